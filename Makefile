@@ -1,0 +1,56 @@
+# `make` alone lists the targets.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help run test fmt lint pytest soak bench lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+run: $(VENV)/.run ## serve at http://127.0.0.1:8000 on restkeeper.db
+	@$(BIN)/python app.py
+
+test: $(VENV)/.dev ## every check: lint, types, tests with branch coverage, docs, OpenAPI, schemathesis
+	@$(MAKE) --no-print-directory lint pytest
+
+lint: $(VENV)/.dev ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+pytest: $(VENV)/.dev ## the tests alone, in parallel
+	$(BIN)/pytest -n 4 --dist worksteal --cov --cov-report=term:skip-covered
+
+fmt: $(VENV)/.dev ## format the code and mend what ruff can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.bench ## compare with bare Flask and with peers, as ratios
+	$(BIN)/python -m bench
+
+lock: $(VENV)/.dev ## make requirements*.txt anew from pyproject.toml
+	$(BIN)/pip install -q uv
+	for set in "" dev bench; do \
+	  $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header $(UPGRADE) \
+	    $${set:+--extra dev} $$(test "$$set" = bench && echo --extra bench) \
+	    -o requirements$${set:+-$$set}.txt pyproject.toml; done
+
+clean: ## remove the virtual environment and caches (never the data)
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
+
+# Stamps: an environment is made once, and again when its pins change.
+$(VENV)/.venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Restkeeper needs Python 3.11 or newer; set PYTHON=…")'
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+$(VENV)/.run: requirements.txt $(VENV)/.venv
+	@echo "Setting up $(VENV) …" && $(BIN)/pip install -q --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+$(VENV)/.dev: requirements-dev.txt $(VENV)/.venv
+	@echo "Setting up $(VENV) …" && $(BIN)/pip install -q --disable-pip-version-check --require-hashes -r $<
+	@touch $@ $(VENV)/.run
+$(VENV)/.bench: requirements-bench.txt $(VENV)/.venv
+	@echo "Setting up $(VENV) …" && $(BIN)/pip install -q --disable-pip-version-check --require-hashes -r $<
+	@touch $@ $(VENV)/.run

@@ -1,0 +1,79 @@
+"""The application: one request pipeline, in order, as plain calls.
+
+`create_app()` takes its configuration from the environment, `create_app(Config())` is what a test wants: in memory, its
+own. `python app.py` serves for development what gunicorn.conf.py serves in deployment.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from gunicorn.app.wsgiapp import run as serve
+
+from config import Config, ConfigError
+from resources import declared
+from resources.collection import CollectionHandlers
+from resources.resource import Resource
+from resources.service import ServiceHandlers
+from storage import open_store
+from web import dialects, edge, errors, observe
+from web.application import Application
+
+VERSIONS = ("", "/api/v1")  # the unversioned path is the current version
+
+
+def create_app(config: Config | None = None, resources: Sequence[Resource] | None = None) -> Application:
+    """The WSGI application, with the collections of the `resources` package unless others are given.
+
+    Raises ConfigError, and Unavailable when the store cannot be opened.
+    """
+    config = config or Config.from_env()
+    resources = declared() if resources is None else resources
+    store = open_store(
+        config.database_url, [each.collection for each in resources], synchronous=config.sqlite_synchronous
+    )
+    app = Application("restkeeper", static_folder=None)
+    app.url_map.merge_slashes = False
+    app.extensions["restkeeper"] = {"config": config, "store": store, "resources": resources}
+
+    # A request's way, in order; what runs after the handler runs in the opposite order.
+    metrics = observe.install(app)  # id and clock; log line and numbers
+    errors.install(app)  # whatever is raised, as one shape
+    edge.install(app, config.max_url)  # address and body within limits
+    # authenticate: who calls
+    # rate limit: how often
+    # version: which one, and whether it is deprecated
+    dialects.install(app, {f"{each.name}.list_items": each.collection for each in resources})
+    for resource in resources:  # route → handler: load, precondition, store, represent
+        handlers = CollectionHandlers(resource, store, config)
+        for version in VERSIONS:
+            app.register_blueprint(
+                handlers.blueprint(),
+                url_prefix=f"{version}/{resource.name}",
+                name=f"{version.rpartition('/')[2]}_{resource.name}".lstrip("_"),
+            )
+    app.register_blueprint(ServiceHandlers(resources, VERSIONS, store, config, metrics).blueprint())
+    return app
+
+
+def main() -> None:
+    """Serve for development: gunicorn with its configuration file, after a word of welcome."""
+    try:
+        config = Config.from_env()
+    except ConfigError as error:
+        sys.exit(f"restkeeper: {error}")
+    base = f"http://{config.host}:{config.port}"
+    print(f"""\
+Restkeeper serves at {base}
+
+  docs        {base}/docs
+  data        {config.database_url}
+  first call  curl {base}/products -H 'Content-Type: application/json' -d '{{"name": "Desk lamp", "price": 49.90}}'
+
+Stop it with Ctrl-C.
+""")
+    sys.argv = ["gunicorn", "--config", "gunicorn.conf.py"]
+    serve()
+
+
+if __name__ == "__main__":
+    main()

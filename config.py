@@ -1,0 +1,136 @@
+"""The configuration: one frozen object, built once and passed in. Nothing reads the environment later.
+
+`Config()` is what a test wants (memory, quiet); `Config.from_env()` is what serves. Each setting is the environment
+variable of the same name in capitals; a setting marked secret may also come from the file that `NAME_FILE` names.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be: the message is one line with key, value and what is allowed."""
+
+
+def _whole(low: int, high: int) -> Callable[[Any], int]:
+    def parse(value: Any) -> int:
+        try:
+            number = int(value)
+        except (TypeError, ValueError):
+            number = low - 1
+        if not low <= number <= high or isinstance(value, bool):
+            raise ValueError(f"a whole number from {low} to {high}")
+        return number
+
+    return parse
+
+
+def _one_of(*names: str) -> Callable[[Any], str]:
+    def parse(value: Any) -> str:
+        if value not in names:
+            raise ValueError(" or ".join(names))
+        return str(value)
+
+    return parse
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() in ("1", "true", "yes", "on"):
+        return True
+    if str(value).lower() in ("", "0", "false", "no", "off"):
+        return False
+    raise ValueError("1 or 0")
+
+
+def _text(value: Any) -> str:
+    return str(value)
+
+
+def _database(value: Any) -> str:
+    if value == "memory://" or (str(value).startswith("sqlite:///") and len(str(value)) > len("sqlite:///")):
+        return str(value)
+    raise ValueError("memory:// or sqlite:///FILE (four slashes for an absolute path)")
+
+
+def _setting(default: Any, parse: Callable[[Any], Any], about: str, *, secret: bool = False) -> Any:
+    return field(default=default, metadata={"parse": parse, "about": about, "secret": secret}, repr=not secret)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """All settings, checked. Raises ConfigError when one cannot be."""
+
+    database_url: str = _setting(
+        "memory://",
+        _database,
+        "where items are kept: `sqlite:///FILE` or `memory://` (one process, gone at the end)",
+    )
+    sqlite_synchronous: str = _setting(
+        "full",
+        _one_of("full", "normal"),
+        "`full`: an answered write survives power loss; `normal`: a process crash only",
+    )
+    host: str = _setting("127.0.0.1", _text, "address to listen on")
+    port: int = _setting(8000, _whole(0, 65535), "port to listen on")
+    web_concurrency: int = _setting(2, _whole(1, 256), "worker processes under gunicorn")
+    page_limit: int = _setting(20, _whole(1, 10_000), "items a page when the client does not say")
+    page_limit_max: int = _setting(100, _whole(1, 10_000), "items a page that a client may ask for at most")
+    max_body: int = _setting(1024 * 1024, _whole(1, 2**31), "bytes of a request body")
+    max_url: int = _setting(8192, _whole(64, 16_000), "bytes of path and query together")
+    max_depth: int = _setting(32, _whole(1, 200), "levels of nesting in a JSON body")
+    require_if_match: bool = _setting(False, _flag, "`1`: PUT, PATCH and DELETE without `If-Match` are answered 428")
+    docs: bool = _setting(True, _flag, "`0`: no page at `/docs` (the OpenAPI document stays)")
+    metrics_token: str = _setting("", _text, "bearer token that opens `/metrics`; closed while unset", secret=True)
+    log_format: str = _setting("text", _one_of("json", "text"), "form of the log lines")
+    log_level: str = _setting(
+        "info",
+        _one_of("debug", "info", "warning", "error"),
+        "`warning` and above leave out the line for each request",
+    )
+
+    def __post_init__(self) -> None:
+        for setting in fields(self):
+            object.__setattr__(self, setting.name, _checked(setting, setting.name, getattr(self, setting.name)))
+        if self.page_limit > self.page_limit_max:
+            raise ConfigError(
+                f"page_limit={self.page_limit!r}: must be at most page_limit_max, which is {self.page_limit_max}"
+            )
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] = os.environ) -> "Config":
+        """The configuration that the environment describes; what it leaves out has the defaults for serving.
+
+        Raises ConfigError with the variable's name, its value and what is allowed.
+        """
+        values: dict[str, Any] = {"database_url": "sqlite:///restkeeper.db"}
+        if "PORT" in environ:  # a platform that hands out a port routes to it from outside
+            values["host"] = "0.0.0.0"  # noqa: S104
+        for setting in fields(cls):
+            key = setting.name.upper()
+            raw = _from_file(environ, key) if setting.metadata["secret"] else environ.get(key)
+            if raw is not None:
+                values[setting.name] = _checked(setting, key, raw)
+        return cls(**values)
+
+
+def _checked(setting: Any, key: str, value: Any) -> Any:
+    try:
+        return setting.metadata["parse"](value)
+    except ValueError as error:
+        shown = "(hidden)" if setting.metadata["secret"] else repr(value)
+        raise ConfigError(f"{key}={shown}: must be {error}") from None
+
+
+def _from_file(environ: Mapping[str, str], key: str) -> str | None:
+    path = environ.get(f"{key}_FILE")
+    if path is None:
+        return environ.get(key)
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigError(f"{key}_FILE={path!r}: cannot be read ({error.strerror})") from None

@@ -1,0 +1,149 @@
+"""The error catalogue: one class a problem. Raise one anywhere; `web/errors.py` renders it once (RFC 9457).
+
+A class gives the status, the last part of the problem type's URI (`name`), the title, and `about`, the text of the page
+that is served at that URI. An instance adds what is particular: `detail`, response headers, extension members.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+
+class Problem(Exception):
+    """Base of all problems. `detail` says what happened this time and, where it can, what would be right."""
+
+    status: ClassVar[int] = 500
+    name: ClassVar[str]
+    title: ClassVar[str]
+    about: ClassVar[str]
+
+    def __init__(self, detail: str = "", *, headers: Mapping[str, str] | None = None, **members: Any) -> None:
+        super().__init__(detail or self.title)
+        self.detail = detail
+        self.headers = headers or {}
+        self.members = members
+
+
+class BadRequest(Problem):
+    status, name, title = 400, "bad-request", "Bad request"
+    about = "The request is not one that HTTP or this service can understand. The detail says which part."
+
+
+class InvalidJson(Problem):
+    status, name, title = 400, "invalid-json", "The body is not acceptable JSON"
+    about = (
+        "The body must be one JSON text in UTF-8 (RFC 8259) in which each name occurs once in its object, numbers are "
+        "finite and of a size that programs share (RFC 7493), and nesting stays within the limit. "
+        "The detail gives the line and column, or the name or number at fault."
+    )
+
+
+class InvalidQuery(Problem):
+    status, name, title = 400, "invalid-query", "A query parameter is not acceptable"
+    about = (
+        "A query parameter is unknown, malformed, out of range or contradicts another. "
+        "`errors` lists all of them, each with the `parameter` and what would be right. "
+        "A cursor is bound to the sort and the filters it was made for."
+    )
+
+
+class NotFound(Problem):
+    status, name, title = 404, "not-found", "Not found"
+    about = "Nothing is at this address: the item does not exist (any more), or the path is not one of this service."
+
+
+class MethodNotAllowed(Problem):
+    status, name, title = 405, "method-not-allowed", "Method not allowed"
+    about = "The address exists but does not take this method. The `Allow` header lists those that it takes."
+
+
+class NotAcceptable(Problem):
+    status, name, title = 406, "not-acceptable", "Not acceptable"
+    about = "The `Accept` header leaves out every media type that this address can answer in. The detail lists them."
+
+
+class Duplicate(Problem):
+    status, name, title = 409, "duplicate", "The value is taken"
+    about = "Another item of the collection already has this value in a field that is unique. `errors` points at it."
+
+
+class IllegalTransition(Problem):
+    status, name, title = 409, "illegal-transition", "The state cannot change that way"
+    about = (
+        "An item's status moves only along the lifecycle that its collection declares. "
+        "`from`, `to` and `allowed` say what was asked and which moves are open from where the item is."
+    )
+
+
+class PreconditionFailed(Problem):
+    status, name, title = 412, "precondition-failed", "A precondition does not hold"
+    about = (
+        "The item is not (any more) the one that `If-Match`, `If-None-Match` or `If-Unmodified-Since` asked for "
+        "(RFC 9110, section 13). Read it again, redo the change on what it is now, and send the new `ETag`."
+    )
+
+
+class BodyTooLarge(Problem):
+    status, name, title = 413, "body-too-large", "The body is too large"
+    about = "The body is larger than the service takes (`MAX_BODY`). The detail gives the limit in bytes."
+
+
+class UriTooLong(Problem):
+    status, name, title = 414, "uri-too-long", "The address is too long"
+    about = (
+        "Path and query together are longer than the service takes (`MAX_URL`). The detail gives the limit in bytes."
+    )
+
+
+class UnsupportedMediaType(Problem):
+    status, name, title = 415, "unsupported-media-type", "Unsupported media type"
+    about = (
+        "The `Content-Type` of the body is not one that this method takes: `application/json`, and for PATCH also "
+        "`application/merge-patch+json` (RFC 7396). `Accept-Patch` lists what PATCH takes."
+    )
+
+
+class ValidationFailed(Problem):
+    status, name, title = 422, "validation-failed", "The body does not fit the schema"
+    about = (
+        "The body is JSON but not a valid item. `errors` lists every fault at once: `pointer` is a JSON Pointer to the "
+        "value (RFC 6901, as a URI fragment) and `detail` says what it must be."
+    )
+
+
+class PreconditionRequired(Problem):
+    status, name, title = 428, "precondition-required", "A precondition is required"
+    about = (
+        "This service is set up to refuse blind writes (`REQUIRE_IF_MATCH`): send the `ETag` that you read as "
+        "`If-Match`, so that nobody's change is lost (RFC 6585, section 3)."
+    )
+
+
+class HeadersTooLarge(Problem):
+    status, name, title = 431, "headers-too-large", "The header fields are too large"
+    about = "A header field, or all of them together, are larger than the server takes (RFC 6585, section 5)."
+
+
+class InternalError(Problem):
+    status, name, title = 500, "internal-error", "Internal error"
+    about = (
+        "The service failed in a way that it did not foresee; nothing of the request was kept. "
+        "The log has the cause under the `request_id` that the answer carries."
+    )
+
+
+class Unavailable(Problem):
+    status, name, title = 503, "unavailable", "Not available now"
+    about = (
+        "The service or its store is busy or not ready; nothing of the request was kept. "
+        "Try again after the seconds in `Retry-After`."
+    )
+
+
+class MetricsClosed(Problem):
+    status, name, title = 403, "metrics-closed", "Metrics are closed"
+    about = "Metrics are answered only to a bearer of the token that the operator set as `METRICS_TOKEN`."
+
+
+def catalogue() -> dict[str, type[Problem]]:
+    """Every problem type by its name, in order of status."""
+    return {kind.name: kind for kind in sorted(Problem.__subclasses__(), key=lambda kind: kind.status)}

@@ -1,0 +1,67 @@
+"""The production defaults. What a deployment sets, it sets in the environment (see README, Configuration)."""
+
+import os
+import shutil
+import sys
+import tempfile
+from typing import Any
+
+# The numbers of all workers meet in files of this folder; it must be known before prometheus_client is first imported.
+if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix="restkeeper-metrics-")
+    _own_metrics_folder = os.environ["PROMETHEUS_MULTIPROC_DIR"]
+else:
+    _own_metrics_folder = ""
+
+from prometheus_client.multiprocess import mark_process_dead  # noqa: E402
+
+from config import Config, ConfigError  # noqa: E402
+from errors import Unavailable  # noqa: E402
+from resources import declared  # noqa: E402
+from storage import open_store  # noqa: E402
+from web.observe import configure_logging  # noqa: E402
+
+try:
+    _config = Config.from_env()
+    if _config.database_url == "memory://" and _config.web_concurrency > 1:
+        raise ConfigError(
+            "DATABASE_URL='memory://': is one process's own, so WEB_CONCURRENCY must be 1 "
+            f"(it is {_config.web_concurrency}); or use sqlite:///FILE"
+        )
+except ConfigError as error:
+    sys.exit(f"restkeeper: {error}")
+
+wsgi_app = "app:create_app()"
+bind = f"{_config.host}:{_config.port}"
+workers = _config.web_concurrency
+worker_class = "gevent_pywsgi"
+keepalive = 75  # seconds; longer than the idle time-outs of the usual proxies (60), so that they close first
+timeout = 30  # seconds without a sign of life until a worker is replaced
+graceful_timeout = 30  # seconds that requests in flight have to finish
+control_socket_disable = True  # it would be opened under the home folder
+accesslog = None  # the application writes a line a request
+loglevel = "warning"
+
+
+def on_starting(server: Any) -> None:
+    """Migrate the store once, before any worker: what is wrong with it is told in one line."""
+    try:
+        open_store(_config.database_url, [each.collection for each in declared()]).close()
+    except Unavailable as error:
+        sys.exit(f"restkeeper: DATABASE_URL={_config.database_url!r}: {error.detail}")
+
+
+def post_worker_init(worker: Any) -> None:
+    """Log from the worker as configured."""
+    configure_logging(_config.log_format, _config.log_level)
+
+
+def child_exit(server: Any, worker: Any) -> None:
+    """Forget the gauges of a worker that is gone; its counts stay."""
+    mark_process_dead(worker.pid)
+
+
+def on_exit(server: Any) -> None:
+    """Leave no folder behind."""
+    if _own_metrics_folder:
+        shutil.rmtree(_own_metrics_folder, ignore_errors=True)

@@ -1,0 +1,174 @@
+"""The one set of handlers that serves every collection. Each makes three moves: load, store, represent."""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from flask import Blueprint, request
+from werkzeug.datastructures import Headers
+
+from config import Config
+from resources.resource import JsonObject, Resource, utc_now
+from storage.contract import Record, Store, Transaction
+from web.application import Reply
+from web.content import JSON, MERGE_PATCH, read_object, require_acceptable
+from web.pagination import links, resolve
+from web.preconditions import http_date, is_conditional, is_not_modified, require_match
+from web.queries import parse, parse_fields
+from web.uuid7 import uuid7
+
+CACHING = "no-cache"  # keep it, but ask whether it is still so: the ETag makes the question cheap
+
+
+class CollectionHandlers:
+    """The handlers of one collection. `now` tells the time, `new_id` makes an id."""
+
+    def __init__(
+        self,
+        resource: Resource,
+        store: Store,
+        config: Config,
+        *,
+        now: Callable[[], str] = utc_now,
+        new_id: Callable[[], str] = uuid7,
+    ) -> None:
+        self.resource = resource
+        self._name = resource.name
+        self._store = store
+        self._config = config
+        self._now = now
+        self._new_id = new_id
+
+    def blueprint(self) -> Blueprint:
+        """The routes, relative to wherever the collection is mounted."""
+        routes = Blueprint(self._name, __name__)
+        routes.add_url_rule("", view_func=self.list_items, methods=["GET"])
+        routes.add_url_rule("", view_func=self.create_item, methods=["POST"])
+        routes.add_url_rule("/<id>", view_func=self.read_item, methods=["GET"])
+        routes.add_url_rule("/<id>", view_func=self.replace_item, methods=["PUT"])
+        routes.add_url_rule("/<id>", view_func=self.merge_item, methods=["PATCH"])
+        routes.add_url_rule("/<id>", view_func=self.delete_item, methods=["DELETE"])
+        return routes
+
+    def list_items(self) -> Reply:
+        """List the items of the collection, a page at a time."""
+        require_acceptable(JSON)
+        args, path, config = request.args, request.path, self._config
+        asked = parse(args, self.resource.collection, self.resource.names, config.page_limit, config.page_limit_max)
+        query = resolve(asked, path, args)
+        tag = self._list_tag(self._store.revision(self._name), asked.limit)
+        require_match(tag)
+        if is_not_modified(tag):
+            return _not_modified(tag)
+        page = self._store.page(self._name, query)
+        bodies = page.bodies
+        if page.shapes - {self.resource.shape}:
+            bodies = [self.resource.reshape(body) for body in bodies]
+        if asked.fields:
+            bodies = [self.resource.show(body, asked.fields) for body in bodies]
+        headers = [("Content-Type", JSON), ("ETag", f'"{tag}"'), ("Cache-Control", CACHING)]
+        total = None
+        if not (query.narrows and query.after):  # a walk through a filtered list counts once, not at every step
+            total = self._store.count(self._name, query)
+            headers.append(("X-Total-Count", str(total)))
+        headers.append(("Link", links(asked, query, page, total, path, args)))
+        return Reply(b"[" + b",".join(bodies) + b"]", headers=Headers(headers))
+
+    def create_item(self) -> Reply:
+        """Create an item."""
+        require_acceptable(JSON)
+        sent = self._read(JSON)
+        record = self.resource.create(sent, id=self._new_id(), now=self._now())
+
+        def work(transaction: Transaction) -> Record:
+            if is_conditional():
+                require_match(self._list_tag(transaction.revision(self._name), self._config.page_limit))
+            transaction.insert(self._name, record)
+            return record
+
+        reply = self._item(self._store.write(work))
+        reply.headers["Location"] = f"{request.path}/{record.id}"
+        return reply
+
+    def read_item(self, id: str) -> Reply:
+        """Read one item."""
+        require_acceptable(JSON)
+        fields = parse_fields(request.args, self.resource.names)
+        record = self._store.read(self._name, id)
+        tag = self._tag(record)
+        require_match(tag, record.updated_at)
+        if is_not_modified(tag, record.updated_at):
+            return _not_modified(tag, record.updated_at)
+        reply = self._item(record)
+        if fields:
+            reply.set_data(self.resource.show(self.resource.body(record), fields))
+        return reply
+
+    def replace_item(self, id: str) -> Reply:
+        """Replace an item: optional fields that are left out take their defaults."""
+        return self._change(id, self._read(JSON), self.resource.replace)
+
+    def merge_item(self, id: str) -> Reply:
+        """Change some fields of an item (JSON Merge Patch, RFC 7396)."""
+        return self._change(id, self._read(MERGE_PATCH, JSON), self.resource.merge)
+
+    def delete_item(self, id: str) -> Reply:
+        """Delete an item; the answer is the item as it last was."""
+        require_acceptable(JSON)
+
+        def work(transaction: Transaction) -> Record:
+            record = transaction.read(self._name, id)
+            self._require_match(record)
+            transaction.delete(self._name, id)
+            return record
+
+        record = self._store.write(work)
+        return Reply(self.resource.body(record), content_type=JSON)
+
+    def _change(self, id: str, sent: JsonObject, change: Callable[..., Record]) -> Reply:
+        require_acceptable(JSON)
+
+        def work(transaction: Transaction) -> Record:
+            record = transaction.read(self._name, id)
+            self._require_match(record)
+            changed = change(record, sent, now=self._now())
+            if changed is not record:
+                transaction.update(self._name, changed)
+            return changed
+
+        return self._item(self._store.write(work))
+
+    def _read(self, *types: str) -> JsonObject:
+        return read_object(*types, max_body=self._config.max_body, max_depth=self._config.max_depth)
+
+    def _require_match(self, record: Record) -> None:
+        require_match(self._tag(record), record.updated_at, must_say=self._config.require_if_match)
+
+    def _tag(self, record: Record) -> str:
+        """The strong ETag of an item: its version, and the shape that it is represented in."""
+        return f"{record.version}-{self.resource.shape}"
+
+    def _list_tag(self, revision: str, limit: int) -> str:
+        """The strong ETag of a list: it changes with anything in the collection, so no page need be read to know it."""
+        return f"{revision}-{self.resource.shape}-{limit}"
+
+    def _item(self, record: Record) -> Reply:
+        headers = [
+            ("Content-Type", JSON),
+            ("ETag", f'"{self._tag(record)}"'),
+            ("Last-Modified", _last_modified(record.updated_at[:19])),
+            ("Cache-Control", CACHING),
+        ]
+        return Reply(self.resource.body(record), headers=Headers(headers))
+
+
+@lru_cache(maxsize=4096)
+def _last_modified(second: str) -> str:
+    return http_date(f"{second}Z")
+
+
+def _not_modified(tag: str, updated_at: str | None = None) -> Reply:
+    """RFC 9110, section 15.4.5: with what the full answer would say of caching."""
+    headers = [("ETag", f'"{tag}"'), ("Cache-Control", CACHING)]
+    if updated_at:
+        headers.append(("Last-Modified", _last_modified(updated_at[:19])))
+    return Reply(b"", 304, headers=Headers(headers))

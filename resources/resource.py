@@ -1,0 +1,179 @@
+"""What a collection is declared by, and what its items are: validated once, represented once, kept as bytes."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any
+
+from marshmallow import Schema, ValidationError, fields
+
+from errors import IllegalTransition, ValidationFailed
+from schemas.fields import Status, Time
+from schemas.item import READ_ONLY, ItemSchema
+from storage.contract import Collection, Field, Index, Kind, Record
+from web import exactjson
+
+_KINDS: tuple[tuple[type[fields.Field[Any]], Kind], ...] = (
+    (Time, Kind.TIME),
+    (fields.String, Kind.TEXT),
+    (fields.Integer, Kind.INTEGER),
+    (fields.Decimal, Kind.NUMBER),
+    (fields.Float, Kind.NUMBER),
+    (fields.Boolean, Kind.BOOLEAN),
+    (fields.List, Kind.LIST),
+)
+
+JsonObject = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A collection: its names, the schema of its items, what is found fast and what full text looks through.
+
+    `name` is the plural as it stands in paths, of ASCII letters, digits and underscores.
+    """
+
+    name: str
+    singular: str
+    schema: type[ItemSchema]
+    indexes: tuple[Index, ...] = ()
+    search: tuple[str, ...] = ()
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The fields of an item in the order of its representation."""
+        own = [name for name in self._schema.fields if name not in READ_ONLY]
+        return ("id", *own, *READ_ONLY[1:])
+
+    @cached_property
+    def collection(self) -> Collection:
+        """What a store has to know."""
+        known = ((name, self._schema.fields[name]) for name in self.names)
+        typed = {
+            name: Field(name, kind, field.allow_none)
+            for name, field in known
+            if (kind := next((kind for of, kind in _KINDS if isinstance(field, of)), None))
+        }
+        return Collection(self.name, typed, self.indexes, self.search)
+
+    @cached_property
+    def shape(self) -> str:
+        """Fingerprint of the representation: differs when fields, their order, types or defaults do. 8 hex digits."""
+        parts = [(name, type(self._schema.fields[name]).__name__, self._defaults.get(name)) for name in self.names]
+        return blake2b(exactjson.dumps(parts), digest_size=4).hexdigest()
+
+    def create(self, sent: JsonObject, *, id: str, now: str) -> Record:
+        """A new item of what was sent. Raises ValidationFailed with every fault."""
+        faults = [_fault(f"#/{name}", "is set by the server") for name in READ_ONLY if name in sent]
+        return self._record(self._load(sent, faults), id=id, created_at=now, now=now, version=1)
+
+    def replace(self, record: Record, sent: JsonObject, *, now: str) -> Record:
+        """The item with `sent` in the place of all it had; the same record where that changes nothing.
+
+        Raises ValidationFailed, and IllegalTransition when its status cannot move so.
+        """
+        current = exactjson.loads(self.body(record))
+        faults = [
+            _fault(f"#/{name}", f"is read-only; it is {exactjson.dumps(current[name]).decode()}")
+            for name in READ_ONLY
+            if name in sent and sent[name] != current[name]
+        ]
+        values = self._load(sent, faults)
+        if all(values[name] == current[name] for name in values):
+            return record
+        self._require_transition(current, values)
+        created_at = current["created_at"]
+        return self._record(values, id=record.id, created_at=created_at, now=now, version=record.version + 1)
+
+    def merge(self, record: Record, patch: JsonObject, *, now: str) -> Record:
+        """The item with a JSON Merge Patch applied (RFC 7396). Returns and raises as `replace`."""
+        return self.replace(record, merge_patch(exactjson.loads(self.body(record)), patch), now=now)
+
+    def body(self, record: Record) -> bytes:
+        """The representation of a record in the schema's present shape."""
+        return record.body if record.shape == self.shape else self.reshape(record.body)
+
+    def reshape(self, body: bytes) -> bytes:
+        """A representation of another shape in the present one: what is gone left out, what is new with its default."""
+        had = self._defaults | exactjson.loads(body)
+        return exactjson.dumps({name: had[name] for name in self.names if name in had})
+
+    def show(self, body: bytes, names: Iterable[str]) -> bytes:
+        """A representation with only these of its fields."""
+        item = exactjson.loads(body)
+        return exactjson.dumps({name: item[name] for name in names})
+
+    @cached_property
+    def _schema(self) -> Schema:
+        return self.schema()
+
+    @cached_property
+    def _defaults(self) -> JsonObject:
+        """What optional fields are when they are left out, in JSON's terms."""
+        optional = {name: field.load_default for name, field in self._schema.load_fields.items() if not field.required}
+        values = {name: default() if callable(default) else default for name, default in optional.items()}
+        dumped: JsonObject = self._schema.dump(values)
+        return dumped
+
+    def _load(self, sent: JsonObject, faults: list[JsonObject]) -> JsonObject:
+        """The fields of a valid item in JSON's terms. Raises ValidationFailed with `faults` and all others."""
+        try:
+            values = self._schema.load({name: value for name, value in sent.items() if name not in READ_ONLY})
+        except ValidationError as error:
+            faults = [*faults, *_faults(error.messages, "#")]
+        if faults:
+            raise ValidationFailed(_told(faults), errors=faults)
+        dumped: JsonObject = self._schema.dump(values)
+        return dumped
+
+    def _record(self, values: JsonObject, *, id: str, created_at: str, now: str, version: int) -> Record:
+        item = {"id": id, **values, "created_at": created_at, "updated_at": now, "version": version}
+        return Record(id, version, now, self.shape, exactjson.dumps(item))
+
+    def _require_transition(self, current: JsonObject, values: JsonObject) -> None:
+        for name, field in self._schema.fields.items():
+            if isinstance(field, Status) and not field.lifecycle.allows(current[name], values[name]):
+                old, new, moves = current[name], values[name], field.lifecycle.moves[current[name]]
+                detail = (
+                    f"{name} cannot go from {old} to {new}; from {old} it can go to {', '.join(moves) or 'nothing'}"
+                )
+                raise IllegalTransition(detail, **{"from": old, "to": new, "allowed": list(moves)})
+
+
+def utc_now() -> str:
+    """This moment in the form that items keep: RFC 3339, UTC, microseconds."""
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """RFC 7396, section 2: null deletes, objects recurse, everything else replaces."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge_patch(merged.get(name), value)
+    return merged
+
+
+def _fault(pointer: str, detail: str) -> JsonObject:
+    return {"pointer": pointer, "detail": detail}
+
+
+def _faults(messages: Mapping[Any, Any] | list[Any], pointer: str) -> list[JsonObject]:
+    """marshmallow's nested messages as a flat list."""
+    if isinstance(messages, list):
+        return [_fault(pointer, message) for message in messages]
+    found = []
+    for name, inner in messages.items():
+        found += _faults(inner, pointer if name == "_schema" else exactjson.step(pointer, name))
+    return found
+
+
+def _told(faults: list[JsonObject]) -> str:
+    told = [f"{fault['pointer'].removeprefix('#/') or 'the body'} {fault['detail']}" for fault in faults[:3]]
+    return "; ".join(told) + (f"; and {len(faults) - 3} more" if len(faults) > 3 else "")

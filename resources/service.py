@@ -1,0 +1,145 @@
+"""The service about itself: index, health, metrics, OpenAPI, docs page, and a page for each problem type."""
+
+import hmac
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from flask import Blueprint, Response, render_template, request, send_from_directory
+
+import errors
+from config import Config
+from errors import MetricsClosed, NotFound
+from resources.openapi import document
+from resources.resource import Resource
+from storage.contract import Store
+from web import exactjson
+from web.application import Reply
+from web.content import JSON, require_acceptable
+from web.observe import Metrics
+
+HTML = "text/html"
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
+# The docs page's assets, served from where pip put them: the page asks nothing of any network.
+_SWAGGER_UI = Path(str(files("flask_swagger_ui"))) / "dist"
+_ASSETS = {"swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"}
+_ASSET_SECONDS = 24 * 3600
+
+# Swagger UI writes style attributes and shows its icons as data URIs.
+_CSP = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
+
+
+class ServiceHandlers:
+    """The handlers that are not about items."""
+
+    def __init__(
+        self, resources: Sequence[Resource], prefixes: Sequence[str], store: Store, config: Config, metrics: Metrics
+    ) -> None:
+        self._resources = resources
+        self._store = store
+        self._config = config
+        self._metrics = metrics
+        self._openapi = exactjson.dumps(document(resources, config, prefixes))
+
+    def blueprint(self) -> Blueprint:
+        """The routes, all from the root."""
+        routes = Blueprint("service", __name__, template_folder="../web/templates", static_folder=None)
+        routes.add_url_rule("/", view_func=self.read_index)
+        routes.add_url_rule("/healthz", view_func=self.read_health)
+        routes.add_url_rule("/readyz", view_func=self.read_readiness)
+        routes.add_url_rule("/metrics", view_func=self.read_metrics)
+        routes.add_url_rule("/openapi.json", view_func=self.read_openapi)
+        routes.add_url_rule("/problems/<name>", view_func=self.read_problem)
+        if self._config.docs:
+            routes.add_url_rule("/docs", view_func=self.read_docs)
+            routes.add_url_rule("/docs/<path:name>", view_func=self.read_asset)
+        return routes
+
+    def read_index(self) -> Response:
+        """What is here: the collections with their counts, and where to go on."""
+        require_acceptable(JSON, HTML)
+        collections = [
+            {"name": each.name, "url": f"/{each.name}", "items": self._store.count(each.name)}
+            for each in self._resources
+        ]
+        links = {"openapi": "/openapi.json", "health": "/healthz", "readiness": "/readyz"}
+        if self._config.docs:
+            links = {"docs": "/docs", **links}
+        if _wants_html():
+            return _page("index.html", collections=collections, links=links, base=request.host_url.rstrip("/"))
+        return _json({"service": "restkeeper", "collections": collections, "links": links})
+
+    def read_health(self) -> Response:
+        """Whether the process answers."""
+        require_acceptable(JSON)
+        return _json({"status": "ok"})
+
+    def read_readiness(self) -> Response:
+        """Whether requests can be served; 503 names the part that fails."""
+        require_acceptable(JSON)
+        self._store.check()
+        return _json({"status": "ok", "store": "ok"})
+
+    def read_metrics(self) -> Response:
+        """Numbers for Prometheus, for the bearer of the metrics token."""
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if not self._config.metrics_token:
+            raise MetricsClosed("set METRICS_TOKEN to open them to its bearer")
+        if not hmac.compare_digest(token.encode(), self._config.metrics_token.encode()):
+            raise MetricsClosed("send Authorization: Bearer with the metrics token")
+        return Reply(self._metrics.text(), content_type=PROMETHEUS)
+
+    def read_openapi(self) -> Response:
+        """This interface as OpenAPI 3.1."""
+        require_acceptable(JSON)
+        return Reply(self._openapi, content_type=JSON)
+
+    def read_problem(self, name: str) -> Response:
+        """What a problem type means and what to do."""
+        if (problem := errors.catalogue().get(name)) is None:
+            raise NotFound(f"there is no problem type {name[:100]!r}")
+        require_acceptable(JSON, HTML)
+        if _wants_html():
+            return _page("problem.html", problem=problem)
+        return _json({"title": problem.title, "status": problem.status, "about": problem.about})
+
+    def read_docs(self) -> Response:
+        """The interface as a page to read and try."""
+        return _page("docs.html")
+
+    def read_asset(self, name: str) -> Response:
+        """A file of the docs page."""
+        if name == "start.js":
+            return Reply(_START_JS, content_type="text/javascript; charset=utf-8")
+        if name not in _ASSETS:
+            raise NotFound(f"nothing is at {request.path[:200]}")
+        return send_from_directory(_SWAGGER_UI, name, max_age=_ASSET_SECONDS)
+
+
+_START_JS = b"""\
+window.onload = () => SwaggerUIBundle({
+  url: "openapi.json",
+  dom_id: "#docs",
+  deepLinking: true,
+  defaultModelsExpandDepth: 0,
+  validatorUrl: null,
+});
+"""
+
+
+def _wants_html() -> bool:
+    accepted = request.accept_mimetypes
+    return accepted[HTML] > accepted[JSON]
+
+
+def _page(template: str, **values: Any) -> Response:
+    reply = Reply(render_template(template, **values).encode(), content_type=f"{HTML}; charset=utf-8")
+    reply.headers["Content-Security-Policy"] = _CSP
+    reply.headers["Vary"] = "Accept"
+    return reply
+
+
+def _json(value: Any) -> Response:
+    return Reply(exactjson.dumps(value), content_type=JSON)

@@ -1,0 +1,132 @@
+"""Fields that say exactly what they take: no number from a string, no rounding, no silent conversion."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from marshmallow import fields, validate
+
+TEXT_ERRORS: dict[str, Any] = {"invalid": "must be a string", "null": "must not be null", "required": "is required"}
+
+
+class Text(fields.String):
+    """A string of `low` to `high` characters."""
+
+    default_error_messages = TEXT_ERRORS
+
+    def __init__(self, low: int = 0, high: int = 10_000, **options: Any) -> None:
+        words = f"must have {low} to {high} characters" if low else f"must have at most {high} characters"
+        extra = options.pop("validate", ())
+        super().__init__(validate=(validate.Length(low or None, high, error=words), *extra), **options)
+
+
+class Email(Text):
+    """An e-mail address as mail is commonly delivered: ASCII, at most 254 characters (RFC 5321, section 4.5.3.1)."""
+
+    _ERROR = "must be an e-mail address like name@example.org"
+    _PATTERN = r"^[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})+$"  # WHATWG's
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(3, 254, validate=(validate.Regexp(self._PATTERN, error=self._ERROR),), **options)
+
+
+class Whole(fields.Integer):
+    """A whole number from `low` to `high`; JSON has one kind of number, so 5.0 is 5."""
+
+    default_error_messages = {**TEXT_ERRORS, "invalid": "must be a whole number"}
+
+    def __init__(self, low: int = -(2**63), high: int = 2**63 - 1, **options: Any) -> None:
+        super().__init__(validate=validate.Range(low, high, error="must be from {min} to {max}"), **options)
+
+    def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any) -> int:
+        if isinstance(value, Decimal) and value == value.to_integral_value():
+            value = int(value)
+        if type(value) is not int:
+            raise self.make_error("invalid")
+        return value
+
+
+class Money(fields.Decimal):
+    """An exact amount from 0 to 9999999999999.99, at most two decimals: 15 digits, which every JSON reader keeps.
+
+    12.50 and 12.5 are one amount and are kept as 12.5. JSON Schema cannot say "two decimals" without a binary fraction
+    (`multipleOf: 0.01`), so the description says it.
+    """
+
+    LARGEST = Decimal("9999999999999.99")
+    default_error_messages = {**TEXT_ERRORS, "invalid": "must be a number", "places": "must have at most 2 decimals"}
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(validate=validate.Range(Decimal(0), self.LARGEST, error="must be from 0 to {max}"), **options)
+
+    def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any) -> Decimal:
+        if type(value) not in (int, Decimal):
+            raise self.make_error("invalid")
+        amount = Decimal(value).normalize()
+        exponent = amount.as_tuple().exponent
+        if not isinstance(exponent, int) or exponent < -2:
+            raise self.make_error("places")
+        if exponent > 0 and amount <= self.LARGEST:
+            amount = amount.quantize(Decimal(1))  # 1E+2 is 100
+        return abs(amount) if amount == 0 else amount
+
+    def _serialize(self, value: Any, attr: str | None, obj: Any, **kwargs: Any) -> Any:
+        return value
+
+
+class Items(fields.List[Any]):
+    """An array of at most `high` values."""
+
+    default_error_messages = {**TEXT_ERRORS, "invalid": "must be an array"}
+
+    def __init__(self, inner: fields.Field[Any], high: int = 100, **options: Any) -> None:
+        words = f"must have at most {high} items"
+        super().__init__(inner, validate=validate.Length(max=high, error=words), **options)
+
+
+class JsonObject(fields.Dict):
+    """Any JSON object, kept as it was sent."""
+
+    default_error_messages = {**TEXT_ERRORS, "invalid": "must be an object"}
+
+
+class Time(fields.String):
+    """A time (RFC 3339), kept in UTC with microseconds so that it sorts as text."""
+
+    default_error_messages = {**TEXT_ERRORS, "time": "must be a time like 2026-01-31T12:00:00Z"}
+
+    def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any) -> str:
+        try:
+            time = datetime.fromisoformat(super()._deserialize(value, attr, data, **kwargs))
+            if time.tzinfo is None:
+                raise ValueError("no offset")
+            return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        except (ValueError, OverflowError):
+            raise self.make_error("time") from None
+
+
+@dataclass(frozen=True)
+class Lifecycle:
+    """The states of an item: where it begins unless told, and the moves there are from each."""
+
+    initial: str
+    moves: Mapping[str, tuple[str, ...]]
+
+    def allows(self, old: str, new: str) -> bool:
+        """Whether an item may go from one state to another; staying is no move."""
+        return old == new or new in self.moves[old]
+
+
+class Status(fields.String):
+    """A state of a lifecycle. The lifecycle stands here, in the schema, so that the states are written once."""
+
+    default_error_messages = TEXT_ERRORS
+
+    def __init__(self, lifecycle: Lifecycle, **options: Any) -> None:
+        self.lifecycle = lifecycle
+        words = "must be one of: {choices}"
+        super().__init__(
+            load_default=lifecycle.initial, validate=validate.OneOf(list(lifecycle.moves), error=words), **options
+        )

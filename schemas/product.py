@@ -1,0 +1,41 @@
+"""A product."""
+
+from marshmallow import validate
+
+from schemas.fields import Items, JsonObject, Lifecycle, Money, Status, Text, Whole
+from schemas.item import ItemSchema
+
+
+class ProductSchema(ItemSchema):
+    """Something that is sold."""
+
+    name = Text(1, 200, required=True, metadata={"examples": ["Desk lamp"]})
+    description = Text(load_default=None, allow_none=True, metadata={"examples": ["Bends, does not break."]})
+    sku = Text(
+        1,
+        64,
+        load_default=None,
+        allow_none=True,
+        metadata={"description": "Unique when present.", "examples": ["LAMP-1"]},
+    )
+    price = Money(
+        load_default=None,
+        allow_none=True,
+        metadata={"description": "Exact, at most 2 decimals; null where none is known.", "examples": [49.9]},
+    )
+    currency = Text(
+        3,
+        3,
+        load_default="USD",
+        validate=(validate.Regexp("^[A-Z]{3}$", error="must be three capital letters (ISO 4217)"),),
+        metadata={"description": "ISO 4217 code.", "examples": ["EUR"]},
+    )
+    stock = Whole(0, 2**53 - 1, load_default=0, metadata={"examples": [12]})
+    tags = Items(Text(1, 50), load_default=list, metadata={"examples": [["office", "light"]]})
+    attributes = JsonObject(
+        load_default=dict, metadata={"description": "Whatever else is to be kept.", "examples": [{"colour": "red"}]}
+    )
+    status = Status(
+        Lifecycle("active", {"draft": ("active",), "active": ("archived",), "archived": ("active",)}),
+        metadata={"description": "Moves draft → active ⇄ archived."},
+    )

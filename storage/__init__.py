@@ -1,0 +1,17 @@
+"""Where items are kept. `open_store` is the only way in; nothing outside this package knows SQL."""
+
+from collections.abc import Iterable
+
+from storage.contract import Collection, Store
+from storage.sqlite import SqliteStore
+
+__all__ = ["open_store"]
+
+
+def open_store(url: str, collections: Iterable[Collection], *, synchronous: str = "full") -> Store:
+    """The store at `url`, migrated and ready: `sqlite:///FILE` or `memory://`.
+
+    Raises Unavailable when it cannot be opened, or was written by a newer program.
+    """
+    path = ":memory:" if url == "memory://" else url.removeprefix("sqlite:///")
+    return SqliteStore(path, collections, synchronous=synchronous)

@@ -1,0 +1,180 @@
+"""Queries as SQLite's SQL. Field names come from the declaration alone, values are always parameters.
+
+A field's `key` is the expression it is compared and sorted by; the declared indexes are on these very expressions, and
+partial on the collection's name, which is therefore a literal here too. They begin with the (constant) collection all
+the same: without statistics SQLite would else prefer the primary key, and sort.
+"""
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import orjson
+
+from storage.contract import Collection, Field, Filter, Index, Kind, Op, Query, Sort
+
+COLUMNS = """\
+    id,
+    version,
+    updated_at,
+    shape,
+    CAST(body AS BLOB),
+    owner"""
+
+# Fields that have a column of their own besides their place in the body.
+_OWN_COLUMN = {"id", "version", "updated_at"}
+
+# What stands for null where order matters: below every value of its kind.
+_LOWEST = {Kind.INTEGER: "-9e999", Kind.NUMBER: "-9e999", Kind.BOOLEAN: "-1"}
+
+_COMPARISON = {Op.EQ: "=", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
+
+
+def literal(name: str) -> str:
+    """A checked name as an SQL string literal."""
+    if not name.replace("_", "").isalnum() or not name.isascii():
+        raise ValueError(f"{name!r}: names of collections and fields are ASCII letters, digits and underscores")
+    return f"'{name}'"
+
+
+def value_of(field: Field) -> str:
+    """The expression for a field's value as it is in the body, null where it is null."""
+    literal(field.name)
+    return field.name if field.name in _OWN_COLUMN else f"json_extract(body, '$.{field.name}')"
+
+
+def key_of(collection: Collection, field: Field) -> str:
+    """The expression that a field is compared and sorted by: never null, folded where its index folds."""
+    key = value_of(field)
+    if any(index.fold for index in collection.indexes if index.field == field.name):
+        key = f"lower({key})"
+    return f"coalesce({key}, {_LOWEST.get(field.kind, chr(39) * 2)})" if field.nullable else key
+
+
+def _found_by(collection: Collection, field: Field) -> str:
+    """The expression that a filter compares: that of the field's unique index, or else its key."""
+    unique = [index for index in collection.indexes if index.field == field.name and index.unique]
+    if not unique:
+        return key_of(collection, field)
+    return f"lower({value_of(field)})" if unique[0].fold else value_of(field)
+
+
+def indexes_of(collection: Collection) -> dict[str, str]:
+    """The declared indexes: name to CREATE statement."""
+    return dict(_index(collection, index) for index in collection.indexes)
+
+
+def _index(collection: Collection, index: Index) -> tuple[str, str]:
+    field = collection.fields[index.field]
+    name = f"items_{collection.name}_{index.field}" + ("_unique" if index.unique else "")
+    if not index.unique:
+        terms, where = f"collection, {key_of(collection, field)}, id", ""
+    else:  # on the bare value: in a unique index nulls are all different
+        value = value_of(field)
+        terms, where = f"collection, {_found_by(collection, field)}", f" AND {value} IS NOT NULL"
+    kind = "UNIQUE INDEX" if index.unique else "INDEX"
+    return (
+        name,
+        f"CREATE {kind} {name} ON items ({terms}) WHERE collection = {literal(collection.name)}{where}",
+    )
+
+
+def select_page(collection: Collection, query: Query) -> tuple[list[str], dict[str, Any]]:
+    """The statements whose rows, one after the other, are the page, and their parameters but for :limit.
+
+    A row is id, shape, body, then the sort keys but the id. There is one statement, but for pages beyond a position:
+    there, one for each number of leading keys that are the same as the position's, because a row value over
+    expressions is not served by an index, while this is: first what ties in all keys but the id, then in all but the
+    last two, …
+    """
+    keys, parameters = _sort_keys(collection, query), _parameters(collection, query)
+    parameters |= {f"a{n}": -float("inf") if value is None else value for n, value in enumerate(query.after)}
+    parameters["offset"] = query.offset
+    extra = "".join(f",\n    {key}" for key, _ in keys[:-1])
+    order = [f"{key} DESC" if descending else key for key, descending in keys]
+    where = " AND ".join(_conditions(collection, query))
+    statements = [
+        f"SELECT\n    id,\n    shape,\n    CAST(body AS BLOB){extra}\nFROM items\n"  # noqa: S608 - declared names only
+        f"WHERE {where}{beyond}\nORDER BY {', '.join(order[ties:])}\nLIMIT :limit OFFSET :offset"
+        for ties, beyond in _beyond(keys, query)
+    ]
+    return statements, parameters
+
+
+def select_count(collection: Collection, query: Query) -> tuple[str, dict[str, Any]]:
+    """The statement that counts what the query's filters and search leave, and its parameters."""
+    where = " AND ".join(_conditions(collection, query))
+    return f"SELECT count(*) FROM items WHERE {where}", _parameters(collection, query)  # noqa: S608
+
+
+def _sort_keys(collection: Collection, query: Query) -> list[tuple[str, bool]]:
+    """The expressions to order by with their directions, the id last, turned around for a walk backwards."""
+    last = Sort("id", bool(query.sort) and query.sort[-1].descending)
+    sort = query.sort if any(key.field == "id" for key in query.sort) else (*query.sort, last)
+    return [(key_of(collection, collection.fields[key.field]), key.descending is not query.backward) for key in sort]
+
+
+def _beyond(keys: list[tuple[str, bool]], query: Query) -> Iterator[tuple[int, str]]:
+    """The conditions that a row lies beyond `query.after`, nearest stretch first, each with the number of tied keys.
+
+    A condition begins with AND or is empty.
+    """
+    if not query.after:
+        yield 0, ""
+        return
+    for ties in reversed(range(len(keys))):
+        same = "".join(f" AND {key} = :a{n}" for n, (key, _) in enumerate(keys[:ties]))
+        key, descending = keys[ties]
+        yield ties, f"{same} AND {key} {'<' if descending else '>'} :a{ties}"
+
+
+def _conditions(collection: Collection, query: Query) -> Iterator[str]:
+    yield f"collection = {literal(collection.name)}"
+    for n, wanted in enumerate(query.filters):
+        yield _condition(collection, wanted, f"f{n}")
+    if query.search:
+        texts = " || char(10) || ".join(f"coalesce({value_of(collection.fields[f])}, '')" for f in collection.search)
+        yield f"instr(fold({texts}), :search)" if texts else "0"
+
+
+def _condition(collection: Collection, wanted: Filter, name: str) -> str:
+    field = collection.fields[wanted.field]
+    value, key = value_of(field), _found_by(collection, field)
+    given = f"CAST(:{name} AS NUMERIC)" if field.kind is Kind.NUMBER else f":{name}"
+    given = f"lower({given})" if key.startswith("lower(") else given
+    match wanted.op, field.kind:
+        case (Op.EQ, Kind.LIST):
+            return f"EXISTS (SELECT 1 FROM json_each(body, '$.{field.name}') WHERE value = :{name})"  # noqa: S608
+        case (Op.IN, Kind.LIST):
+            some = f"SELECT value FROM json_each(:{name})"  # noqa: S608
+            return f"EXISTS (SELECT 1 FROM json_each(body, '$.{field.name}') WHERE value IN ({some}))"  # noqa: S608
+        case (Op.IN, _):
+            each = "lower(value)" if key.startswith("lower(") else "value"
+            term = f"{key} IN (SELECT {each} FROM json_each(:{name}))"  # noqa: S608
+        case (Op.LIKE, _):
+            term = f"instr(fold({value}), :{name})"
+        case (Op.NE, _):
+            return f"({value} IS NULL OR {key} <> {given})" if field.nullable else f"{key} <> {given}"
+        case (op, _):
+            term = f"{key} {_COMPARISON[op]} {given}"
+    return f"({term} AND {value} IS NOT NULL)" if field.nullable else term
+
+
+def _parameters(collection: Collection, query: Query) -> dict[str, Any]:
+    values = {f"f{n}": _bound(wanted) for n, wanted in enumerate(query.filters)}
+    return values | {"search": fold(query.search)} if query.search else values
+
+
+def _bound(wanted: Filter) -> Any:
+    """A filter's value as SQLite takes it. Decimals go as text, to be read by the reader that read the stored ones."""
+    value = wanted.value
+    if isinstance(value, tuple):
+        return orjson.dumps(value, default=lambda number: orjson.Fragment(str(number))).decode()
+    if wanted.op is Op.LIKE:
+        return fold(str(value))
+    return str(value) if isinstance(value, Decimal) else value
+
+
+def fold(text: str | None) -> str | None:
+    """Text without its case, for containment (the SQL function `fold`)."""
+    return None if text is None else str(text).casefold()

@@ -1,0 +1,362 @@
+"""SQLite: one file in WAL mode, or memory behind one lock.
+
+Writers of one process share commits: each queues its work and lets whoever is ready join; the first to get the turn
+runs all that is queued, each in a savepoint, and commits once. Nothing waits inside SQLite: a file that another process
+is writing to is asked again at short intervals, so that a cooperative server goes on answering meanwhile.
+"""
+
+import re
+import sqlite3
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import copy_context
+from pathlib import Path
+from typing import Any, TypeVar
+
+from errors import Duplicate, NotFound, Unavailable
+from storage import sql
+from storage.contract import ALL, Collection, Page, Query, Record, Transaction
+
+T = TypeVar("T")
+
+MIGRATIONS = sorted((Path(__file__).parent / "migrations" / "sqlite").glob("[0-9]*.sql"))
+OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
+
+BUSY_SECONDS = 5.0  # how long a writer waits for another process before it answers 503
+RETRY_SECONDS = 0.0005  # about one durable commit on a fast disk
+BATCH = 64  # works in one commit: bounds how long the first of them waits for the last
+
+_READ = f"""\
+SELECT
+{sql.COLUMNS}
+FROM items
+WHERE collection = ? AND id = ?"""  # noqa: S608 - constant columns
+
+_INSERT = """\
+INSERT INTO items
+    (collection, id, version, updated_at, shape, body, owner)
+VALUES (?, ?, ?, ?, ?, ?, ?)"""
+
+_UPDATE = """\
+UPDATE items SET
+    version = ?,
+    updated_at = ?,
+    shape = ?,
+    body = ?,
+    owner = ?
+WHERE collection = ? AND id = ?"""
+
+_DELETE = "DELETE FROM items WHERE collection = ? AND id = ?"
+
+_TOUCH = "UPDATE collections SET revision = revision + 1, items = items + ? WHERE name = ?"
+
+_SCAN = f"""\
+SELECT
+{sql.COLUMNS}
+FROM items
+WHERE collection = ?
+ORDER BY id"""  # noqa: S608 - constant columns
+
+
+class SqliteStore:
+    """See `contract.Store`. `synchronous` is SQLite's: "full" or "normal"."""
+
+    def __init__(self, path: str, collections: Iterable[Collection], *, synchronous: str = "full") -> None:
+        if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+            raise Unavailable(f"SQLite is {sqlite3.sqlite_version}; at least 3.37 is needed")
+        self._path = path
+        self._synchronous = synchronous
+        self._in_memory = path == ":memory:"
+        self._collections = {collection.name: collection for collection in collections}
+        self._turn = threading.RLock()
+        self._queue: deque[_Work] = deque()
+        self._idle: list[sqlite3.Connection] = []
+        with _told(f"the store {path!r} cannot be opened"):
+            self._writer = self._connect(timeout=BUSY_SECONDS)
+            _migrate(self._writer)
+            _declare(self._writer, self._collections.values())
+            (self._epoch,) = self._writer.execute("SELECT epoch FROM store").fetchone()
+            self._writer.execute("PRAGMA busy_timeout = 0")  # `_begin` does the waiting
+
+    def read(self, collection: str, id: str) -> Record:
+        with self._reader() as connection:
+            return _read(connection, collection, id)
+
+    def page(self, collection: str, query: Query) -> Page:
+        statements, parameters = sql.select_page(self._collections[collection], query)
+        wanted = sys.maxsize if query.limit is None else query.limit + 1  # one more tells whether there are more
+        rows: list[Any] = []
+        with self._reader() as connection:
+            for statement in statements:
+                rows += connection.execute(statement, parameters | {"limit": wanted - len(rows)})
+                if len(rows) == wanted:
+                    break
+        more = len(rows) == wanted
+        if more:
+            rows.pop()
+        if query.backward:
+            rows.reverse()
+        if not rows:
+            return Page([])
+        _, shapes, bodies, *_ = zip(*rows, strict=True)
+        return Page(list(bodies), frozenset(shapes), more, _position(rows[0]), _position(rows[-1]))
+
+    def count(self, collection: str, query: Query = ALL) -> int:
+        if query.narrows:
+            statement, parameters = sql.select_count(self._collections[collection], query)
+        else:
+            statement, parameters = "SELECT items FROM collections WHERE name = :name", {"name": collection}
+        with self._reader() as connection:
+            (number,) = connection.execute(statement, parameters).fetchone()
+        return int(number)
+
+    def revision(self, collection: str) -> str:
+        with self._reader() as connection:
+            return _revision(connection, self._epoch, collection)
+
+    def write(self, work: Callable[[Transaction], T]) -> T:
+        queued = _Work(work)
+        self._queue.append(queued)
+        time.sleep(0)  # whoever is ready to write joins this commit
+        with self._turn:
+            while not queued.done:
+                self._commit([self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))])
+        if queued.error is not None:
+            raise queued.error
+        result: T = queued.result
+        return result
+
+    def scan(self, collection: str) -> Iterator[Record]:
+        with self._reader() as connection:
+            yield from map(Record._make, connection.execute(_SCAN, (collection,)))
+
+    def backup(self, target: Path) -> None:
+        if target.exists():
+            raise FileExistsError(f"{target} exists")
+        with _told(f"no backup at {str(target)!r}"), self._reader() as connection:
+            connection.execute("VACUUM INTO ?", (str(target),))
+
+    def check(self) -> None:
+        with self._reader() as connection:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            connection.execute("SELECT 1 FROM items LIMIT 1").fetchone()
+        if version != len(MIGRATIONS):
+            raise Unavailable(f"migration {version} is in force, this program needs {len(MIGRATIONS)}")
+
+    def close(self) -> None:
+        with self._turn:
+            for connection in (self._writer, *self._idle):
+                connection.close()
+            self._idle.clear()
+
+    def _connect(self, timeout: float) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, timeout=timeout, isolation_level=None, check_same_thread=False)
+        connection.create_function("fold", 1, sql.fold, deterministic=True)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        connection.execute("PRAGMA foreign_keys = ON")
+        return connection
+
+    @contextmanager
+    def _reader(self) -> Iterator[sqlite3.Connection]:
+        """A connection for this caller alone; in memory, the one there is."""
+        if self._in_memory:
+            with self._turn:
+                yield self._writer
+            return
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect(timeout=BUSY_SECONDS)
+        try:
+            yield connection
+        except sqlite3.Error as error:
+            raise _unavailable("the store does not answer", error) from error
+        finally:
+            self._idle.append(connection)
+
+    def _commit(self, batch: list["_Work"]) -> None:
+        """Run works in one transaction. Each fails alone; when the transaction fails, all do."""
+        connection = self._writer
+        try:
+            with _told("the store cannot be written to"):
+                self._begin()
+                for queued in batch:
+                    connection.execute("SAVEPOINT work")
+                    queued.run(_Transaction(connection, self._epoch))
+                    if queued.error is not None:
+                        connection.execute("ROLLBACK TO work")
+                    connection.execute("RELEASE work")
+                connection.execute("COMMIT")
+        except Unavailable as error:
+            for queued in batch:
+                queued.error = queued.error or error
+        finally:
+            for queued in batch:
+                queued.done = True
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+    def _begin(self) -> None:
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                self._writer.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or time.monotonic() > deadline:
+                    raise
+            time.sleep(RETRY_SECONDS)
+
+
+class _Work:
+    """A caller's work on its way through a shared commit, in that caller's context."""
+
+    __slots__ = ("_context", "_work", "done", "error", "result")
+
+    def __init__(self, work: Callable[[Transaction], Any]) -> None:
+        self._work = work
+        self._context = copy_context()
+        self.done = False
+        self.error: Exception | None = None
+        self.result: Any = None
+
+    def run(self, transaction: Transaction) -> None:
+        try:
+            self.result = self._context.run(self._work, transaction)
+        except sqlite3.OperationalError:
+            raise  # not this work's fault: the whole transaction is lost
+        except Exception as error:
+            self.error = error
+
+
+class _Transaction:
+    """See `contract.Transaction`."""
+
+    def __init__(self, connection: sqlite3.Connection, epoch: str) -> None:
+        self._connection = connection
+        self._epoch = epoch
+
+    def read(self, collection: str, id: str) -> Record:
+        return _read(self._connection, collection, id)
+
+    def revision(self, collection: str) -> str:
+        return _revision(self._connection, self._epoch, collection)
+
+    def insert(self, collection: str, record: Record) -> None:
+        id, version, updated_at, shape, body, owner = record
+        self._execute(_INSERT, (collection, id, version, updated_at, shape, body.decode(), owner))
+        self._connection.execute(_TOUCH, (1, collection))
+
+    def update(self, collection: str, record: Record) -> None:
+        id, version, updated_at, shape, body, owner = record
+        self._execute(_UPDATE, (version, updated_at, shape, body.decode(), owner, collection, id))
+        self._connection.execute(_TOUCH, (0, collection))
+
+    def delete(self, collection: str, id: str) -> None:
+        self._execute(_DELETE, (collection, id))
+        self._connection.execute(_TOUCH, (-1, collection))
+
+    def _execute(self, statement: str, parameters: tuple[Any, ...]) -> None:
+        try:
+            cursor = self._connection.execute(statement, parameters)
+        except sqlite3.IntegrityError as error:
+            index = re.search(r"index 'items_(?:.+?)_(\w+)_unique'", str(error))
+            raise _taken(index[1] if index else "id") from None
+        if cursor.rowcount == 0:
+            raise _missing()
+
+
+def _read(connection: sqlite3.Connection, collection: str, id: str) -> Record:
+    row = connection.execute(_READ, (collection, id)).fetchone()
+    if row is None:
+        raise _missing()
+    return Record._make(row)
+
+
+def _revision(connection: sqlite3.Connection, epoch: str, collection: str) -> str:
+    (number,) = connection.execute("SELECT revision FROM collections WHERE name = ?", (collection,)).fetchone()
+    return f"{epoch}-{number:x}"
+
+
+def _missing() -> NotFound:
+    return NotFound("there is no such item")
+
+
+def _taken(field: str) -> Duplicate:
+    detail = f"another item has this {field}"
+    return Duplicate(detail, errors=[{"pointer": f"#/{field}", "detail": "is taken by another item"}])
+
+
+def _position(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The place of a row of `select_page` in the order asked for: its sort keys, and its id if it is not among them."""
+    id, _, _, *keys = row
+    return (*(None if key == -float("inf") else key for key in keys), id)
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    """Bring the tables up to date, each migration whole or not at all, one process at a time."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version > len(MIGRATIONS):
+            raise Unavailable(f"the store was written by a newer program (migration {version} of {len(MIGRATIONS)})")
+        for number, migration in enumerate(MIGRATIONS[version:], start=version + 1):
+            for statement in _statements(migration.read_text(encoding="utf-8")):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {number}")
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _statements(script: str) -> Iterator[str]:
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _declare(connection: sqlite3.Connection, collections: Iterable[Collection]) -> None:
+    """Give every collection its row and exactly the indexes that it declares."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for collection in collections:
+            connection.execute("INSERT INTO collections (name) VALUES (?) ON CONFLICT DO NOTHING", (collection.name,))
+            wanted = sql.indexes_of(collection)
+            where = "type = 'index' AND tbl_name = 'items' AND sql LIKE '%collection = ' || quote(?) || '%'"
+            query = f"SELECT name, sql FROM sqlite_master WHERE {where}"  # noqa: S608
+            present = dict(connection.execute(query, (collection.name,)).fetchall())
+            for name in present.keys() - wanted.keys() | {n for n in wanted if present.get(n, wanted[n]) != wanted[n]}:
+                connection.execute(f"DROP INDEX {name}")
+                present.pop(name)
+            for name in wanted.keys() - present.keys():
+                connection.execute(wanted[name])
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """SQLite's own errors as Unavailable, saying what could not be done and why."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _unavailable(what, error) from error
+
+
+def _unavailable(what: str, error: sqlite3.Error) -> Unavailable:
+    return Unavailable(f"{what}: {error}", headers={"Retry-After": "1"})
+
+
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)

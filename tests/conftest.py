@@ -1,0 +1,25 @@
+"""What several tests share."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from flask.testing import FlaskClient
+
+from app import create_app
+from config import Config
+from tests.live import Gunicorn
+
+
+@pytest.fixture
+def client() -> FlaskClient:
+    """A client of a fresh service in memory."""
+    return create_app(Config()).test_client()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gunicorn]:
+    """A running service under gunicorn with two workers on a SQLite file, shared by the tests of one process."""
+    folder: Path = tmp_path_factory.mktemp("server")
+    with Gunicorn(folder, LOG_FORMAT="json", METRICS_TOKEN="scrape-me") as running:  # noqa: S106
+        yield running

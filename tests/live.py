@@ -1,0 +1,94 @@
+"""A real gunicorn for tests: its own port, its own folder, stopped at the end."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parent.parent
+START_SECONDS = 30.0
+
+
+class Answer(NamedTuple):
+    """An HTTP answer, read whole. Header names are in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Gunicorn:
+    """gunicorn with the project's configuration, in `folder`; `settings` become environment variables.
+
+    The listening socket is made here and handed down, so that no other process can take the port in between.
+    """
+
+    def __init__(self, folder: Path, *arguments: str, workers: int = 2, **settings: str) -> None:
+        self.log = folder / "log.txt"
+        listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self.port: int = listener.getsockname()[1]
+        self.base = f"http://127.0.0.1:{self.port}"
+        environ = {
+            "PATH": os.environ["PATH"],
+            "DATABASE_URL": f"sqlite:///{folder}/restkeeper.db",
+            "WEB_CONCURRENCY": str(workers),
+            **settings,
+        }
+        command = [sys.executable, "-m", "gunicorn", "-c", str(ROOT / "gunicorn.conf.py"), *arguments]
+        with self.log.open("wb") as log, listener:
+            self.process = subprocess.Popen(
+                [*command, "--bind", f"fd://{listener.fileno()}"],
+                cwd=ROOT,
+                env=environ,
+                stdout=log,
+                stderr=log,
+                pass_fds=[listener.fileno()],
+            )
+
+    def __enter__(self) -> "Gunicorn":
+        deadline = time.monotonic() + START_SECONDS
+        while self.get("/healthz", timeout=START_SECONDS).status != 200:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"gunicorn did not start:\n{self.log.read_text()}")
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        self.process.wait(timeout=START_SECONDS)
+
+    def request(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, timeout: float = 10
+    ) -> Answer:
+        """One request on a connection of its own. A dict or list is sent as JSON. Raises OSError when refused."""
+        headers = dict(headers or {})
+        if isinstance(body, (dict, list)):
+            body = json.dumps(body)
+            headers.setdefault("Content-Type", "application/json")
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str, headers: dict[str, str] | None = None, timeout: float = 10) -> Answer:
+        return self.request("GET", path, None, headers, timeout)
+
+    def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> Answer:
+        return self.request("POST", path, body, headers)
+
+    def worker_pids(self) -> list[int]:
+        """The processes whose parent is gunicorn's arbiter, read from /proc."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return [int(pid) for pid in children.split()]

@@ -1,0 +1,1 @@
+"""What an RFC or an operator defines: knows no resource."""

@@ -1,0 +1,61 @@
+"""Media types and bodies: what a client accepts, what it sends (RFC 9110, section 12.5.1; RFC 9112, section 6)."""
+
+from typing import Any
+
+from flask import request
+from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
+
+from errors import BadRequest, BodyTooLarge, InvalidJson, NotAcceptable, UnsupportedMediaType, ValidationFailed
+from web import exactjson
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"  # RFC 7396
+
+
+def require_acceptable(*offers: str) -> None:
+    """Raises NotAcceptable when the client takes none of the media types."""
+    accept = request.environ.get("HTTP_ACCEPT")
+    if not accept or accept == "*/*" or accept == offers[0]:
+        return
+    if not request.accept_mimetypes.best_match(offers):
+        raise NotAcceptable(f"this address answers {' or '.join(offers)}")
+
+
+def read_object(*types: str, max_body: int, max_depth: int) -> dict[str, Any]:
+    """The JSON object that is the request's body.
+
+    `max_body` in bytes, `max_depth` in levels. Raises UnsupportedMediaType, BodyTooLarge, BadRequest when the body
+    ends early, InvalidJson, and ValidationFailed when the JSON is not an object.
+    """
+    require_media_type(*types)
+    value = exactjson.loads(_read(max_body), max_depth)
+    if not isinstance(value, dict):
+        raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
+    return value
+
+
+def require_media_type(*types: str) -> None:
+    """Raises UnsupportedMediaType unless the body's type is one of these, in UTF-8."""
+    sent = request.environ.get("CONTENT_TYPE", "")
+    if sent in types:
+        return
+    charset = request.mimetype_params.get("charset", "utf-8").lower()
+    if request.mimetype not in types or charset not in ("utf-8", "utf8"):
+        told = f"it is {sent!r}" if sent else "there is none"
+        headers = {"Accept-Patch": ", ".join(types)} if request.method == "PATCH" else {"Accept": ", ".join(types)}
+        raise UnsupportedMediaType(f"Content-Type must be {' or '.join(types)}; {told}", headers=headers)
+
+
+def _read(limit: int) -> bytes:
+    if (request.content_length or 0) > limit:
+        raise BodyTooLarge(f"a body has at most {limit} bytes")
+    request.max_content_length = limit  # for bodies that come in chunks
+    try:
+        body = request.get_data(cache=False)
+    except RequestEntityTooLarge:
+        raise BodyTooLarge(f"a body has at most {limit} bytes") from None
+    except ClientDisconnected:
+        raise BadRequest("the body ended before its announced length") from None
+    if not body:
+        raise InvalidJson("the body is empty; a JSON object is expected")
+    return body

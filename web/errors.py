@@ -1,0 +1,92 @@
+"""Every exception as one shape: RFC 9457 problem details.
+
+Whatever is raised on the way of a request comes out here: the catalogue's problems, Flask's and werkzeug's HTTP errors,
+and what nobody foresaw, which is logged in full and told as nothing but a 500.
+"""
+
+import logging
+from typing import Any
+
+import orjson
+from flask import Flask, Response, current_app, g, request
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
+from werkzeug.http import HTTP_STATUS_CODES
+from werkzeug.routing import RequestRedirect
+
+import errors
+from errors import Problem
+
+PROBLEM_JSON = "application/problem+json"
+PAGES = "/problems/"  # each type's URI is its page under here
+
+_log = logging.getLogger("restkeeper")
+
+_BY_STATUS: dict[int, type[Problem]] = {
+    400: errors.BadRequest,
+    404: errors.NotFound,
+    405: errors.MethodNotAllowed,
+    406: errors.NotAcceptable,
+    413: errors.BodyTooLarge,
+    414: errors.UriTooLong,
+    415: errors.UnsupportedMediaType,
+    431: errors.HeadersTooLarge,
+    503: errors.Unavailable,
+}
+
+
+def install(app: Flask) -> None:
+    """Render everything that is raised in `app`."""
+    app.register_error_handler(Problem, render)
+    app.register_error_handler(HTTPException, _render_http)
+    app.register_error_handler(Exception, _render_unforeseen)
+
+
+def render(problem: Problem) -> Response:
+    """The answer that tells of a problem (RFC 9457, section 3)."""
+    return _answer(
+        problem.status,
+        _base() + PAGES + problem.name,
+        problem.title,
+        problem.detail,
+        dict(problem.headers),
+        problem.members,
+    )
+
+
+def _base() -> str:
+    return request.host_url.rstrip("/") if request.host else ""
+
+
+def _render_http(error: HTTPException) -> Response:
+    if isinstance(error, RequestRedirect):
+        return error.get_response()  # type: ignore[return-value]
+    status = error.code or 500
+    headers = {}
+    detail = error.description or ""
+    if isinstance(error, MethodNotAllowed):
+        allowed = sorted(error.valid_methods or ())
+        headers["Allow"] = ", ".join(allowed)
+        detail = f"{request.method} is not one of {', '.join(allowed)}"
+    elif status == 404:
+        detail = f"nothing is at {request.path[:200]}"
+    if kind := _BY_STATUS.get(status):
+        return render(kind(detail, headers=headers))
+    return _answer(status, "about:blank", HTTP_STATUS_CODES.get(status, "Error"), detail, headers, {})
+
+
+def _render_unforeseen(error: Exception) -> Response:
+    _log.error("unforeseen %s", type(error).__name__, exc_info=error, extra={"request_id": g.request_id})
+    return render(errors.InternalError())
+
+
+def _answer(
+    status: int, type_uri: str, title: str, detail: str, headers: dict[str, str], members: dict[str, Any]
+) -> Response:
+    body = {"type": type_uri, "title": title, "status": status}
+    if detail:
+        body["detail"] = detail
+    body |= {"instance": request.path, "request_id": g.request_id} | members
+    response = current_app.response_class(orjson.dumps(body), status, mimetype=PROBLEM_JSON)
+    response.headers.update(headers)
+    response.headers["Cache-Control"] = "no-store"
+    return response

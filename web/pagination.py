@@ -1,0 +1,88 @@
+"""Paging in headers: Link (RFC 8288) and X-Total-Count, by offset or by an opaque cursor.
+
+A cursor says "beyond this item, in this order, of this list": it holds the sort keys and the id at an end of a page,
+and a checksum that binds it to the list, sort and filters it was made for. It needs no secret: it opens nothing that
+its holder could not ask for in plain parameters.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import replace
+from hashlib import blake2b
+from urllib.parse import urlencode
+
+import orjson
+from werkzeug.datastructures import MultiDict
+
+from errors import InvalidQuery
+from storage.contract import Page, Query
+from web.queries import Asked
+
+_CHECKSUM = 8  # bytes
+_PLACE = ("cursor", "offset", "limit", "fields")  # what may change from page to page of one walk
+
+Position = tuple[object, ...]
+
+
+def resolve(asked: Asked, path: str, args: MultiDict[str, str]) -> Query:
+    """The query with its cursor read. Raises InvalidQuery for a cursor that is malformed or of another list."""
+    if asked.cursor is None:
+        return asked.query
+    try:
+        token = urlsafe_b64decode(asked.cursor.encode("ascii") + b"=" * (-len(asked.cursor) % 4))
+        checksum, payload = token[:_CHECKSUM], token[_CHECKSUM:]
+        if checksum != _checksum(payload, path, args) or _token(token) != asked.cursor:
+            raise ValueError
+        backward, *after = orjson.loads(payload)
+    except ValueError:
+        detail = "is not one that this list gave for this sort and these filters: begin again without it"
+        raise InvalidQuery(f"cursor {detail}", errors=[{"parameter": "cursor", "detail": detail}]) from None
+    return replace(asked.query, after=tuple(after), backward=backward)
+
+
+def links(asked: Asked, query: Query, page: Page, total: int | None, path: str, args: MultiDict[str, str]) -> str:
+    """The value of the Link header: first, prev, next and last as far as there are such pages."""
+    if asked.by_offset:
+        targets = _by_offset(asked, page, total or 0)
+    else:
+        targets = {rel: {"cursor": _cursor(to, path, args)} if to else {} for rel, to in _by_cursor(query, page)}
+    kept = [(name, value) for name, value in args.items(multi=True) if name not in ("cursor", "offset")]
+    return ", ".join(
+        f'<{path}{"?" if kept or place else ""}{urlencode([*kept, *place.items()])}>; rel="{rel}"'
+        for rel, place in targets.items()
+    )
+
+
+def _by_offset(asked: Asked, page: Page, total: int) -> dict[str, dict[str, str]]:
+    offset, limit = asked.query.offset, asked.limit
+    targets = {"first": 0}
+    if offset > 0:
+        targets["prev"] = max(0, offset - limit)
+    if page.more:
+        targets["next"] = offset + limit
+    targets["last"] = max(0, (total - 1) // limit * limit)
+    return {rel: {"offset": str(place)} for rel, place in targets.items()}
+
+
+def _by_cursor(query: Query, page: Page) -> list[tuple[str, Position]]:
+    before, beyond = (page.more, bool(query.after)) if query.backward else (bool(query.after), page.more)
+    targets: list[tuple[str, Position]] = [("first", ())]
+    if before and page.first:
+        targets.append(("prev", (True, *page.first)))
+    if beyond and page.last:
+        targets.append(("next", (False, *page.last)))
+    return [*targets, ("last", (True,))]
+
+
+def _cursor(place: Position, path: str, args: MultiDict[str, str]) -> str:
+    payload = orjson.dumps(place)
+    return _token(_checksum(payload, path, args) + payload)
+
+
+def _token(data: bytes) -> str:
+    return urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _checksum(payload: bytes, path: str, args: MultiDict[str, str]) -> bytes:
+    """Over what the walk must not change: the list, its sort and its filters, in any order of the parameters."""
+    bound = sorted((name, value) for name, value in args.items(multi=True) if name not in _PLACE)
+    return blake2b(orjson.dumps([path, bound]) + payload, digest_size=_CHECKSUM).digest()

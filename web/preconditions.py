@@ -1,0 +1,63 @@
+"""Conditional requests: RFC 9110, section 13, in the order of its section 13.2.2."""
+
+from datetime import UTC, datetime
+from email.utils import format_datetime, parsedate_to_datetime
+
+from flask import request
+from werkzeug.http import parse_etags
+
+from errors import PreconditionFailed, PreconditionRequired
+
+
+def is_conditional() -> bool:
+    """Whether the request bears a condition on an ETag."""
+    return "HTTP_IF_MATCH" in request.environ or "HTTP_IF_NONE_MATCH" in request.environ
+
+
+def require_match(tag: str, updated_at: str | None = None, *, must_say: bool = False) -> None:
+    """Raises PreconditionFailed when the request was meant for another state than this one.
+
+    `tag` is the current strong ETag without its quotes, `updated_at` the time of the last change (RFC 3339).
+    With `must_say`, a request without `If-Match` raises PreconditionRequired (RFC 6585, section 3).
+    """
+    environ = request.environ
+    if (wanted := environ.get("HTTP_IF_MATCH")) is not None:
+        if not parse_etags(wanted).contains(tag):  # strong comparison: a weak tag never matches
+            raise PreconditionFailed(f'the ETag is now "{tag}"', headers={"ETag": f'"{tag}"'})
+    elif updated_at and (since := _date(environ.get("HTTP_IF_UNMODIFIED_SINCE"))):
+        if _seconds(updated_at) > since:
+            raise PreconditionFailed(f"the last change was at {updated_at}", headers={"ETag": f'"{tag}"'})
+    elif must_say and request.method not in ("GET", "HEAD"):
+        raise PreconditionRequired("send the ETag that you read as If-Match")
+    if request.method not in ("GET", "HEAD") and (unwanted := environ.get("HTTP_IF_NONE_MATCH")) is not None:
+        if parse_etags(unwanted).contains_weak(tag):
+            raise PreconditionFailed(f'the ETag is "{tag}"', headers={"ETag": f'"{tag}"'})
+
+
+def is_not_modified(tag: str, updated_at: str | None = None) -> bool:
+    """Whether a GET or HEAD is answered 304: the client holds this state already."""
+    environ = request.environ
+    if (held := environ.get("HTTP_IF_NONE_MATCH")) is not None:
+        return bool(parse_etags(held).contains_weak(tag))
+    since = _date(environ.get("HTTP_IF_MODIFIED_SINCE")) if updated_at else None
+    return since is not None and updated_at is not None and _seconds(updated_at) <= since
+
+
+def http_date(time: str) -> str:
+    """An RFC 3339 time as an HTTP date (RFC 9110, section 5.6.7)."""
+    return format_datetime(datetime.fromisoformat(time).astimezone(UTC), usegmt=True)
+
+
+def _seconds(time: str) -> datetime:
+    return datetime.fromisoformat(time).replace(microsecond=0)
+
+
+def _date(header: str | None) -> datetime | None:
+    """The time of a date field, or None: a date that is malformed is ignored (RFC 9110, section 13.1.3)."""
+    if header is None:
+        return None
+    try:
+        date = parsedate_to_datetime(header)
+    except ValueError:
+        return None
+    return date if date.tzinfo else date.replace(tzinfo=UTC)

@@ -1,0 +1,204 @@
+"""A list's query parameters: which items, in which order, which stretch, which fields."""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from werkzeug.datastructures import MultiDict
+
+from errors import InvalidQuery
+from storage.contract import Collection, Field, Filter, Kind, Op, Query, Sort
+
+RESERVED = ("limit", "offset", "cursor", "sort", "fields", "q")
+
+OPERATORS = {
+    Kind.TEXT: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IN, Op.LIKE),
+    Kind.TIME: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE),
+    Kind.INTEGER: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IN),
+    Kind.NUMBER: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IN),
+    Kind.BOOLEAN: (Op.EQ, Op.NE),
+    Kind.LIST: (Op.EQ, Op.IN),
+}
+
+MAX_OFFSET = 2**31 - 1
+MAX_VALUES = 1000  # of one `in`
+
+_FILTER = re.compile(r"(\w+)(?:\[(\w+)\])?")
+_NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?([eE][+-]?\d{1,3})?", re.ASCII)
+_WHOLE = re.compile(r"-?\d{1,19}", re.ASCII)
+_LOST_PLUS = re.compile(r" (\d\d:?\d\d)$")  # a "+" that came unescaped reads as a space
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a list was asked for. `fields` are those to show, None for all; `cursor` is still to be read."""
+
+    query: Query
+    limit: int
+    fields: tuple[str, ...] | None = None
+    cursor: str | None = None
+    by_offset: bool = False
+
+
+def parse(args: MultiDict[str, str], collection: Collection, names: Iterable[str], limit: int, limit_max: int) -> Asked:
+    """What the parameters ask of the collection, whose items have the fields `names`; by default `limit` items.
+
+    Raises InvalidQuery with every fault at once, each naming what would be right.
+    """
+    if not args:
+        return Asked(Query(limit=limit), limit)
+    reader = _Reader(args)
+    asked = Asked(
+        Query(
+            filters=_filters(reader, collection),
+            search=reader.one("q", str, ""),
+            sort=reader.one("sort", lambda text: _sort(text, collection), ()),
+            limit=(size := reader.one("limit", _whole(1, limit_max), limit)),
+            offset=reader.one("offset", _whole(0, MAX_OFFSET), 0),
+        ),
+        size,
+        reader.one("fields", lambda text: _names(text, names), None),
+        reader.one("cursor", str, None),
+        by_offset="offset" in args,
+    )
+    if "cursor" in args and "offset" in args:
+        reader.fault("offset", "does not go with cursor: page by one or the other")
+    reader.finish()
+    return asked
+
+
+def parse_fields(args: MultiDict[str, str], names: Iterable[str]) -> tuple[str, ...] | None:
+    """The fields to show where `fields` is the only parameter there is. Raises InvalidQuery."""
+    if not args:
+        return None
+    reader = _Reader(args)
+    fields: tuple[str, ...] | None = reader.one("fields", lambda text: _names(text, names), None)
+    for name in args:
+        if name != "fields":
+            reader.fault(name, "is not a parameter of an item; there is: fields")
+    reader.finish()
+    return fields
+
+
+class _Reader:
+    """Reads parameters one by one and keeps what is wrong with each."""
+
+    def __init__(self, args: MultiDict[str, str]) -> None:
+        self.args = args
+        self._faults: list[dict[str, str]] = []
+
+    def one(self, name: str, read: Callable[[str], Any], default: Any) -> Any:
+        """The value of a parameter that may be given once; `read` raises ValueError with what would be right."""
+        values = self.args.getlist(name)
+        if len(values) > 1:
+            self.fault(name, "is given more than once")
+        if len(values) != 1:
+            return default
+        return self.value(name, read, values[0], default)
+
+    def value(self, name: str, read: Callable[[str], Any], text: str, default: Any = None) -> Any:
+        try:
+            return read(text)
+        except ValueError as error:
+            self.fault(name, str(error))
+            return default
+
+    def fault(self, parameter: str, detail: str) -> None:
+        self._faults.append({"parameter": parameter, "detail": detail})
+
+    def finish(self) -> None:
+        if self._faults:
+            told = "; ".join(f"{fault['parameter'][:100]} {fault['detail']}" for fault in self._faults[:3])
+            raise InvalidQuery(told, errors=self._faults)
+
+
+def _filters(reader: _Reader, collection: Collection) -> tuple[Filter, ...]:
+    found = []
+    for name in reader.args:
+        if name in RESERVED:
+            continue
+        parts = _FILTER.fullmatch(name)
+        field = collection.fields.get(parts[1]) if parts else None
+        if parts is None or field is None:
+            known = ", ".join((*RESERVED, *collection.fields))
+            reader.fault(name, f"is not a parameter of this list; there are: {known}, and field[operator]")
+            continue
+        operators = OPERATORS[field.kind]
+        if (parts[2] or "eq") not in operators:
+            reader.fault(name, f"is no operator of {field.name}; there are: {', '.join(operators)}")
+            continue
+        found += _filter(reader, name, field, Op(parts[2] or "eq"))
+    return tuple(found)
+
+
+def _filter(reader: _Reader, name: str, field: Field, op: Op) -> list[Filter]:
+    """A parameter's filters. One that is repeated means any of the values for eq and in, all of them for the others."""
+    texts = reader.args.getlist(name)
+    if op is Op.IN:
+        texts = [text for given in texts for text in given.split(",")]
+    if len(texts) > MAX_VALUES:
+        reader.fault(name, f"has at most {MAX_VALUES} values")
+        return []
+    values = tuple(reader.value(name, lambda text: _value(text, field), text) for text in texts)
+    if op is Op.IN or (op is Op.EQ and len(values) > 1):
+        return [Filter(field.name, Op.IN, values)]
+    return [Filter(field.name, op, value) for value in values]
+
+
+def _value(text: str, field: Field) -> Any:
+    match field.kind:
+        case Kind.INTEGER:
+            return _whole(-(2**63), 2**63 - 1)(text)
+        case Kind.NUMBER:
+            if not _NUMBER.fullmatch(text):
+                raise ValueError("must be a number")
+            return Decimal(text)
+        case Kind.TIME:
+            return _time(text)
+        case Kind.BOOLEAN:
+            if text not in ("true", "false"):
+                raise ValueError("must be true or false")
+            return text == "true"
+        case _:
+            return text
+
+
+def _time(text: str) -> str:
+    """A time in the canonical form that items have: UTC, microseconds. Without an offset it is UTC."""
+    try:
+        time = datetime.fromisoformat(_LOST_PLUS.sub(r"+\1", text))
+        time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError("must be a time like 2026-01-31T12:00:00Z") from None
+    return time.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not _WHOLE.fullmatch(text) or not low <= int(text) <= high:
+            raise ValueError(f"must be a whole number from {low} to {high}")
+        return int(text)
+
+    return read
+
+
+def _sort(text: str, collection: Collection) -> tuple[Sort, ...]:
+    keys = [Sort(name.removeprefix("-"), name.startswith("-")) for name in text.split(",")]
+    sortable = [name for name, field in collection.fields.items() if field.kind is not Kind.LIST]
+    if unknown := [key.field for key in keys if key.field not in sortable]:
+        raise ValueError(
+            f"cannot be {unknown[0][:100]!r}; there are: {', '.join(sortable)}, each also with - before it"
+        )
+    if len({key.field for key in keys}) < len(keys):
+        raise ValueError("names a field twice")
+    return tuple(keys)
+
+
+def _names(text: str, known: Iterable[str]) -> tuple[str, ...]:
+    names = text.split(",")
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"cannot be {unknown[0][:100]!r}; there are: {', '.join(known)}")
+    return tuple(name for name in known if name in names)

@@ -314,7 +314,7 @@ class _Collection:
                     made[name] = _READ_ONLY_EXAMPLES[name]
             elif examples := fields[name].metadata.get("examples"):
                 made[name] = examples[0]
-            elif whole:
+            elif whole and not fields[name].required:
                 default = fields[name].load_default
                 made[name] = default() if callable(default) else default
         return made

@@ -6,9 +6,18 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from marshmallow import fields, validate
+from marshmallow import ValidationError, fields, validate
 
 TEXT_ERRORS: dict[str, Any] = {"invalid": "must be a string", "null": "must not be null", "required": "is required"}
+
+
+class Pattern(validate.Regexp):
+    """The whole string must match; the expression is one that JSON Schema reads alike, so without \\Z."""
+
+    def __call__(self, value: str) -> str:  # type: ignore[override]
+        if self.regex.fullmatch(value) is None or value.endswith("\n"):
+            raise ValidationError(self.error)
+        return value
 
 
 class Text(fields.String):
@@ -29,7 +38,7 @@ class Email(Text):
     _PATTERN = r"^[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})+$"  # WHATWG's
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(3, 254, validate=(validate.Regexp(self._PATTERN, error=self._ERROR),), **options)
+        super().__init__(3, 254, validate=(Pattern(self._PATTERN, error=self._ERROR),), **options)
 
 
 class Whole(fields.Integer):

@@ -1,8 +1,8 @@
 """A product."""
 
-from marshmallow import validate
+from marshmallow import fields
 
-from schemas.fields import Items, JsonObject, Lifecycle, Money, Status, Text, Whole
+from schemas.fields import Items, JsonObject, Lifecycle, Money, Pattern, Status, Text, Whole
 from schemas.item import ItemSchema
 
 
@@ -23,11 +23,9 @@ class ProductSchema(ItemSchema):
         allow_none=True,
         metadata={"description": "Exact, at most 2 decimals; null where none is known.", "examples": [49.9]},
     )
-    currency = Text(
-        3,
-        3,
+    currency = fields.String(
         load_default="USD",
-        validate=(validate.Regexp("^[A-Z]{3}$", error="must be three capital letters (ISO 4217)"),),
+        validate=Pattern("^[A-Z]{3}$", error="must be three capital letters (ISO 4217)"),
         metadata={"description": "ISO 4217 code.", "examples": ["EUR"]},
     )
     stock = Whole(0, 2**53 - 1, load_default=0, metadata={"examples": [12]})

@@ -28,7 +28,7 @@ def loads(data: bytes | str, max_depth: int = 200) -> Any:
     Raises ValidationFailed for strings that hold NUL or an unpaired surrogate.
     """
     try:
-        text = data.decode() if isinstance(data, bytes) else data
+        text = data.decode("utf-8-sig") if isinstance(data, bytes) else data
         value = _decoder.decode(text)
     except UnicodeDecodeError as error:
         raise InvalidJson(f"the body is not UTF-8 (byte {error.start})") from None

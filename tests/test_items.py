@@ -1,0 +1,193 @@
+"""One item: create, read, replace, merge, delete, on both paths of both collections."""
+
+import re
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+PATHS = {"/products": {"name": "Lamp"}, "/users": {"email": "ada@example.org"}}
+EVERY = [(prefix + path, body) for path, body in PATHS.items() for prefix in ("", "/api/v1")]
+UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+
+@pytest.mark.parametrize(("path", "body"), EVERY)
+def test_every_collection_does_everything(client: FlaskClient, path: str, body: dict[str, Any]) -> None:
+    """Each path creates, lists, reads, replaces, merges and deletes, with 200 for every success."""
+    made = client.post(path, json=body)
+    where = made.headers["Location"]
+    assert where == f"{path}/{made.json['id']}"
+    assert client.get(path).json == [made.json]
+    assert client.get(where).json == made.json
+    replaced = client.put(where, json={**body, "name": "New"})
+    assert (replaced.json["name"], replaced.json["version"]) == ("New", 2)
+    merged = client.patch(where, json={"name": "Newer"})
+    assert (merged.json["name"], merged.json["version"]) == ("Newer", 3)
+    deleted = client.delete(where)
+    assert deleted.json == merged.json
+    assert {made.status_code, replaced.status_code, merged.status_code, deleted.status_code} == {200}
+    assert client.get(where).status_code == client.delete(where).status_code == 404
+    assert client.get(path).json == []
+
+
+def test_a_created_product_is_complete(client: FlaskClient) -> None:
+    """What is left out has its default, what is the server's is made by it, in one order of fields."""
+    item = client.post("/products", json={"name": "Lamp"}).json
+    assert list(item) == [
+        *("id", "name", "description", "sku", "price", "currency", "stock", "tags", "attributes", "status"),
+        *("created_at", "updated_at", "version"),
+    ]
+    assert UUID7.fullmatch(item["id"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", item["created_at"])
+    assert item["updated_at"] == item["created_at"]
+    expected = {"description": None, "sku": None, "price": None, "currency": "USD", "stock": 0, "tags": []}
+    assert expected.items() <= item.items()
+    assert (item["attributes"], item["status"], item["version"]) == ({}, "active", 1)
+
+
+def test_the_two_paths_are_one_collection(client: FlaskClient) -> None:
+    """What is kept under one path is there under the other."""
+    id = client.post("/api/v1/products", json={"name": "Lamp"}).json["id"]
+    assert client.get(f"/products/{id}").json == client.get(f"/api/v1/products/{id}").json
+
+
+def test_ids_sort_by_creation(client: FlaskClient) -> None:
+    """The list, in order of id, is in order of creation."""
+    names = [str(n) for n in range(50)]
+    for name in names:
+        client.post("/products", json={"name": name})
+    assert [item["name"] for item in client.get("/products?limit=100").json] == names
+
+
+@pytest.mark.parametrize("number", ["0", "0.1", "0.30", "12.50", "1234567890123.45", "9999999999999.99", "1E+2", "5.0"])
+def test_prices_are_exact(client: FlaskClient, number: str) -> None:
+    """A price is answered as the very decimal that was sent, without trailing zeros, up to 15 digits."""
+    made = client.post("/products", data=f'{{"name": "x", "price": {number}}}', content_type="application/json")
+    plain = {"0.30": "0.3", "12.50": "12.5", "1E+2": "100", "5.0": "5"}.get(number, number)
+    assert f'"price":{plain},'.encode() in made.data
+    assert client.get(made.headers["Location"]).data == made.data
+
+
+@pytest.mark.parametrize(
+    "number", ["0.30000000000000004", "123456789012345678", "-0.10", "1E-7", "3.141592653589793238"]
+)
+def test_other_numbers_are_kept_as_sent(client: FlaskClient, number: str) -> None:
+    """A number in free attributes comes back digit by digit, also through a replacement and a patch."""
+    body = f'{{"name": "x", "attributes": {{"n": {number}}}}}'
+    made = client.post("/products", data=body, content_type="application/json")
+    assert f'{{"n":{number}}}'.encode() in made.data
+    patched = client.patch(made.headers["Location"], json={"stock": 1})
+    assert f'{{"n":{number}}}'.encode() in patched.data
+
+
+def test_text_is_kept_as_sent(client: FlaskClient) -> None:
+    """Unicode of any plane survives, escaped or not."""
+    made = client.post(
+        "/products", data=b'{"name": "\xc3\xa9\\u00e9 \xf0\x9f\x92\xa1\\ud83d\\udca1"}', content_type="application/json"
+    )
+    assert made.json["name"] == "éé 💡💡"
+    assert client.get(made.headers["Location"]).json["name"] == "éé 💡💡"
+
+
+def test_replacing_gives_defaults_back(client: FlaskClient) -> None:
+    """PUT replaces: optional fields that are left out take their defaults, the server's fields stay."""
+    made = client.post("/products", json={"name": "Lamp", "stock": 5, "tags": ["a"], "sku": "s"}).json
+    now = client.put(f"/products/{made['id']}", json={"name": "Lamp"}).json
+    assert (now["stock"], now["tags"], now["sku"]) == (0, [], None)
+    assert (now["id"], now["created_at"], now["version"]) == (made["id"], made["created_at"], 2)
+    assert now["updated_at"] >= made["updated_at"]
+
+
+def test_replacing_by_the_same_changes_nothing(client: FlaskClient) -> None:
+    """PUT is idempotent: the same body again makes no new version, whether sent as read or as first sent."""
+    sent = {"name": "Lamp", "price": 12.5, "attributes": {"a": [1, {"b": None}]}}
+    made = client.post("/products", json=sent)
+    where = made.headers["Location"]
+    tag = client.get("/products").headers["ETag"]
+    for body in (sent, made.json, {**sent, "price": 12.50, "id": made.json["id"]}):
+        again = client.put(where, json=body)
+        assert (again.status_code, again.data) == (200, made.data)
+    assert client.get("/products").headers["ETag"] == tag
+
+
+def test_replacing_never_creates(client: FlaskClient) -> None:
+    """PUT on an unknown id is 404 and keeps nothing."""
+    assert client.put("/products/0190a1b2-0000-7000-8000-000000000000", json={"name": "x"}).status_code == 404
+    assert client.get("/products").json == []
+
+
+def test_merge_patch_is_rfc_7396(client: FlaskClient) -> None:
+    """null gives a field its default, objects merge, arrays are replaced."""
+    sent = {"name": "x", "tags": ["a", "b"], "description": "d", "attributes": {"keep": 1, "drop": 2, "deep": {"a": 1}}}
+    where = client.post("/products", json=sent).headers["Location"]
+    patch = {"tags": ["c"], "description": None, "attributes": {"drop": None, "deep": {"b": 2}, "new": []}}
+    now = client.patch(where, json=patch, headers={"Content-Type": "application/merge-patch+json"}).json
+    assert (now["tags"], now["description"]) == (["c"], None)
+    assert now["attributes"] == {"keep": 1, "deep": {"a": 1, "b": 2}, "new": []}
+    assert client.patch(where, json={}).json == now
+    assert client.patch(where, json={"name": None}).status_code == 422
+
+
+def test_read_only_fields_may_be_sent_back(client: FlaskClient) -> None:
+    """What the server sets is accepted when it is what it was, and refused, each field named, when it is not."""
+    made = client.post("/products", json={"name": "Lamp"}).json
+    where = f"/products/{made['id']}"
+    assert client.put(where, json={**made, "name": "Lamp 2"}).status_code == 200
+    stale = client.put(where, json={**made, "id": "other", "name": "Lamp 3"})
+    assert stale.status_code == 422
+    assert {fault["pointer"] for fault in stale.json["errors"]} == {"#/id", "#/version", "#/updated_at"}
+    assert client.post("/products", json={"name": "x", "id": "mine"}).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("path", "moves"),
+    [
+        ("/products", {("draft", "active"), ("active", "archived"), ("archived", "active")}),
+        ("/users", {("invited", "active"), ("active", "suspended"), ("suspended", "active")}),
+    ],
+)
+def test_states_move_as_declared(client: FlaskClient, path: str, moves: set[tuple[str, str]]) -> None:
+    """Every declared move is made by PUT and PATCH alike; every other is 409 and names the moves there are."""
+    states = sorted({state for move in moves for state in move})
+    for n, (old, new) in enumerate((old, new) for old in states for new in states):
+        body = {"name": "x"} if path == "/products" else {"email": f"a{n}@x.org"}
+        for send in (client.put, client.patch):
+            if path == "/users":
+                body = {"email": f"{send.__name__}{n}@x.org"}
+            where = client.post(path, json={**body, "status": old}).headers["Location"]
+            answer = send(where, json={**body, "status": new})
+            if old == new or (old, new) in moves:
+                assert (answer.status_code, answer.json["status"]) == (200, new)
+                continue
+            assert answer.status_code == 409
+            assert answer.json["type"].endswith("/problems/illegal-transition")
+            assert answer.json["allowed"] == [to for of, to in sorted(moves) if of == old]
+            assert client.get(where).json["status"] == old
+
+
+def test_some_fields_only(client: FlaskClient) -> None:
+    """`fields` shows only these, in the order of the item, also in lists; unknown ones are named."""
+    made = client.post("/products", json={"name": "Lamp", "price": 0.1})
+    assert client.get(made.headers["Location"] + "?fields=price,id").data == (
+        f'{{"id":"{made.json["id"]}","price":0.1}}'.encode()
+    )
+    assert client.get("/products?fields=name").json == [{"name": "Lamp"}]
+    for path in (made.headers["Location"], "/products"):
+        refused = client.get(f"{path}?fields=name,colour")
+        assert refused.status_code == 400
+        assert "colour" in refused.json["detail"] and "currency" in refused.json["detail"]
+
+
+def test_unique_values_conflict(client: FlaskClient) -> None:
+    """A taken sku or e-mail address is 409 on every way of writing, pointing at the field."""
+    client.post("/products", json={"name": "x", "sku": "S"})
+    where = client.post("/products", json={"name": "y"}).headers["Location"]
+    for answer in (
+        client.post("/products", json={"name": "z", "sku": "S"}),
+        client.put(where, json={"name": "y", "sku": "S"}),
+        client.patch(where, json={"sku": "S"}),
+    ):
+        assert answer.status_code == 409
+        assert answer.json["errors"] == [{"pointer": "#/sku", "detail": "is taken by another item"}]
+    client.post("/users", json={"email": "Ada@Example.org"})
+    assert client.post("/users", json={"email": "ada@example.ORG"}).status_code == 409

@@ -1,0 +1,213 @@
+"""Lists: paging in both styles, filters, order, fields, search."""
+
+import re
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+
+def fill(client: FlaskClient, count: int) -> list[dict[str, Any]]:
+    """Products named 000, 001, … with prices and tags that tie."""
+    return [
+        client.post(
+            "/products",
+            json={"name": f"{n:03}", "price": n % 3 or None, "tags": [f"t{n % 2}"], "stock": n, "sku": f"SKU-{n}"},
+        ).json
+        for n in range(count)
+    ]
+
+
+def links(answer: TestResponse) -> dict[str, str]:
+    """The Link header by relation."""
+    found = re.findall(r'<([^>]*)>; rel="(\w+)"', answer.headers["Link"])
+    assert len({rel for _, rel in found}) == len(found)
+    return {rel: target for target, rel in found}
+
+
+def names(answer: TestResponse) -> list[str]:
+    assert answer.status_code == 200, answer.text
+    return [item["name"] for item in answer.json]
+
+
+@pytest.mark.parametrize("query", ["", "sort=-price", "sort=price,-name", "tags=t0&sort=-stock", "q=sku-1&fields=name"])
+@pytest.mark.parametrize("style", ["", "offset=0&"])
+def test_next_and_prev_walk_the_whole_list(client: FlaskClient, style: str, query: str) -> None:
+    """In both styles `next` leads through every item once and in order, `prev` back again; `last` is the end."""
+    fill(client, 25)
+    whole = names(client.get(f"/products?limit=100&{query}"))
+    answer = client.get(f"/products?{style}limit=4&{query}")
+    pages = [names(answer)]
+    assert answer.headers["X-Total-Count"] == str(len(whole))
+    while "next" in links(answer):
+        answer = client.get(links(answer)["next"])
+        pages.append(names(answer))
+    assert [name for page in pages for name in page] == whole
+    assert names(client.get(links(answer)["first"])) == pages[0]
+    last = names(client.get(links(answer)["last"]))
+    assert last == whole[-len(last) :]
+    for page in reversed(pages[:-1]):
+        answer = client.get(links(answer)["prev"])
+        assert names(answer) == page
+    assert "prev" not in links(client.get(f"/products?{style}limit=4&{query}"))
+
+
+def test_a_page_has_20_items_unless_told(client: FlaskClient) -> None:
+    """The default page is 20, a smaller or larger one is given as asked, up to 100."""
+    fill(client, 30)
+    assert [len(client.get(f"/products{query}").json) for query in ("", "?limit=1", "?limit=100")] == [20, 1, 30]
+
+
+def test_an_empty_list(client: FlaskClient) -> None:
+    """Nothing is an empty array with a count of 0 and no further pages."""
+    for style in ("", "?offset=0"):
+        answer = client.get(f"/products{style}")
+        assert (answer.json, answer.headers["X-Total-Count"]) == ([], "0")
+        assert links(answer).keys() == {"first", "last"}
+        assert client.get(links(answer)["last"]).json == []
+    assert client.get("/products?offset=50").json == []
+
+
+@pytest.mark.parametrize(
+    ("query", "parameter"),
+    [
+        ("limit=0", "limit"),
+        ("limit=101", "limit"),
+        ("limit=-1", "limit"),
+        ("limit=ten", "limit"),
+        ("limit=", "limit"),
+        ("limit=1&limit=2", "limit"),
+        ("limit=٣", "limit"),
+        ("offset=-1", "offset"),
+        ("offset=99999999999999999999", "offset"),
+        ("cursor=nonsense", "cursor"),
+        ("cursor=", "cursor"),
+        ("cursor=%00", "cursor"),
+        ("cursor=é", "cursor"),
+        ("sort=colour", "sort"),
+        ("sort=", "sort"),
+        ("sort=name,name", "sort"),
+        ("sort=tags", "sort"),
+        ("fields=", "fields"),
+        ("colour=red", "colour"),
+        ("price[bigger]=1", "price[bigger]"),
+        ("tags[gt]=1", "tags[gt]"),
+        ("price=ten", "price"),
+        ("price=NaN", "price"),
+        ("stock=1.5", "stock"),
+        ("stock=9223372036854775808", "stock"),
+        ("created_at[gt]=yesterday", "created_at[gt]"),
+        ("attributes=1", "attributes"),
+    ],
+)
+def test_bad_parameters_are_named(client: FlaskClient, query: str, parameter: str) -> None:
+    """A parameter that is malformed, out of range or unknown is 400, never passed over."""
+    answer = client.get(f"/products?{query}")
+    assert answer.status_code == 400
+    assert answer.json["type"].endswith("/problems/invalid-query")
+    assert [fault["parameter"] for fault in answer.json["errors"]] == [parameter]
+
+
+def test_all_bad_parameters_are_told_at_once(client: FlaskClient) -> None:
+    """Every fault of a query is in one answer, with the names that exist."""
+    answer = client.get("/products?limit=0&colour=red&sort=size&price=x")
+    assert {fault["parameter"] for fault in answer.json["errors"]} == {"limit", "colour", "sort", "price"}
+    assert "created_at" in next(fault["detail"] for fault in answer.json["errors"] if fault["parameter"] == "colour")
+
+
+def test_one_style_at_a_time(client: FlaskClient) -> None:
+    """A cursor and an offset contradict each other."""
+    fill(client, 3)
+    cursor = links(client.get("/products?limit=1"))["next"].partition("cursor=")[2]
+    answer = client.get(f"/products?cursor={cursor}&offset=1")
+    assert (answer.status_code, answer.json["errors"][0]["parameter"]) == (400, "offset")
+
+
+@pytest.mark.parametrize("other", ["/users?", "/products?sort=name&", "/products?tags=t1&", "/products?q=x&"])
+def test_a_cursor_is_bound_to_its_list(client: FlaskClient, other: str) -> None:
+    """A cursor is refused where the collection, the sort or the filters are others; limit and fields may change."""
+    fill(client, 5)
+    cursor = links(client.get("/products?limit=2"))["next"].partition("cursor=")[2]
+    assert client.get(f"{other}cursor={cursor}").status_code == 400
+    assert names(client.get(f"/products?cursor={cursor}&limit=3&fields=name")) == ["002", "003", "004"]
+
+
+def test_a_cursor_that_was_changed_is_refused(client: FlaskClient) -> None:
+    """Any other character anywhere in a cursor makes it none of ours."""
+    fill(client, 3)
+    cursor = links(client.get("/products?limit=1"))["next"].partition("cursor=")[2].partition("&")[0]
+    for place in range(len(cursor)):
+        changed = cursor[:place] + ("B" if cursor[place] == "A" else "A") + cursor[place + 1 :]
+        assert client.get(f"/products?limit=1&cursor={changed}").status_code == 400
+    assert client.get(f"/products?limit=1&cursor={cursor}").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("name=001", ["001"]),
+        ("name=001&name=003", ["001", "003"]),
+        ("name[in]=001,004,nope", ["001", "004"]),
+        ("name[ne]=001&stock[lt]=3", ["000", "002"]),
+        ("name[like]=00", ["000", "001", "002", "003", "004", "005"]),
+        ("sku[like]=sku-3", ["003"]),
+        ("stock[gte]=2&stock[lte]=3", ["002", "003"]),
+        ("stock[gt]=4", ["005"]),
+        ("price[gte]=2", ["002", "005"]),
+        ("price=2.0", ["002", "005"]),
+        ("tags=t1", ["001", "003", "005"]),
+        ("tags[in]=t1,t9&stock[lt]=2", ["001"]),
+        ("q=SKU-5", ["005"]),
+        ("q=t1&stock=1", ["001"]),
+        ("status=archived", []),
+        ("version=1&limit=1", ["000"]),
+        ("sort=-stock&limit=2", ["005", "004"]),
+        ("sort=price,-stock&limit=3", ["003", "000", "004"]),
+        ("created_at[gt]=2020-01-01&limit=1", ["000"]),
+        ("created_at[lt]=2020-01-01T00:00:00Z", []),
+        ("created_at[gt]=2020-01-01T00:00:00+01:00&limit=1", ["000"]),
+    ],
+)
+def test_filters_and_order(client: FlaskClient, query: str, found: list[str]) -> None:
+    """Filters, search and sort do what the README says of them, and the total counts what they leave."""
+    fill(client, 6)
+    answer = client.get(f"/products?{query}")
+    assert names(answer) == found
+    if "limit" not in query:
+        assert answer.headers["X-Total-Count"] == str(len(found))
+
+
+def test_e_mail_addresses_are_found_without_regard_to_case(client: FlaskClient) -> None:
+    """What is unique without regard to case is found without it."""
+    client.post("/users", json={"email": "Ada@Example.org"})
+    assert len(client.get("/users?email=ada@EXAMPLE.ORG").json) == 1
+
+
+def test_head_is_get_without_the_body(client: FlaskClient) -> None:
+    """HEAD has the status and headers of GET, also the length, on lists, items and pages."""
+    where = f"/products/{fill(client, 2)[0]['id']}"
+    for path in (
+        "/products",
+        where,
+        "/",
+        "/healthz",
+        "/openapi.json",
+        "/docs",
+        "/products/none",
+        "/problems/not-found",
+    ):
+        full, short = client.get(path), client.head(path)
+        assert (short.status_code, short.data) == (full.status_code, b"")
+        skipped = {"X-Request-Id", "Date", "Expires"}
+        if full.status_code == 200:
+            assert {k: v for k, v in short.headers if k not in skipped} == {
+                k: v for k, v in full.headers if k not in skipped
+            }
+
+
+def test_links_keep_the_query(client: FlaskClient) -> None:
+    """Links carry the other parameters on, escaped, with the cursor or offset of their page alone."""
+    fill(client, 3)
+    answer = client.get("/products?limit=1&q=SKU%26-&tags=t0&offset=0")
+    assert links(answer)["first"] == "/products?limit=1&q=SKU%26-&tags=t0&offset=0"

@@ -1,0 +1,120 @@
+"""Conditional requests: RFC 9110, section 13."""
+
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+from flask.testing import FlaskClient
+
+from app import create_app
+from config import Config
+
+PAST = format_datetime(datetime.now(UTC) - timedelta(days=1), usegmt=True)
+FUTURE = format_datetime(datetime.now(UTC) + timedelta(days=1), usegmt=True)
+
+
+def make(client: FlaskClient) -> tuple[str, str]:
+    """A product's address and its ETag."""
+    made = client.post("/products", json={"name": "Lamp"})
+    return made.headers["Location"], made.headers["ETag"]
+
+
+CASES = [
+    # condition headers ({tag} is the current one), answer to GET, answer to PUT/PATCH/DELETE
+    ({"If-Match": "{tag}"}, 200, 200),
+    ({"If-Match": '"other", {tag}'}, 200, 200),
+    ({"If-Match": "*"}, 200, 200),
+    ({"If-Match": '"other"'}, 412, 412),
+    ({"If-Match": "W/{tag}"}, 412, 412),
+    ({"If-Match": ""}, 412, 412),
+    ({"If-Unmodified-Since": FUTURE}, 200, 200),
+    ({"If-Unmodified-Since": PAST}, 412, 412),
+    ({"If-Unmodified-Since": "no date"}, 200, 200),
+    ({"If-Match": "{tag}", "If-Unmodified-Since": PAST}, 200, 200),
+    ({"If-None-Match": "{tag}"}, 304, 412),
+    ({"If-None-Match": "W/{tag}"}, 304, 412),
+    ({"If-None-Match": "*"}, 304, 412),
+    ({"If-None-Match": '"other"'}, 200, 200),
+    ({"If-Modified-Since": FUTURE}, 304, 200),
+    ({"If-Modified-Since": PAST}, 200, 200),
+    ({"If-Modified-Since": "no date"}, 200, 200),
+    ({"If-None-Match": '"other"', "If-Modified-Since": FUTURE}, 200, 200),
+    ({"If-None-Match": "{tag}", "If-Modified-Since": PAST}, 304, 412),
+    ({"If-Match": "{tag}", "If-None-Match": "{tag}"}, 304, 412),
+    ({"If-Match": '"other"', "If-None-Match": "{tag}"}, 412, 412),
+]
+
+
+@pytest.mark.parametrize(("conditions", "reading", "writing"), CASES)
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "DELETE"])
+def test_the_whole_matrix(
+    client: FlaskClient, method: str, conditions: dict[str, str], reading: int, writing: int
+) -> None:
+    """Each condition, alone and with others, holds in the order of section 13.2.2; a refused write changes nothing."""
+    where, tag = make(client)
+    headers = {name: value.replace("{tag}", tag) for name, value in conditions.items()}
+    body = {"name": "Other"} if method in ("PUT", "PATCH") else None
+    answer = client.open(where, method=method, json=body, headers=headers)
+    assert answer.status_code == (reading if method in ("GET", "HEAD") else writing)
+    if answer.status_code in (304, 412):
+        assert answer.headers["ETag"] == tag
+        assert client.get(where).headers["ETag"] == tag
+
+
+def test_a_304_repeats_what_a_200_says_of_caching(client: FlaskClient) -> None:
+    """304 has no body, and the ETag and Cache-Control of the 200 (section 15.4.5)."""
+    where, tag = make(client)
+    full, short = client.get(where), client.get(where, headers={"If-None-Match": tag})
+    assert short.data == b""
+    for name in ("ETag", "Cache-Control"):
+        assert short.headers[name] == full.headers[name]
+
+
+def test_tags_are_strong_and_follow_the_version(client: FlaskClient) -> None:
+    """Every change gives a new strong ETag, a write that changes nothing keeps it, all ways of reading agree."""
+    where, first = make(client)
+    assert first.startswith('"') and not first.startswith("W/")
+    second = client.patch(where, json={"stock": 1}).headers["ETag"]
+    assert second != first
+    assert client.patch(where, json={"stock": 1}).headers["ETag"] == second
+    assert client.get(where).headers["ETag"] == client.head(where).headers["ETag"] == second
+
+
+def test_a_missing_item_is_404_whatever_the_condition(client: FlaskClient) -> None:
+    """A condition is looked at only where the request without it would succeed (section 13.2.1)."""
+    for method in ("GET", "PUT", "PATCH", "DELETE"):
+        body = {"name": "x"} if method in ("PUT", "PATCH") else None
+        answer = client.open("/products/none", method=method, json=body, headers={"If-Match": '"1"'})
+        assert answer.status_code == 404
+
+
+def test_lists_have_tags_too(client: FlaskClient) -> None:
+    """A list's ETag holds until anything in its collection changes, and not beyond."""
+    where, _ = make(client)
+    tag = client.get("/products").headers["ETag"]
+    assert client.get("/products", headers={"If-None-Match": tag}).status_code == 304
+    assert client.get("/products", headers={"If-Match": '"other"'}).status_code == 412
+    client.post("/users", json={"email": "ada@example.org"})
+    assert client.get("/products", headers={"If-None-Match": tag}).status_code == 304
+    client.patch(where, json={"stock": 1})
+    assert client.get("/products", headers={"If-None-Match": tag}).status_code == 200
+
+
+def test_creating_can_be_bound_to_a_list(client: FlaskClient) -> None:
+    """POST with a list's ETag as If-Match creates only while the list is that one."""
+    tag = client.get("/products").headers["ETag"]
+    assert client.post("/products", json={"name": "x"}, headers={"If-Match": tag}).status_code == 200
+    assert client.post("/products", json={"name": "y"}, headers={"If-Match": tag}).status_code == 412
+    assert len(client.get("/products").json) == 1
+
+
+def test_blind_writes_can_be_refused() -> None:
+    """With REQUIRE_IF_MATCH a write without If-Match is 428; creating needs none."""
+    client = create_app(Config(require_if_match=True)).test_client()
+    where, tag = make(client)
+    for method in ("PUT", "PATCH", "DELETE"):
+        body = {"name": "x"} if method != "DELETE" else None
+        answer = client.open(where, method=method, json=body)
+        assert answer.status_code == 428
+        assert answer.json["type"].endswith("/problems/precondition-required")
+    assert client.delete(where, headers={"If-Match": tag}).status_code == 200

@@ -1,0 +1,116 @@
+"""One shape for every error, whatever raised it."""
+
+import logging
+
+import pytest
+from flask.testing import FlaskClient
+
+import errors
+from app import create_app
+from config import Config
+from errors import Problem
+from storage.contract import Store
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status", "name"),
+    [
+        ("GET", "/nothing", {}, 404, "not-found"),
+        ("GET", "/products/none", {}, 404, "not-found"),
+        ("GET", "/products/a/b", {}, 404, "not-found"),
+        ("GET", "/%ff%fe", {}, 404, "not-found"),
+        ("DELETE", "/products", {}, 405, "method-not-allowed"),
+        ("TRACE", "/products/x", {}, 405, "method-not-allowed"),
+        ("BREW", "/products", {}, 405, "method-not-allowed"),
+        ("GET", "/products", {"Accept": "text/csv"}, 406, "not-acceptable"),
+        ("GET", "/products", {"Accept": "application/json;q=0"}, 406, "not-acceptable"),
+        ("GET", "/products?colour=red", {}, 400, "invalid-query"),
+        ("GET", "/products?name=" + "x" * 9000, {}, 414, "uri-too-long"),
+        ("GET", "/products", {"Host": "not a host"}, 400, "bad-request"),
+        ("GET", "/metrics", {}, 403, "metrics-closed"),
+        ("POST", "/products", {}, 415, "unsupported-media-type"),
+    ],
+)
+def test_every_error_has_one_shape(
+    client: FlaskClient, method: str, path: str, headers: dict[str, str], status: int, name: str
+) -> None:
+    """An error is problem details: type, title, status, detail, instance and the request's id (RFC 9457)."""
+    answer = client.open(path, method=method, headers={"X-Request-Id": "mine", **headers})
+    assert answer.status_code == status
+    assert answer.content_type == "application/problem+json"
+    assert answer.headers["Cache-Control"] == "no-store"
+    problem = answer.json
+    assert problem["type"].endswith(f"/problems/{name}")
+    assert (problem["status"], problem["title"]) == (status, errors.catalogue()[name].title)
+    assert problem["detail"]
+    assert problem["request_id"] == answer.headers["X-Request-Id"] == "mine"
+    assert problem["instance"].startswith("/")
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/products", "GET, HEAD, OPTIONS, POST"),
+        ("/products/x", "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"),
+        ("/healthz", "GET, HEAD, OPTIONS"),
+    ],
+)
+def test_405_lists_what_is_allowed(client: FlaskClient, path: str, allowed: str) -> None:
+    """Allow names every method of the address, on a 405 and on OPTIONS alike (RFC 9110, section 10.2.1)."""
+    assert client.open(path, method="TRACE").headers["Allow"] == allowed
+    assert sorted(client.options(path).headers["Allow"].split(", ")) == allowed.split(", ")
+
+
+@pytest.mark.parametrize("name", errors.catalogue())
+def test_every_type_has_a_page(client: FlaskClient, name: str) -> None:
+    """A problem type's URI is a page that explains it, to browsers and to programs."""
+    kind = errors.catalogue()[name]
+    page = client.get(f"/problems/{name}", headers={"Accept": "text/html"})
+    assert (page.status_code, page.mimetype) == (200, "text/html")
+    assert kind.title in page.text
+    assert client.get(f"/problems/{name}").json == {"title": kind.title, "status": kind.status, "about": kind.about}
+
+
+def test_types_are_told_apart() -> None:
+    """No two kinds share a name, and each has a status, a title and a text of its own."""
+    kinds = Problem.__subclasses__()
+    assert len(errors.catalogue()) == len(kinds)
+    assert len({kind.title for kind in kinds}) == len({kind.about for kind in kinds}) == len(kinds)
+
+
+class _Broken:
+    """A store in which nothing works."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> object:
+        raise self._error
+
+
+def _client_of_broken_store(error: Exception, monkeypatch: pytest.MonkeyPatch) -> FlaskClient:
+    def open_broken(*_: object, **__: object) -> Store:
+        return _Broken(error)  # type: ignore[return-value]
+
+    monkeypatch.setattr("app.open_store", open_broken)
+    return create_app(Config()).test_client()
+
+
+def test_a_500_tells_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """What nobody foresaw is a 500 that shows nothing of its cause; the log has all, with the request's id."""
+    client = _client_of_broken_store(ZeroDivisionError("the secret cause"), monkeypatch)
+    with caplog.at_level(logging.ERROR, "restkeeper"):
+        answer = client.get("/products/x", headers={"X-Request-Id": "find-me"})
+    assert answer.status_code == 500
+    assert "secret" not in answer.text and "ZeroDivision" not in answer.text
+    (record,) = caplog.records
+    assert record.exc_info and "the secret cause" in str(record.exc_info[1])
+    assert record.__dict__["request_id"] == "find-me"
+
+
+def test_a_busy_store_is_503(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that cannot be had is 503 with Retry-After, for reading, writing and readiness."""
+    client = _client_of_broken_store(errors.Unavailable("busy", headers={"Retry-After": "1"}), monkeypatch)
+    for answer in (client.get("/products/x"), client.post("/products", json={"name": "x"}), client.get("/readyz")):
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+        assert answer.json["type"].endswith("/problems/unavailable")

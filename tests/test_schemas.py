@@ -1,0 +1,116 @@
+"""What happens to kept items when their schema changes, and to a third collection when it is declared."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from flask.testing import FlaskClient
+from marshmallow import fields
+
+import resources
+from app import create_app
+from config import Config
+from resources.resource import Resource
+from schemas.fields import Items, Lifecycle, Money, Status, Text, Time, Whole
+from schemas.item import ItemSchema
+from storage.contract import Index
+
+
+class Line(ItemSchema):
+    """A line of an order."""
+
+    class Meta:
+        fields = ("product_id", "count")
+
+    product_id = Text(1, 64, required=True)
+    count = Whole(1, 1000, load_default=1)
+
+
+class OrderSchema(ItemSchema):
+    """An order, with the kinds of fields that products and users do not have."""
+
+    number = Text(1, 20, required=True)
+    lines = Items(fields.Nested(Line), load_default=list)
+    total = Money(load_default=None, allow_none=True)
+    paid = fields.Boolean(load_default=False)
+    due = Time(load_default=None, allow_none=True)
+    status = Status(Lifecycle("open", {"open": ("shipped", "cancelled"), "shipped": (), "cancelled": ()}))
+
+
+ORDERS = Resource("orders", "order", OrderSchema, (Index("number", unique=True), Index("due")), ("number",))
+
+
+@pytest.fixture
+def orders() -> FlaskClient:
+    return create_app(Config(), [*resources.declared(), ORDERS]).test_client()
+
+
+def test_a_third_collection_does_everything(orders: FlaskClient) -> None:
+    """A schema and a declaration are a collection: routes, validation, states, filters, documentation."""
+    lines = [{"product_id": "p", "count": 2}, {"product_id": "q"}]
+    made = orders.post("/orders", json={"number": "A-1", "lines": lines, "due": "2026-03-01T10:00:00+02:00"})
+    assert made.status_code == 200, made.text
+    assert (made.json["lines"][1], made.json["due"]) == ({"product_id": "q", "count": 1}, "2026-03-01T08:00:00.000000Z")
+    where = made.headers["Location"]
+    assert orders.patch(where, json={"status": "shipped", "paid": True}).json["version"] == 2
+    assert orders.patch(where, json={"status": "open"}).json["allowed"] == []
+    assert orders.post("/orders", json={"number": "A-1"}).status_code == 409
+    bad = orders.post("/orders", json={"number": "A-2", "lines": [{"count": 0}], "due": "soon"})
+    assert {fault["pointer"] for fault in bad.json["errors"]} == {"#/lines/0/count", "#/lines/0/product_id", "#/due"}
+    assert len(orders.get("/api/v1/orders?paid=true&due[gt]=2026-01-01&sort=-due").json) == 1
+    assert orders.get("/orders?paid=false").json == []
+    assert "/orders/{id}" in orders.get("/openapi.json").json["paths"]
+    assert [each["name"] for each in orders.get("/").json["collections"]] == ["products", "users", "orders"]
+
+
+@pytest.fixture
+def folder_of_resources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder whose modules count as modules of the `resources` package."""
+    monkeypatch.setattr(resources, "__path__", [*resources.__path__, str(tmp_path)])
+    yield tmp_path
+    sys.modules.pop("resources.parcels", None)
+
+
+def test_a_declaration_is_found_where_it_stands(folder_of_resources: Path) -> None:
+    """A new module of resources/ with a RESOURCE is served; no other file names it."""
+    (folder_of_resources / "parcels.py").write_text(
+        "from resources.resource import Resource\n"
+        "from schemas.fields import Text\n"
+        "from schemas.item import ItemSchema\n"
+        "class ParcelSchema(ItemSchema):\n"
+        "    address = Text(1, 500, required=True)\n"
+        "RESOURCE = Resource('parcels', 'parcel', ParcelSchema)\n"
+    )
+    client = create_app(Config()).test_client()
+    assert client.post("/parcels", json={"address": "Main Street 1"}).status_code == 200
+    assert len(client.get("/api/v1/parcels").json) == 1
+
+
+class OldSchema(ItemSchema):
+    """Before the change."""
+
+    title = Text(1, 50, required=True)
+    colour = Text(load_default="red")
+
+
+class NewSchema(ItemSchema):
+    """After it: a field is gone, one is new."""
+
+    title = Text(1, 50, required=True)
+    weight = Whole(load_default=7)
+
+
+def test_kept_items_take_the_new_shape(tmp_path: Path) -> None:
+    """After a schema changed, what was kept before is answered in the new shape, with another ETag, and still works."""
+    config = Config(database_url=f"sqlite:///{tmp_path}/store.db")
+    before = create_app(config, [Resource("notes", "note", OldSchema)]).test_client()
+    made = before.post("/notes", json={"title": "x", "colour": "blue"})
+    after = create_app(config, [Resource("notes", "note", NewSchema)]).test_client()
+    now = after.get(made.headers["Location"])
+    assert list(now.json) == ["id", "title", "weight", "created_at", "updated_at", "version"]
+    assert (now.json["weight"], now.json["version"]) == (7, 1)
+    assert now.headers["ETag"] != made.headers["ETag"]
+    assert after.get("/notes").json == [now.json]
+    assert after.put(made.headers["Location"], json={"title": "y"}).json["version"] == 2
+    assert after.delete(made.headers["Location"]).json["title"] == "y"

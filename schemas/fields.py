@@ -1,5 +1,6 @@
 """Fields that say exactly what they take: no number from a string, no rounding, no silent conversion."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ class Pattern(validate.Regexp):
     """The whole string must match; the expression is one that JSON Schema reads alike, so without \\Z."""
 
     def __call__(self, value: str) -> str:  # type: ignore[override]
-        if self.regex.fullmatch(value) is None or value.endswith("\n"):
+        if not re.fullmatch(str(self.regex.pattern), value) or value.endswith("\n"):
             raise ValidationError(self.error)
         return value
 

@@ -5,6 +5,7 @@ runs all that is queued, each in a savepoint, and commits once. Nothing waits in
 is writing to is asked again at short intervals, so that a cooperative server goes on answering meanwhile.
 """
 
+import os
 import re
 import sqlite3
 import sys
@@ -81,6 +82,7 @@ class SqliteStore:
             _declare(self._writer, self._collections.values())
             (self._epoch,) = self._writer.execute("SELECT epoch FROM store").fetchone()
             self._writer.execute("PRAGMA busy_timeout = 0")  # `_begin` does the waiting
+            self._file = self._present_file()
 
     def read(self, collection: str, id: str) -> Record:
         with self._reader() as connection:
@@ -141,6 +143,8 @@ class SqliteStore:
             connection.execute("VACUUM INTO ?", (str(target),))
 
     def check(self) -> None:
+        if self._file is None or self._present_file() != self._file:  # writes would go to a file that no name leads to
+            raise Unavailable(f"the store's file {self._path!r} is not the one that was opened")
         with self._reader() as connection:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             connection.execute("SELECT 1 FROM items LIMIT 1").fetchone()
@@ -152,6 +156,16 @@ class SqliteStore:
             for connection in (self._writer, *self._idle):
                 connection.close()
             self._idle.clear()
+
+    def _present_file(self) -> tuple[int, int] | None:
+        """What the system knows the store's file by, None when there is no such file."""
+        if self._in_memory:
+            return (0, 0)
+        try:
+            status = os.stat(self._path)
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
 
     def _connect(self, timeout: float) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=timeout, isolation_level=None, check_same_thread=False)

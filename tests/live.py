@@ -32,7 +32,9 @@ class Gunicorn:
     The listening socket is made here and handed down, so that no other process can take the port in between.
     """
 
-    def __init__(self, folder: Path, *arguments: str, workers: int = 2, **settings: str) -> None:
+    def __init__(
+        self, folder: Path, *arguments: str, workers: int = 2, start_new_session: bool = False, **settings: str
+    ) -> None:
         self.log = folder / "log.txt"
         listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.port: int = listener.getsockname()[1]
@@ -52,6 +54,7 @@ class Gunicorn:
                 stdout=log,
                 stderr=log,
                 pass_fds=[listener.fileno()],
+                start_new_session=start_new_session,
             )
 
     def __enter__(self) -> "Gunicorn":

@@ -1,0 +1,75 @@
+"""Settings: from the environment or typed, checked at once."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from config import Config, ConfigError
+
+
+def test_defaults_are_those_of_tests_and_of_serving() -> None:
+    """Config() keeps nothing; Config.from_env() keeps a file and listens on loopback."""
+    assert Config().database_url == "memory://"
+    serving = Config.from_env({})
+    assert (serving.database_url, serving.host, serving.port) == ("sqlite:///restkeeper.db", "127.0.0.1", 8000)
+
+
+def test_a_port_from_the_platform_means_to_be_reached() -> None:
+    """PORT, as platforms set it, listens on every address; HOST says otherwise."""
+    assert Config.from_env({"PORT": "5000"}).host == "0.0.0.0"  # noqa: S104
+    assert Config.from_env({"PORT": "5000", "HOST": "127.0.0.1"}).host == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("PAGE_LIMIT", "many", "PAGE_LIMIT='many': must be a whole number from 1 to 10000"),
+        ("PAGE_LIMIT_MAX", "0", "PAGE_LIMIT_MAX='0'"),
+        ("MAX_BODY", "-1", "MAX_BODY='-1'"),
+        ("REQUIRE_IF_MATCH", "maybe", "REQUIRE_IF_MATCH='maybe': must be 1 or 0"),
+        ("LOG_FORMAT", "xml", "LOG_FORMAT='xml': must be json or text"),
+        ("SQLITE_SYNCHRONOUS", "off", "SQLITE_SYNCHRONOUS='off': must be full or normal"),
+        ("DATABASE_URL", "sqlite:///", "DATABASE_URL='sqlite:///': must be memory:// or sqlite:///FILE"),
+        ("PORT", "65536", "PORT='65536'"),
+        ("METRICS_TOKEN_FILE", "/no/such/file", "METRICS_TOKEN_FILE='/no/such/file': cannot be read"),
+    ],
+)
+def test_a_bad_value_names_key_value_and_what_is_allowed(key: str, value: str, told: str) -> None:
+    """The message is one line that says what to mend."""
+    with pytest.raises(ConfigError) as caught:
+        Config.from_env({key: value})
+    assert told in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_typed_values_are_checked_alike() -> None:
+    """What the environment may not say, code may not either."""
+    for wrong in (
+        {"page_limit": 0},
+        {"log_format": "xml"},
+        {"page_limit": True},
+        {"page_limit": 50, "page_limit_max": 20},
+    ):
+        with pytest.raises(ConfigError):
+            Config(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_secret_may_come_from_a_file(tmp_path: Path) -> None:
+    """NAME_FILE names a file that holds the secret, which no message or repr shows."""
+    (tmp_path / "token").write_text("s3cret\n")
+    config = Config.from_env({"METRICS_TOKEN_FILE": str(tmp_path / "token")})
+    assert config.metrics_token == "s3cret"  # noqa: S105
+    assert "s3cret" not in repr(config)
+
+
+def test_flags_read_the_usual_words() -> None:
+    """1, true, yes and on are true; 0, false, no, off and nothing are false."""
+    values = [
+        Config.from_env({"DOCS": word}).docs for word in ("1", "true", "YES", "on", "0", "False", "no", "off", "")
+    ]
+    assert values == [True] * 4 + [False] * 5
+
+
+def test_every_setting_says_what_it_is() -> None:
+    """Each has a text for the README's table."""
+    assert all(setting.metadata["about"] for setting in fields(Config))

@@ -1,0 +1,110 @@
+"""What was answered is kept, whatever is killed (under gunicorn with two workers)."""
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import threading
+from http.client import HTTPException
+from pathlib import Path
+
+from tests.live import Gunicorn
+
+KILLS = 100
+BETWEEN = 3  # answered writes from one kill to the next, so that every kill has some to lose
+
+
+class Writer(threading.Thread):
+    """Creates, changes and deletes items until stopped, and remembers what it was told of each."""
+
+    def __init__(self, number: int, progress: threading.Condition) -> None:
+        super().__init__()
+        self.number = number
+        self.server: Gunicorn | None = None
+        self.kept: dict[str, bytes] = {}  # address → body as last answered
+        self.gone: set[str] = set()
+        self.unsure: set[str] = set()  # addresses of writes that got no answer
+        self.lost_creates = 0
+        self.answered = 0
+        self._progress = progress
+        self._chance = random.Random(number)  # noqa: S311
+        self.stopping = False
+
+    def run(self) -> None:
+        while not self.stopping:
+            where = self._chance.choice(list(self.kept)) if self.kept and self._chance.random() < 0.5 else None
+            try:
+                self._write(where)
+            except (OSError, HTTPException):
+                if where:
+                    self.unsure.add(where)
+                    del self.kept[where]
+                self.lost_creates += where is None
+                continue
+            with self._progress:
+                self.answered += 1
+                self._progress.notify()
+
+    def _write(self, where: str | None) -> None:
+        assert self.server is not None
+        if where is None:
+            made = self.server.post("/products", {"name": f"of {self.number}", "attributes": {"pad": "x" * 300}})
+            assert made.status == 200, made
+            self.kept[made.headers["location"]] = made.body
+        elif self._chance.random() < 0.2:
+            answer = self.server.request("DELETE", where)
+            assert answer.status == 200, answer
+            self.gone.add(where)
+            del self.kept[where]
+        else:
+            answer = self.server.request("PATCH", where, {"stock": self._chance.randrange(10**6)})
+            assert answer.status == 200, answer
+            self.kept[where] = answer.body
+
+
+def _await_progress(writers: list[Writer], progress: threading.Condition) -> None:
+    start = sum(writer.answered for writer in writers)
+    with progress:
+        done = progress.wait_for(lambda: sum(writer.answered for writer in writers) >= start + BETWEEN, timeout=60)
+    assert done, "the service came to a halt"
+
+
+def test_nothing_answered_is_lost(tmp_path: Path) -> None:
+    """A hundred kills of single workers and of the whole service lose no answered write and leave no half one."""
+    progress = threading.Condition()
+    writers = [Writer(number, progress) for number in range(4)]
+    chance = random.Random(0)  # noqa: S311
+    kills = 0
+    while kills < KILLS:
+        with Gunicorn(tmp_path, "--log-level", "critical", start_new_session=True, LOG_LEVEL="error") as server:
+            for writer in writers:
+                writer.server = server
+                if not writer.is_alive():
+                    writer.start()
+            for _ in range(19):
+                _await_progress(writers, progress)
+                os.kill(chance.choice(server.worker_pids()), signal.SIGKILL)
+            _await_progress(writers, progress)
+            os.killpg(server.process.pid, signal.SIGKILL)
+            kills += 20
+    for writer in writers:
+        writer.stopping = True
+    for writer in writers:
+        writer.join()
+    with sqlite3.connect(tmp_path / "restkeeper.db") as connection:
+        bodies = {f"/products/{id}": body.encode() for id, body in connection.execute("SELECT id, body FROM items")}
+        (counted,) = connection.execute("SELECT items FROM collections WHERE name = 'products'").fetchone()
+        (integrity,) = connection.execute("PRAGMA integrity_check").fetchone()
+    connection.close()
+    assert (integrity, counted) == ("ok", len(bodies))
+    answered = set()
+    for writer in writers:
+        for where, body in writer.kept.items():
+            assert bodies[where] == body
+        assert not writer.gone & bodies.keys()
+        answered |= writer.kept.keys() | writer.gone | writer.unsure
+    unanswered = [json.loads(body) for where, body in bodies.items() if where not in answered]
+    assert len(unanswered) <= sum(writer.lost_creates for writer in writers)
+    assert all(item["attributes"] == {"pad": "x" * 300} for item in unanswered)
+    print(f"{kills} kills, {sum(writer.answered for writer in writers)} answered writes, none lost")

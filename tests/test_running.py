@@ -1,0 +1,229 @@
+"""The service as it runs: races between processes, stopping, logs, metrics, walks while others write."""
+
+import json
+import re
+import signal
+import socket
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from config import Config
+from resources.products import RESOURCE
+from resources.resource import utc_now
+from storage import open_store
+from storage.contract import Transaction
+from tests.live import Answer, Gunicorn
+from web.uuid7 import uuid7
+
+
+def at_once(count: int, call: Callable[[int], Answer]) -> list[Answer]:
+    """The answers to calls that are let go together."""
+    gate = threading.Barrier(count)
+
+    def run(number: int) -> Answer:
+        gate.wait()
+        return call(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(run, range(count)))
+
+
+def test_of_racing_writers_one_wins(server: Gunicorn) -> None:
+    """Writers with the same If-Match race through two processes: exactly one wins, a hundred times of a hundred."""
+    made = server.post("/products", {"name": "contested"})
+    where, tag = made.headers["location"], made.headers["etag"]
+    for round in range(100):
+        answers = at_once(
+            4,
+            lambda n, tag=tag, round=round: server.request(
+                "PATCH", where, {"stock": round * 4 + n + 1}, {"If-Match": tag}
+            ),  # type: ignore[misc]
+        )
+        (won,) = [answer for answer in answers if answer.status == 200]
+        assert {answer.status for answer in answers if answer is not won} == {412}
+        assert server.get(where).body == won.body
+        tag = won.headers["etag"]
+    assert json.loads(won.body)["version"] == 101
+
+
+def test_of_racing_creators_one_gets_the_unique_value(server: Gunicorn) -> None:
+    """Creators of the same unique value race: exactly one is answered 200, the others 409."""
+    for round in range(20):
+        answers = at_once(4, lambda _, round=round: server.post("/users", {"email": f"race{round}@x.org"}))  # type: ignore[misc]
+        assert sorted(answer.status for answer in answers) == [200, 409, 409, 409]
+
+
+def test_patches_without_condition_lose_nothing(server: Gunicorn) -> None:
+    """Patches of different fields at the same time all hold, for each is made on what is there."""
+    where = server.post("/products", {"name": "shared"}).headers["location"]
+    at_once(16, lambda n: server.request("PATCH", where, {"attributes": {f"k{n}": n}}))
+    assert server.get(where).json()["attributes"] == {f"k{n}": n for n in range(16)}
+
+
+def test_a_walk_over_100_000_items_while_two_write(tmp_path: Path) -> None:
+    """Following `next`, every item that stays is seen exactly once, while others insert, change and delete."""
+    url = f"sqlite:///{tmp_path}/restkeeper.db"
+    store = open_store(url, [RESOURCE.collection])
+    now = utc_now()
+    staying = [uuid7() for _ in range(100_000)]
+
+    def fill(transaction: Transaction) -> None:
+        for n, id in enumerate(staying):
+            transaction.insert("products", RESOURCE.create({"name": f"{n % 1000}"}, id=id, now=now))
+
+    store.write(fill)
+    store.close()
+    with Gunicorn(tmp_path, LOG_LEVEL="error") as server:
+        stop = threading.Event()
+        writers = [threading.Thread(target=_disturb, args=(server, stop)) for _ in range(2)]
+        for writer in writers:
+            writer.start()
+        connection = HTTPConnection("127.0.0.1", server.port, timeout=30)
+        path: str | None = "/products?limit=100&fields=id,name"
+        seen: list[str] = []
+        while path:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            seen += [item["id"] for item in json.loads(response.read()) if item["name"] != "passing"]
+            following = re.search(r'<([^>]*)>; rel="next"', response.headers["Link"])
+            path = following[1] if following and len(seen) < 2 * len(staying) else None
+        connection.close()
+        stop.set()
+        for writer in writers:
+            writer.join()
+    assert sorted(seen) == sorted(staying)
+
+
+def _disturb(server: Gunicorn, stop: threading.Event) -> None:
+    while not stop.is_set():
+        addresses = [server.post("/products", {"name": "passing"}).headers["location"] for _ in range(3)]
+        server.request("PATCH", addresses[0], {"stock": 1})
+        server.request("DELETE", addresses[1])
+
+
+def test_every_request_has_a_line_in_the_log(server: Gunicorn) -> None:
+    """One JSON line a request: id, caller, method, route, status and time; the id is the client's when it is sane."""
+    for id in ("my-id.1", "trace/7f:2"):
+        assert server.get("/products/none?fields=name", {"X-Request-Id": id}).headers["x-request-id"] == id
+        (line,) = _log_lines(server, id)
+        expected = {
+            "caller": "127.0.0.1",
+            "method": "GET",
+            "route": "/products/<id>",
+            "status": 404,
+            "event": "request",
+        }
+        assert expected.items() <= line.items()
+        assert line["ms"] > 0 and line["time"].endswith("Z")
+        assert "fields" not in json.dumps(line)
+
+
+@pytest.mark.parametrize("id", ["", "a b", "x" * 129, "é", "<script>", '"', "-", "\t"])
+def test_an_id_that_is_not_sane_is_replaced(server: Gunicorn, id: str) -> None:
+    """An id that could spoil a log is not taken; a fresh one is made."""
+    given = server.get("/healthz", {"X-Request-Id": id.encode("utf-8").decode("latin-1")}).headers["x-request-id"]
+    assert re.fullmatch("[0-9a-f]{32}", given)
+
+
+def _log_lines(server: Gunicorn, request_id: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in server.log.read_text().splitlines() if line.startswith("{")]
+    return [line for line in lines if line.get("request_id") == request_id]
+
+
+def test_metrics_count_across_workers(server: Gunicorn) -> None:
+    """The numbers are those of all workers, whichever answers; only the token's bearer sees them."""
+    assert server.get("/metrics").status == server.get("/metrics", {"Authorization": "Bearer no"}).status == 403
+    sample = r'^restkeeper_requests_total\{method="GET",route="/problems/<name>",status="404"\} (\S+)$'
+
+    def counted() -> float:
+        answer = server.get("/metrics", {"Authorization": "Bearer scrape-me"})
+        assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+        found = re.search(sample, answer.body.decode(), re.M)
+        return float(found[1]) if found else 0
+
+    before = counted()
+    for _ in range(40):
+        server.get("/problems/none")
+    assert {counted() for _ in range(8)} == {before + 40}
+
+
+def test_both_workers_are_ready(server: Gunicorn) -> None:
+    """/healthz and /readyz answer."""
+    assert server.get("/healthz").json() == {"status": "ok"}
+    assert server.get("/readyz").json() == {"status": "ok", "store": "ok"}
+
+
+def test_readiness_names_what_fails(tmp_path: Path) -> None:
+    """A store whose file is gone, or was migrated by a newer program, makes /readyz 503; /healthz stays 200."""
+    with Gunicorn(tmp_path, workers=1) as server:
+        file = tmp_path / "restkeeper.db"
+        file.rename(tmp_path / "elsewhere.db")
+        assert (server.get("/readyz").status, server.get("/healthz").status) == (503, 200)
+        assert "restkeeper.db" in server.get("/readyz").json()["detail"]
+        (tmp_path / "elsewhere.db").rename(file)
+        assert server.get("/readyz").status == 200
+        with sqlite3.connect(file) as connection:
+            connection.execute("PRAGMA user_version = 99")
+        connection.close()
+        answer = server.get("/readyz")
+        assert (answer.status, "migration 99" in answer.json()["detail"]) == (503, True)
+
+
+def test_requests_in_flight_finish(tmp_path: Path) -> None:
+    """On SIGTERM a request whose body is still coming is answered, and then the service is gone."""
+    with Gunicorn(tmp_path) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as slow:
+            body = b'{"name": "late"}'
+            head = b"POST /products HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
+            slow.sendall(head % len(body) + b"Expect: 100-continue\r\n\r\n")
+            assert slow.recv(100).startswith(b"HTTP/1.1 100")  # the application is reading the body now
+            slow.sendall(body[:5])
+            server.process.send_signal(signal.SIGTERM)
+            _await_refusal(server)
+            slow.sendall(body[5:])
+            answer = b""
+            while chunk := slow.recv(65536):
+                answer += chunk
+            assert answer.startswith(b"HTTP/1.1 200 OK")
+        assert server.process.wait(timeout=20) == 0
+
+
+def _await_refusal(server: Gunicorn) -> None:
+    """Wait until no new connection is accepted."""
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", server.port), timeout=5).close()
+        except OSError:
+            return
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"PAGE_LIMIT": "0"}, "PAGE_LIMIT='0': must be a whole number from 1 to 10000"),
+        ({"DATABASE_URL": "mysql://x"}, "DATABASE_URL='mysql://x': must be memory:// or sqlite:///FILE"),
+        ({"DATABASE_URL": "memory://"}, "WEB_CONCURRENCY must be 1"),
+        ({"DATABASE_URL": "sqlite:////no/such/folder/x.db"}, "unable to open database file"),
+    ],
+)
+def test_a_bad_setting_stops_the_start(tmp_path: Path, settings: dict[str, str], told: str) -> None:
+    """What cannot be is told in one line that names key, value and what is allowed, and nothing is served."""
+    failed = Gunicorn(tmp_path, **settings)
+    assert failed.process.wait(timeout=30) != 0
+    (line,) = failed.log.read_text().splitlines()
+    assert line.startswith("restkeeper: ") and told in line
+
+
+def test_memory_serves_with_one_worker(tmp_path: Path) -> None:
+    """memory:// is served by a single process."""
+    with Gunicorn(tmp_path, workers=1, DATABASE_URL="memory://") as server:
+        assert server.post("/products", {"name": "x"}).status == 200
+        assert len(server.get("/products").json()) == 1
+    assert Config().database_url == "memory://"

@@ -36,7 +36,9 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] | Non
     app.extensions["restkeeper"] = {"config": config, "store": store, "resources": resources}
 
     # A request's way, in order; what runs after the handler runs in the opposite order.
-    metrics = observe.install(app)  # id and clock; log line and numbers
+    metrics = observe.install(
+        app, observe.access_log(config.log_format, config.log_level)
+    )  # id and clock; log line and numbers
     errors.install(app)  # whatever is raised, as one shape
     edge.install(app, config.max_url)  # address and body within limits
     # authenticate: who calls

@@ -88,7 +88,7 @@ class Config:
     metrics_token: str = _setting("", _text, "bearer token that opens `/metrics`; closed while unset", secret=True)
     log_format: str = _setting("text", _one_of("json", "text"), "form of the log lines")
     log_level: str = _setting(
-        "info",
+        "warning",
         _one_of("debug", "info", "warning", "error"),
         "`warning` and above leave out the line for each request",
     )
@@ -107,7 +107,7 @@ class Config:
 
         Raises ConfigError with the variable's name, its value and what is allowed.
         """
-        values: dict[str, Any] = {"database_url": "sqlite:///restkeeper.db"}
+        values: dict[str, Any] = {"database_url": "sqlite:///restkeeper.db", "log_level": "info"}
         if "PORT" in environ:  # a platform that hands out a port routes to it from outside
             values["host"] = "0.0.0.0"  # noqa: S104
         for setting in fields(cls):

@@ -1,15 +1,14 @@
 """The one set of handlers that serves every collection. Each makes three moves: load, store, represent."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from flask import Blueprint, request
-from werkzeug.datastructures import Headers
 
 from config import Config
 from resources.resource import JsonObject, Resource, utc_now
 from storage.contract import Record, Store, Transaction
-from web.application import Reply
+from web.application import OwnHeaders, Reply
 from web.content import JSON, MERGE_PATCH, read_object, require_acceptable
 from web.pagination import links, resolve
 from web.preconditions import http_date, is_conditional, is_not_modified, require_match
@@ -56,22 +55,29 @@ class CollectionHandlers:
         asked = parse(args, self.resource.collection, self.resource.names, config.page_limit, config.page_limit_max)
         query = resolve(asked, path, args)
         tag = self._list_tag(self._store.revision(self._name), asked.limit)
-        require_match(tag)
-        if is_not_modified(tag):
-            return _not_modified(tag)
+        if is_conditional():
+            require_match(tag)
+            if is_not_modified(tag):
+                return _not_modified(tag)
         page = self._store.page(self._name, query)
         bodies = page.bodies
         if page.shapes - {self.resource.shape}:
             bodies = [self.resource.reshape(body) for body in bodies]
         if asked.fields:
             bodies = [self.resource.show(body, asked.fields) for body in bodies]
-        headers = [("Content-Type", JSON), ("ETag", f'"{tag}"'), ("Cache-Control", CACHING)]
+        body = b"[" + b",".join(bodies) + b"]"
+        headers = [
+            ("Content-Type", JSON),
+            ("Content-Length", str(len(body))),
+            ("ETag", f'"{tag}"'),
+            ("Cache-Control", CACHING),
+        ]
         total = None
         if not (query.narrows and query.after):  # a walk through a filtered list counts once, not at every step
             total = self._store.count(self._name, query)
             headers.append(("X-Total-Count", str(total)))
         headers.append(("Link", links(asked, query, page, total, path, args)))
-        return Reply(b"[" + b",".join(bodies) + b"]", headers=Headers(headers))
+        return Reply([body], headers=OwnHeaders(headers))
 
     def create_item(self) -> Reply:
         """Create an item."""
@@ -92,16 +98,13 @@ class CollectionHandlers:
     def read_item(self, id: str) -> Reply:
         """Read one item."""
         require_acceptable(JSON)
-        fields = parse_fields(request.args, self.resource.names)
+        fields = parse_fields(request.args, self.resource.names) if request.query_string else None
         record = self._store.read(self._name, id)
-        tag = self._tag(record)
-        require_match(tag, record.updated_at)
-        if is_not_modified(tag, record.updated_at):
-            return _not_modified(tag)
-        reply = self._item(record)
-        if fields:
-            reply.set_data(self.resource.show(self.resource.body(record), fields))
-        return reply
+        if is_conditional():
+            require_match(tag := self._tag(record), record.updated_at)
+            if is_not_modified(tag, record.updated_at):
+                return _not_modified(tag)
+        return self._item(record, fields)
 
     def replace_item(self, id: str) -> Reply:
         """Replace an item: optional fields that are left out take their defaults."""
@@ -151,14 +154,18 @@ class CollectionHandlers:
         """The strong ETag of a list: it changes with anything in the collection, so no page need be read to know it."""
         return f"{revision}-{self.resource.shape}-{limit}"
 
-    def _item(self, record: Record) -> Reply:
+    def _item(self, record: Record, fields: Iterable[str] | None = None) -> Reply:
+        body = self.resource.body(record)
+        if fields:
+            body = self.resource.show(body, fields)
         headers = [
             ("Content-Type", JSON),
+            ("Content-Length", str(len(body))),
             ("ETag", f'"{self._tag(record)}"'),
             ("Last-Modified", _last_modified(record.updated_at[:19])),
             ("Cache-Control", CACHING),
         ]
-        return Reply(self.resource.body(record), headers=Headers(headers))
+        return Reply([body], headers=OwnHeaders(headers))
 
 
 @lru_cache(maxsize=4096)
@@ -168,4 +175,4 @@ def _last_modified(second: str) -> str:
 
 def _not_modified(tag: str) -> Reply:
     """With what the full answer would say of caching (RFC 9110, section 15.4.5)."""
-    return Reply(b"", 304, headers=Headers([("ETag", f'"{tag}"'), ("Cache-Control", CACHING)]))
+    return Reply(b"", 304, headers=OwnHeaders([("ETag", f'"{tag}"'), ("Cache-Control", CACHING)]))

@@ -54,7 +54,7 @@ class Index:
     fold: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # each is itself alone, so that it can be a key
 class Collection:
     """What a store has to know of a collection. `search` names the text fields that full text looks through."""
 

@@ -7,6 +7,7 @@ the same: without statistics SQLite would else prefer the primary key, and sort.
 
 from collections.abc import Iterator
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -87,18 +88,30 @@ def select_page(collection: Collection, query: Query) -> tuple[list[str], dict[s
     expressions is not served by an index, while this is: first what ties in all keys but the id, then in all but the
     last two, …
     """
-    keys, parameters = _sort_keys(collection, query), _parameters(collection, query)
+    statements = _page_statements(collection, _shape(query))
+    parameters = _parameters(collection, query)
     parameters |= {f"a{n}": -float("inf") if value is None else value for n, value in enumerate(query.after)}
     parameters["offset"] = query.offset
+    return statements, parameters
+
+
+def _shape(query: Query) -> Query:
+    """The query less what its parameters say: queries of one shape have the same statements."""
+    filters = tuple(Filter(wanted.field, wanted.op, None) for wanted in query.filters)
+    return Query(filters, query.search and "?", query.sort, after=query.after and ("?",), backward=query.backward)
+
+
+@lru_cache(maxsize=1024)
+def _page_statements(collection: Collection, query: Query) -> list[str]:
+    keys = _sort_keys(collection, query)
     extra = "".join(f",\n    {key}" for key, _ in keys[:-1])
     order = [f"{key} DESC" if descending else key for key, descending in keys]
     where = " AND ".join(_conditions(collection, query))
-    statements = [
+    return [
         f"SELECT\n    id,\n    shape,\n    CAST(body AS BLOB){extra}\nFROM items\n"  # noqa: S608 - declared names only
         f"WHERE {where}{beyond}\nORDER BY {', '.join(order[ties:])}\nLIMIT :limit OFFSET :offset"
         for ties, beyond in _beyond(keys, query)
     ]
-    return statements, parameters
 
 
 def select_count(collection: Collection, query: Query) -> tuple[str, dict[str, Any]]:
@@ -109,8 +122,8 @@ def select_count(collection: Collection, query: Query) -> tuple[str, dict[str, A
 
 def _sort_keys(collection: Collection, query: Query) -> list[tuple[str, bool]]:
     """The expressions to order by with their directions, the id last, turned around for a walk backwards."""
-    last = Sort("id", bool(query.sort) and query.sort[-1].descending)
-    sort = query.sort if any(key.field == "id" for key in query.sort) else (*query.sort, last)
+    sort = (*query.sort, Sort("id", bool(query.sort) and query.sort[-1].descending))
+    sort = sort[: [key.field for key in sort].index("id") + 1]  # nothing ties beyond the id
     return [(key_of(collection, collection.fields[key.field]), key.descending is not query.backward) for key in sort]
 
 

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,10 +57,11 @@ class Gunicorn:
             )
 
     def __enter__(self) -> "Gunicorn":
-        deadline = time.monotonic() + START_SECONDS
-        while self.get("/healthz", timeout=START_SECONDS).status != 200:
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"gunicorn did not start:\n{self.log.read_text()}")
+        try:
+            self.get("/healthz", timeout=START_SECONDS)  # waits in the listening socket's queue until a worker is up
+        except OSError:
+            self.process.kill()
+            raise RuntimeError(f"gunicorn did not start:\n{self.log.read_text()}") from None
         return self
 
     def __exit__(self, *exc: object) -> None:

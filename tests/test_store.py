@@ -304,6 +304,7 @@ def test_sorting(store: Store, sort: tuple[Sort, ...], order: str) -> None:
         (Sort("stock"), Sort("price", True)),
         (Sort("price", True), Sort("name"), Sort("sold", True)),
         (Sort("sku"), Sort("id", True)),
+        (Sort("stock", True), Sort("id"), Sort("name")),
     ],
 )
 def test_walking_is_the_whole_list_cut_up(store: Store, sort: tuple[Sort, ...]) -> None:

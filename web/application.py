@@ -4,11 +4,12 @@ No session is opened, the URL adapter's host is prepared once a host, and a resp
 out without being taken apart. Everything else is Flask as documented.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from flask import Flask, Request, Response
 from flask.sessions import NullSession, SessionInterface
+from werkzeug.datastructures import Headers
 from werkzeug.routing import MapAdapter
 from werkzeug.wsgi import get_host
 
@@ -23,13 +24,17 @@ class Reply(Response):
     def __call__(self, environ: Any, start_response: Any) -> Iterable[bytes]:
         chunks = self.response
         plain = self._status_code == 200 and type(chunks) is list and len(chunks) == 1
-        if not plain or environ["REQUEST_METHOD"] == "HEAD" or "Location" in self.headers:
+        if not plain or environ["REQUEST_METHOD"] == "HEAD":
             return super().__call__(environ, start_response)
-        headers = self.headers.to_wsgi_list()
-        if "Content-Length" not in self.headers:
-            headers.append(("Content-Length", str(len(chunks[0]))))  # type: ignore[index]
-        start_response(self._status, headers)
+        start_response(self._status, list(self.headers))
         return chunks  # type: ignore[return-value]
+
+
+class OwnHeaders(Headers):
+    """Headers of our own making, taken as they are: without the checks that a caller's words would need."""
+
+    def __init__(self, pairs: list[tuple[str, str]]) -> None:
+        self._list = pairs
 
 
 class _NoSession(SessionInterface):
@@ -48,6 +53,10 @@ class Application(Flask):
     response_class = Reply
     session_interface = _NoSession()
     _hosts: ClassVar[dict[tuple[str, str], str]] = {}
+
+    def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        """As it is: nothing here is a coroutine, and asking every hook of every request whether it is takes time."""
+        return func
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
         """As Flask's, for a service that answers alike on every host it is reached by."""

@@ -8,13 +8,14 @@ import logging
 from typing import Any
 
 import orjson
-from flask import Flask, Response, current_app, g, request
+from flask import Flask, Response, current_app, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.http import HTTP_STATUS_CODES
 from werkzeug.routing import RequestRedirect
 
 import errors
 from errors import Problem
+from web.observe import request_id
 
 PROBLEM_JSON = "application/problem+json"
 PAGES = "/problems/"  # each type's URI is its page under here
@@ -75,7 +76,7 @@ def _render_http(error: HTTPException) -> Response:
 
 
 def _render_unforeseen(error: Exception) -> Response:
-    _log.error("unforeseen %s", type(error).__name__, exc_info=error, extra={"request_id": g.request_id})
+    _log.error("unforeseen %s", type(error).__name__, exc_info=error, extra={"request_id": request_id()})
     return render(errors.InternalError())
 
 
@@ -85,7 +86,7 @@ def _answer(
     body = {"type": type_uri, "title": title, "status": status}
     if detail:
         body["detail"] = detail
-    body |= {"instance": request.path, "request_id": g.request_id} | members
+    body |= {"instance": request.path, "request_id": request_id()} | members
     response = current_app.response_class(orjson.dumps(body), status, mimetype=PROBLEM_JSON)
     response.headers.update(headers)
     response.headers["Cache-Control"] = "no-store"

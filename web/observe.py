@@ -5,54 +5,97 @@ import os
 import re
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import orjson
-from flask import Flask, Response, g, request
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from flask import Flask, Request, Response, request
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
-
-ACCESS = logging.getLogger("restkeeper.access")
 
 _SANE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/=+-]{0,127}")
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
-_LOGGED = ("request_id", "caller", "method", "path", "route", "status", "ms", "bytes")
+
+_BEGAN = "restkeeper.began"  # keys in the WSGI environment, which is at hand wherever the request is
+_REQUEST_ID = "restkeeper.request_id"
+
+Line = dict[str, Any]
+STDERR = 2
 
 
-def install(app: Flask) -> "Metrics":
+def install(app: Flask, access_log: Callable[[Line], None] | None) -> "Metrics":
     """Give every request of `app` an id and a clock, and every answer a log line and its place in the metrics."""
     metrics = Metrics()
 
     def begin() -> None:
-        g.began = time.perf_counter()
-        given = request.environ.get("HTTP_X_REQUEST_ID")
-        g.request_id = given if given and _SANE_ID.fullmatch(given) else os.urandom(16).hex()
+        environ = request.environ
+        environ[_BEGAN] = time.perf_counter()
+        given = environ.get("HTTP_X_REQUEST_ID")
+        environ[_REQUEST_ID] = given if given and _SANE_ID.fullmatch(given) else os.urandom(16).hex()
 
     def end(response: Response) -> Response:
-        seconds = time.perf_counter() - g.began
-        route = request.url_rule.rule if request.url_rule else "(none)"
-        response.headers["X-Request-Id"] = g.request_id
-        metrics.count(request.method, route, response.status_code, seconds)
-        if ACCESS.isEnabledFor(logging.INFO):
-            ACCESS.info(
-                "request",
-                extra={
-                    "request_id": g.request_id,
-                    "caller": request.environ.get("REMOTE_ADDR", ""),
-                    "method": request.method,
-                    "path": request.path,
+        asked: Request = request._get_current_object()  # type: ignore[attr-defined] # a proxy asks anew at every dot
+        environ = asked.environ
+        seconds = time.perf_counter() - environ[_BEGAN]
+        method, status = asked.method, response.status_code
+        route = asked.url_rule.rule if asked.url_rule else "(none)"
+        response.headers.add("X-Request-Id", environ[_REQUEST_ID])
+        metrics.count(method, route, status, seconds)
+        if access_log:
+            access_log(
+                {
+                    "time": _time(time.time()),
+                    "level": "info",
+                    "event": "request",
+                    "request_id": environ[_REQUEST_ID],
+                    "caller": environ.get("REMOTE_ADDR", ""),
+                    "method": method,
+                    "path": asked.path,
                     "route": route,
-                    "status": response.status_code,
+                    "status": status,
                     "ms": round(seconds * 1000, 3),
-                    "bytes": response.content_length or sum(map(len, response.response)),
-                },
+                }
             )
         return response
 
     app.before_request(begin)
     app.after_request(end)
     return metrics
+
+
+def access_log(form: str, level: str) -> Callable[[Line], None] | None:
+    """What writes a request's line to standard error, "json" or "text"; None where `level` leaves such lines out.
+
+    It is one system call and not a logging.Logger, which would cost more than reading the item that is asked for.
+    """
+    if level not in ("debug", "info"):
+        return None
+    shape = _json_line if form == "json" else _text_line
+    return lambda line: _write(shape(line))
+
+
+def _write(line: bytes) -> None:
+    os.write(STDERR, line)
+
+
+def _json_line(line: Line) -> bytes:
+    return orjson.dumps(line, default=str, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _text_line(line: Line) -> bytes:
+    """Time, level and event, then name=value; one line whatever a client sent."""
+    time, level, event, *rest = line.items()
+    text = " ".join([str(time[1]), str(level[1]), str(event[1]), *(f"{name}={value}" for name, value in rest)])
+    if not text.isprintable():
+        text = text.encode("unicode_escape").decode("ascii")
+    return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def request_id() -> str:
+    """The id of the request that is being answered."""
+    return str(request.environ[_REQUEST_ID])
 
 
 class Metrics:
@@ -64,27 +107,23 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "restkeeper_requests", "Requests answered", ("method", "route", "status"), registry=self._registry
-        )
         self._seconds = Histogram(
             "restkeeper_request_seconds",
             "Seconds from a request's arrival to its answer",
-            ("method", "route"),
+            ("method", "route", "status"),
             registry=self._registry,
             buckets=_BUCKETS,
         )
-        self._known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        self._known: dict[tuple[str, str, int], Histogram] = {}
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answer."""
         if (known := self._known.get((method, route, status))) is None:
             name = method if method in _METHODS else "other"  # clients must not make series at will
-            known = (self._requests.labels(name, route, status), self._seconds.labels(name, route))
+            known = self._seconds.labels(name, route, status)
             if name == method:
                 self._known[method, route, status] = known
-        known[0].inc()
-        known[1].observe(seconds)
+        known.observe(seconds)
 
     def text(self) -> bytes:
         """All numbers in Prometheus' text format, version 0.0.4."""
@@ -98,30 +137,28 @@ class Metrics:
 def configure_logging(form: str, level: str) -> None:
     """Send the program's log to standard error, a line a record, as "text" or "json"."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLines() if form == "json" else _TextLines())
+    handler.setFormatter(_Lines(_json_line if form == "json" else _text_line))
     logger = logging.getLogger("restkeeper")
     logger.handlers[:] = [handler]
     logger.propagate = False
     logger.setLevel(level.upper())
 
 
-class _JsonLines(logging.Formatter):
+class _Lines(logging.Formatter):
+    """Records in the shape of the requests' lines."""
+
+    def __init__(self, shape: Callable[[Line], bytes]) -> None:
+        super().__init__()
+        self._shape = shape
+
     def format(self, record: logging.LogRecord) -> str:
-        line = {"time": _time(record), "level": record.levelname.lower(), "event": record.getMessage()}
-        line |= {name: value for name in _LOGGED if (value := record.__dict__.get(name)) is not None}
+        line = {"time": _time(record.created), "level": record.levelname.lower(), "event": record.getMessage()}
+        if request_id := record.__dict__.get("request_id"):
+            line["request_id"] = request_id
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return orjson.dumps(line, option=orjson.OPT_NON_STR_KEYS, default=str).decode()
+        return self._shape(line).decode().rstrip("\n")
 
 
-class _TextLines(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        known = record.__dict__
-        fields = " ".join(f"{name}={known[name]!s}" for name in _LOGGED if name in known)
-        line = f"{_time(record)} {record.levelname.lower()} {record.getMessage()} {fields}".rstrip()
-        line = line.encode("unicode_escape").decode("ascii") if not line.isprintable() else line
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
-
-
-def _time(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

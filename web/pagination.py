@@ -30,7 +30,7 @@ def resolve(asked: Asked, path: str, args: MultiDict[str, str]) -> Query:
     try:
         token = urlsafe_b64decode(asked.cursor.encode("ascii") + b"=" * (-len(asked.cursor) % 4))
         checksum, payload = token[:_CHECKSUM], token[_CHECKSUM:]
-        if checksum != _checksum(payload, path, args) or _token(token) != asked.cursor:
+        if checksum != _checksum(payload, _bound(path, args)) or _token(token) != asked.cursor:
             raise ValueError
         backward, *after = orjson.loads(payload)
     except ValueError:
@@ -42,25 +42,23 @@ def resolve(asked: Asked, path: str, args: MultiDict[str, str]) -> Query:
 def links(asked: Asked, query: Query, page: Page, total: int | None, path: str, args: MultiDict[str, str]) -> str:
     """The value of the Link header: first, prev, next and last as far as there are such pages."""
     if asked.by_offset:
-        targets = _by_offset(asked, page, total or 0)
+        places = {rel: f"offset={offset}" for rel, offset in _by_offset(asked, page, total or 0)}
     else:
-        targets = {rel: {"cursor": _cursor(to, path, args)} if to else {} for rel, to in _by_cursor(query, page)}
-    kept = [(name, value) for name, value in args.items(multi=True) if name not in ("cursor", "offset")]
-    return ", ".join(
-        f'<{path}{"?" if kept or place else ""}{urlencode([*kept, *place.items()])}>; rel="{rel}"'
-        for rel, place in targets.items()
-    )
+        bound = _bound(path, args)
+        places = {rel: f"cursor={_cursor(place, bound)}" if place else "" for rel, place in _by_cursor(query, page)}
+    kept = urlencode([pair for pair in args.items(multi=True) if pair[0] not in ("cursor", "offset")]) if args else ""
+    targets = ((rel, "&".join(filter(None, (kept, place)))) for rel, place in places.items())
+    return ", ".join(f'<{path}{"?" if parameters else ""}{parameters}>; rel="{rel}"' for rel, parameters in targets)
 
 
-def _by_offset(asked: Asked, page: Page, total: int) -> dict[str, dict[str, str]]:
+def _by_offset(asked: Asked, page: Page, total: int) -> list[tuple[str, int]]:
     offset, limit = asked.query.offset, asked.limit
-    targets = {"first": 0}
+    targets = [("first", 0)]
     if offset > 0:
-        targets["prev"] = max(0, offset - limit)
+        targets.append(("prev", max(0, offset - limit)))
     if page.more:
-        targets["next"] = offset + limit
-    targets["last"] = max(0, (total - 1) // limit * limit)
-    return {rel: {"offset": str(place)} for rel, place in targets.items()}
+        targets.append(("next", offset + limit))
+    return [*targets, ("last", max(0, (total - 1) // limit * limit))]
 
 
 def _by_cursor(query: Query, page: Page) -> list[tuple[str, Position]]:
@@ -73,16 +71,19 @@ def _by_cursor(query: Query, page: Page) -> list[tuple[str, Position]]:
     return [*targets, ("last", (True,))]
 
 
-def _cursor(place: Position, path: str, args: MultiDict[str, str]) -> str:
+def _cursor(place: Position, bound: bytes) -> str:
     payload = orjson.dumps(place)
-    return _token(_checksum(payload, path, args) + payload)
+    return _token(_checksum(payload, bound) + payload)
 
 
 def _token(data: bytes) -> str:
     return urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def _checksum(payload: bytes, path: str, args: MultiDict[str, str]) -> bytes:
-    """Over what the walk must not change: the list, its sort and its filters, in any order of the parameters."""
-    bound = sorted((name, value) for name, value in args.items(multi=True) if name not in _PLACE)
-    return blake2b(orjson.dumps([path, bound]) + payload, digest_size=_CHECKSUM).digest()
+def _checksum(payload: bytes, bound: bytes) -> bytes:
+    return blake2b(bound + payload, digest_size=_CHECKSUM).digest()
+
+
+def _bound(path: str, args: MultiDict[str, str]) -> bytes:
+    """What the walk must not change: the list, its sort and its filters, in any order of the parameters."""
+    return orjson.dumps([path, sorted(pair for pair in args.items(multi=True) if pair[0] not in _PLACE)])

@@ -10,8 +10,14 @@ from errors import PreconditionFailed, PreconditionRequired
 
 
 def is_conditional() -> bool:
-    """Whether the request bears a condition on an ETag."""
-    return "HTTP_IF_MATCH" in request.environ or "HTTP_IF_NONE_MATCH" in request.environ
+    """Whether the request bears any condition."""
+    environ = request.environ
+    return (
+        "HTTP_IF_NONE_MATCH" in environ
+        or "HTTP_IF_MATCH" in environ
+        or "HTTP_IF_MODIFIED_SINCE" in environ
+        or "HTTP_IF_UNMODIFIED_SINCE" in environ
+    )
 
 
 def require_match(tag: str, updated_at: str | None = None, *, must_say: bool = False) -> None:

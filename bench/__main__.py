@@ -1,0 +1,205 @@
+"""`make bench`: ours beside bare Flask and beside a peer, on the same gunicorn settings, as ratios.
+
+All servers are up all the time; the scenarios' two sides take turns within each round, and a ratio is the median of the
+rounds' ratios, so that a noisy neighbour hits both. Besides requests a second, "per CPU" compares requests for each
+second of processor time that the server's processes took, which does not depend on how fast the client is.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import statistics
+import tempfile
+from contextlib import ExitStack
+from http.client import HTTPConnection
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.load import Load, run
+from resources.products import RESOURCE
+from resources.resource import utc_now
+from storage import open_store
+from storage.contract import Transaction
+from tests.live import Gunicorn
+from web import exactjson
+from web.uuid7 import uuid7
+
+SMALL, LARGE = 1_000, 1_000_000  # items
+PRODUCT = {
+    "name": "Desk lamp",
+    "description": "Bends, does not break.",
+    "price": 49.9,
+    "currency": "EUR",
+    "stock": 12,
+    "tags": ["office", "light"],
+    "attributes": {"colour": "red"},
+}
+
+
+class Side(NamedTuple):
+    """One server and the request that it is asked."""
+
+    server: Gunicorn
+    request: bytes
+
+
+class Scenario(NamedTuple):
+    """Two sides to compare; `goal` is the ratio that ours is held to, 0 for none."""
+
+    name: str
+    ours: Side
+    other: Side
+    goal: float
+    connections: int = 16
+
+
+def get(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+
+
+def post(path: str, body: object) -> bytes:
+    data = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(data)}"
+    return f"{head}\r\n\r\n".encode() + data
+
+
+def fill(path: Path, count: int) -> str:
+    """Keep `count` products in a new store at `path`; the id of the middle one."""
+    store = open_store(f"sqlite:///{path}", [RESOURCE.collection])
+    ids = [uuid7() for _ in range(count)]
+    now, exact = utc_now(), exactjson.loads(json.dumps(PRODUCT))
+
+    def work(transaction: Transaction) -> None:
+        for n, id in enumerate(ids):
+            transaction.insert("products", RESOURCE.create({**exact, "stock": n}, id=id, now=now))
+
+    store.write(work)
+    store.close()
+    return ids[count // 2]
+
+
+def cpu_seconds(server: Gunicorn) -> float:
+    """Processor time of the server's workers so far."""
+    ticks = 0
+    for pid in server.worker_pids():
+        ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def measure(side: Side, connections: int, seconds: float) -> tuple[Load, float]:
+    """The load that a side bore, and its requests for each second of processor time."""
+    before = cpu_seconds(side.server)
+    load = run(side.server.port, side.request, connections=connections, seconds=seconds)
+    return load, load.requests / max(cpu_seconds(side.server) - before, 0.01)
+
+
+def compare(scenario: Scenario, rounds: int, seconds: float) -> None:
+    """Run a scenario and print its line."""
+    ratios, cpu_ratios, rates = [], [], []
+    for number in range(rounds):
+        sides = (scenario.ours, scenario.other) if number % 2 else (scenario.other, scenario.ours)
+        found = {side: measure(side, scenario.connections, seconds) for side in sides}
+        (ours, ours_cpu), (other, other_cpu) = found[scenario.ours], found[scenario.other]
+        ratios.append(ours.rate / other.rate)
+        cpu_ratios.append(ours_cpu / other_cpu)
+        rates.append((ours.rate, other.rate))
+    ours_rate, other_rate = (statistics.median(side) for side in zip(*rates, strict=True))
+    goal = f"goal {scenario.goal:.2f}" if scenario.goal else ""
+    print(
+        f"{scenario.name:<44} {statistics.median(ratios):6.2f}  {statistics.median(cpu_ratios):7.2f}"
+        f"  {ours_rate:8.0f} {other_rate:8.0f}   {goal}",
+        flush=True,
+    )
+
+
+def latencies(sides: dict[str, Side], seconds: float) -> None:
+    """Print how long answers take at 8 and at 64 connections."""
+    for connections in (8, 64):
+        for name, side in sides.items():
+            load = run(side.server.port, side.request, connections=connections, seconds=seconds)
+            print(f"{name}, {connections} connections: p50 {load.p50:.1f} ms, p99 {load.p99:.1f} ms", flush=True)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(prog="python -m bench")
+    options.add_argument("--rounds", type=int, default=7)
+    options.add_argument("--seconds", type=float, default=1.0, help="of load, for each side in each round")
+    options.add_argument("--large", type=int, default=LARGE, help="items in the large store")
+    options.add_argument("--only", default="", help="scenarios whose name contains this")
+    asked = options.parse_args()
+    packages = ("flask", "gunicorn", "gevent", "marshmallow", "orjson", "flask-smorest", "sqlalchemy")
+    print(
+        f"Python {platform.python_version()}, {os.cpu_count()} cores; "
+        + ", ".join(f"{p} {version(p)}" for p in packages)
+    )
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+
+        def serve(name: str, *arguments: str, **settings: str) -> Gunicorn:
+            (folder / name).mkdir(exist_ok=True)
+            return stack.enter_context(Gunicorn(folder / name, *arguments, **settings))
+
+        (folder / "small").mkdir()
+        (folder / "large").mkdir()
+        item = fill(folder / "small" / "restkeeper.db", SMALL)
+        print(f"Filling a store with {asked.large:,} items …", flush=True)
+        far = fill(folder / "large" / "restkeeper.db", asked.large)
+        ours, large = serve("small", LOG_FORMAT="json"), serve("large", LOG_FORMAT="json")
+        size = len(ours.get(f"/products/{item}").body)
+        bare = serve("bare", "bench.bare:app", BENCH_ITEM_BYTES=str(size))
+        peer = serve("peer", "bench.peer:create_app()", BENCH_PEER_URL=f"sqlite:///{folder}/peer/peer.db")
+        for _ in range(SMALL):
+            peer.post("/products", PRODUCT)
+        theirs = peer.get("/products").json()[SMALL // 100]["id"]
+        for scenario in scenarios(ours, large, bare, peer, item, far, theirs, asked.large):
+            if asked.only in scenario.name:
+                compare(scenario, asked.rounds, asked.seconds)
+        latencies(
+            {"ours": Side(ours, get(f"/products/{item}")), "bare Flask": Side(bare, get("/item"))}, 2 * asked.seconds
+        )
+
+
+def middle(server: Gunicorn, count: int) -> str:
+    """The address of the page in the middle of the list, walked to by the links that the service gives."""
+    path = "/products?limit=100"
+    connection = HTTPConnection("127.0.0.1", server.port)
+    for _ in range(count // 200):
+        connection.request("GET", path)
+        response = connection.getresponse()
+        response.read()
+        path = re.findall(r'<([^>]*)>; rel="next"', response.headers["Link"])[0]
+    connection.close()
+    return path.replace("limit=100", "limit=20")
+
+
+def scenarios(
+    ours: Gunicorn, large: Gunicorn, bare: Gunicorn, peer: Gunicorn, item: str, far: str, theirs: str, count: int
+) -> list[Scenario]:
+    """What is compared, printing the heading."""
+    one = Side(ours, get(f"/products/{item}"))
+    print(f"\n{'':<44} {'ratio':>6}  {'per CPU':>7}  {'ours/s':>8} {'other/s':>8}")
+    return [
+        Scenario("one item / bare Flask", one, Side(bare, get("/item")), 0.8),
+        Scenario("page of 20 / bare Flask", Side(ours, get("/products")), Side(bare, get("/page/20")), 0.75),
+        Scenario("page of 100 / bare Flask", Side(ours, get("/products?limit=100")), Side(bare, get("/page/100")), 0.6),
+        Scenario("one item / peer", one, Side(peer, get(f"/products/{theirs}")), 4),
+        Scenario("page of 20 / peer", Side(ours, get("/products")), Side(peer, get("/products")), 4),
+        Scenario(
+            "create, durable / peer", Side(ours, post("/products", PRODUCT)), Side(peer, post("/products", PRODUCT)), 3
+        ),
+        Scenario(f"one item, of {count:,} / of {SMALL:,}", Side(large, get(f"/products/{far}")), one, 1 / 1.5),
+        Scenario("first page, likewise", Side(large, get("/products")), Side(ours, get("/products")), 1 / 1.5),
+        Scenario(
+            "middle page by cursor, likewise",
+            Side(large, get(middle(large, count))),
+            Side(ours, get(middle(ours, SMALL))),
+            1 / 1.5,
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    main()

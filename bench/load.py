@@ -1,0 +1,77 @@
+"""A small load generator: keep-alive connections, each with one request under way, in one process."""
+
+import selectors
+import socket
+import time
+from typing import NamedTuple
+
+
+class Load(NamedTuple):
+    """What a stretch of load gave: requests a second, and milliseconds within which half and 99 % were answered."""
+
+    rate: float
+    p50: float
+    p99: float
+    requests: int
+
+
+def run(port: int, request: bytes, *, connections: int, seconds: float, expect: bytes = b"HTTP/1.1 200") -> Load:
+    """Send `request` over and over. Raises RuntimeError for an answer that does not begin as expected."""
+    selector = selectors.DefaultSelector()
+    for _ in range(connections):
+        connection = socket.create_connection(("127.0.0.1", port))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        selector.register(connection, selectors.EVENT_READ, _Exchange(connection, request))
+    times: list[float] = []
+    begin = time.perf_counter()
+    end = begin + seconds
+    for key in selector.get_map().values():
+        key.data.send()
+    while (now := time.perf_counter()) < end:
+        for key, _ in selector.select(timeout=1):
+            if (taken := key.data.receive(expect)) is not None:
+                times.append(taken)
+                key.data.send()
+    for key in list(selector.get_map().values()):
+        key.data.connection.close()
+    selector.close()
+    times.sort()
+    return Load(len(times) / (now - begin), _at(times, 0.5), _at(times, 0.99), len(times))
+
+
+def _at(times: list[float], part: float) -> float:
+    return times[min(len(times) - 1, int(len(times) * part))] * 1000 if times else float("nan")
+
+
+class _Exchange:
+    """One connection: a request out, its whole answer in."""
+
+    def __init__(self, connection: socket.socket, request: bytes) -> None:
+        self.connection = connection
+        self._request = request
+        self._got = b""
+        self._missing = -1
+        self._sent = 0.0
+
+    def send(self) -> None:
+        self._got, self._missing = b"", -1
+        self._sent = time.perf_counter()
+        self.connection.sendall(self._request)
+
+    def receive(self, expect: bytes) -> float | None:
+        """Take what is there; the seconds that the exchange took once it is whole."""
+        data = self.connection.recv(262_144)
+        if not data:
+            raise RuntimeError("the server closed a connection")
+        if self._missing < 0:
+            self._got += data
+            head, end, body = self._got.partition(b"\r\n\r\n")
+            if not end:
+                return None
+            if not head.startswith(expect):
+                raise RuntimeError(f"unexpected answer: {head[:200]!r}")
+            length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
+            self._missing = int(length) - len(body)
+        else:
+            self._missing -= len(data)
+        return time.perf_counter() - self._sent if self._missing == 0 else None

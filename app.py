@@ -6,6 +6,7 @@ own. `python app.py` serves for development what gunicorn.conf.py serves in depl
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from gunicorn.app.wsgiapp import run as serve
 
@@ -73,7 +74,7 @@ Restkeeper serves at {base}
 
 Stop it with Ctrl-C.
 """)
-    sys.argv = ["gunicorn", "--config", "gunicorn.conf.py"]
+    sys.argv = ["gunicorn", "--config", str(Path(__file__).with_name("gunicorn.conf.py"))]
     serve()
 
 

@@ -1,0 +1,109 @@
+"""What the README says is so: its commands run, its tables are complete."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import errors
+import resources
+import schemas
+from app import create_app
+from config import Config
+from tests.live import ROOT, Gunicorn
+from web.queries import RESERVED
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.M | re.S)
+
+
+@pytest.mark.parametrize("number", range(len(blocks("sh"))))
+def test_its_commands_run(number: int, tmp_path: Path) -> None:
+    """Every command of a shell block succeeds, and no call is answered with a problem."""
+    with Gunicorn(tmp_path) as server:
+        script = blocks("sh")[number].replace("http://127.0.0.1:8000", server.base)
+        environ = {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "DATABASE_URL": f"sqlite:///{tmp_path}/restkeeper.db",
+            "FLASK_APP": str(ROOT / "app.py"),
+        }
+        command = ["bash", "-euo", "pipefail", "-c", script]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert "/problems/" not in done.stdout
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The README's order, as files that count as the project's."""
+    order_schema, order_resource, _ = blocks("python")
+    for package, name, text in ((schemas, "order", order_schema), (resources, "orders", order_resource)):
+        folder = tmp_path / package.__name__
+        folder.mkdir()
+        (folder / f"{name}.py").write_text(text)
+        monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
+    yield
+    for name in ("schemas.order", "resources.orders"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.usefixtures("written")
+def test_its_resource_is_served() -> None:
+    """The schema and the declaration that it shows are a collection."""
+    client = create_app(Config()).test_client()
+    assert client.post("/orders", json={"number": "1", "total": 5}).status_code == 200
+
+
+def test_its_test_passes() -> None:
+    """The test that it shows is one that passes."""
+    scope: dict[str, object] = {}
+    exec(blocks("python")[2], scope)  # noqa: S102 - the README is ours
+    test = scope["test_a_lamp_is_kept"]
+    assert callable(test)
+    test()
+
+
+def test_its_tables_are_complete() -> None:
+    """Every setting with its default, every problem type with its status, every parameter and operator is in it."""
+    serving = Config.from_env({})
+    for setting in fields(Config):
+        default = getattr(serving, setting.name)
+        shown = {True: "1", False: "0"}.get(default, str(default)) if isinstance(default, bool) else str(default)
+        row = next(line for line in README.splitlines() if line.startswith(f"| `{setting.name.upper()}` |"))
+        assert (f"`{shown}`" if shown else "| |") in row
+        assert setting.metadata["about"].split("`")[0].split(":")[0] in row
+    for kind in errors.catalogue().values():
+        assert re.search(rf"^\| \[?`{kind.name}`[^|]*\| {kind.status} \|", README, re.M), kind.name
+    for name in RESERVED:
+        assert f"| `{name}` |" in README
+
+
+def test_its_dependencies_are_those_declared() -> None:
+    """Each package of pyproject.toml is told why."""
+    declared = re.search(r"^dependencies = \[(.*?)^\]", (ROOT / "pyproject.toml").read_text(), re.M | re.S)
+    assert declared
+    for name in re.findall(r'"([A-Za-z-]+)', declared[1]):
+        assert re.search(rf"^\|[^|]*\b{name}\b[^|]*\|", README, re.M), name
+
+
+def test_the_development_server_welcomes_and_serves(tmp_path: Path) -> None:
+    """`python app.py`, which `make run` runs, says where it serves, and what to call first."""
+    environ = {**os.environ, "HOST": "127.0.0.1", "PORT": "0", "DATABASE_URL": f"sqlite:///{tmp_path}/x.db"}
+    running = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True)
+    assert running.stdout
+    welcome = "".join(iter(running.stdout.readline, "Stop it with Ctrl-C.\n"))
+    running.terminate()
+    running.stdout.close()
+    running.wait(timeout=30)
+    assert "/docs" in welcome and f"{tmp_path}/x.db" in welcome and "curl http://127.0.0.1:" in welcome

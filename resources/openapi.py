@@ -15,7 +15,7 @@ from schemas.item import READ_ONLY
 from storage.contract import Field, Kind, Op
 from web.content import JSON, MERGE_PATCH
 from web.errors import PROBLEM_JSON
-from web.queries import MAX_OFFSET, OPERATORS
+from web.queries import MAX_OFFSET, MAX_VALUES, OPERATORS
 
 Part = dict[str, Any]
 
@@ -206,7 +206,7 @@ class _Collection:
         page = {
             "type": "array",
             "items": item | {},
-            "maxItems": self._config.page_limit_max,
+            "maxItems": max(self._config.page_limit_max, MAX_VALUES),
         }
         reading = [*conditions, _condition("IfModifiedSince"), _condition("IfUnmodifiedSince")]
         changing = [*conditions, _condition("IfUnmodifiedSince")]
@@ -323,7 +323,11 @@ class _Collection:
         config, fields = self._config, self._resource.collection.fields
         sortable = "|".join(name for name, field in fields.items() if field.kind is not Kind.LIST)
         parameters = [
-            _query("limit", "Items a page.", _whole(1, config.page_limit_max) | {"default": config.page_limit}),
+            _query(
+                "limit",
+                "Items a page; where ids are named, all of those unless given.",
+                _whole(1, config.page_limit_max) | {"default": config.page_limit},
+            ),
             _query("offset", "Items to pass over; not together with cursor.", _whole(0, MAX_OFFSET)),
             _query(
                 "cursor", "Where to go on, from a Link header.", {"type": "string", "pattern": "^[A-Za-z0-9_-]{12,}$"}

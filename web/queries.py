@@ -44,16 +44,19 @@ class Asked:
 
 
 def parse(args: MultiDict[str, str], collection: Collection, names: Iterable[str], limit: int, limit_max: int) -> Asked:
-    """What the parameters ask of the collection, whose items have the fields `names`; by default `limit` items.
+    """What the parameters ask of the collection, whose items have the fields `names`.
 
+    It is `limit` items unless they say, and where they name ids, all of those.
     Raises InvalidQuery with every fault at once, each naming what would be right.
     """
     if not args:
         return Asked(Query(limit=limit), limit)
     reader = _Reader(args)
+    filters = _filters(reader, collection)
+    limit = next((len(ids) for field, _, ids in filters if field == "id" and isinstance(ids, tuple)), limit)
     asked = Asked(
         Query(
-            filters=_filters(reader, collection),
+            filters=filters,
             search=reader.one("q", str, ""),
             sort=reader.one("sort", lambda text: _sort(text, collection), ()),
             limit=(size := reader.one("limit", _whole(1, limit_max), limit)),

@@ -45,12 +45,13 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] | Non
     # authenticate: who calls
     # rate limit: how often
     # version: which one, and whether it is deprecated
-    dialects.install(app, {f"{each.name}.list_items": each.collection for each in resources})
     for resource in resources:  # route → handler: load, precondition, store, represent
         handlers = CollectionHandlers(resource, store, config)
         for version in VERSIONS:
+            routes = handlers.blueprint()
+            dialects.install(routes, resource.collection)  # what others' clients write, in our words
             app.register_blueprint(
-                handlers.blueprint(),
+                routes,
                 url_prefix=f"{version}/{resource.name}",
                 name=f"{version.rpartition('/')[2]}_{resource.name}".lstrip("_"),
             )

@@ -1,0 +1,265 @@
+"""Others' clients, unmodified: the requests that they were seen to make, and what they read of the answers.
+
+Recorded from ra-data-json-server 5.15.3, ra-data-simple-rest 5.15.3 and @refinedev/simple-rest 6.0.1; those of
+json-server are such that version 0.17.4 answers the same.
+"""
+
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from app import create_app
+from config import Config
+from web import dialects
+
+COUNT = 12
+
+
+def fill(client: FlaskClient, count: int = COUNT) -> list[dict[str, Any]]:
+    """Products named p00, p01, …: every third of a stock, every fifth a draft, the odd ones tagged so."""
+    return [
+        client.post(
+            "/products",
+            json={
+                "name": f"p{n:02}",
+                "price": n,
+                "stock": n % 3,
+                "status": "active" if n % 5 else "draft",
+                "tags": ["odd" if n % 2 else "even"],
+            },
+        ).get_json()
+        for n in range(count)
+    ]
+
+
+def shown(answer: TestResponse) -> list[int]:
+    """The numbers of the products in a list, in order."""
+    assert answer.status_code == 200, answer.text
+    return [int(item["name"][1:]) for item in answer.get_json()]
+
+
+def fault(answer: TestResponse) -> str:
+    """What the problem says of the one parameter at fault."""
+    assert (answer.status_code, answer.content_type) == (400, "application/problem+json"), answer.text
+    assert answer.get_json()["type"].endswith("/problems/invalid-query")
+    (told,) = answer.get_json()["errors"]
+    return f"{told['parameter']} {told['detail']}"
+
+
+JSON_SERVER = [
+    # ra-data-json-server: getList, with a page, order and filters; getManyReference
+    ("_end=5&_order=DESC&_sort=price&_start=0", [11, 10, 9, 8, 7], 12),
+    ("_end=10&_order=ASC&_sort=name&_start=5", [5, 6, 7, 8, 9], 12),
+    ("_end=15&_order=ASC&_sort=id&_start=10", [10, 11], 12),
+    ("_end=30&_order=ASC&_sort=id&_start=20", [], 12),
+    ("_end=10&_order=ASC&_sort=id&_start=0&status=draft", [0, 5, 10], 3),
+    ("_end=2&_order=ASC&_sort=id&_start=0&stock=1&stock=2&tags=odd", [1, 5], 4),
+    ("_end=10&_order=ASC&_sort=id&_start=0&price_gte=5&price_lte=7&q=P0", [5, 6, 7], 3),
+    ("_end=4&_order=DESC&_sort=price&_start=2&status=draft", [0], 3),
+    # refine: getList with sorters, filters (contains, ne, in), a search
+    ("_end=10&_start=5", [5, 6, 7, 8, 9], 12),
+    ("_end=6&_order=asc%2Cdesc&_sort=stock%2Cprice&_start=1", [6, 3, 0, 10, 7], 12),
+    ("_end=10&_start=0&name_like=P0&price_gte=5&price_lte=9&status=active&stock_ne=0", [7, 8], 2),
+    ("_end=10&_start=0&status=draft&status=archived", [0, 5, 10], 3),
+    ("_end=10&_start=0&q=P11", [11], 1),
+    ("_end=10&_start=0&name=none", [], 0),
+    # json-server: pages of 10 unless told, stretches, several operators
+    ("_page=1", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], 12),
+    ("_page=2&_limit=5", [5, 6, 7, 8, 9], 12),
+    ("_page=0&_limit=2", [0, 1], 12),
+    ("_page=9&_limit=5", [], 12),
+    ("_page=2&_limit=2&_start=7&_end=9", [2, 3], 12),
+    ("_limit=3", [0, 1, 2], 12),
+    ("_start=5&_limit=2", [5, 6], 12),
+    ("_end=2", [0, 1], 12),
+    ("_start=10", [10, 11], 12),
+    ("_sort=stock,price&_order=desc&_limit=3", [2, 5, 8], 12),
+    ("_order=desc&_limit=2", [0, 1], 12),
+    ("_sort=&_limit=2", [0, 1], 12),
+    ("stock_ne=1&stock_ne=2", [0, 3, 6, 9], 4),
+    ("price_gt=2&price_lt=5", [3, 4], 2),
+]
+
+
+@pytest.mark.parametrize("path", ["/products", "/api/v1/products"])
+def test_json_server_and_its_like(client: FlaskClient, path: str) -> None:
+    """Lists of ra-data-json-server, refine and json-server have their items, order and total, on every path."""
+    fill(client)
+    for query, items, total in JSON_SERVER:
+        answer = client.get(f"{path}?{query}")
+        assert (query, shown(answer), answer.headers["X-Total-Count"]) == (query, items, str(total))
+        assert "Content-Range" not in answer.headers
+
+
+SIMPLE_REST = [
+    ("filter=%7B%7D&range=%5B0%2C4%5D&sort=%5B%22price%22%2C%22DESC%22%5D", [11, 10, 9, 8, 7], "0-4/12"),
+    ("filter=%7B%7D&range=%5B5%2C9%5D&sort=%5B%22name%22%2C%22ASC%22%5D", [5, 6, 7, 8, 9], "5-9/12"),
+    ("filter=%7B%7D&range=%5B10%2C14%5D&sort=%5B%22id%22%2C%22ASC%22%5D", [10, 11], "10-11/12"),
+    ("filter=%7B%7D&range=%5B20%2C29%5D&sort=%5B%22id%22%2C%22ASC%22%5D", [], "*/12"),
+    ("filter=%7B%22status%22%3A%22draft%22%7D&range=%5B0%2C9%5D&sort=%5B%22id%22%2C%22ASC%22%5D", [0, 5, 10], "0-2/3"),
+    ("filter=%7B%22stock%22%3A2%7D&range=%5B0%2C9%5D&sort=%5B%22id%22%2C%22ASC%22%5D", [2, 5, 8, 11], "0-3/4"),
+    ("filter=%7B%22stock%22%3A%5B1%2C2%5D%2C%22tags%22%3A%5B%22odd%22%5D%7D&range=%5B0%2C1%5D", [1, 5], "0-1/4"),
+    (
+        "filter=%7B%22price_gte%22%3A5%2C%22price_lte%22%3A7.5%2C%22q%22%3A%22P0%22%7D&range=%5B0%2C9%5D",
+        [5, 6, 7],
+        "0-2/3",
+    ),
+    ("filter=%7B%22name%22%3A%22none%22%7D&range=%5B0%2C9%5D&sort=%5B%22id%22%2C%22ASC%22%5D", [], "*/0"),
+    ('filter={"stock":[]}&range=[0,9]', [], "*/0"),
+]
+
+
+@pytest.mark.parametrize("path", ["/products", "/api/v1/products"])
+def test_simple_rest(client: FlaskClient, path: str) -> None:
+    """Lists of ra-data-simple-rest have their items and order, and the total in Content-Range; HEAD tells it too."""
+    fill(client)
+    for query, items, told in SIMPLE_REST:
+        headers = {"Range": "products=0-9", "Accept": "*/*"}
+        answer = client.get(f"{path}?{query}", headers=headers)
+        assert (query, shown(answer), answer.headers["Content-Range"]) == (query, items, f"products {told}")
+        assert client.head(f"{path}?{query}", headers=headers).headers["Content-Range"] == f"products {told}"
+
+
+def test_only_who_asks_for_a_range_is_told_one(client: FlaskClient) -> None:
+    """A Range header alone changes nothing (RFC 9110, section 14.2), and 304 and problems have no Content-Range."""
+    fill(client)
+    alone = client.get("/products?limit=3", headers={"Range": "products=5-6"})
+    assert shown(alone) == [0, 1, 2]
+    again = client.get("/products?range=[0,2]", headers={"If-None-Match": alone.headers["ETag"]})
+    refused = client.get("/products?range=[0,2]&colour=red")
+    assert (again.status_code, refused.status_code) == (304, 400)
+    assert not [answer for answer in (alone, again, refused) if "Content-Range" in answer.headers]
+
+
+@pytest.mark.parametrize("by", ["id", "filter"])
+def test_get_many(client: FlaskClient, by: str) -> None:
+    """getMany has every item it names, also more than a page; an id that is gone is left out, no ids are no items."""
+    ids = [item["id"] for item in fill(client, 120)]
+    client.delete(f"/products/{ids[7]}")
+
+    def many(*wanted: str) -> str:
+        in_json = "[" + ",".join(f'"{id}"' for id in wanted) + "]"
+        return urlencode([("id", id) for id in wanted] if by == "id" else {"filter": f'{{"id":{in_json}}}'})
+
+    assert shown(client.get(f"/products?{many(ids[3], ids[1])}")) == [1, 3]
+    assert shown(client.get(f"/products?{many(ids[5])}")) == [5]
+    assert shown(client.get(f"/products?{many(*ids)}")) == [n for n in range(120) if n != 7]
+    assert shown(client.get(f"/products?{many(*ids)}&limit=2")) == [0, 1]
+    if by == "filter":
+        assert shown(client.get(f"/products?{many()}")) == []
+
+
+@pytest.mark.parametrize(
+    "delete_headers",
+    [{"Accept": "application/json"}, {"Content-Type": "text/plain"}, {"Accept": "application/json, text/plain, */*"}],
+)
+def test_writes(client: FlaskClient, delete_headers: dict[str, str]) -> None:
+    """create answers the item, update takes the whole record as it was read, delete answers what was deleted."""
+    headers = {"Accept": "application/json, text/plain, */*"}
+    made = client.post("/products", json={"name": "Desk lamp", "price": 49.9}, headers=headers).get_json()
+    path = f"/products/{made['id']}"
+    put = client.put(path, json={**made, "stock": 7}, headers=headers).get_json()
+    assert (put["id"], put["stock"], put["version"]) == (made["id"], 7, 2)
+    patched = client.patch(path, json={**put, "stock": 8}, headers=headers).get_json()
+    assert (
+        client.get(path, headers=headers).get_json()
+        == patched
+        == {**put, "stock": 8} | {name: patched[name] for name in ("updated_at", "version")}
+    )
+    gone = client.delete(path, headers=delete_headers)
+    assert (gone.status_code, gone.get_json()) == (200, patched)
+    assert client.get(path).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("_start=10&_end=10", "_end must be greater than _start, which is 10"),
+        ("_start=10&_end=5", "_end must be greater than _start"),
+        ("_start=-1&_end=5", "_start must be a whole number"),
+        ("_page=two", "_page must be a whole number"),
+        ("_page=1&_limit=", "_limit must be a whole number"),
+        ("_start=1&_start=2", "_start is given more than once"),
+        ("_limit=0", "limit must be a whole number from 1"),
+        ("_page=999999999&_limit=99", "offset must be a whole number from 0"),
+        ("_sort=colour&_order=ASC", "sort cannot be 'colour'; there are: id, name,"),
+        ("_sort=id,price&_order=asc,up", "_order cannot be 'up'; there are: asc, desc"),
+        ("_sort=id&sort=price", "sort is given more than once"),
+        ("_sort=price,price&_order=asc,desc", "sort names a field twice"),
+        ("colour_gte=5", "colour_gte is not a parameter of this list; there are: limit,"),
+        ("tags_like=x", "tags[like] is no operator of tags; there are: eq, in"),
+        ("price_gte=much", "price[gte] must be a number"),
+        ("_embed=comments", "_embed asks for related items, and this collection declares no relations"),
+        ("_expand=user", "_expand asks for related items"),
+        ('embed="author"', "embed asks for related items"),
+        ('embed=["author"]', "embed asks for related items"),
+        ("range=[0,9", "range must be JSON"),
+        ("range=[9,0]", "range must be [first, last]"),
+        ("range=[-1,5]", "range must be [first, last]"),
+        ("range=[0]", "range must be [first, last]"),
+        ('range=["0","9"]', "range must be [first, last]"),
+        ("range=0-9", "range is not a parameter of this list"),
+        ("range=[0,9]&range=[0,9]", "range is given more than once"),
+        ("range=[0,9]&cursor=x", "offset does not go with cursor"),
+        ('sort=["id"]', 'sort must be ["field", "ASC"]'),
+        ('sort=["id",1]', 'sort must be ["field", "ASC"]'),
+        ('sort=["id","UP"]', "sort cannot be 'UP'; there are: asc, desc"),
+        ('sort=["colour","ASC"]', "sort cannot be 'colour'; there are: id, name,"),
+        ("filter={", "filter must be JSON"),
+        ("filter=[]", "filter is not a parameter of this list"),
+        ('filter={"colour":"red"}', "colour is not a parameter of this list"),
+        ('filter={"price":null}', "filter has for 'price' what is no text, number, boolean or list of such"),
+        ('filter={"price":{"gte":5}}', "filter has for 'price'"),
+        ('filter={"id":[["x"]]}', "filter has for 'id'"),
+        ('filter={"price":true}', "price must be a number"),
+        ('filter={"stock":1.5}', "stock must be a whole number"),
+    ],
+)
+def test_malformed_habits(client: FlaskClient, query: str, told: str) -> None:
+    """What cannot be understood is refused with one fault, naming the parameter and what would be right."""
+    assert fault(client.get("/products", query_string=query)).startswith(told)
+
+
+def test_links_lead_on(client: FlaskClient) -> None:
+    """The Link header of a page asked for in others' words leads to the next one, filter and order kept."""
+    fill(client)
+    link = client.get("/products?_page=1&_limit=3&_sort=price&_order=desc&stock_ne=1").headers["Link"]
+    following = link.partition('>; rel="next"')[0].rpartition("<")[2]
+    assert shown(client.get(following)) == [6, 5, 3]
+
+
+def test_our_own_words_are_not_looked_at(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query of our own parameters, an item and a write go by untouched."""
+    made = fill(client, 3)
+
+    def refuse(*arguments: object) -> None:
+        raise AssertionError("looked at")
+
+    monkeypatch.setattr(dialects, "_translated", refuse)
+    assert shown(client.get("/products")) == [0, 1, 2]
+    assert shown(client.get("/products?sort=-created_at&price[gte]=1&fields=name&limit=5&offset=0")) == [2, 1]
+    assert shown(client.get(f"/products?id={made[0]['id']}&id={made[2]['id']}")) == [0, 2]
+    assert client.get(f"/products/{made[0]['id']}?_embed=x").status_code == 400
+    assert client.post("/products?_start=1", json={"name": "p03"}).status_code == 200
+
+
+def test_our_own_words_go_with_theirs(client: FlaskClient) -> None:
+    """Ours can stand beside theirs: one order and one stretch, in whichever words."""
+    fill(client)
+    assert shown(client.get("/products?sort=-price&_start=1&_end=3&stock[ne]=1")) == [9, 8]
+    assert shown(client.get("/products?_sort=price&_order=desc&limit=2&offset=1")) == [10, 9]
+    assert client.get("/products?range=[3,3]&fields=name").get_json() == [{"name": "p03"}]
+
+
+def test_the_service_stands_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without this module our own words work as ever, and others' are parameters that there are not."""
+    monkeypatch.setattr("app.dialects.install", lambda routes, collection: None)
+    client = create_app(Config()).test_client()
+    ids = [item["id"] for item in fill(client, 30)]
+    assert shown(client.get("/products?sort=-price&limit=2&offset=1&price[lt]=9")) == [7, 6]
+    assert shown(client.get("/products", query_string={"id": ids})) == list(range(30))
+    assert fault(client.get("/products?_start=0")).startswith("_start is not a parameter of this list")
+    assert fault(client.get("/products?range=[0,9]")).startswith("range is not a parameter of this list")

@@ -79,7 +79,7 @@ class Config:
     port: int = _setting(8000, _whole(0, 65535), "port to listen on")
     web_concurrency: int = _setting(2, _whole(1, 256), "worker processes under gunicorn")
     page_limit: int = _setting(20, _whole(1, 10_000), "items a page when the client does not say")
-    page_limit_max: int = _setting(1000, _whole(1, 10_000), "items a page that a client may ask for at most")
+    page_limit_max: int = _setting(100, _whole(1, 10_000), "items a page that a client may ask for at most")
     max_body: int = _setting(1024 * 1024, _whole(1, 2**31), "bytes of a request body")
     max_url: int = _setting(8192, _whole(64, 16_000), "bytes of path and query together")
     max_depth: int = _setting(32, _whole(1, 200), "levels of nesting in a JSON body")

@@ -152,15 +152,6 @@ def test_get_many(client: FlaskClient, by: str) -> None:
         assert shown(client.get(f"/products?{many()}")) == []
 
 
-@pytest.mark.parametrize("query", ["_end=1000&_order=ASC&_sort=id&_start=0", "filter=%7B%7D&range=%5B0%2C999%5D"])
-def test_export(client: FlaskClient, query: str) -> None:
-    """react-admin's export asks for a page of 1000 and has it; with a smaller PAGE_LIMIT_MAX it is told so."""
-    fill(client, 120)
-    assert shown(client.get(f"/products?{query}")) == list(range(120))
-    small = create_app(Config(page_limit_max=100)).test_client()
-    assert fault(small.get(f"/products?{query}")) == "limit must be a whole number from 1 to 100"
-
-
 @pytest.mark.parametrize(
     "delete_headers",
     [{"Accept": "application/json"}, {"Content-Type": "text/plain"}, {"Accept": "application/json, text/plain, */*"}],

@@ -25,6 +25,8 @@ _KINDS: tuple[tuple[type[fields.Field[Any]], Kind], ...] = (
     (fields.List, Kind.LIST),
 )
 
+MOVING = {"updated_at", "version"}  # of the read-only fields, those that a change changes
+
 JsonObject = dict[str, Any]
 
 
@@ -67,7 +69,9 @@ class Resource:
     def create(self, sent: JsonObject, *, id: str, now: str) -> Record:
         """A new item of what was sent. Raises ValidationFailed with every fault."""
         faults = [_fault(f"#/{name}", "is set by the server") for name in READ_ONLY if name in sent]
-        return self._record(self._load(sent, faults), id=id, created_at=now, now=now, version=1)
+        values, more = self._load(sent)
+        _require_none(faults + more)
+        return self._record(values, id=id, created_at=now, now=now, version=1)
 
     def replace(self, record: Record, sent: JsonObject, *, now: str) -> Record:
         """The item with `sent` in the place of all it had; the same record where that changes nothing.
@@ -75,14 +79,14 @@ class Resource:
         Raises ValidationFailed, and IllegalTransition when its status cannot move so.
         """
         current = exactjson.loads(self.body(record))
+        differing = [name for name in READ_ONLY if name in sent and sent[name] != current[name]]
         faults = [
-            _fault(f"#/{name}", f"is read-only; it is {exactjson.dumps(current[name]).decode()}")
-            for name in READ_ONLY
-            if name in sent and sent[name] != current[name]
+            _fault(f"#/{name}", f"is read-only; it is {exactjson.dumps(current[name]).decode()}") for name in differing
         ]
-        values = self._load(sent, faults)
-        if all(values[name] == current[name] for name in values):
-            return record
+        values, more = self._load(sent)
+        if values and values.items() <= current.items() and not {*differing} - MOVING:
+            return record  # also for the second of two equal requests: the first has moved the version since
+        _require_none(faults + more)
         self._require_transition(current, values)
         created_at = current["created_at"]
         return self._record(values, id=record.id, created_at=created_at, now=now, version=record.version + 1)
@@ -117,16 +121,13 @@ class Resource:
         dumped: JsonObject = self._schema.dump(values)
         return dumped
 
-    def _load(self, sent: JsonObject, faults: list[JsonObject]) -> JsonObject:
-        """The fields of a valid item in JSON's terms. Raises ValidationFailed with `faults` and all others."""
+    def _load(self, sent: JsonObject) -> tuple[JsonObject, list[JsonObject]]:
+        """The fields of a valid item in JSON's terms, or nothing and every fault."""
         try:
             values = self._schema.load({name: value for name, value in sent.items() if name not in READ_ONLY})
         except ValidationError as error:
-            faults = [*faults, *_faults(error.messages, "#")]
-        if faults:
-            raise ValidationFailed(_told(faults), errors=faults)
-        dumped: JsonObject = self._schema.dump(values)
-        return dumped
+            return {}, _faults(error.messages, "#")
+        return self._schema.dump(values), []
 
     def _record(self, values: JsonObject, *, id: str, created_at: str, now: str, version: int) -> Record:
         item = {"id": id, **values, "created_at": created_at, "updated_at": now, "version": version}
@@ -158,6 +159,11 @@ def merge_patch(target: Any, patch: Any) -> Any:
         else:
             merged[name] = merge_patch(merged.get(name), value)
     return merged
+
+
+def _require_none(faults: list[JsonObject]) -> None:
+    if faults:
+        raise ValidationFailed(_told(faults), errors=faults)
 
 
 def _fault(pointer: str, detail: str) -> JsonObject:

@@ -110,6 +110,15 @@ def test_replacing_by_the_same_changes_nothing(client: FlaskClient) -> None:
     assert client.get("/products").headers["ETag"] == tag
 
 
+def test_a_replacement_that_is_sent_twice_is_answered_twice(client: FlaskClient) -> None:
+    """A client that reads, changes and sends the whole item back may repeat that: the second changes nothing."""
+    made = client.post("/products", json={"name": "Lamp"})
+    sent = {**made.json, "name": "Lamp 2"}
+    first, second = client.put(made.headers["Location"], json=sent), client.put(made.headers["Location"], json=sent)
+    assert (first.status_code, second.status_code, second.data) == (200, 200, first.data)
+    assert client.put(made.headers["Location"], json={**sent, "name": "Lamp 3"}).status_code == 422
+
+
 def test_replacing_never_creates(client: FlaskClient) -> None:
     """PUT on an unknown id is 404 and keeps nothing."""
     assert client.put("/products/0190a1b2-0000-7000-8000-000000000000", json={"name": "x"}).status_code == 404

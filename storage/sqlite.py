@@ -137,7 +137,7 @@ class SqliteStore:
     def backup(self, target: Path) -> None:
         if target.exists():
             raise FileExistsError(f"{target} exists")
-        with _told(f"no backup at {str(target)!r}"), self._reader() as connection:
+        with self._reader() as connection, _told(f"no backup at {str(target)!r}"):
             connection.execute("VACUUM INTO ?", (str(target),))
 
     def check(self) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from gunicorn.app.wsgiapp import run as serve
 
+import cli
 from config import Config, ConfigError
 from resources import declared
 from resources.collection import CollectionHandlers
@@ -52,6 +53,7 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] | Non
                 name=f"{version.rpartition('/')[2]}_{resource.name}".lstrip("_"),
             )
     app.register_blueprint(ServiceHandlers(resources, VERSIONS, store, config, metrics).blueprint())
+    cli.install(app)  # flask import | export | backup | migrate
     return app
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from gunicorn.app.wsgiapp import run as serve
 
+import cli
 from config import Config, ConfigError
+from errors import Unavailable
 from resources import declared
 from resources.collection import CollectionHandlers
 from resources.resource import Resource
@@ -25,9 +27,14 @@ VERSIONS = ("", "/api/v1")  # the unversioned path is the current version
 def create_app(config: Config | None = None, resources: Sequence[Resource] | None = None) -> Application:
     """The WSGI application, with the collections of the `resources` package unless others are given.
 
-    Raises ConfigError, and Unavailable when the store cannot be opened.
+    With a configuration, raises Unavailable when the store cannot be opened. Without one it is a program that starts,
+    and what stops the start is one line to its user.
     """
-    config = config or Config.from_env()
+    if config is None:
+        try:
+            return create_app(Config.from_env(), resources)
+        except (ConfigError, Unavailable) as error:
+            sys.exit(f"restkeeper: {error}")
     resources = declared() if resources is None else resources
     store = open_store(
         config.database_url, [each.collection for each in resources], synchronous=config.sqlite_synchronous
@@ -56,6 +63,7 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] | Non
                 name=f"{version.rpartition('/')[2]}_{resource.name}".lstrip("_"),
             )
     app.register_blueprint(ServiceHandlers(resources, VERSIONS, store, config, metrics).blueprint())
+    cli.install(app)  # flask import | export | backup | migrate
     return app
 
 

@@ -11,7 +11,7 @@ from marshmallow import Schema, ValidationError, fields
 
 from errors import IllegalTransition, ValidationFailed
 from schemas.fields import Status, Time
-from schemas.item import READ_ONLY, ItemSchema
+from schemas.item import READ_ONLY, ItemSchema, KeptSchema
 from storage.contract import Collection, Field, Index, Kind, Record
 from web import exactjson
 
@@ -26,6 +26,8 @@ _KINDS: tuple[tuple[type[fields.Field[Any]], Kind], ...] = (
 )
 
 MOVING = {"updated_at", "version"}  # of the read-only fields, those that a change changes
+
+_KEPT = KeptSchema()
 
 JsonObject = dict[str, Any]
 
@@ -72,6 +74,23 @@ class Resource:
         values, more = self._load(sent)
         _require_none(faults + more)
         return self._record(values, id=id, created_at=now, now=now, version=1)
+
+    def restore(self, sent: JsonObject, *, id: str, now: str) -> Record:
+        """An item as it was exported: what the server sets is kept where it was sent, and made where not.
+
+        Raises ValidationFailed with every fault.
+        """
+        made: JsonObject = {"id": id, "updated_at": now, "version": 1}
+        faults: list[JsonObject] = []
+        try:
+            made |= _KEPT.load({name: sent[name] for name in READ_ONLY if name in sent})
+        except ValidationError as error:
+            faults = _faults(error.messages, "#")
+        values, more = self._load(sent)
+        _require_none(faults + more)
+        made.setdefault("created_at", made["updated_at"])
+        made["now"] = made.pop("updated_at")
+        return self._record(values, **made)
 
     def replace(self, record: Record, sent: JsonObject, *, now: str) -> Record:
         """The item with `sent` in the place of all it had; the same record where that changes nothing.

@@ -106,13 +106,14 @@ class Time(fields.String):
     """A time (RFC 3339), kept in UTC with microseconds so that it sorts as text."""
 
     default_error_messages = {**TEXT_ERRORS, "time": "must be a time like 2026-01-31T12:00:00Z"}
+    _FORM = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
     def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any) -> str:
+        text = super()._deserialize(value, attr, data, **kwargs).upper()
+        if not self._FORM.fullmatch(text):  # Python reads all of ISO 8601: weeks, no seconds, no offset
+            raise self.make_error("time")
         try:
-            time = datetime.fromisoformat(super()._deserialize(value, attr, data, **kwargs))
-            if time.tzinfo is None:
-                raise ValueError("no offset")
-            return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+            return datetime.fromisoformat(text).astimezone(UTC).isoformat(timespec="microseconds")[:26] + "Z"
         except (ValueError, OverflowError):
             raise self.make_error("time") from None
 

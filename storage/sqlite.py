@@ -139,8 +139,16 @@ class SqliteStore:
     def backup(self, target: Path) -> None:
         if target.exists():
             raise FileExistsError(f"{target} exists")
-        with _told(f"no backup at {str(target)!r}"), self._reader() as connection:
-            connection.execute("VACUUM INTO ?", (str(target),))
+        partial = target.with_name(f"{target.name}.partial")
+        partial.unlink(missing_ok=True)
+        try:
+            with self._reader() as connection, _told(f"no backup at {str(target)!r}"):
+                connection.execute("VACUUM INTO ?", (str(partial),))
+            with partial.open("rb") as written:
+                os.fsync(written.fileno())
+            partial.rename(target)  # it has its name only once it is whole and on the disk
+        finally:
+            partial.unlink(missing_ok=True)
 
     def check(self) -> None:
         if self._file is None or self._present_file() != self._file:  # writes would go to a file that no name leads to

@@ -38,9 +38,15 @@ def loads(data: bytes | str, max_depth: int = 200) -> Any:
         raise InvalidJson(f"nesting is deeper than {max_depth} levels") from None
     if text.count("[") + text.count("{") > max_depth and _depth(value) > max_depth:
         raise InvalidJson(f"nesting is deeper than {max_depth} levels")
-    if _SUSPECT.search(text) and (faults := _faults_of_text(value, "#")):
-        raise ValidationFailed(errors=faults)
+    if _SUSPECT.search(text):
+        require_text(value)
     return value
+
+
+def require_text(value: Any) -> None:
+    """Raises ValidationFailed for strings that hold NUL or an unpaired surrogate, wherever in `value` they are."""
+    if faults := _faults_of_text(value, "#"):
+        raise ValidationFailed(errors=faults)
 
 
 def dumps(value: Any) -> bytes:

@@ -1,0 +1,372 @@
+"""The operator's commands, on real files, some beside a running service."""
+
+import csv
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from flask.testing import FlaskCliRunner
+
+from app import create_app
+from config import Config
+from resources.products import RESOURCE as PRODUCTS
+from storage import open_store
+from storage.contract import Record
+from tests.live import ROOT, Gunicorn
+from web.application import Application
+
+GOOD = {"name": "Desk lamp", "price": 49.9, "tags": ["office"]}
+TRICKY = {
+    "name": 'Lamp, "big"\r\nsecond line; Ünïcode \u2028',
+    "sku": "007",
+    "price": 9999999999999.99,
+    "attributes": {"deep": [{"n": 12345678901234567}, None, True], "é": ""},
+    "tags": ["a,b", '"'],
+    "status": "draft",
+}
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Application:
+    """A service on a file."""
+    return create_app(Config(database_url=f"sqlite:///{tmp_path}/restkeeper.db"))
+
+
+@pytest.fixture
+def run(app: Application) -> Callable[..., Result]:
+    """Runs a command in this process."""
+    runner: FlaskCliRunner = app.test_cli_runner()
+    return lambda *arguments: runner.invoke(args=[str(argument) for argument in arguments])
+
+
+def other(folder: Path, name: str = "other") -> FlaskCliRunner:
+    """Commands on another store."""
+    return create_app(Config(database_url=f"sqlite:///{folder}/{name}.db")).test_cli_runner()
+
+
+def lines(path: Path, *values: Any) -> Path:
+    """A file of these values, a line each; a text is written as it is."""
+    path.write_text("".join(f"{value if isinstance(value, str) else json.dumps(value)}\n" for value in values))
+    return path
+
+
+def items(app: Application) -> Any:
+    return app.test_client().get("/products?limit=100&sort=name").json
+
+
+def count(app: Application) -> int:
+    return len(items(app))
+
+
+def command(folder: Path, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+    """`flask` as an operator runs it, on the store that tests.live serves in that folder."""
+    environ = {"PATH": os.environ["PATH"], "DATABASE_URL": f"sqlite:///{folder}/restkeeper.db"}
+    return subprocess.Popen([sys.executable, "-m", "flask", *arguments], cwd=ROOT, env=environ, **options)
+
+
+@pytest.mark.parametrize("form", ["ndjson", "json", "csv"])
+def test_round_trip(app: Application, run: Callable[..., Result], tmp_path: Path, form: str) -> None:
+    """What is exported and imported elsewhere is exported there byte for byte as before."""
+    client = app.test_client()
+    for sent in (GOOD, TRICKY, {"name": "0"}):
+        assert client.post("/products", json=sent).status_code == 200
+    changed = next(item["id"] for item in items(app) if item["sku"] == "007")
+    assert client.patch(f"/products/{changed}", json={"stock": 3}).headers["ETag"].startswith('"2-')
+    assert run("export", "products", tmp_path / "a", "--format", form).exit_code == 0
+    there = other(tmp_path)
+    assert there.invoke(args=["import", "products", str(tmp_path / "a")]).exit_code == 0
+    assert there.invoke(args=["export", "products", str(tmp_path / "b"), "--format", form]).exit_code == 0
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.mark.parametrize("form", ["ndjson", "json", "csv"])
+def test_round_trip_of_nothing(run: Callable[..., Result], tmp_path: Path, form: str) -> None:
+    """An empty collection goes out and comes back in every format."""
+    run("export", "products", tmp_path / "a", "--format", form)
+    assert run("import", "products", tmp_path / "a").stdout == "imported 0 products\n"
+
+
+def test_exact_numbers(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
+    """No number passes through a binary fraction."""
+    exact = '{"name":"Lamp","price":0.07,"attributes":{"n":0.1000000000000000055511151231257827,"m":1.10}}'
+    assert run("import", "products", lines(tmp_path / "a.ndjson", exact)).exit_code == 0
+    assert b'"n":0.1000000000000000055511151231257827,"m":1.10' in run("export", "products").stdout_bytes
+
+
+def test_all_or_nothing(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
+    """One bad line and nothing is kept."""
+    result = run("import", "products", lines(tmp_path / "a.ndjson", GOOD, {"name": ""}, GOOD))
+    assert (result.exit_code, count(app)) == (1, 0)
+    assert "nothing was imported: 1 of 3 are bad" in result.stderr
+
+
+def test_bad_lines_are_told(run: Callable[..., Result], tmp_path: Path) -> None:
+    """Every bad line is told by its number in the file, with each of its faults."""
+    file = lines(tmp_path / "a.ndjson", GOOD, "", {"name": "", "price": "9"}, "{", [1], {**GOOD, "colour": 1})
+    assert run("import", "products", file).stderr.splitlines() == [
+        "line 3: #/name: must have 1 to 200 characters; #/price: must be a number",
+        "line 4: Expecting property name enclosed in double quotes (column 2)",
+        "line 5: #: must be an object",
+        "line 6: #/colour: is not a field of this collection",
+        "Error: nothing was imported: 4 of 5 are bad",
+    ]
+
+
+def test_twenty_are_told(run: Callable[..., Result], tmp_path: Path) -> None:
+    """Of many bad lines the first twenty are told in full and the rest are counted."""
+    told = run("import", "products", lines(tmp_path / "a.ndjson", *[{}] * 25)).stderr.splitlines()
+    assert told[19:] == ["line 20: #/name: is required", "and 5 more", "Error: nothing was imported: 25 of 25 are bad"]
+
+
+def test_skip_bad(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
+    """With --skip-bad the good lines are kept and the bad ones told and counted."""
+    result = run("import", "products", "--skip-bad", lines(tmp_path / "a.ndjson", GOOD, {}, GOOD))
+    assert (result.exit_code, count(app)) == (0, 2)
+    assert result.stdout == "imported 2 products, skipped 1\n"
+    assert result.stderr == "line 2: #/name: is required\n"
+
+
+def test_duplicate(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
+    """A unique value that is taken, in the store or earlier in the file, is a bad line."""
+    app.test_client().post("/products", json={"name": "a", "sku": "A"})
+    file = lines(tmp_path / "a.ndjson", {"name": "b", "sku": "B"}, {"name": "c", "sku": "A"}, {"name": "d", "sku": "B"})
+    assert run("import", "products", "--skip-bad", file).stderr.splitlines() == [
+        "line 2: #/sku: is taken by another item",
+        "line 3: #/sku: is taken by another item",
+    ]
+    assert [item["name"] for item in items(app)] == ["a", "b"]
+
+
+def test_duplicate_id(run: Callable[..., Result], tmp_path: Path) -> None:
+    """An id that is taken is a bad line."""
+    file = lines(tmp_path / "a.ndjson", {"name": "a", "id": "1"}, {"name": "b", "id": "1"})
+    assert "line 2: #/id: is taken by another item" in run("import", "products", file).stderr
+
+
+def test_what_the_server_sets_is_kept(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
+    """An id, times and version that an item brings are kept, the times in UTC; what it lacks is made."""
+    brought = {"name": "a", "id": "lamp.1~x", "updated_at": "2020-01-31T12:00:00+02:00", "version": 7}
+    run("import", "products", lines(tmp_path / "a.ndjson", brought))
+    item = items(app)[0]
+    assert (item["id"], item["version"]) == ("lamp.1~x", 7)
+    assert item["created_at"] == item["updated_at"] == "2020-01-31T10:00:00.000000Z"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"id": "a/b"},
+        {"id": ""},
+        {"id": "a" * 65},
+        {"id": "a\n"},
+        {"id": ".."},
+        {"id": 1},
+        {"version": 0},
+        {"version": 1.5},
+        {"created_at": "2020-01-31"},
+        {"updated_at": "2020-W05-5T12:00:00Z"},
+        {"updated_at": "2020-01-31T12:00:00"},
+    ],
+)
+def test_what_the_server_sets_is_checked(run: Callable[..., Result], tmp_path: Path, bad: dict[str, Any]) -> None:
+    """An id, time or version that the service could not have made is told."""
+    result = run("import", "products", lines(tmp_path / "a.ndjson", {**GOOD, **bad}))
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"line 1: #/{next(iter(bad))}: must be ")
+
+
+def test_json_array(run: Callable[..., Result], tmp_path: Path) -> None:
+    """In a JSON array the number of the element is told, and one that no program would agree on spoils no other."""
+    file = tmp_path / "a.json"
+    file.write_text('\ufeff[ {"name":"a"},\n {"name":"b","name":"c"} ,{"name":"]"}, {"name":"\\u0000"}, NaN ]\n')
+    result = run("import", "products", "--skip-bad", file)
+    assert result.stdout == "imported 2 products, skipped 3\n"
+    assert result.stderr.splitlines() == [
+        "element 2: the name 'name' occurs twice in one object",
+        "element 4: #/name: must not hold NUL",
+        "element 5: NaN is not a JSON number",
+    ]
+
+
+@pytest.mark.parametrize("text", ["[", "[1", "[1,]", "[1 2]", "[1] x", '["', "{}", "[" * 100_000, b"[\xff]", "[,]"])
+def test_json_that_is_no_array(run: Callable[..., Result], tmp_path: Path, text: str | bytes) -> None:
+    """A file that is not one JSON array is refused in one line, even with --skip-bad."""
+    (tmp_path / "a").write_bytes(text if isinstance(text, bytes) else text.encode())
+    result = run("import", "products", "--skip-bad", "--format", "json", tmp_path / "a")
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert result.stderr.startswith("Error: ")
+
+
+def test_csv(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
+    """CSV cells become what the schema's fields are; an empty cell is a field left out."""
+    file = tmp_path / "a.csv"
+    with file.open("w", newline="", encoding="utf-8-sig") as out:
+        csv.writer(out).writerows(
+            [
+                ["name", "sku", "price", "stock", "tags", "attributes", "currency"],
+                ["1", "007", "49.90", "3", '["a","b"]', '{"n":[1.10]}', ""],
+            ]
+        )
+    assert run("import", "products", file).exit_code == 0
+    item = items(app)[0]
+    assert (item["name"], item["sku"], item["price"], item["stock"]) == ("1", "007", 49.9, 3)
+    assert (item["tags"], item["attributes"], item["currency"]) == (["a", "b"], {"n": [1.1]}, "USD")
+
+
+def test_bad_csv_lines(run: Callable[..., Result], tmp_path: Path) -> None:
+    """A bad CSV row is told by the line that it begins on, though cells span lines."""
+    rows = ["name,price,tags", '"two', 'lines",1,', "", "b,cheap,x", "c,1", "d,2,", "e\0,2,"]
+    assert run("import", "products", lines(tmp_path / "a.csv", *rows)).stderr.splitlines()[:-1] == [
+        "line 5: #/price: must be a number; #/tags: must be an array",
+        "line 6: #: must have 3 cells, as the first line; it has 2",
+        "line 8: #/name: must not hold NUL",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"name,colour\na,red\n", "line 1: no fields of products: 'colour'; there are id, name, "),
+        (b"name,name\na,b\n", "line 1: a field is named twice"),
+        (b'name\na\n"b\n', "line 3: not CSV: unexpected end of data"),
+        (b"name\na\nb\xff\n", "line 3: not UTF-8 (byte 1)"),
+    ],
+)
+def test_csv_that_cannot_be_read(run: Callable[..., Result], tmp_path: Path, content: bytes, told: str) -> None:
+    """CSV whose rows cannot be told apart or named is refused in one line."""
+    (tmp_path / "a.csv").write_bytes(content)
+    result = run("import", "products", "--skip-bad", tmp_path / "a.csv")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"Error: {told}")
+    assert result.stderr.count("\n") == 1
+
+
+def test_bad_utf8_line(run: Callable[..., Result], tmp_path: Path) -> None:
+    """An NDJSON line that is not UTF-8 is one bad line."""
+    (tmp_path / "a.ndjson").write_bytes(b'{"name":"a"}\n{"name":"\xff"}\n')
+    assert run("import", "products", "--skip-bad", tmp_path / "a.ndjson").exit_code == 0
+
+
+def test_export_is_in_the_present_shape(app: Application, run: Callable[..., Result]) -> None:
+    """What an older schema wrote is exported as the present one has it."""
+    keep_old(app)
+    assert json.loads(run("export", "products").stdout) == {**old_item(), "stock": 0} | rest()
+
+
+def test_migrate(app: Application, run: Callable[..., Result]) -> None:
+    """Items of an older schema are rewritten in the present shape, their version and time unchanged."""
+    keep_old(app)
+    app.test_client().post("/products", json=GOOD)
+    assert run("migrate").stdout.splitlines()[0] == "products: 1 of 2 brought into the present shape"
+    record = app.extensions["restkeeper"]["store"].read("products", "old")
+    assert (record.version, record.updated_at, record.shape) == (4, old_item()["updated_at"], PRODUCTS.shape)
+    assert run("migrate").stdout.splitlines()[0] == "products: 0 of 2 brought into the present shape"
+
+
+def old_item() -> dict[str, Any]:
+    time = "2020-01-01T00:00:00.000000Z"
+    return {"id": "old", "name": "a", "created_at": time, "updated_at": time, "version": 4}
+
+
+def rest() -> dict[str, Any]:
+    optional = {"description": None, "sku": None, "price": None, "currency": "USD"}
+    return {**optional, "tags": [], "attributes": {}, "status": "active"}
+
+
+def keep_old(app: Application) -> None:
+    """An item as a schema wrote it that had a field more and several fewer."""
+    body = json.dumps({**old_item(), "colour": "red"}).encode()
+    record = Record("old", 4, old_item()["updated_at"], "older", body)
+    app.extensions["restkeeper"]["store"].write(lambda transaction: transaction.insert("products", record))
+
+
+def test_backup_refuses_an_existing_file(run: Callable[..., Result], tmp_path: Path) -> None:
+    """A backup writes over nothing."""
+    (tmp_path / "b.db").write_text("mine")
+    result = run("backup", tmp_path / "b.db")
+    assert (result.exit_code, result.stderr) == (1, f"Error: {tmp_path}/b.db exists\n")
+    assert (tmp_path / "b.db").read_text() == "mine"
+
+
+def test_backup_while_writing(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
+    """A backup that is made while another thread writes is whole, and of one moment in between."""
+    client, enough, done = app.test_client(), threading.Event(), threading.Event()
+
+    def write() -> None:
+        written = 0
+        while not done.is_set():
+            client.post("/products", json=GOOD)
+            written += 1
+            if written == 20:
+                enough.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert enough.wait(30)
+    result = run("backup", tmp_path / "b.db")
+    done.set()
+    writer.join()
+    assert result.exit_code == 0
+    copy = sqlite3.connect(tmp_path / "b.db")
+    assert copy.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    (kept,) = copy.execute("SELECT count(*) FROM items").fetchone()
+    assert copy.execute("SELECT items FROM collections WHERE name = 'products'").fetchone() == (kept,)
+    copy.close()
+    assert 20 <= kept <= app.extensions["restkeeper"]["store"].count("products")
+    restored = open_store(f"sqlite:///{tmp_path}/b.db", [PRODUCTS.collection])
+    assert len(list(restored.scan("products"))) == kept
+    restored.close()
+
+
+def test_reads_go_on_while_importing(tmp_path: Path) -> None:
+    """A running service answers reads in the middle of an import, without any of it, and then with all of it."""
+    with Gunicorn(tmp_path) as server:
+        line = json.dumps({"name": "a", "description": "x" * 5000}).encode() + b"\n"
+        importing = command(tmp_path, "import", "products", "-", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert importing.stdin
+        importing.stdin.write(line * 100)  # far more than a pipe holds: the import has begun when this returns
+        importing.stdin.flush()
+        assert server.get("/products").headers["x-total-count"] == "0"
+        out, _ = importing.communicate(line)
+        assert out == b"imported 101 products\n"
+        assert server.get("/products").headers["x-total-count"] == "101"
+
+
+def test_stdin_and_stdout(tmp_path: Path) -> None:
+    """Export and import make a pipe."""
+    source = command(tmp_path, "import", "users", "-", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert source.communicate(b"email\nada@example.org\n")[0] == b"imported 1 users\n"
+    export = command(tmp_path, "export", "users", stdout=subprocess.PIPE)
+    assert json.loads(export.communicate()[0])["email"] == "ada@example.org"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["import", "nix", "x"], 2, "there is no collection 'nix'; there are products, users"),
+        (["export", "nix"], 2, "there is no collection 'nix'; there are products, users"),
+        (["import", "products", "/nix"], 1, "/nix: No such file or directory"),
+        (["export", "products", "/nix/x"], 1, "/nix/x: No such file or directory"),
+        (["backup", "/nix/x"], 1, "no backup at '/nix/x': unable to open database: /nix/x"),
+    ],
+)
+def test_one_line_for_an_error(run: Callable[..., Result], arguments: list[str], code: int, told: str) -> None:
+    """What cannot be done is told in one line."""
+    result = run(*arguments)
+    assert (result.exit_code, result.stderr) == (code, f"Error: {told}\n")
+
+
+@pytest.mark.parametrize("arguments", [["import", "users", "x"], ["export", "users"], ["backup", "x"], ["migrate"]])
+def test_memory(arguments: list[str]) -> None:
+    """A store that ends with the command is refused by every command."""
+    result = create_app(Config()).test_cli_runner().invoke(args=arguments)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "memory://" in result.stderr

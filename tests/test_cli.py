@@ -355,7 +355,7 @@ def test_stdin_and_stdout(tmp_path: Path) -> None:
         (["export", "nix"], 2, "there is no collection 'nix'; there are products, users"),
         (["import", "products", "/nix"], 1, "/nix: No such file or directory"),
         (["export", "products", "/nix/x"], 1, "/nix/x: No such file or directory"),
-        (["backup", "/nix/x"], 1, "no backup at '/nix/x'"),
+        (["backup", "/nix/x"], 1, "no backup at '/nix/x': unable to open database: /nix/x.partial"),
     ],
 )
 def test_one_line_for_an_error(run: Callable[..., Result], arguments: list[str], code: int, told: str) -> None:

@@ -10,16 +10,16 @@ from flask import Blueprint, Response, render_template, request, send_from_direc
 
 import errors
 from config import Config
-from errors import MetricsClosed, NotFound
+from errors import MetricsClosed, NotFound, Unauthorized
 from resources.openapi import document
 from resources.resource import Resource
 from storage.contract import Store
 from web import exactjson
 from web.application import Reply
-from web.content import JSON, require_acceptable
+from web.content import HTML, JSON, require_acceptable
 from web.observe import Metrics
 
-HTML = "text/html"
+_BEARER = {"WWW-Authenticate": 'Bearer realm="metrics"'}  # RFC 6750, section 3
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 # The docs page's assets, served from where pip put them: the page asks nothing of any network.
@@ -84,11 +84,11 @@ class ServiceHandlers:
 
     def read_metrics(self) -> Response:
         """Numbers for Prometheus, for the bearer of the metrics token."""
-        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if not self._config.metrics_token:
             raise MetricsClosed("set METRICS_TOKEN to open them to its bearer")
-        if not hmac.compare_digest(token.encode(), self._config.metrics_token.encode()):
-            raise MetricsClosed("send Authorization: Bearer with the metrics token")
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(token.encode(), self._config.metrics_token.encode()):
+            raise Unauthorized("send the metrics token as Authorization: Bearer", headers=_BEARER)
         return Reply(self._metrics.text(), content_type=PROMETHEUS)
 
     def read_openapi(self) -> Response:

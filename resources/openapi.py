@@ -63,7 +63,7 @@ _MEANINGS = {
 }
 _LIST_MEANINGS = {Op.EQ: "contain this; given repeatedly, any of these", Op.IN: "contain one of these"}
 
-_READ_ONLY_EXAMPLES = {
+_READ_ONLY_EXAMPLES: Part = {
     "id": EXAMPLE_ID,
     "created_at": "2026-01-31T12:00:00.000000Z",
     "updated_at": "2026-01-31T12:00:00.000000Z",
@@ -256,39 +256,41 @@ class _Collection:
             yield f"{self._name}.{field.name}.{op}", _filter(field, op)
 
     def _body(self, schema: str, *types: str) -> Part:
-        example = {self._resource.singular: {"value": self._example(whole=False)}}
-        content = {"schema": ref("schemas", schema), "examples": example}
+        content = {"schema": ref("schemas", schema)} | _examples(self._resource.singular, self._example(whole=False))
         return {"required": True, "content": {each: content for each in types}}
 
     def _responses(self) -> Part:
-        name, whole = self._name, ref("schemas", self._name)
-        examples = {self._resource.singular: {"value": self._example(whole=True)}}
+        name, one, example = self._name, self._resource.singular, self._example(whole=True)
+        whole = ref("schemas", name)
         some = {"anyOf": [whole, ref("schemas", f"{name}Part")]}
         page = {"type": "array", "items": some, "maxItems": self._config.page_limit_max}
-        pages = {self._resource.name: {"value": [self._example(whole=True)]}}
-        item, part = {"schema": whole, "examples": examples}, {"schema": some, "examples": examples}
+        pages = {"schema": page} | _examples(self._resource.name, [example] if example else None)
+        item, part = ({"schema": schema} | _examples(one, example) for schema in (whole, some))
         headers = ("ETag", "Link", "X-Total-Count", "Cache-Control")
         return {
-            f"{name}Page": answer("The page.", headers, {JSON: {"schema": page, "examples": pages}}),
+            f"{name}Page": answer("The page.", headers, {JSON: pages}),
             f"{name}Read": answer("The item.", _ITEM_HEADERS, {JSON: part}),
             f"{name}Created": answer("The item as kept.", (*_ITEM_HEADERS, "Location"), {JSON: item}),
             f"{name}Kept": answer("The item as kept.", _ITEM_HEADERS, {JSON: item}),
             f"{name}Deleted": answer("The item as it last was.", (), {JSON: item}),
         }
 
-    def _example(self, *, whole: bool) -> Part:
-        """An item made of the examples and defaults that the schema's fields give."""
-        fields, made = self._resource.schema().fields, {}
-        for name in self._resource.names:
-            if name in READ_ONLY:
-                if whole:
-                    made[name] = _READ_ONLY_EXAMPLES[name]
-            elif examples := fields[name].metadata.get("examples"):
+    def _example(self, *, whole: bool) -> Part | None:
+        """An item made of the examples and defaults that the schema's fields give, None where they do not suffice."""
+        fields = self._resource.schema().fields
+        made = dict(_READ_ONLY_EXAMPLES)
+        for name, field in fields.items():
+            if examples := field.metadata.get("examples"):
                 made[name] = examples[0]
-            elif whole and not fields[name].required:
-                default = fields[name].load_default
-                made[name] = default() if callable(default) else default
-        return made
+            elif field.required:
+                return None
+            elif whole and name not in READ_ONLY:
+                made[name] = field.load_default() if callable(field.load_default) else field.load_default
+        return {name: made[name] for name in self._resource.names if name in made and (whole or name not in READ_ONLY)}
+
+
+def _examples(name: str, value: Any) -> Part:
+    return {"examples": {name: {"value": value}}} if value else {}
 
 
 def _or_null(part: Part) -> Part:

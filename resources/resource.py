@@ -48,6 +48,11 @@ class Resource:
         return ("id", *own, *READ_ONLY[1:])
 
     @cached_property
+    def _own(self) -> frozenset[str]:
+        """The fields that a client sets."""
+        return frozenset(self.names) - frozenset(READ_ONLY)
+
+    @cached_property
     def collection(self) -> Collection:
         """What a store has to know."""
         known = ((name, self._schema.fields[name]) for name in self.names)
@@ -88,8 +93,13 @@ class Resource:
         return self._record(values, id=record.id, created_at=created_at, now=now, version=record.version + 1)
 
     def merge(self, record: Record, patch: JsonObject, *, now: str) -> Record:
-        """The item with a JSON Merge Patch applied (RFC 7396). Returns and raises as `replace`."""
-        return self.replace(record, merge_patch(exactjson.loads(self.body(record)), patch), now=now)
+        """The item with a JSON Merge Patch applied (RFC 7396). Returns and raises as `replace`.
+
+        A null for a field that is unknown or the server's would delete nothing; it is a fault like any other value.
+        """
+        merged = merge_patch(exactjson.loads(self.body(record)), patch)
+        refused = {name: None for name in patch if name not in merged and name not in self._own}
+        return self.replace(record, merged | refused, now=now)
 
     def body(self, record: Record) -> bytes:
         """The representation of a record in the schema's present shape."""

@@ -46,6 +46,13 @@ class InvalidQuery(Problem):
     )
 
 
+class Unauthorized(Problem):
+    status, name, title = 401, "unauthorized", "Credentials are needed"
+    about = (
+        "The address is open only to those who show who they are. `WWW-Authenticate` says how (RFC 9110, section 11)."
+    )
+
+
 class NotFound(Problem):
     status, name, title = 404, "not-found", "Not found"
     about = "Nothing is at this address: the item does not exist (any more), or the path is not one of this service."
@@ -141,7 +148,9 @@ class Unavailable(Problem):
 
 class MetricsClosed(Problem):
     status, name, title = 403, "metrics-closed", "Metrics are closed"
-    about = "Metrics are answered only to a bearer of the token that the operator set as `METRICS_TOKEN`."
+    about = (
+        "Metrics are closed until the operator sets `METRICS_TOKEN`; then they are open to the bearer of that token."
+    )
 
 
 def catalogue() -> dict[str, type[Problem]]:

@@ -52,6 +52,11 @@ class Resource:
         return ("id", *own, *READ_ONLY[1:])
 
     @cached_property
+    def _own(self) -> frozenset[str]:
+        """The fields that a client sets."""
+        return frozenset(self.names) - frozenset(READ_ONLY)
+
+    @cached_property
     def collection(self) -> Collection:
         """What a store has to know."""
         known = ((name, self._schema.fields[name]) for name in self.names)
@@ -103,7 +108,7 @@ class Resource:
             _fault(f"#/{name}", f"is read-only; it is {exactjson.dumps(current[name]).decode()}") for name in differing
         ]
         values, more = self._load(sent)
-        if values and values.items() <= current.items() and not {*differing} - MOVING:
+        if values and values.items() <= current.items() and all(_is_past(name, sent, current) for name in differing):
             return record  # also for the second of two equal requests: the first has moved the version since
         _require_none(faults + more)
         self._require_transition(current, values)
@@ -111,8 +116,13 @@ class Resource:
         return self._record(values, id=record.id, created_at=created_at, now=now, version=record.version + 1)
 
     def merge(self, record: Record, patch: JsonObject, *, now: str) -> Record:
-        """The item with a JSON Merge Patch applied (RFC 7396). Returns and raises as `replace`."""
-        return self.replace(record, merge_patch(exactjson.loads(self.body(record)), patch), now=now)
+        """The item with a JSON Merge Patch applied (RFC 7396). Returns and raises as `replace`.
+
+        A null for a field that is unknown or the server's would delete nothing; it is a fault like any other value.
+        """
+        merged = merge_patch(exactjson.loads(self.body(record)), patch)
+        refused = {name: None for name in patch if name not in merged and name not in self._own}
+        return self.replace(record, merged | refused, now=now)
 
     def body(self, record: Record) -> bytes:
         """The representation of a record in the schema's present shape."""
@@ -178,6 +188,11 @@ def merge_patch(target: Any, patch: Any) -> Any:
         else:
             merged[name] = merge_patch(merged.get(name), value)
     return merged
+
+
+def _is_past(name: str, sent: JsonObject, current: JsonObject) -> bool:
+    """Whether a read-only field may have had this value before the item last changed."""
+    return name in MOVING and type(sent[name]) is type(current[name]) and sent[name] < current[name]
 
 
 def _require_none(faults: list[JsonObject]) -> None:

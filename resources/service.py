@@ -10,16 +10,16 @@ from flask import Blueprint, Response, render_template, request, send_from_direc
 
 import errors
 from config import Config
-from errors import MetricsClosed, NotFound
+from errors import MetricsClosed, NotFound, Unauthorized
 from resources.openapi import document
 from resources.resource import Resource
 from storage.contract import Store
 from web import exactjson
 from web.application import Reply
-from web.content import JSON, require_acceptable
+from web.content import HTML, JSON, require_acceptable
 from web.observe import Metrics
 
-HTML = "text/html"
+_BEARER = {"WWW-Authenticate": 'Bearer realm="metrics"'}  # RFC 6750, section 3
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 # The docs page's assets, served from where pip put them: the page asks nothing of any network.
@@ -55,11 +55,11 @@ class ServiceHandlers:
         if self._config.docs:
             routes.add_url_rule("/docs", view_func=self.read_docs)
             routes.add_url_rule("/docs/<path:name>", view_func=self.read_asset)
+        routes.after_request(_current)
         return routes
 
     def read_index(self) -> Response:
         """What is here: the collections with their counts, and where to go on."""
-        require_acceptable(JSON, HTML)
         collections = [
             {"name": each.name, "url": f"/{each.name}", "items": self._store.count(each.name)}
             for each in self._resources
@@ -67,9 +67,8 @@ class ServiceHandlers:
         links = {"openapi": "/openapi.json", "health": "/healthz", "readiness": "/readyz"}
         if self._config.docs:
             links = {"docs": "/docs", **links}
-        if _wants_html():
-            return _page("index.html", collections=collections, links=links, base=request.host_url.rstrip("/"))
-        return _json({"service": "restkeeper", "collections": collections, "links": links})
+        value = {"service": "restkeeper", "collections": collections, "links": links}
+        return _negotiated("index.html", value, base=request.host_url.rstrip("/"))
 
     def read_health(self) -> Response:
         """Whether the process answers."""
@@ -84,11 +83,11 @@ class ServiceHandlers:
 
     def read_metrics(self) -> Response:
         """Numbers for Prometheus, for the bearer of the metrics token."""
-        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if not self._config.metrics_token:
             raise MetricsClosed("set METRICS_TOKEN to open them to its bearer")
-        if not hmac.compare_digest(token.encode(), self._config.metrics_token.encode()):
-            raise MetricsClosed("send Authorization: Bearer with the metrics token")
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(token.encode(), self._config.metrics_token.encode()):
+            raise Unauthorized("send the metrics token as Authorization: Bearer", headers=_BEARER)
         return Reply(self._metrics.text(), content_type=PROMETHEUS)
 
     def read_openapi(self) -> Response:
@@ -100,10 +99,7 @@ class ServiceHandlers:
         """What a problem type means and what to do."""
         if (problem := errors.catalogue().get(name)) is None:
             raise NotFound(f"there is no problem type {name[:100]!r}")
-        require_acceptable(JSON, HTML)
-        if _wants_html():
-            return _page("problem.html", problem=problem)
-        return _json({"title": problem.title, "status": problem.status, "about": problem.about})
+        return _negotiated("problem.html", {"title": problem.title, "status": problem.status, "about": problem.about})
 
     def read_docs(self) -> Response:
         """The interface as a page to read and try."""
@@ -129,15 +125,24 @@ window.onload = () => SwaggerUIBundle({
 """
 
 
-def _wants_html() -> bool:
+def _current(response: Response) -> Response:
+    """What does not say for how long it holds is asked for each time."""
+    response.headers.setdefault("Cache-Control", "no-cache")
+    return response
+
+
+def _negotiated(template: str, value: dict[str, Any], **more: Any) -> Response:
+    """A value as a page to whoever likes HTML better than JSON, who is a person with a browser."""
+    require_acceptable(JSON, HTML)
     accepted = request.accept_mimetypes
-    return accepted[HTML] > accepted[JSON]
+    reply = _page(template, **value, **more) if accepted[HTML] > accepted[JSON] else _json(value)
+    reply.headers["Vary"] = "Accept"
+    return reply
 
 
 def _page(template: str, **values: Any) -> Response:
     reply = Reply(render_template(template, **values).encode(), content_type=f"{HTML}; charset=utf-8")
     reply.headers["Content-Security-Policy"] = _CSP
-    reply.headers["Vary"] = "Accept"
     return reply
 
 

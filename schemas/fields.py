@@ -4,12 +4,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 from marshmallow import ValidationError, fields, validate
 
 TEXT_ERRORS: dict[str, Any] = {"invalid": "must be a string", "null": "must not be null", "required": "is required"}
+
+
+_EXACT = Context(prec=100)  # digits: as many as a number may have in JSON that is read, so that none is rounded away
 
 
 class Pattern(validate.Regexp):
@@ -74,11 +77,11 @@ class Money(fields.Decimal):
     def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any) -> Decimal:
         if type(value) not in (int, Decimal):
             raise self.make_error("invalid")
-        amount = Decimal(value).normalize()
+        amount = _EXACT.normalize(Decimal(value))
         exponent = amount.as_tuple().exponent
         if not isinstance(exponent, int) or exponent < -2:
             raise self.make_error("places")
-        if exponent > 0 and amount <= self.LARGEST:
+        if exponent > 0 and abs(amount) <= self.LARGEST:
             amount = amount.quantize(Decimal(1))  # 1E+2 is 100
         return abs(amount) if amount == 0 else amount
 
@@ -107,6 +110,9 @@ class Time(fields.String):
 
     default_error_messages = {**TEXT_ERRORS, "time": "must be a time like 2026-01-31T12:00:00Z"}
     _FORM = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
+
+    def __init__(self, *, metadata: Mapping[str, Any] | None = None, **options: Any) -> None:
+        super().__init__(metadata={"format": "date-time", **(metadata or {})}, **options)
 
     def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any) -> str:
         text = super()._deserialize(value, attr, data, **kwargs).upper()

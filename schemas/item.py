@@ -16,8 +16,8 @@ class ItemSchema(Schema):
         unknown = RAISE
 
     id = fields.String(dump_only=True, metadata={"description": "UUIDv7, made by the server: sorts by creation."})
-    created_at = Time(dump_only=True, metadata={"format": "date-time", "description": "When it was created, in UTC."})
-    updated_at = Time(dump_only=True, metadata={"format": "date-time", "description": "When it last changed, in UTC."})
+    created_at = Time(dump_only=True, metadata={"description": "When it was created, in UTC."})
+    updated_at = Time(dump_only=True, metadata={"description": "When it last changed, in UTC."})
     version = Whole(1, dump_only=True, metadata={"description": "Counts the changes, from 1."})
 
 

@@ -31,7 +31,8 @@ class ProductSchema(ItemSchema):
     stock = Whole(0, 2**53 - 1, load_default=0, metadata={"examples": [12]})
     tags = Items(Text(1, 50), load_default=list, metadata={"examples": [["office", "light"]]})
     attributes = JsonObject(
-        load_default=dict, metadata={"description": "Whatever else is to be kept.", "examples": [{"colour": "red"}]}
+        load_default=dict,
+        metadata={"description": "Whatever else is to be kept, as any JSON.", "examples": [{"colour": "red"}]},
     )
     status = Status(
         Lifecycle("active", {"draft": ("active",), "active": ("archived",), "archived": ("active",)}),

@@ -137,6 +137,14 @@ def test_merge_patch_is_rfc_7396(client: FlaskClient) -> None:
     assert client.patch(where, json={"name": None}).status_code == 422
 
 
+@pytest.mark.parametrize("field", ["", "colour", "id", "version"])
+def test_null_names_no_other_fields(client: FlaskClient, field: str) -> None:
+    """A null for a field that is unknown or read-only is told of as any value is, not passed over."""
+    where = client.post("/products", json={"name": "x"}).headers["Location"]
+    answer = client.patch(where, json={field: None})
+    assert (answer.status_code, [fault["pointer"] for fault in answer.json["errors"]]) == (422, [f"#/{field}"])
+
+
 def test_read_only_fields_may_be_sent_back(client: FlaskClient) -> None:
     """What the server sets is accepted when it is what it was, and refused, each field named, when it is not."""
     made = client.post("/products", json={"name": "Lamp"}).json

@@ -139,7 +139,7 @@ def _log_lines(server: Gunicorn, request_id: str) -> list[dict[str, Any]]:
 
 def test_metrics_count_across_workers(server: Gunicorn) -> None:
     """The numbers are those of all workers, whichever answers; only the token's bearer sees them."""
-    assert server.get("/metrics").status == server.get("/metrics", {"Authorization": "Bearer no"}).status == 403
+    assert server.get("/metrics").status == server.get("/metrics", {"Authorization": "Bearer no"}).status == 401
     sample = r'^restkeeper_request_seconds_count\{method="GET",route="/problems/<name>",status="404"\} (\S+)$'
 
     def counted() -> float:

@@ -60,6 +60,7 @@ def test_all_faults_at_once(client: FlaskClient) -> None:
         ("price", 10000000000000),
         ("price", 0.001),
         ("price", 0.1 + 0.2),
+        ("price", -1e308),
         ("stock", 1.5),
         ("stock", "1"),
         ("stock", True),

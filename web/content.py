@@ -9,6 +9,7 @@ from errors import BadRequest, BodyTooLarge, InvalidJson, NotAcceptable, Unsuppo
 from web import exactjson
 
 JSON = "application/json"
+HTML = "text/html"
 MERGE_PATCH = "application/merge-patch+json"  # RFC 7396
 
 

@@ -6,6 +6,7 @@ and what nobody foresaw, which is logged in full and told as nothing but a 500.
 
 import logging
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 from flask import Flask, Response, current_app, request
@@ -19,6 +20,8 @@ from web.observe import request_id
 
 PROBLEM_JSON = "application/problem+json"
 PAGES = "/problems/"  # each type's URI is its page under here
+
+_PATH = "/:@!$&'()*+,;=~"  # besides letters and digits, what a path holds unescaped (RFC 3986, section 3.3)
 
 _log = logging.getLogger("restkeeper")
 
@@ -86,7 +89,7 @@ def _answer(
     body = {"type": type_uri, "title": title, "status": status}
     if detail:
         body["detail"] = detail
-    body |= {"instance": request.path, "request_id": request_id()} | members
+    body |= {"instance": quote(request.path, _PATH), "request_id": request_id()} | members
     response = current_app.response_class(orjson.dumps(body), status, mimetype=PROBLEM_JSON)
     response.headers.update(headers)
     response.headers["Cache-Control"] = "no-store"

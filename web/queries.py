@@ -24,7 +24,7 @@ OPERATORS = {
 }
 
 MAX_OFFSET = 2**31 - 1
-MAX_VALUES = 1000  # of one `in`
+MAX_VALUES = 200  # of one `in`: as many ids as an address of 8 KiB has room for
 
 _FILTER = re.compile(r"(\w+)(?:\[(\w+)\])?")
 _NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?([eE][+-]?\d{1,3})?", re.ASCII)

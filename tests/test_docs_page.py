@@ -1,0 +1,143 @@
+"""What a browser makes of the pages: a real one, headless, over the DevTools protocol."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import websocket
+
+from tests.live import Gunicorn
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+WAIT_SECONDS = 60.0
+OPTIONS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update", "--remote-debugging-port=0", "about:blank"),
+)
+
+# Resolves with the number of elements once there are any.
+SHOWN = """new Promise(done => {{
+  const look = () => document.querySelector({0}) ? done(document.querySelectorAll({0}).length) : setTimeout(look, 20);
+  look();
+}})"""
+
+
+class Tab:
+    """A tab of a browser, with all that happened in it as DevTools events."""
+
+    def __init__(self, address: str) -> None:
+        self.events: list[dict[str, Any]] = []
+        self._socket = websocket.create_connection(address, timeout=WAIT_SECONDS, suppress_origin=True)
+        self._session: dict[str, str] = {}
+        self._calls = 0
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = {"sessionId": self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **params: Any) -> Any:
+        """Call a method and wait for its result; events that come meanwhile are kept."""
+        self._calls += 1
+        self._socket.send(json.dumps({"id": self._calls, "method": method, "params": params, **self._session}))
+        while (message := json.loads(self._socket.recv())).get("id") != self._calls:
+            self.events.append(message)
+        assert "error" not in message, message
+        return message["result"]
+
+    def open(self, url: str) -> None:
+        """Load a page."""
+        self.call("Page.navigate", url=url)
+        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
+            self.events.append(json.loads(self._socket.recv()))
+
+    def shown(self, selector: str) -> int:
+        """Wait until the page shows something that the CSS selector finds; how many of these there are."""
+        return int(self._run(SHOWN.format(json.dumps(selector))))
+
+    def click(self, selector: str) -> None:
+        self._run(f"document.querySelector({json.dumps(selector)}).click()")
+
+    def _run(self, script: str) -> Any:
+        return self.call("Runtime.evaluate", expression=script, awaitPromise=True)["result"].get("value")
+
+    def told(self, *methods: str) -> list[Any]:
+        """The parameters of the events of these kinds."""
+        return [event["params"] for event in self.events if event.get("method") in methods]
+
+    def close(self) -> None:
+        self.call("Browser.close")
+        self._socket.close()
+
+
+@pytest.fixture
+def tab(tmp_path: Path) -> Iterator[Tab]:
+    """A tab of a fresh browser."""
+    if CHROMIUM is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("there is no chromium")
+        pytest.skip("there is no chromium")
+    command = [CHROMIUM, *OPTIONS, f"--user-data-dir={tmp_path}/profile"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as browser:
+        assert browser.stderr is not None
+        address = next(line.split()[-1] for line in browser.stderr if line.startswith("DevTools listening on"))
+        opened = Tab(address)
+        yield opened
+        opened.close()
+        browser.stderr.read()
+
+
+def test_the_docs_page_shows_every_operation(server: Gunicorn, tab: Tab) -> None:
+    """Each operation of the document is on the page; opened, one shows its parameters."""
+    paths = server.get("/openapi.json").json()["paths"].values()
+    tab.open(f"{server.base}/docs")
+    assert tab.shown(".opblock") == sum(len(item.keys() - {"parameters"}) for item in paths)
+    tab.click("#operations-products-list_products button")
+    assert tab.shown('tr[data-param-name="price[gte]"] input') == 1
+    assert_clean(server, tab)
+
+
+@pytest.mark.parametrize(("path", "selector"), [("/", "table a"), ("/problems/invalid-query", "p code")])
+def test_the_small_pages_are_whole(server: Gunicorn, tab: Tab, path: str, selector: str) -> None:
+    """The index shows the collections, a problem's page what it says in code as code."""
+    tab.open(server.base + path)
+    assert tab.shown(selector) >= 2
+    assert_clean(server, tab)
+
+
+def assert_clean(server: Gunicorn, tab: Tab) -> None:
+    """No error or warning in the console, a breach of the policy among them; no word to any other host."""
+    assert tab.told("Runtime.exceptionThrown") == []
+    assert [entry for entry in tab.told("Log.entryAdded") if entry["entry"]["level"] in ("error", "warning")] == []
+    assert [
+        call for call in tab.told("Runtime.consoleAPICalled") if call["type"] in ("error", "warning", "assert")
+    ] == []
+    urls = [request["request"]["url"] for request in tab.told("Network.requestWillBeSent")]
+    assert urls and all(url.startswith((f"{server.base}/", "data:")) for url in urls)
+    assert all(answer["response"]["status"] == 200 for answer in tab.told("Network.responseReceived"))
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/problems/not-found", "/openapi.json", "/healthz"])
+def test_pages_are_asked_for_each_time(server: Gunicorn, path: str) -> None:
+    """What may change with the next release is not kept unasked, and no browser guesses what it is."""
+    headers = server.get(path, {"Accept": "text/html, */*;q=0.1"}).headers
+    assert (headers["cache-control"], headers["x-content-type-options"]) == ("no-cache", "nosniff")
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/problems/not-found"])
+def test_pages_run_nothing_of_others(server: Gunicorn, path: str) -> None:
+    """The policy of a page lets it load from its own origin alone, and no other page frame it."""
+    policy = server.get(path, {"Accept": "text/html"}).headers["content-security-policy"]
+    assert "default-src 'self'" in policy and "frame-ancestors 'none'" in policy and "http" not in policy
+
+
+@pytest.mark.parametrize(("accept", "media_type"), [("text/html", "text/html"), ("*/*", "application/json")])
+@pytest.mark.parametrize("path", ["/", "/problems/not-found"])
+def test_pages_are_json_to_programs(server: Gunicorn, path: str, accept: str, media_type: str) -> None:
+    """One address answers people and programs, and tells caches what makes the difference."""
+    answer = server.get(path, {"Accept": accept})
+    assert answer.headers["content-type"].startswith(media_type) and answer.headers["vary"] == "Accept"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from flask import Blueprint, request
+from werkzeug.datastructures import ImmutableMultiDict, MultiDict
 
 from config import Config
 from resources.resource import JsonObject, Resource, utc_now
@@ -15,6 +16,7 @@ from web.preconditions import http_date, is_conditional, is_not_modified, requir
 from web.queries import parse, parse_fields
 from web.uuid7 import uuid7
 
+NO_ARGS: MultiDict[str, str] = ImmutableMultiDict()
 CACHING = "no-cache"  # keep it, but ask whether it is still so: the ETag makes the question cheap
 
 
@@ -51,7 +53,7 @@ class CollectionHandlers:
     def list_items(self) -> Reply:
         """List the items of the collection, a page at a time."""
         require_acceptable(JSON)
-        args, path, config = request.args, request.path, self._config
+        args, path, config = request.args if request.query_string else NO_ARGS, request.path, self._config
         asked = parse(args, self.resource.collection, self.resource.names, config.page_limit, config.page_limit_max)
         query = resolve(asked, path, args)
         tag = self._list_tag(self._store.revision(self._name), asked.limit)

@@ -7,6 +7,7 @@ its holder could not ask for in plain parameters.
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import replace
+from functools import lru_cache
 from hashlib import blake2b
 from urllib.parse import urlencode
 
@@ -71,6 +72,7 @@ def _by_cursor(query: Query, page: Page) -> list[tuple[str, Position]]:
     return [*targets, ("last", (True,))]
 
 
+@lru_cache(maxsize=4096)  # the ends of the first pages are asked for most
 def _cursor(place: Position, bound: bytes) -> str:
     payload = orjson.dumps(place)
     return _token(_checksum(payload, bound) + payload)

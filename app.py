@@ -21,7 +21,7 @@ from storage import open_store
 from web import dialects, edge, errors, observe
 from web.application import Application
 
-VERSIONS = ("", "/api/v1")  # the unversioned path is the current version
+PREFIXES = {"": "", "/api/v1": "v1_"}  # of paths and of their endpoints; the unversioned path is the current version
 
 
 def create_app(config: Config | None = None, resources: Sequence[Resource] | None = None) -> Application:
@@ -44,25 +44,20 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] | Non
     app.extensions["restkeeper"] = {"config": config, "store": store, "resources": resources}
 
     # A request's way, in order; what runs after the handler runs in the opposite order.
-    metrics = observe.install(
-        app, observe.access_log(config.log_format, config.log_level)
-    )  # id and clock; log line and numbers
+    access_log = observe.access_log(config.log_format, config.log_level)
+    metrics = observe.install(app, access_log)  # id and clock; a log line and the numbers
     errors.install(app)  # whatever is raised, as one shape
-    edge.install(app, config.max_url)  # address and body within limits
+    edge.install(app, config.max_url)  # a sane address
     # authenticate: who calls
     # rate limit: how often
     # version: which one, and whether it is deprecated
-    for resource in resources:  # route → handler: load, precondition, store, represent
-        handlers = CollectionHandlers(resource, store, config)
-        for version in VERSIONS:
-            routes = handlers.blueprint()
-            dialects.install(routes, resource.collection)  # what others' clients write, in our words
-            app.register_blueprint(
-                routes,
-                url_prefix=f"{version}/{resource.name}",
-                name=f"{version.rpartition('/')[2]}_{resource.name}".lstrip("_"),
-            )
-    app.register_blueprint(ServiceHandlers(resources, VERSIONS, store, config, metrics).blueprint())
+    for resource in resources:  # idempotency, then the handler: load, precondition, store, represent
+        routes = CollectionHandlers(resource, store, config).blueprint()
+        dialects.install(routes, resource.collection)  # what others' clients write, in our words
+        for prefix, name in PREFIXES.items():
+            app.register_blueprint(routes, url_prefix=f"{prefix}/{resource.name}", name=name + resource.name)
+    app.register_blueprint(ServiceHandlers(resources, list(PREFIXES), store, config, metrics).blueprint())
+
     cli.install(app)  # flask import | export | backup | migrate
     return app
 

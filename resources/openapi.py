@@ -213,11 +213,13 @@ class _Collection:
         }
 
     def _schemas(self) -> Part:
-        """The item as answered, with only some fields, as sent whole, and as a patch."""
+        """The item as answered, with only some fields, as sent whole, as a patch; the names of fields."""
         name, properties = self._name, {each: self._schema["properties"][each] for each in self._resource.names}
         own = {field: part for field, part in properties.items() if field not in READ_ONLY}
         required = self._schema.get("required", [])
         patch = {field: part if field in required else _or_null(part) for field, part in own.items()}
+        typed = self._resource.collection.fields.values()
+        sortable = [field.name for field in typed if field.kind is not Kind.LIST]
         closed = {"type": "object", "additionalProperties": False}
         return {
             name: closed | {"properties": properties, "required": list(properties)},
@@ -228,21 +230,20 @@ class _Collection:
                 "description": "JSON Merge Patch (RFC 7396): null gives a field its default.",
                 "properties": {field: _without_default(part) for field, part in patch.items()},
             },
+            f"{name}Field": {"type": "string", "enum": list(properties)},
+            f"{name}SortKey": {"type": "string", "enum": [way + each for each in sortable for way in ("", "-")]},
         }
 
     def _parameters(self) -> Part:
         """The parameters of this collection but for its filters, by component name."""
-        name, one, fields = self._name, self._resource.singular, self._resource.collection.fields
-        sortable = [each for each, field in fields.items() if field.kind is not Kind.LIST]
-        order = {"type": "string", "enum": [way + each for each in sortable for way in ("", "-")]}
+        name, one = self._name, self._resource.singular
         about = (
             "Fields to sort by, each once, the most significant first; `-` before one turns it around. Ties go by id."
         )
-        names = {"type": "string", "enum": list(self._resource.names)}
         parameters = {
             f"{name}Id": in_path("id", f"Id of the {one}.", {"type": "string", "minLength": 1}),
-            f"{name}Sort": query_list("sort", about, order, uniqueItems=True),
-            f"{name}Fields": query_list("fields", "Only these fields of each item.", names),
+            f"{name}Sort": query_list("sort", about, ref("schemas", f"{name}SortKey"), uniqueItems=True),
+            f"{name}Fields": query_list("fields", "Only these fields of each item.", ref("schemas", f"{name}Field")),
         }
         if searched := ", ".join(self._resource.search):
             about = f"Items in which {searched} contain this, without regard to case."

@@ -13,6 +13,7 @@ if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
 else:
     _own_metrics_folder = ""
 
+from gevent import pywsgi  # noqa: E402
 from prometheus_client.multiprocess import mark_process_dead  # noqa: E402
 
 from config import Config, ConfigError  # noqa: E402
@@ -35,6 +36,7 @@ wsgi_app = "app:create_app()"
 bind = f"{_config.host}:{_config.port}"
 workers = _config.web_concurrency
 worker_class = "gevent_pywsgi"
+pywsgi.MAX_REQUEST_LINE = 64 * 1024  # beyond MAX_URL, so that the application says 414: the server's has no words
 keepalive = 75  # seconds; longer than the idle time-outs of the usual proxies (60), so that they close first
 timeout = 30  # seconds without a sign of life until a worker is replaced
 graceful_timeout = 30  # seconds that requests in flight have to finish

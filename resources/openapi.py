@@ -71,8 +71,16 @@ _READ_ONLY_EXAMPLES: Part = {
 }
 
 _BODY = (errors.InvalidJson, errors.BodyTooLarge, errors.UnsupportedMediaType, errors.ValidationFailed)
+_READ = (errors.InvalidQuery, errors.PreconditionFailed)
+_WRITE = (*_BODY, errors.Duplicate)
+_CREATE = (*_WRITE, errors.PreconditionFailed)
+_CHANGE = (errors.NotFound, errors.PreconditionFailed)
 _ITEM_HEADERS = ("ETag", "Last-Modified", "Cache-Control")
-_CHANGING = ("IfMatch", "IfNoneMatch", "IfUnmodifiedSince")
+_ON_LISTS = ("IfMatch", "IfNoneMatch")
+_ON_ITEMS = ("IfMatch", "IfNoneMatch", "IfUnmodifiedSince")
+
+_Handler = Callable[..., Any]
+_Problems = Sequence[type[errors.Problem]]
 
 
 def document(resources: Sequence[Resource], config: Config, prefixes: Sequence[str]) -> Part:
@@ -148,10 +156,12 @@ class _Collection:
         self._filters = dict(self._filter_parameters())
 
     def components(self) -> Part:
-        name = self._name
+        """What the paths refer to, by section and name."""
+        name, one = self._name, self._resource.singular
+        id = in_path("id", f"Id of the {one}.", {"type": "string", "minLength": 1})
         return {
             "schemas": self._schemas(),
-            "parameters": self._parameters() | self._filters,
+            "parameters": {f"{name}Id": id} | self._parameters() | self._filters,
             "requestBodies": {
                 f"{name}Input": self._body(f"{name}Input", JSON),
                 f"{name}Patch": self._body(f"{name}Patch", MERGE_PATCH, JSON),
@@ -161,55 +171,46 @@ class _Collection:
 
     def paths(self, prefix: str) -> Part:
         """The operations on the list and on an item of it."""
-        do, name, change = CollectionHandlers, self._name, (errors.NotFound, errors.PreconditionFailed)
-        if self._config.require_if_match:
-            change += (errors.PreconditionRequired,)  # type: ignore[assignment]
-        read = (errors.InvalidQuery, errors.PreconditionFailed)
-        write = (*_BODY, errors.Duplicate)
+        name, handlers = self._name, CollectionHandlers
+        listing = ("Limit", "Offset", "Cursor", *self._parameters(), *self._filters, *_ON_LISTS)
+        reading = (f"{name}Fields", *_ON_ITEMS, "IfModifiedSince")
+        required = (errors.PreconditionRequired,) if self._config.require_if_match else ()
+        change = (*_CHANGE, *required)
+        write = (*change, *_WRITE, errors.IllegalTransition)
 
-        def operation(handler: Callable[..., Any], done: str, problems: Any, *parameters: str, body: str = "") -> Part:
-            own, suffix = handler.__name__, prefix.replace("/api/", "_").replace("/", "_")
-            own = own.replace("items", self._resource.name).replace("item", self._resource.singular)
-            unchanged = {"304": ref("responses", "NotModified")} if own.startswith(("list", "read")) else {}
-            return {
-                "operationId": own + suffix,
-                "summary": own.replace("_", " ").capitalize(),
-                "description": handler.__doc__,
-                "tags": [self._resource.name],
-                "parameters": refs(*parameters),
-                **({"requestBody": ref("requestBodies", body)} if body else {}),
-                "responses": {"200": ref("responses", done), **unchanged, **self._problems(*problems)},
-            }
+        def operation(
+            handler: _Handler, done: str, problems: _Problems, parameters: Sequence[str], **body: Part
+        ) -> Part:
+            return self._operation(handler, prefix, f"{name}{done}", problems, parameters) | body
 
-        paging = ("Limit", "Offset", "Cursor", *self._parameters(), *self._filters)
-        listing = [each for each in paging if each != f"{name}Id"]
-        moved = (*change, *write, errors.IllegalTransition)
+        whole = {"requestBody": ref("requestBodies", f"{name}Input")}
+        patch = {"requestBody": ref("requestBodies", f"{name}Patch")}
         return {
             f"{prefix}/{self._resource.name}": {
-                "get": operation(do.list_items, f"{name}Page", read, *listing, "IfMatch", "IfNoneMatch"),
-                "post": operation(
-                    do.create_item,
-                    f"{name}Created",
-                    (*write, errors.PreconditionFailed),
-                    "IfMatch",
-                    "IfNoneMatch",
-                    body=f"{name}Input",
-                ),
+                "get": operation(handlers.list_items, "Page", _READ, listing),
+                "post": operation(handlers.create_item, "Created", _CREATE, _ON_LISTS, **whole),
             },
             f"{prefix}/{self._resource.name}/{{id}}": {
                 "parameters": refs(f"{name}Id"),
-                "get": operation(
-                    do.read_item,
-                    f"{name}Read",
-                    (errors.NotFound, *read),
-                    f"{name}Fields",
-                    *_CHANGING,
-                    "IfModifiedSince",
-                ),
-                "put": operation(do.replace_item, f"{name}Kept", moved, *_CHANGING, body=f"{name}Input"),
-                "patch": operation(do.merge_item, f"{name}Kept", moved, *_CHANGING, body=f"{name}Patch"),
-                "delete": operation(do.delete_item, f"{name}Deleted", change, *_CHANGING),
+                "get": operation(handlers.read_item, "Read", (*_READ, errors.NotFound), reading),
+                "put": operation(handlers.replace_item, "Kept", write, _ON_ITEMS, **whole),
+                "patch": operation(handlers.merge_item, "Kept", write, _ON_ITEMS, **patch),
+                "delete": operation(handlers.delete_item, "Deleted", change, _ON_ITEMS),
             },
+        }
+
+    def _operation(
+        self, handler: _Handler, prefix: str, done: str, problems: _Problems, parameters: Sequence[str]
+    ) -> Part:
+        own = handler.__name__.replace("items", self._resource.name).replace("item", self._resource.singular)
+        unchanged = {"304": ref("responses", "NotModified")} if own.startswith(("list", "read")) else {}
+        return {
+            "operationId": own + prefix.replace("/api/", "_").replace("/", "_"),
+            "summary": own.replace("_", " ").capitalize(),
+            "description": handler.__doc__,
+            "tags": [self._resource.name],
+            "parameters": refs(*parameters),
+            "responses": {"200": ref("responses", done), **unchanged, **self._problems(*problems)},
         }
 
     def _schemas(self) -> Part:
@@ -236,12 +237,11 @@ class _Collection:
 
     def _parameters(self) -> Part:
         """The parameters of this collection but for its filters, by component name."""
-        name, one = self._name, self._resource.singular
+        name = self._name
         about = (
             "Fields to sort by, each once, the most significant first; `-` before one turns it around. Ties go by id."
         )
         parameters = {
-            f"{name}Id": in_path("id", f"Id of the {one}.", {"type": "string", "minLength": 1}),
             f"{name}Sort": query_list("sort", about, ref("schemas", f"{name}SortKey"), uniqueItems=True),
             f"{name}Fields": query_list("fields", "Only these fields of each item.", ref("schemas", f"{name}Field")),
         }

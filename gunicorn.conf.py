@@ -13,7 +13,6 @@ if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
 else:
     _own_metrics_folder = ""
 
-from gevent import pywsgi  # noqa: E402
 from prometheus_client.multiprocess import mark_process_dead  # noqa: E402
 
 from config import Config, ConfigError  # noqa: E402
@@ -35,8 +34,12 @@ except ConfigError as error:
 wsgi_app = "app:create_app()"
 bind = f"{_config.host}:{_config.port}"
 workers = _config.web_concurrency
-worker_class = "gevent_pywsgi"
-pywsgi.MAX_REQUEST_LINE = 64 * 1024  # beyond MAX_URL, so that the application says 414: the server's has no words
+worker_class = "web.worker.Worker"  # why one of our own, and what others measured: web/worker.py
+http_parser = "python"  # the C parser accepts bare LF and folded fields, and is no faster here
+forwarder_headers = ""  # no client names our SCRIPT_NAME
+limit_request_line = 8190  # bytes; the most that gunicorn can be told
+limit_request_fields = 100
+limit_request_field_size = 8190
 keepalive = 75  # seconds; longer than the idle time-outs of the usual proxies (60), so that they close first
 timeout = 30  # seconds without a sign of life until a worker is replaced
 graceful_timeout = 30  # seconds that requests in flight have to finish

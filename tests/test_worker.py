@@ -1,0 +1,474 @@
+"""The worker as clients meet it: bytes over a socket to a real gunicorn of two processes."""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+TESTS = Path(__file__).parent
+GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+CLOSE = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+def wait_for(path: Path) -> None:
+    until = time.monotonic() + 10
+    while not path.exists():
+        assert time.monotonic() < until, path
+        time.sleep(0.01)
+
+
+class Answer(NamedTuple):
+    status: int
+    fields: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Client:
+    def __init__(self, port: int, buffer: int | None = None) -> None:
+        self.sock = socket.socket()
+        self.sock.settimeout(10)
+        if buffer:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        self.sock.connect(("127.0.0.1", port))
+        self.file = self.sock.makefile("rb")
+
+    def close(self) -> None:
+        self.file.close()
+        self.sock.close()
+
+    def answer(self, method: str = "GET") -> Answer:
+        status = int(self.file.readline().split(b" ")[1])
+        fields = {}
+        while (line := self.file.readline()) != b"\r\n":
+            name, value = line.decode().split(": ")
+            fields[name.lower()] = value.strip()
+        body = b""
+        if fields.get("transfer-encoding") == "chunked":
+            while size := int(self.file.readline(), 16):
+                body += self.file.read(size + 2)[:-2]
+            assert self.file.readline() == b"\r\n"
+        elif method != "HEAD" and status not in (204, 304):
+            body = self.file.read(int(fields["content-length"]) if "content-length" in fields else -1)
+        return Answer(status, fields, body)
+
+    def ask(self, request: bytes) -> Answer:
+        self.sock.sendall(request)
+        return self.answer(request.split(b" ", 1)[0].decode())
+
+    def ended(self) -> bool:
+        return self.file.read() == b""
+
+
+@contextmanager
+def gunicorn(*options: str) -> Iterator[tuple[int, "subprocess.Popen[bytes]"]]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1024)
+        port = listener.getsockname()[1]
+        command = [sys.executable, "-m", "gunicorn", "worker_app:app", "-k", "worker_app.Worker", "-w", "2"]
+        command += [
+            "-b",
+            f"fd://{listener.fileno()}",
+            "--no-control-socket",
+            "--http-parser",
+            "python",
+            "--log-level",
+            "error",
+            *options,
+        ]
+        environ = os.environ | {"PYTHONPATH": f"{TESTS.parent}:{TESTS}"}
+        server = subprocess.Popen(command, env=environ, pass_fds=[listener.fileno()])
+    try:
+        processes = set()
+        while len(processes) < 2:  # a process that is still starting would miss signals
+            with closing(Client(port)) as client:
+                processes.add(client.ask(CLOSE).json["pid"])
+        yield port, server
+    finally:
+        server.terminate()
+        server.wait(20)
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with gunicorn("--keep-alive", "2") as (port, _):
+        yield port
+
+
+@pytest.fixture
+def client(port: int) -> Iterator[Client]:
+    with closing(Client(port)) as client:
+        yield client
+
+
+def post(fields: bytes, body: bytes = b"", path: bytes = b"/") -> bytes:
+    return b"POST " + path + b" HTTP/1.1\r\nHost: a\r\n" + fields + b"\r\n\r\n" + body
+
+
+def chunked(body: bytes) -> bytes:
+    return post(b"Transfer-Encoding: chunked", body)
+
+
+def get(fields: bytes = b"Host: a\r\n", line: bytes = b"GET / HTTP/1.1") -> bytes:
+    return line + b"\r\n" + fields + b"\r\n"
+
+
+REFUSED = {
+    # the framing of the content: RFC 9112 sections 6 and 7
+    "cl.te": (400, post(b"Content-Length: 5\r\nTransfer-Encoding: chunked", b"0\r\n\r\n")),
+    "te.cl": (400, post(b"Transfer-Encoding: chunked\r\nContent-Length: 3", b"1\r\nx\r\n0\r\n\r\n")),
+    "te 1.0": (400, get(b"Host: a\r\nTransfer-Encoding: chunked\r\n", b"POST / HTTP/1.0")),
+    "te unknown": (501, post(b"Transfer-Encoding: xchunked", b"0\r\n\r\n")),
+    "te identity": (501, post(b"Transfer-Encoding: identity")),
+    "te list": (501, post(b"Transfer-Encoding: gzip, chunked", b"0\r\n\r\n")),
+    "te twice": (501, post(b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", b"0\r\n\r\n")),
+    "te empty": (501, post(b"Transfer-Encoding:", b"0\r\n\r\n")),
+    "te vertical tab": (400, post(b"Transfer-Encoding: \x0bchunked", b"0\r\n\r\n")),
+    "cl differ": (400, post(b"Content-Length: 1\r\nContent-Length: 2", b"xx")),
+    "cl same": (400, post(b"Content-Length: 1\r\nContent-Length: 1", b"x")),
+    "cl list": (400, post(b"Content-Length: 1, 1", b"x")),
+    "cl plus": (400, post(b"Content-Length: +1", b"x")),
+    "cl minus": (400, post(b"Content-Length: -1", b"x")),
+    "cl hex": (400, post(b"Content-Length: 0x1", b"x")),
+    "cl underscore": (400, post(b"Content-Length: 1_0", b"x" * 10)),
+    "cl unicode": (400, post(b"Content-Length: \xb2", b"xx")),
+    "cl empty": (400, post(b"Content-Length:")),
+    "cl endless": (400, post(b"Content-Length: " + b"9" * 5000)),
+    "chunk junk": (400, chunked(b"1x\r\na\r\n0\r\n\r\n")),
+    "chunk 0x": (400, chunked(b"0x1\r\na\r\n0\r\n\r\n")),
+    "chunk plus": (400, chunked(b"+1\r\na\r\n0\r\n\r\n")),
+    "chunk minus": (400, chunked(b"-1\r\na\r\n0\r\n\r\n")),
+    "chunk space": (400, chunked(b"1 \r\na\r\n0\r\n\r\n")),
+    "chunk empty": (400, chunked(b"\r\na\r\n0\r\n\r\n")),
+    "chunk huge": (408, chunked(b"f" * 17 + b"\r\na\r\n0\r\n\r\n")),
+    "chunk bare lf": (400, chunked(b"1\na\n0\n\n")),
+    "chunk extension lf": (400, chunked(b"1;x\na\r\n0\r\n\r\n")),
+    "chunk extension cr": (400, chunked(b"1;x\ry\r\na\r\n0\r\n\r\n")),
+    "chunk too long": (400, chunked(b"1\r\nab\r\n0\r\n\r\n")),
+    "chunk no crlf": (400, chunked(b"1\r\na0\r\n\r\n")),
+    "trailer fold": (400, chunked(b"0\r\nX: a\r\n b\r\n\r\n")),
+    "trailer junk": (400, chunked(b"0\r\njunk\r\n\r\n")),
+    "trailer endless": (431, chunked(b"0\r\n" + b"X: a\r\n" * 200)),
+    # the fields: sections 2.2 and 5
+    "fold": (400, get(b"Host: a\r\nX: a\r\n b\r\n")),
+    "fold first": (400, get(b" X: a\r\nHost: a\r\n")),
+    "space before colon": (400, get(b"Host: a\r\nContent-Length : 5\r\n")),
+    "no name": (400, get(b"Host: a\r\n: a\r\n")),
+    "no colon": (400, get(b"Host: a\r\nX\r\n")),
+    "name not a token": (400, get(b"Host: a\r\nX(y): a\r\n")),
+    "bare lf": (400, b"GET / HTTP/1.1\nHost: a\n\n"),
+    "one bare lf": (400, get(b"Host: a\r\nX: a\nY: b\r\n")),
+    "bare cr": (400, get(b"Host: a\r\nX: a\rY: b\r\n")),
+    "nul": (400, get(b"Host: a\r\nX: a\0b\r\n")),
+    "control": (400, get(b"Host: a\r\nX: a\x1fb\r\n")),
+    "delete": (400, get(b"Host: a\r\nX: a\x7fb\r\n")),
+    "two types": (400, post(b"Content-Type: a/b\r\nContent-Type: c/d")),
+    "huge field": (431, get(b"Host: a\r\nX: " + b"a" * 9000 + b"\r\n")),
+    "huge unended field": (431, get(b"Host: a\r\nX: " + b"a" * 40000)),
+    "huge section": (431, get(b"Host: a\r\n" + (b"X: " + b"a" * 4000 + b"\r\n") * 40)),
+    "many fields": (431, get(b"Host: a\r\n" + b"X: a\r\n" * 100)),
+    # the request line: section 3
+    "huge line": (414, get(line=b"GET /" + b"a" * 20000 + b" HTTP/1.1")),
+    "http 0.9": (400, b"GET /\r\n"),
+    "version 0.9": (400, get(line=b"GET / HTTP/0.9")),
+    "version 1.2": (400, get(line=b"GET / HTTP/1.2")),
+    "version 2": (400, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+    "version long": (400, get(line=b"GET / HTTP/1.10")),
+    "version lower": (400, get(line=b"GET / http/1.1")),
+    "two spaces": (400, get(line=b"GET  / HTTP/1.1")),
+    "tab": (400, get(line=b"GET\t/ HTTP/1.1")),
+    "space in target": (400, get(line=b"GET /a b HTTP/1.1")),
+    "space after": (400, get(line=b"GET / HTTP/1.1 ")),
+    "space before": (400, get(line=b" GET / HTTP/1.1")),
+    "method not a token": (400, get(line=b"G(T / HTTP/1.1")),
+    "fragment": (400, get(line=b"GET /#a HTTP/1.1")),
+    "raw octets": (400, get(line=b"GET /\xc3\xa9 HTTP/1.1")),
+    "relative": (400, get(line=b"GET a HTTP/1.1")),
+    "asterisk": (400, get(line=b"GET * HTTP/1.1")),
+    "other scheme": (400, get(line=b"GET ftp://a/ HTTP/1.1")),
+    "no authority": (400, get(line=b"GET http:/// HTTP/1.1")),
+    "user": (400, get(line=b"GET http://u@a/ HTTP/1.1")),
+    "tunnel": (400, get(line=b"CONNECT a:443 HTTP/1.1")),
+    "tls": (400, b"\x16\x03\x01\x02\x00\x01\r\n\r\n"),
+    # Host: section 3.2
+    "no host": (400, get(b"X: a\r\n")),
+    "no fields": (400, get(b"")),
+    "two hosts": (400, get(b"Host: a\r\nHost: a\r\n")),
+    "empty host": (400, get(b"Host:\r\n")),
+    "host path": (400, get(b"Host: a/b\r\n")),
+    "host user": (400, get(b"Host: u@a\r\n")),
+    "host list": (400, get(b"Host: a, b\r\n")),
+    "host port": (400, get(b"Host: a:b\r\n")),
+    "host 1.0": (400, get(b"Host: a b\r\n", b"GET / HTTP/1.0")),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(client: Client, case: str) -> None:
+    status, request = REFUSED[case]
+    client.sock.sendall(request + SMUGGLED)
+    answer = client.answer()
+    assert answer.status == status
+    assert answer.fields["content-type"] == "application/problem+json"
+    assert answer.fields["connection"] == "close"
+    assert answer.json["type"] == "about:blank"
+    assert answer.json["status"] == status
+    assert answer.json["title"] and answer.json["detail"]
+    assert client.ended()
+
+
+@pytest.mark.parametrize("case", [case for case, (_, request) in REFUSED.items() if len(request) <= 200])
+def test_refused_byte_by_byte(client: Client, case: str) -> None:
+    """The answer does not depend on how the bytes are cut into segments."""
+    status, request = REFUSED[case]
+    client.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for byte in request + SMUGGLED:
+        if select.select([client.sock], [], [], 0)[0]:
+            break
+        client.sock.sendall(bytes([byte]))
+    answer = client.answer()
+    assert answer.status == status
+    assert client.ended()
+
+
+def test_pipelining_keeps_the_order(client: Client) -> None:
+    requests = [b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n" % number for number in range(50)]
+    requests += [post(b"Content-Length: 2", b"ab", b"/fifty"), chunked(b"1\r\na\r\n0\r\n\r\n"), GET]
+    client.sock.sendall(b"".join(requests))
+    paths = [client.answer().json["PATH_INFO"] for _ in requests]
+    assert paths == [f"/{number}" for number in range(50)] + ["/fifty", "/", "/"]
+
+
+def test_keep_alive_until_asked_to_close(client: Client) -> None:
+    for _ in range(3):
+        assert client.ask(GET).fields["connection"] == "keep-alive"
+    assert client.ask(CLOSE).fields["connection"] == "close"
+    assert client.ended()
+
+
+def test_http_1_0(client: Client) -> None:
+    kept = client.ask(b"GET /stream HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n")
+    assert (kept.fields["connection"], kept.body) == ("close", b"onetwo")
+    with closing(Client(client.sock.getpeername()[1])) as client:
+        kept = client.ask(b"GET /write HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n")  # of known length
+        assert kept.fields["connection"] == "keep-alive"
+        assert client.ask(b"GET / HTTP/1.0\r\n\r\n").fields["connection"] == "close"
+        assert client.ended()
+
+
+@pytest.mark.parametrize(
+    ("body", "content"),
+    [
+        (b"0\r\n\r\n", ""),
+        (b"3\r\nabc\r\n00b\r\n0123456789a\r\n0\r\n\r\n", "abc0123456789a"),
+        (b'1;a=b; c="d"\r\nx\r\n0 ;last\r\nX-Trailer: a\r\nY:\r\n\r\n', "x"),
+        (b"fFfF\r\n" + b"y" * 65535 + b"\r\n0\r\n\r\n", "y" * 65535),
+    ],
+)
+def test_chunked(client: Client, body: bytes, content: str) -> None:
+    answer = client.ask(chunked(body)).json
+    assert answer["body"] == content
+    assert answer["wsgi.input_terminated"] is True
+    assert "CONTENT_LENGTH" not in answer
+    assert client.ask(GET).status == 200
+
+
+def test_content_length(client: Client) -> None:
+    for size in (0, 1, 16000, 2_000_000):
+        assert len(client.ask(post(b"Content-Length: %d" % size, b"z" * size)).json["body"]) == size
+
+
+def test_expect(client: Client) -> None:
+    expect = b"Expect: 100-Continue\r\nContent-Length: 2"
+    client.sock.sendall(post(expect))
+    assert client.file.readline() + client.file.readline() == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert client.ask(b"ok").json["body"] == "ok"
+    client.sock.sendall(post(expect, path=b"/refuse"))
+    assert client.file.readline() + client.file.readline() == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert client.answer().status == 413
+    assert client.ask(b"ok" + GET).status == 200
+
+
+def test_unread_content(client: Client) -> None:
+    small = client.ask(post(b"Content-Length: 60000", b"x" * 60000, b"/refuse"))
+    assert (small.status, small.fields["connection"]) == (413, "keep-alive")
+    assert client.ask(GET).status == 200
+    client.sock.sendall(post(b"Content-Length: 10000000000", b"x" * 16, b"/refuse"))
+    answer = client.answer()
+    assert (answer.status, answer.fields["connection"]) == (413, "close")
+    sent = 0
+    try:
+        while sent < 50_000_000:
+            sent += client.sock.send(bytes(65536))
+    except OSError:
+        pass
+    assert sent < 50_000_000
+
+
+def test_unread_chunks(client: Client) -> None:
+    client.sock.sendall(post(b"Transfer-Encoding: chunked", b"5\r\n", b"/refuse"))
+    assert client.answer().fields["connection"] == "close"
+    assert client.ended()
+
+
+def test_content_half_read(client: Client) -> None:
+    client.sock.sendall(post(b"Content-Length: 20000", b"ab" + b"x" * 19998, b"/half") + GET)
+    assert client.answer().body == b"ab--"
+    assert client.answer().status == 200
+
+
+def test_content_cut_short(client: Client) -> None:
+    client.sock.sendall(post(b"Content-Length: 9", b"x"))
+    client.sock.shutdown(socket.SHUT_WR)
+    assert client.answer().status == 408
+    assert client.ended()
+
+
+@pytest.mark.parametrize(
+    ("framing", "failure"),
+    [(b"Content-Length: 9", b"Incomplete"), (b"Transfer-Encoding: chunked", b"ChunkMissingTerminator")],
+)
+def test_application_catches_the_failure(client: Client, framing: bytes, failure: bytes) -> None:
+    answer = client.ask(post(framing, b"1\r\nabc", b"/catch"))
+    assert (answer.status, answer.body) == (422, failure)
+    assert answer.fields["connection"] == "close"
+    assert client.ended()
+
+
+@pytest.mark.parametrize(
+    ("target", "path", "host"),
+    [
+        (b"/a%20b%2Fc?q=%20", "/a b/c", "a"),
+        (b"http://b:81/p/q?q=%20", "/p/q", "b:81"),
+        (b"HTTP://b?q=%20", "", "b"),
+        (b"//b/p?q=%20", "//b/p", "a"),
+    ],
+)
+def test_target(client: Client, target: bytes, path: str, host: str) -> None:
+    answer = client.ask(get(line=b"GET " + target + b" HTTP/1.1")).json
+    assert (answer["PATH_INFO"], answer["QUERY_STRING"], answer["HTTP_HOST"]) == (path, "q=%20", host)
+    assert answer["RAW_URI"] == target.decode()
+
+
+def test_asterisk(client: Client) -> None:
+    assert client.ask(get(line=b"OPTIONS * HTTP/1.1")).json["PATH_INFO"] == "*"
+
+
+def test_environ(client: Client) -> None:
+    fields = b"host: [::1]:80\r\nX-Y:a \r\nX_Y: b\r\nx-y:\t c\r\nCookie: d\r\nCookie: e\r\nContent_Length: 9\r\n"
+    answer = client.ask(b"\r\n" + get(fields)).json
+    assert (answer["HTTP_HOST"], answer["HTTP_X_Y"], answer["HTTP_COOKIE"]) == ("[::1]:80", "a,c", "d,e")
+    assert answer["REMOTE_ADDR"] == "127.0.0.1"
+    assert not {"CONTENT_LENGTH", "HTTP_CONTENT_LENGTH", ""} & set(answer)
+
+
+def test_responses_without_content(client: Client) -> None:
+    for status, length in ((b"204", None), (b"304", "4")):
+        answer = client.ask(get(line=b"GET /bare?" + status + b" HTTP/1.1"))
+        assert (answer.fields.get("content-length"), "transfer-encoding" in answer.fields) == (length, False)
+    for path, length in ((b"/long", "3"), (b"/stream", None)):
+        answer = client.ask(get(line=b"HEAD " + path + b" HTTP/1.1"))
+        assert (answer.status, answer.fields.get("content-length")) == (200, length)
+    assert client.ask(GET).status == 200
+
+
+def test_streamed_response(client: Client) -> None:
+    assert client.ask(get(line=b"GET /stream HTTP/1.1")).body == b"onetwo"
+    assert client.ask(GET).status == 200
+
+
+def test_length_is_kept_to(client: Client) -> None:
+    assert client.ask(get(line=b"GET /long HTTP/1.1")).body == b"123"
+    assert client.ask(get(line=b"GET /write HTTP/1.1")).body == b"abcde"
+    assert client.ask(get(line=b"GET /short HTTP/1.1")).body == b"12345"
+    assert client.ended()
+
+
+@pytest.mark.parametrize("path", [b"/fail", b"/mute", b"/inject", b"/inject?stream"])
+def test_application_fails(client: Client, path: bytes) -> None:
+    answer = client.ask(get(line=b"GET " + path + b" HTTP/1.1"))
+    assert (answer.status, answer.json["title"]) == (500, "Internal Server Error")
+    assert "x-other" not in answer.fields
+    assert client.ended()
+
+
+def test_empty_line_between_requests(client: Client) -> None:
+    """RFC 9112 section 2.2: whether it comes with the next request or before it."""
+    assert client.ask(GET + b"\r\n").status == 200
+    assert client.ask(GET).status == 200
+    assert client.ask(b"\r\n" + GET).status == 200
+
+
+def test_idle_connection_is_closed(client: Client) -> None:
+    client.ask(GET)
+    assert client.ended()
+
+
+def test_trickled_header(client: Client) -> None:
+    client.sock.sendall(b"GET / HTTP/1.1\r\nX: ")
+    while not select.select([client.sock], [], [], 0.05)[0]:
+        client.sock.sendall(b"a")
+    assert client.answer().status == 408
+    assert client.ended()
+
+
+def test_trickled_content(client: Client) -> None:
+    client.sock.sendall(post(b"Content-Length: 99999"))
+    while not select.select([client.sock], [], [], 0.05)[0]:
+        client.sock.sendall(b"a")
+    assert client.answer().status == 408
+    assert client.ended()
+
+
+def test_slow_clients_delay_no_other(port: int, tmp_path: Path) -> None:
+    done = [tmp_path / str(number) for number in range(16)]
+    with ExitStack() as stack:
+        slow = [stack.enter_context(closing(Client(port, buffer=4096))) for _ in range(50)]
+        trickling, reading = slow[16:], slow[:16]
+        for number, client in enumerate(trickling):
+            client.sock.sendall(GET[:-2] if number % 2 else post(b"Content-Length: 9", b"x"))
+        for file, client in zip(done, reading, strict=True):
+            client.sock.sendall(get(line=b"GET /large?" + bytes(file) + b" HTTP/1.1"))
+        for _ in range(4):  # by chance, to both processes
+            with closing(Client(port)) as client:
+                begun = time.monotonic()
+                assert client.ask(CLOSE).status == 200
+                assert time.monotonic() - begun < 2
+        for client in trickling:
+            assert client.answer().status == 408
+            assert client.ended()
+        for file, client in zip(done, reading, strict=True):
+            wait_for(file)
+            assert len(client.file.read()) < 2**26
+
+
+def test_graceful_stop(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    with gunicorn("--keep-alive", "75") as (port, server), ExitStack() as stack:
+        idle = [stack.enter_context(closing(Client(port))) for _ in range(8)]
+        assert {client.ask(GET).status for client in idle} == {200}
+        fresh, busy = [stack.enter_context(closing(Client(port))) for _ in range(2)]
+        busy.sock.sendall(get(line=b"GET /wait?" + bytes(go) + b" HTTP/1.1"))
+        wait_for(tmp_path / "go.begun")
+        server.send_signal(signal.SIGTERM)
+        assert all(client.ended() for client in [*idle, fresh])
+        go.touch()
+        answer = busy.answer()
+        assert (answer.status, answer.fields["connection"]) == (200, "close")
+        assert busy.ended()
+        assert server.wait(10) == 0

@@ -1,0 +1,82 @@
+"""A tiny WSGI application, and the worker with short time-outs, for `test_worker`."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from gunicorn.http.errors import ParseException
+
+import web.worker
+
+Start = Callable[..., Callable[[bytes], None]]
+
+
+class Worker(web.worker.Worker):
+    header_timeout = 1.0
+    stall_timeout = 1.0
+    send_timeout = 1.0
+    slowest = 2**30
+
+
+def wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.01)
+
+
+def counted(path: Path) -> Iterator[bytes]:
+    """More than any socket buffers; says when the worker has done with it."""
+    try:
+        for _ in range(64):
+            yield bytes(2**20)
+    finally:
+        path.touch()
+
+
+def app(environ: dict[str, Any], start: Start) -> Iterable[bytes]:
+    path, query, read = environ["PATH_INFO"], environ["QUERY_STRING"], environ["wsgi.input"].read
+    match path:
+        case "/refuse":
+            start("413 Content Too Large", [("Content-Length", "0")])
+            return []
+        case "/catch":
+            try:
+                read()
+            except (OSError, ParseException) as error:
+                start("422 Unprocessable Content", [])
+                return [type(error).__name__.encode()]
+        case "/half":
+            start("200 OK", [("Content-Length", "4")])
+            return [read(2), b"--"]
+        case "/stream":
+            start("200 OK", [])
+            return iter([b"one", b"", b"two"])
+        case "/write":
+            write = start("200 OK", [("Content-Length", "5")])
+            write(b"abc")
+            return [b"de"]
+        case "/bare":
+            start(query, [("Content-Length", "4")] if query[0] == "3" else [])
+            return [b"body"]
+        case "/fail":
+            raise ValueError
+        case "/mute":
+            return [b"x"]
+        case "/inject":
+            start("200 OK", [("X-Name", "a\r\nX-Other: b")])
+            return iter([b"x"]) if query else [b"x"]
+        case "/short" | "/long":
+            start("200 OK", [("Content-Length", "3" if path == "/long" else "9")])
+            return [b"12345"]
+        case "/wait":
+            Path(query + ".begun").touch()
+            wait_for(Path(query))
+        case "/large":
+            start("200 OK", [])
+            return counted(Path(query))
+    body = b"".join(iter(lambda: read(7), b"")).decode("latin-1")
+    kept = {key: value for key, value in environ.items() if isinstance(value, str | bool)}
+    start("200 OK", [("Content-Type", "application/json")])
+    return [json.dumps(kept | {"body": body, "pid": os.getpid()}).encode()]

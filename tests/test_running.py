@@ -195,6 +195,27 @@ def test_requests_in_flight_finish(tmp_path: Path) -> None:
         assert server.process.wait(timeout=20) == 0
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
+        b'Transfer-Encoding: chunked\r\n\r\n2\r\n{"name": "longer than said"}\r\n0\r\n\r\n',
+        b"Content-Length: 50\r\n\r\n{}",
+    ],
+)
+def test_content_that_cannot_be_read_is_400(server: Gunicorn, content: bytes) -> None:
+    """Malformed chunks and content that ends early are the client's fault, and the connection ends with the answer."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+        client.sendall(b"POST /products HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + content)
+        client.shutdown(socket.SHUT_WR)
+        answer = b""
+        while chunk := client.recv(65536):
+            answer += chunk
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1") == 1
+    assert b"/problems/bad-request" in answer
+
+
 def _await_refusal(server: Gunicorn) -> None:
     """Wait until no new connection is accepted."""
     while True:

@@ -1,6 +1,7 @@
 """What is refused in a body, and how it is told."""
 
 import json
+from io import BytesIO
 from typing import Any
 
 import pytest
@@ -202,6 +203,14 @@ def test_a_body_that_is_too_large(client: FlaskClient) -> None:
     small = create_app(Config(max_body=100)).test_client()
     fits = json.dumps({"name": "x" * 80})
     assert post(small, fits).status_code == 200
-    answer = post(small, json.dumps({"name": "x" * 100}))
-    assert answer.status_code == 413
-    assert "100 bytes" in answer.json["detail"]
+    for beyond in (json.dumps({"name": "x" * 100}), fits + " " * (101 - len(fits))):
+        announced = post(small, beyond)
+        chunked = small.post(
+            "/products",
+            input_stream=BytesIO(beyond.encode()),
+            content_type="application/json",
+            environ_overrides={"wsgi.input_terminated": True, "HTTP_TRANSFER_ENCODING": "chunked"},
+        )
+        for answer in (announced, chunked):
+            assert answer.status_code == 413
+            assert "100 bytes" in answer.json["detail"]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from flask import request
-from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
+from werkzeug.exceptions import ClientDisconnected
 
 from errors import BadRequest, BodyTooLarge, InvalidJson, NotAcceptable, UnsupportedMediaType, ValidationFailed
 from web import exactjson
@@ -50,13 +50,15 @@ def require_media_type(*types: str) -> None:
 def _read(limit: int) -> bytes:
     if (request.content_length or 0) > limit:
         raise BodyTooLarge(f"a body has at most {limit} bytes")
-    request.max_content_length = limit  # for bodies that come in chunks
+    request.max_content_length = limit + 1  # for bodies that come in chunks; werkzeug stops there in silence
     try:
         body = request.get_data(cache=False)
-    except RequestEntityTooLarge:
-        raise BodyTooLarge(f"a body has at most {limit} bytes") from None
     except ClientDisconnected:
         raise BadRequest("the body ended before its announced length") from None
+    except Exception as error:  # PEP 3333 leaves it to servers what they raise for content that is malformed or late
+        raise BadRequest(f"the body cannot be read: {error}") from error
+    if len(body) > limit:
+        raise BodyTooLarge(f"a body has at most {limit} bytes")
     if not body:
         raise InvalidJson("the body is empty; a JSON object is expected")
     return body

@@ -40,10 +40,10 @@ PRODUCT = {
 
 
 class Side(NamedTuple):
-    """One server and the request that it is asked."""
+    """One server and the requests that it is asked, in turn."""
 
     server: Gunicorn
-    request: bytes
+    requests: tuple[bytes, ...]
 
 
 class Scenario(NamedTuple):
@@ -56,14 +56,14 @@ class Scenario(NamedTuple):
     connections: int = 16
 
 
-def get(path: str) -> bytes:
-    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+def get(*paths: str) -> tuple[bytes, ...]:
+    return tuple(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() for path in paths)
 
 
-def post(path: str, body: object) -> bytes:
+def post(path: str, body: object) -> tuple[bytes, ...]:
     data = json.dumps(body).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(data)}"
-    return f"{head}\r\n\r\n".encode() + data
+    return (f"{head}\r\n\r\n".encode() + data,)
 
 
 def fill(path: Path, count: int) -> str:
@@ -92,7 +92,7 @@ def cpu_seconds(server: Gunicorn) -> float:
 def measure(side: Side, connections: int, seconds: float) -> tuple[Load, float]:
     """The load that a side bore, and its requests for each second of processor time."""
     before = cpu_seconds(side.server)
-    load = run(side.server.port, side.request, connections=connections, seconds=seconds)
+    load = run(side.server.port, side.requests, connections=connections, seconds=seconds)
     return load, load.requests / max(cpu_seconds(side.server) - before, 0.01)
 
 
@@ -119,7 +119,7 @@ def latencies(sides: dict[str, Side], seconds: float) -> None:
     """Print how long answers take at 8 and at 64 connections."""
     for connections in (8, 64):
         for name, side in sides.items():
-            load = run(side.server.port, side.request, connections=connections, seconds=seconds)
+            load = run(side.server.port, side.requests, connections=connections, seconds=seconds)
             print(f"{name}, {connections} connections: p50 {load.p50:.1f} ms, p99 {load.p99:.1f} ms", flush=True)
 
 
@@ -179,12 +179,15 @@ def scenarios(
     ours: Gunicorn, large: Gunicorn, bare: Gunicorn, peer: Gunicorn, item: str, far: str, theirs: str, count: int
 ) -> list[Scenario]:
     """What is compared, printing the heading."""
+    # More pages than a process keeps the answers of.
+    anew = get(*(f"/products?offset={n}" for n in range(SMALL - 20)))
     one = Side(ours, get(f"/products/{item}"))
     print(f"\n{'':<44} {'ratio':>6}  {'per CPU':>7}  {'ours/s':>8} {'other/s':>8}")
     return [
         Scenario("one item / bare Flask", one, Side(bare, get("/item")), 0.8),
         Scenario("page of 20 / bare Flask", Side(ours, get("/products")), Side(bare, get("/page/20")), 0.75),
         Scenario("page of 100 / bare Flask", Side(ours, get("/products?limit=100")), Side(bare, get("/page/100")), 0.6),
+        Scenario("page of 20, another each time / bare Flask", Side(ours, anew), Side(bare, get("/page/20")), 0),
         Scenario("one item / peer", one, Side(peer, get(f"/products/{theirs}")), 4),
         Scenario("page of 20 / peer", Side(ours, get("/products")), Side(peer, get("/products")), 4),
         Scenario(

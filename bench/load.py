@@ -3,6 +3,8 @@
 import selectors
 import socket
 import time
+from collections.abc import Iterator, Sequence
+from itertools import cycle
 from typing import NamedTuple
 
 
@@ -15,13 +17,16 @@ class Load(NamedTuple):
     requests: int
 
 
-def run(port: int, request: bytes, *, connections: int, seconds: float, expect: bytes = b"HTTP/1.1 200") -> Load:
-    """Send `request` over and over. Raises RuntimeError for an answer that does not begin as expected."""
+def run(
+    port: int, requests: Sequence[bytes], *, connections: int, seconds: float, expect: bytes = b"HTTP/1.1 200"
+) -> Load:
+    """Send `requests` in turn, over and over. Raises RuntimeError for an answer that does not begin as expected."""
     selector = selectors.DefaultSelector()
+    turn = cycle(requests)
     for _ in range(connections):
         connection = socket.create_connection(("127.0.0.1", port))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        selector.register(connection, selectors.EVENT_READ, _Exchange(connection, request))
+        selector.register(connection, selectors.EVENT_READ, _Exchange(connection, turn))
     times: list[float] = []
     begin = time.perf_counter()
     end = begin + seconds
@@ -46,9 +51,9 @@ def _at(times: list[float], part: float) -> float:
 class _Exchange:
     """One connection: a request out, its whole answer in."""
 
-    def __init__(self, connection: socket.socket, request: bytes) -> None:
+    def __init__(self, connection: socket.socket, requests: Iterator[bytes]) -> None:
         self.connection = connection
-        self._request = request
+        self._requests = requests
         self._got = b""
         self._missing = -1
         self._sent = 0.0
@@ -56,7 +61,7 @@ class _Exchange:
     def send(self) -> None:
         self._got, self._missing = b"", -1
         self._sent = time.perf_counter()
-        self.connection.sendall(self._request)
+        self.connection.sendall(next(self._requests))
 
     def receive(self, expect: bytes) -> float | None:
         """Take what is there; the seconds that the exchange took once it is whole."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from typing import NamedTuple
 
 from flask import Blueprint, request
 from werkzeug.datastructures import ImmutableMultiDict, MultiDict
@@ -13,11 +14,19 @@ from web.application import OwnHeaders, Reply
 from web.content import JSON, MERGE_PATCH, read_object, require_acceptable
 from web.pagination import links, resolve
 from web.preconditions import http_date, is_conditional, is_not_modified, require_match
-from web.queries import parse, parse_fields
+from web.queries import Asked, parse, parse_fields
+from web.recent import Recent
 from web.uuid7 import uuid7
 
 NO_ARGS: MultiDict[str, str] = ImmutableMultiDict()
+PAGES_BYTES = 4 * 1024 * 1024  # of answers to lists, that each process keeps of a collection
 CACHING = "no-cache"  # keep it, but ask whether it is still so: the ETag makes the question cheap
+
+
+class _Page(NamedTuple):
+    tag: str
+    body: bytes
+    headers: list[tuple[str, str]]
 
 
 class CollectionHandlers:
@@ -38,6 +47,7 @@ class CollectionHandlers:
         self._config = config
         self._now = now
         self._new_id = new_id
+        self._pages: Recent[tuple[str, str, bytes], _Page] = Recent(PAGES_BYTES)
 
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever the collection is mounted."""
@@ -53,33 +63,18 @@ class CollectionHandlers:
     def list_items(self) -> Reply:
         """List the items of the collection, a page at a time."""
         require_acceptable(JSON)
-        args, path, config = request.args if request.query_string else NO_ARGS, request.path, self._config
-        asked = parse(args, self.resource.collection, self.resource.names, config.page_limit, config.page_limit_max)
-        query = resolve(asked, path, args)
-        tag = self._list_tag(self._store.revision(self._name), asked.limit)
-        if is_conditional():
-            require_match(tag)
-            if is_not_modified(tag):
-                return _not_modified(tag)
-        page = self._store.page(self._name, query)
-        bodies = page.bodies
-        if page.shapes - {self.resource.shape}:
-            bodies = [self.resource.reshape(body) for body in bodies]
-        if asked.fields:
-            bodies = [self.resource.show(body, asked.fields) for body in bodies]
-        body = b"[" + b",".join(bodies) + b"]"
-        headers = [
-            ("Content-Type", JSON),
-            ("Content-Length", str(len(body))),
-            ("ETag", f'"{tag}"'),
-            ("Cache-Control", CACHING),
-        ]
-        total = None
-        if not (query.narrows and query.after):  # a walk through a filtered list counts once, not at every step
-            total = self._store.count(self._name, query)
-            headers.append(("X-Total-Count", str(total)))
-        headers.append(("Link", links(asked, query, page, total, path, args)))
-        return Reply([body], headers=OwnHeaders(headers))
+        revision = self._store.revision(self._name)
+        key = (revision, request.path, request.query_string)
+        if (page := self._pages.get(key)) is None:
+            asked = self._ask()
+            tag = self._list_tag(revision, asked.limit)
+            if is_conditional() and (answer := _conditional(tag)):
+                return answer
+            page = self._page(asked, tag)
+            self._pages.keep(key, page, len(page.body))
+        elif is_conditional() and (answer := _conditional(page.tag)):
+            return answer
+        return Reply([page.body], headers=OwnHeaders(page.headers.copy()))
 
     def create_item(self) -> Reply:
         """Create an item."""
@@ -102,10 +97,8 @@ class CollectionHandlers:
         require_acceptable(JSON)
         fields = parse_fields(request.args, self.resource.names) if request.query_string else None
         record = self._store.read(self._name, id)
-        if is_conditional():
-            require_match(tag := self._tag(record), record.updated_at)
-            if is_not_modified(tag, record.updated_at):
-                return _not_modified(tag)
+        if is_conditional() and (answer := _conditional(self._tag(record), record.updated_at)):
+            return answer
         return self._item(record, fields)
 
     def replace_item(self, id: str) -> Reply:
@@ -142,6 +135,33 @@ class CollectionHandlers:
 
         return self._item(self._store.write(work))
 
+    def _ask(self) -> Asked:
+        args = request.args if request.query_string else NO_ARGS
+        resource, config = self.resource, self._config
+        return parse(args, resource.collection, resource.names, config.page_limit, config.page_limit_max)
+
+    def _page(self, asked: Asked, tag: str) -> _Page:
+        """A page as it is answered. Its total is left out where counting again at each step would cost most."""
+        query = resolve(asked, request.path, request.args)
+        page = self._store.page(self._name, query)
+        bodies = page.bodies
+        if page.shapes - {self.resource.shape}:
+            bodies = [self.resource.reshape(body) for body in bodies]
+        if asked.fields:
+            bodies = [self.resource.show(body, asked.fields) for body in bodies]
+        body = b"[" + b",".join(bodies) + b"]"
+        total = None if query.narrows and query.after else self._store.count(self._name, query)
+        headers = [
+            ("Content-Type", JSON),
+            ("Content-Length", str(len(body))),
+            ("ETag", f'"{tag}"'),
+            ("Cache-Control", CACHING),
+            ("Link", links(asked, query, page, total, request.path, request.args)),
+        ]
+        if total is not None:
+            headers.append(("X-Total-Count", str(total)))
+        return _Page(tag, body, headers)
+
     def _read(self, *types: str) -> JsonObject:
         return read_object(*types, max_body=self._config.max_body, max_depth=self._config.max_depth)
 
@@ -175,6 +195,9 @@ def _last_modified(second: str) -> str:
     return http_date(f"{second}Z")
 
 
-def _not_modified(tag: str) -> Reply:
-    """With what the full answer would say of caching (RFC 9110, section 15.4.5)."""
+def _conditional(tag: str, updated_at: str | None = None) -> Reply | None:
+    """The 304 to a read that finds nothing new, with what a 200 says of caching (RFC 9110, section 15.4.5)."""
+    require_match(tag, updated_at)
+    if not is_not_modified(tag, updated_at):
+        return None
     return Reply(b"", 304, headers=OwnHeaders([("ETag", f'"{tag}"'), ("Cache-Control", CACHING)]))

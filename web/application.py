@@ -5,10 +5,13 @@ out without being taken apart. Everything else is Flask as documented.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import Any
 
-from flask import Flask, Request, Response
+from flask import Flask, Request, Response, request
+from flask.ctx import RequestContext
+from flask.globals import request_ctx
 from flask.sessions import NullSession, SessionInterface
+from flask.typing import ResponseReturnValue
 from werkzeug.datastructures import Headers
 from werkzeug.routing import MapAdapter
 from werkzeug.wsgi import get_host
@@ -52,11 +55,39 @@ class Application(Flask):
 
     response_class = Reply
     session_interface = _NoSession()
-    _hosts: ClassVar[dict[tuple[str, str], str]] = {}
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._hosts: dict[tuple[str, str], str] = {}
+        self._known_hooks: dict[str | None, tuple[list[Any], list[Any]]] = {}
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """As it is: nothing here is a coroutine, and asking every hook of every request whether it is takes time."""
         return func
+
+    def preprocess_request(self) -> ResponseReturnValue | None:
+        """As Flask's, with the hooks of each endpoint looked up once."""
+        for hook in self._hooks(request.endpoint)[0]:
+            answer: ResponseReturnValue | None = hook()
+            if answer is not None:
+                return answer
+        return None
+
+    def process_response(self, response: Response) -> Response:
+        """As Flask's, likewise; there is no session to save."""
+        context: RequestContext = request_ctx._get_current_object()  # type: ignore[attr-defined]
+        for hook in (*context._after_request_functions, *self._hooks(context.request.endpoint)[1]):
+            response = hook(response)
+        return response
+
+    def _hooks(self, endpoint: str | None) -> tuple[list[Any], list[Any]]:
+        """What runs before and after the view of an endpoint, in order."""
+        if (known := self._known_hooks.get(endpoint)) is None:
+            owners = [None, endpoint.rpartition(".")[0]] if endpoint else [None]
+            before = [hook for owner in owners for hook in self.before_request_funcs.get(owner, ())]
+            after = [hook for owner in owners[::-1] for hook in reversed(self.after_request_funcs.get(owner, []))]
+            known = self._known_hooks[endpoint] = before, after
+        return known
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
         """As Flask's, for a service that answers alike on every host it is reached by."""

@@ -43,6 +43,7 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
     def __init__(self, worker: "Worker", sock: Any) -> None:
         super().__init__(sock.family, sock.type, sock.proto, sock.detach())
         self.worker, self.idle, self.begun, self.lost = worker, False, False, False
+        self.written = b""
 
     def limit(self, seconds: float, slowest: float = inf) -> None:
         self.patience, self.most, self.slowest = seconds, seconds, slowest
@@ -64,9 +65,17 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
         return data
 
     def sendall(self, data: bytes, flags: int = 0) -> None:
-        self.begun = self.lost = True
+        """Gather what is written: the head of a response and its content leave together."""
+        self.begun = True
+        self.written += data
+        if len(self.written) >= self.worker.gathered:
+            self.flush()
+
+    def flush(self) -> None:
+        data, self.written = self.written, b""
+        self.lost = True
         self.settimeout(self.worker.send_timeout + len(data) / self.worker.slowest)
-        super().sendall(data, flags)
+        super().sendall(data)
         self.lost = False
 
 
@@ -114,6 +123,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
     stall_timeout = 30.0  # waiting for the content, unless it comes faster than
     slowest = 16 * 1024  # bytes a second
     send_timeout = 30.0  # and more by size
+    gathered = 64 * 1024  # bytes of a response that are worth a call of the system
     discard_limit = 64 * 1024  # unread content that is worth reading to keep the connection
 
     def init_process(self) -> None:
@@ -153,6 +163,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
             for data in result:
                 response.write(data)
             response.close()
+            sock.flush()
         finally:
             if hasattr(result, "close"):
                 result.close()
@@ -174,6 +185,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
         with suppress(OSError):
             if not client.begun:
                 client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+                client.flush()
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         """Stop: requests in flight are finished, idle connections closed at once."""

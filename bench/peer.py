@@ -1,16 +1,18 @@
 """A peer that does the same with the usual parts: flask-smorest, marshmallow, SQLAlchemy's ORM, SQLite.
 
-Same fields, same validation, same durability (WAL, synchronous=FULL), same page size.
+Same fields, same validation, same durability (WAL, synchronous=FULL), same page size; an ETag, a request id and a log
+line for each answer, by the means that come with the parts.
 """
 
 import contextlib
+import logging
 import os
 import uuid
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from flask import Flask
+from flask import Flask, Response, request
 from flask.views import MethodView
 from flask_smorest import Api, Blueprint
 from marshmallow import Schema, fields, validate
@@ -76,6 +78,7 @@ blueprint = Blueprint("products", __name__, url_prefix="/products")
 
 @blueprint.route("")
 class Products(MethodView):
+    @blueprint.etag
     @blueprint.arguments(PageSchema, location="query")
     @blueprint.response(200, ProductSchema(many=True))
     def get(self, page: dict[str, Any]) -> list[Product]:
@@ -95,6 +98,7 @@ class Products(MethodView):
 
 @blueprint.route("/<id>")
 class OneProduct(MethodView):
+    @blueprint.etag
     @blueprint.response(200, ProductSchema)
     def get(self, id: str) -> Product:
         with Session() as session:
@@ -107,4 +111,21 @@ def create_app() -> Flask:
     with contextlib.suppress(OperationalError):  # the other worker was first
         Base.metadata.create_all(engine)
     Api(app).register_blueprint(blueprint)
+    log = logging.getLogger("peer")
+    log.addHandler(logging.StreamHandler())
+    log.setLevel(logging.INFO)
+
+    @app.after_request
+    def tell(response: Response) -> Response:
+        response.headers["X-Request-Id"] = request.headers.get("X-Request-Id") or uuid.uuid4().hex
+        log.info(
+            "%s %s %s %s %s",
+            response.headers["X-Request-Id"],
+            request.remote_addr,
+            request.method,
+            request.path,
+            response.status_code,
+        )
+        return response
+
     return app

@@ -52,7 +52,8 @@ def _text(value: Any) -> str:
 
 
 def _database(value: Any) -> str:
-    if value == "memory://" or (str(value).startswith("sqlite:///") and len(str(value)) > len("sqlite:///")):
+    path = str(value).removeprefix("sqlite:///")
+    if value == "memory://" or (path not in ("", ":memory:", str(value)) and not path.startswith("file:")):
         return str(value)
     raise ValueError("memory:// or sqlite:///FILE (four slashes for an absolute path)")
 
@@ -81,7 +82,7 @@ class Config:
     page_limit: int = _setting(20, _whole(1, 10_000), "items a page when the client does not say")
     page_limit_max: int = _setting(100, _whole(1, 10_000), "items a page that a client may ask for at most")
     max_body: int = _setting(1024 * 1024, _whole(1, 2**31), "bytes of a request body")
-    max_url: int = _setting(8192, _whole(64, 16_000), "bytes of path and query together")
+    max_url: int = _setting(8192, _whole(64, 8192), "bytes of path and query together")
     max_depth: int = _setting(32, _whole(1, 200), "levels of nesting in a JSON body")
     require_if_match: bool = _setting(False, _flag, "`1`: PUT, PATCH and DELETE without `If-Match` are answered 428")
     docs: bool = _setting(True, _flag, "`0`: no page at `/docs` (the OpenAPI document stays)")
@@ -98,7 +99,7 @@ class Config:
             object.__setattr__(self, setting.name, _checked(setting, setting.name, getattr(self, setting.name)))
         if self.page_limit > self.page_limit_max:
             raise ConfigError(
-                f"page_limit={self.page_limit!r}: must be at most page_limit_max, which is {self.page_limit_max}"
+                f"PAGE_LIMIT={self.page_limit!r}: must be at most PAGE_LIMIT_MAX, which is {self.page_limit_max}"
             )
 
     @classmethod
@@ -132,5 +133,5 @@ def _from_file(environ: Mapping[str, str], key: str) -> str | None:
         return environ.get(key)
     try:
         return Path(path).read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise ConfigError(f"{key}_FILE={path!r}: cannot be read ({error.strerror})") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{key}_FILE={path!r}: cannot be read ({error})") from None

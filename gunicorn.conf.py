@@ -32,7 +32,7 @@ except ConfigError as error:
     sys.exit(f"restkeeper: {error}")
 
 wsgi_app = "app:create_app()"
-bind = f"{_config.host}:{_config.port}"
+bind = f"[{_config.host}]:{_config.port}" if ":" in _config.host else f"{_config.host}:{_config.port}"
 workers = _config.web_concurrency
 worker_class = "web.worker.Worker"  # why one of our own, and what others measured: web/worker.py
 http_parser = "python"  # the C parser accepts bare LF and folded fields, and is no faster here

@@ -8,6 +8,7 @@ from flask import Blueprint, request
 from werkzeug.datastructures import ImmutableMultiDict, MultiDict
 
 from config import Config
+from errors import BodyTooLarge
 from resources.resource import JsonObject, Resource, utc_now
 from storage.contract import Record, Store, Transaction
 from web.application import OwnHeaders, Reply
@@ -80,7 +81,7 @@ class CollectionHandlers:
         """Create an item."""
         require_acceptable(JSON)
         sent = self._read(JSON)
-        record = self.resource.create(sent, id=self._new_id(), now=self._now())
+        record = self._bounded(self.resource.create(sent, id=self._new_id(), now=self._now()))
 
         def work(transaction: Transaction) -> Record:
             if is_conditional():
@@ -130,7 +131,7 @@ class CollectionHandlers:
             self._require_match(record)
             changed = change(record, sent, now=self._now())
             if changed is not record:
-                transaction.update(self._name, changed)
+                transaction.update(self._name, self._bounded(changed))
             return changed
 
         return self._item(self._store.write(work))
@@ -165,12 +166,18 @@ class CollectionHandlers:
     def _read(self, *types: str) -> JsonObject:
         return read_object(*types, max_body=self._config.max_body, max_depth=self._config.max_depth)
 
+    def _bounded(self, record: Record) -> Record:
+        """The record, if a client can send back what it reads. Raises BodyTooLarge: patches could add up."""
+        if len(record.body) > self._config.max_body:
+            raise BodyTooLarge(f"the item would have more than {self._config.max_body} bytes")
+        return record
+
     def _require_match(self, record: Record) -> None:
         require_match(self._tag(record), record.updated_at, must_say=self._config.require_if_match)
 
     def _tag(self, record: Record) -> str:
-        """The strong ETag of an item: its version, and the shape that it is represented in."""
-        return f"{record.version}-{self.resource.shape}"
+        """The strong ETag of an item: its version in this store, and the shape that it is represented in."""
+        return f"{record.version}-{self._store.epoch}-{self.resource.shape}"
 
     def _list_tag(self, revision: str, limit: int) -> str:
         """The strong ETag of a list: it changes with anything in the collection, so no page need be read to know it."""

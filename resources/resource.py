@@ -103,12 +103,16 @@ class Resource:
         Raises ValidationFailed, and IllegalTransition when its status cannot move so.
         """
         current = exactjson.loads(self.body(record))
-        differing = [name for name in READ_ONLY if name in sent and sent[name] != current[name]]
+        differing = [name for name in READ_ONLY if name in sent and not _same(sent[name], current[name])]
         faults = [
             _fault(f"#/{name}", f"is read-only; it is {exactjson.dumps(current[name]).decode()}") for name in differing
         ]
         values, more = self._load(sent)
-        if values and values.items() <= current.items() and all(_is_past(name, sent, current) for name in differing):
+        if (
+            values
+            and _same(values, {name: current[name] for name in values})
+            and all(_is_past(name, sent, current) for name in differing)
+        ):
             return record  # also for the second of two equal requests: the first has moved the version since
         _require_none(faults + more)
         self._require_transition(current, values)
@@ -165,7 +169,7 @@ class Resource:
     def _require_transition(self, current: JsonObject, values: JsonObject) -> None:
         for name, field in self._schema.fields.items():
             if isinstance(field, Status) and not field.lifecycle.allows(current[name], values[name]):
-                old, new, moves = current[name], values[name], field.lifecycle.moves[current[name]]
+                old, new, moves = current[name], values[name], field.lifecycle.moves.get(current[name], ())
                 detail = (
                     f"{name} cannot go from {old} to {new}; from {old} it can go to {', '.join(moves) or 'nothing'}"
                 )
@@ -188,6 +192,11 @@ def merge_patch(target: Any, patch: Any) -> Any:
         else:
             merged[name] = merge_patch(merged.get(name), value)
     return merged
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values are one in JSON, where true is not 1 and the order of an object's names is nothing."""
+    return exactjson.dumps(one, sort=True) == exactjson.dumps(other, sort=True)
 
 
 def _is_past(name: str, sent: JsonObject, current: JsonObject) -> bool:

@@ -133,7 +133,7 @@ class Lifecycle:
 
     def allows(self, old: str, new: str) -> bool:
         """Whether an item may go from one state to another; staying is no move."""
-        return old == new or new in self.moves[old]
+        return old == new or new in self.moves.get(old, ())
 
 
 class Status(fields.String):

@@ -86,7 +86,7 @@ class Filter(NamedTuple):
 
 
 class Sort(NamedTuple):
-    """One sort key. Nulls come before all values, ascending."""
+    """One sort key. A null sorts as the lowest value of its kind, which for a text is the empty one."""
 
     field: str
     descending: bool = False
@@ -153,8 +153,11 @@ class Transaction(Protocol):
 class Store(Protocol):
     """Keeps the records of some collections. Safe for threads and greenlets; several processes may share one.
 
-    Any method raises Unavailable when the store cannot be had in time.
+    Any method raises Unavailable when the store cannot be had in time. `epoch` is different for every store, and for
+    every copy of one: it makes versions of one no versions of another.
     """
+
+    epoch: str
 
     def read(self, collection: str, id: str) -> Record:
         """The record. Raises NotFound."""

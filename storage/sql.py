@@ -46,18 +46,28 @@ def value_of(field: Field) -> str:
 
 def key_of(collection: Collection, field: Field) -> str:
     """The expression that a field is compared and sorted by: never null, folded where its index folds."""
-    key = value_of(field)
-    if any(index.fold for index in collection.indexes if index.field == field.name):
-        key = f"lower({key})"
+    key = _folded(collection, field)
     return f"coalesce({key}, {_LOWEST.get(field.kind, chr(39) * 2)})" if field.nullable else key
 
 
-def _found_by(collection: Collection, field: Field) -> str:
-    """The expression that a filter compares: that of the field's unique index, or else its key."""
-    unique = [index for index in collection.indexes if index.field == field.name and index.unique]
-    if not unique:
-        return key_of(collection, field)
-    return f"lower({value_of(field)})" if unique[0].fold else value_of(field)
+def _is_unique(collection: Collection, field: Field) -> bool:
+    return any(index.field == field.name and index.unique for index in collection.indexes)
+
+
+def _folded(collection: Collection, field: Field) -> str:
+    """The value as it is told from others: folded where its index folds, null where it is null."""
+    value = value_of(field)
+    return f"lower({value})" if any(index.fold for index in collection.indexes if index.field == field.name) else value
+
+
+def index_prefix(collection: Collection) -> str:
+    """What the names of a collection's indexes begin with; no name of a collection or field has a dot."""
+    return f"items.{collection.name}."
+
+
+def field_of(index: str) -> str:
+    """The field that an index of that name is on."""
+    return index.split(".")[2]
 
 
 def indexes_of(collection: Collection) -> dict[str, str]:
@@ -67,17 +77,13 @@ def indexes_of(collection: Collection) -> dict[str, str]:
 
 def _index(collection: Collection, index: Index) -> tuple[str, str]:
     field = collection.fields[index.field]
-    name = f"items_{collection.name}_{index.field}" + ("_unique" if index.unique else "")
-    if not index.unique:
-        terms, where = f"collection, {key_of(collection, field)}, id", ""
-    else:  # on the bare value: in a unique index nulls are all different
-        value = value_of(field)
-        terms, where = f"collection, {_found_by(collection, field)}", f" AND {value} IS NOT NULL"
-    kind = "UNIQUE INDEX" if index.unique else "INDEX"
-    return (
-        name,
-        f"CREATE {kind} {name} ON items ({terms}) WHERE collection = {literal(collection.name)}{where}",
-    )
+    name = f"{index_prefix(collection)}{index.field}" + (".unique" if index.unique else "")
+    where = f"collection = {literal(collection.name)}"
+    terms = f"collection, {key_of(collection, field)}, id"
+    if index.unique:  # on the bare value: in a unique index nulls are all different
+        terms = f"collection, {_folded(collection, field)}"
+        where += f" AND {value_of(field)} IS NOT NULL" if field.nullable else ""
+    return name, f'CREATE {"UNIQUE INDEX" if index.unique else "INDEX"} "{name}" ON items ({terms}) WHERE {where}'
 
 
 def select_page(collection: Collection, query: Query) -> tuple[list[str], dict[str, Any]]:
@@ -152,9 +158,11 @@ def _conditions(collection: Collection, query: Query) -> Iterator[str]:
 
 def _condition(collection: Collection, wanted: Filter, name: str) -> str:
     field = collection.fields[wanted.field]
-    value, key = value_of(field), _found_by(collection, field)
+    value, key = value_of(field), key_of(collection, field)
+    if wanted.op in (Op.EQ, Op.IN) and _is_unique(collection, field):
+        key = _folded(collection, field)
     given = f"CAST(:{name} AS NUMERIC)" if field.kind is Kind.NUMBER else f":{name}"
-    given = f"lower({given})" if key.startswith("lower(") else given
+    given = f"lower({given})" if "lower(" in key else given
     match wanted.op, field.kind:
         case (Op.EQ, Kind.LIST):
             return f"EXISTS (SELECT 1 FROM json_each(body, '$.{field.name}') WHERE value = :{name})"  # noqa: S608
@@ -162,7 +170,7 @@ def _condition(collection: Collection, wanted: Filter, name: str) -> str:
             some = f"SELECT value FROM json_each(:{name})"  # noqa: S608
             return f"EXISTS (SELECT 1 FROM json_each(body, '$.{field.name}') WHERE value IN ({some}))"  # noqa: S608
         case (Op.IN, _):
-            each = "lower(value)" if key.startswith("lower(") else "value"
+            each = "lower(value)" if "lower(" in key else "value"
             term = f"{key} IN (SELECT {each} FROM json_each(:{name}))"  # noqa: S608
         case (Op.LIKE, _):
             term = f"instr(fold({value}), :{name})"

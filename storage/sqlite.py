@@ -31,6 +31,8 @@ BUSY_SECONDS = 5.0  # how long a writer waits for another process before it answ
 RETRY_SECONDS = 0.0005  # about one durable commit on a fast disk
 BATCH = 64  # works in one commit: bounds how long the first of them waits for the last
 
+RETRY = {"Retry-After": "1"}
+
 _READ = f"""\
 SELECT
 {sql.COLUMNS}
@@ -80,7 +82,7 @@ class SqliteStore:
             self._writer = self._connect(timeout=BUSY_SECONDS)
             _migrate(self._writer)
             _declare(self._writer, self._collections.values())
-            (self._epoch,) = self._writer.execute("SELECT epoch FROM store").fetchone()
+            (self.epoch,) = self._writer.execute("SELECT epoch FROM store").fetchone()
             self._writer.execute("PRAGMA busy_timeout = 0")  # `_begin` does the waiting
             self._file = self._present_file()
 
@@ -118,7 +120,7 @@ class SqliteStore:
 
     def revision(self, collection: str) -> str:
         with self._reader() as connection:
-            return _revision(connection, self._epoch, collection)
+            return _revision(connection, self.epoch, collection)
 
     def write(self, work: Callable[[Transaction], T]) -> T:
         queued = _Work(work)
@@ -139,11 +141,11 @@ class SqliteStore:
     def backup(self, target: Path) -> None:
         if target.exists():
             raise FileExistsError(f"{target} exists")
-        partial = target.with_name(f"{target.name}.partial")
-        partial.unlink(missing_ok=True)
+        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
         try:
             with self._reader() as connection, _told(f"no backup at {str(target)!r}"):
                 connection.execute("VACUUM INTO ?", (str(partial),))
+                _make_another_store(partial)
             with partial.open("rb") as written:
                 os.fsync(written.fileno())
             partial.rename(target)  # it has its name only once it is whole and on the disk
@@ -186,20 +188,22 @@ class SqliteStore:
     @contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:
         """A connection for this caller alone; in memory, the one there is."""
-        if self._in_memory:
-            with self._turn:
-                yield self._writer
-            return
+        connection = None
         try:
-            connection = self._idle.pop()
-        except IndexError:
-            connection = self._connect(timeout=BUSY_SECONDS)
-        try:
+            if self._in_memory:
+                with self._turn:
+                    yield self._writer
+                return
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                connection = self._connect(timeout=BUSY_SECONDS)
             yield connection
         except sqlite3.Error as error:
             raise _unavailable("the store does not answer", error) from error
         finally:
-            self._idle.append(connection)
+            if connection is not None:
+                self._idle.append(connection)
 
     def _commit(self, batch: list["_Work"]) -> None:
         """Run works in one transaction. Each fails alone; when the transaction fails, all do."""
@@ -209,14 +213,16 @@ class SqliteStore:
                 self._begin()
                 for queued in batch:
                     connection.execute("SAVEPOINT work")
-                    queued.run(_Transaction(connection, self._epoch))
+                    queued.run(_Transaction(connection, self.epoch))
                     if queued.error is not None:
                         connection.execute("ROLLBACK TO work")
                     connection.execute("RELEASE work")
                 connection.execute("COMMIT")
         except Unavailable as error:
-            for queued in batch:
-                queued.error = queued.error or error
+            _fail(batch, error)
+        except BaseException:  # a time-out or an exit in one work: what the others did is rolled back with it
+            _fail(batch, Unavailable("the write was interrupted", headers=RETRY))
+            raise
         finally:
             for queued in batch:
                 queued.done = True
@@ -233,6 +239,11 @@ class SqliteStore:
                 if not _is_busy(error) or time.monotonic() > deadline:
                     raise
             time.sleep(RETRY_SECONDS)
+
+
+def _fail(batch: list["_Work"], error: Unavailable) -> None:
+    for queued in batch:
+        queued.error = queued.error or error
 
 
 class _Work:
@@ -287,8 +298,8 @@ class _Transaction:
         try:
             cursor = self._connection.execute(statement, parameters)
         except sqlite3.IntegrityError as error:
-            index = re.search(r"index 'items_(?:.+?)_(\w+)_unique'", str(error))
-            raise _taken(index[1] if index else "id") from None
+            index = re.search(r"index '(.+)'", str(error))
+            raise _taken(sql.field_of(index[1]) if index else "id") from None
         if cursor.rowcount == 0:
             raise _missing()
 
@@ -320,8 +331,19 @@ def _position(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*(None if key == -float("inf") else key for key in keys), id)
 
 
+def _make_another_store(path: Path) -> None:
+    """Give a copy an epoch of its own: its history and that of the original part here."""
+    copy = sqlite3.connect(path, isolation_level=None)
+    try:
+        copy.execute("UPDATE store SET epoch = lower(hex(randomblob(4)))")
+    finally:
+        copy.close()
+
+
 def _migrate(connection: sqlite3.Connection) -> None:
     """Bring the tables up to date, each migration whole or not at all, one process at a time."""
+    if connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),):
+        return  # without asking for the write lock, which an import may hold for long
     connection.execute("BEGIN IMMEDIATE")
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -348,23 +370,34 @@ def _statements(script: str) -> Iterator[str]:
 
 def _declare(connection: sqlite3.Connection, collections: Iterable[Collection]) -> None:
     """Give every collection its row and exactly the indexes that it declares."""
+    statements = [statement for collection in collections for statement in _undeclared(connection, collection)]
+    if not statements:
+        return  # likewise without the write lock
     connection.execute("BEGIN IMMEDIATE")
     try:
         for collection in collections:
-            connection.execute("INSERT INTO collections (name) VALUES (?) ON CONFLICT DO NOTHING", (collection.name,))
-            wanted = sql.indexes_of(collection)
-            where = "type = 'index' AND tbl_name = 'items' AND sql LIKE '%collection = ' || quote(?) || '%'"
-            query = f"SELECT name, sql FROM sqlite_master WHERE {where}"  # noqa: S608
-            present = dict(connection.execute(query, (collection.name,)).fetchall())
-            for name in present.keys() - wanted.keys() | {n for n in wanted if present.get(n, wanted[n]) != wanted[n]}:
-                connection.execute(f"DROP INDEX {name}")
-                present.pop(name)
-            for name in wanted.keys() - present.keys():
-                connection.execute(wanted[name])
+            for statement in _undeclared(connection, collection):  # again: another process may have been first
+                connection.execute(statement)
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+
+def _undeclared(connection: sqlite3.Connection, collection: Collection) -> Iterator[str]:
+    """The statements that lead from what the file has of a collection to what is declared."""
+    name = sql.literal(collection.name)
+    if not connection.execute("SELECT 1 FROM collections WHERE name = ?", (collection.name,)).fetchone():
+        yield f"INSERT INTO collections (name) VALUES ({name})"  # noqa: S608 - a checked literal
+    wanted, prefix = sql.indexes_of(collection), sql.index_prefix(collection)
+    query = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND substr(name, 1, ?) = ?"
+    present = dict(connection.execute(query, (len(prefix), prefix)).fetchall())
+    for index in present:
+        if wanted.get(index) != present[index]:
+            yield f'DROP INDEX "{index}"'
+    for index, statement in wanted.items():
+        if present.get(index) != statement:
+            yield statement
 
 
 @contextmanager
@@ -377,7 +410,7 @@ def _told(what: str) -> Iterator[None]:
 
 
 def _unavailable(what: str, error: sqlite3.Error) -> Unavailable:
-    return Unavailable(f"{what}: {error}", headers={"Retry-After": "1"})
+    return Unavailable(f"{what}: {error}", headers=RETRY)
 
 
 def _is_busy(error: sqlite3.OperationalError) -> bool:

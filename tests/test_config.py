@@ -31,6 +31,7 @@ def test_a_port_from_the_platform_means_to_be_reached() -> None:
         ("LOG_FORMAT", "xml", "LOG_FORMAT='xml': must be json or text"),
         ("SQLITE_SYNCHRONOUS", "off", "SQLITE_SYNCHRONOUS='off': must be full or normal"),
         ("DATABASE_URL", "sqlite:///", "DATABASE_URL='sqlite:///': must be memory:// or sqlite:///FILE"),
+        ("DATABASE_URL", "sqlite:///:memory:", "must be memory://"),
         ("PORT", "65536", "PORT='65536'"),
         ("METRICS_TOKEN_FILE", "/no/such/file", "METRICS_TOKEN_FILE='/no/such/file': cannot be read"),
     ],

@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
+from app import create_app
+from config import Config
+
 PATHS = {"/products": {"name": "Lamp"}, "/users": {"email": "ada@example.org"}}
 EVERY = [(prefix + path, body) for path, body in PATHS.items() for prefix in ("", "/api/v1")]
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -117,6 +120,21 @@ def test_a_replacement_that_is_sent_twice_is_answered_twice(client: FlaskClient)
     first, second = client.put(made.headers["Location"], json=sent), client.put(made.headers["Location"], json=sent)
     assert (first.status_code, second.status_code, second.data) == (200, 200, first.data)
     assert client.put(made.headers["Location"], json={**sent, "name": "Lamp 3"}).status_code == 422
+
+
+def test_true_is_not_one(client: FlaskClient) -> None:
+    """Values that only Python takes for equal are a change."""
+    where = client.post("/products", json={"name": "x", "attributes": {"on": 1}}).headers["Location"]
+    assert client.patch(where, json={"attributes": {"on": True}}).json["attributes"] == {"on": True}
+    assert b'"on":true' in client.get(where).data
+
+
+def test_patches_cannot_outgrow_a_body() -> None:
+    """An item stays of a size that can be sent back; a patch that would make it larger is 413."""
+    client = create_app(Config(max_body=1000)).test_client()
+    where = client.post("/products", json={"name": "x", "attributes": {"a": "x" * 500}}).headers["Location"]
+    assert client.patch(where, json={"attributes": {"b": "x" * 500}}).status_code == 413
+    assert "b" not in client.get(where).json["attributes"]
 
 
 def test_replacing_never_creates(client: FlaskClient) -> None:

@@ -116,5 +116,6 @@ def test_blind_writes_can_be_refused() -> None:
         body = {"name": "x"} if method != "DELETE" else None
         answer = client.open(where, method=method, json=body)
         assert answer.status_code == 428
+        assert client.open(where, method=method, json=body, headers={"If-Unmodified-Since": FUTURE}).status_code == 428
         assert answer.json["type"].endswith("/problems/precondition-required")
     assert client.delete(where, headers={"If-Match": tag}).status_code == 200

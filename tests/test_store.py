@@ -3,7 +3,7 @@
 import random
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from decimal import Decimal
 from functools import partial
@@ -196,6 +196,71 @@ def test_writers_on_many_threads_lose_nothing(store: Store) -> None:
     assert len(ids(store)) == store.count("things") == 8 * 25 - len(failures)
 
 
+class Exit(BaseException):
+    """What no `except Exception` catches."""
+
+
+def test_an_interrupted_commit_tells_everybody(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When one work of a commit is interrupted, no other is told that it was kept: none was."""
+    gate = threading.Barrier(3)
+    monkeypatch.setattr("storage.sqlite.time.sleep", lambda _: gate.wait())  # the three share one commit
+    told: list[str] = []
+
+    def write(work: Callable[[Transaction], None]) -> None:
+        try:
+            store.write(work)
+            told.append("kept")
+        except (Unavailable, Exit) as error:
+            told.append(type(error).__name__)
+
+    def leave(_: Transaction) -> None:
+        raise Exit
+
+    works: list[Callable[[Transaction], None]] = [
+        lambda transaction: transaction.insert("things", record("a")),
+        leave,
+        lambda transaction: transaction.insert("things", record("b")),
+    ]
+    threads = [threading.Thread(target=write, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert told.count("kept") == store.count("things")
+    assert "kept" not in told
+
+
+def test_names_may_have_underscores(url: str) -> None:
+    """Collections and fields whose names look alike keep their own indexes and point at their own fields."""
+    fields = {"id": FIELDS["id"], "c": Field("c", Kind.TEXT), "b_c": Field("b_c", Kind.TEXT)}
+    store = open_store(
+        url,
+        [Collection("a_b", fields, (Index("c", unique=True),)), Collection("a", fields, (Index("b_c", unique=True),))],
+    )
+    for collection, field in (("a_b", "c"), ("a", "b_c")):
+        keep(store, record("1", b_c="x", c="x"), collection=collection)
+        with pytest.raises(Duplicate) as caught:
+            keep(store, record("2", b_c="x", c="x"), collection=collection)
+        assert caught.value.members["errors"][0]["pointer"] == f"#/{field}"
+    store.close()
+
+
+def test_a_store_opens_while_another_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that needs no migration is opened, and read, without waiting for the write lock."""
+    monkeypatch.setattr("storage.sqlite.BUSY_SECONDS", 0.05)
+    url = f"sqlite:///{tmp_path}/store.db"
+    first = open_store(url, [THINGS])
+    keep(first, *SAMPLE)
+    with sqlite3.connect(tmp_path / "store.db", isolation_level=None) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        second = open_store(url, [THINGS])
+        assert second.count("things") == len(SAMPLE)
+        second.close()
+        holder.execute("ROLLBACK")
+    holder.close()
+    first.close()
+
+
 def test_the_revision_differs_after_every_change(store: Store) -> None:
     """Insert, update and delete each make a revision never seen before, and other collections keep theirs."""
     seen = [store.revision("things")]
@@ -359,6 +424,7 @@ def test_a_backup_is_a_store(store: Store, tmp_path: Path) -> None:
     target = tmp_path / "copy.db"
     store.backup(target)
     copy = open_store(f"sqlite:///{target}", [THINGS])
+    assert copy.epoch != store.epoch
     assert list(copy.scan("things")) == SAMPLE
     copy.close()
     with pytest.raises(FileExistsError):
@@ -383,10 +449,10 @@ def test_a_second_opening_finds_what_the_first_kept(tmp_path: Path) -> None:
     second.close()
     with sqlite3.connect(tmp_path / "store.db") as connection:
         names = {
-            name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE name LIKE 'items_things_%'")
+            name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE name LIKE 'items.things.%'")
         }
     connection.close()
-    assert names == {"items_things_stock", "items_things_sku_unique"}
+    assert names == {"items.things.stock", "items.things.sku.unique"}
 
 
 def test_a_file_of_a_newer_program_is_refused(tmp_path: Path) -> None:
@@ -405,7 +471,7 @@ def test_values_that_are_not_unique_stop_the_start(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path}/store.db", [loose])
     keep(store, record("a", sku="s"), record("b", sku="s"))
     store.close()
-    with pytest.raises(Unavailable, match="things_sku_unique"):
+    with pytest.raises(Unavailable, match="things.sku.unique"):
         open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
 
 

@@ -10,9 +10,8 @@ from urllib.parse import quote
 
 import orjson
 from flask import Flask, Response, current_app, request
-from werkzeug.exceptions import HTTPException, MethodNotAllowed
+from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed
 from werkzeug.http import HTTP_STATUS_CODES
-from werkzeug.routing import RequestRedirect
 
 import errors
 from errors import Problem
@@ -46,7 +45,9 @@ def install(app: Flask) -> None:
 
 
 def render(problem: Problem) -> Response:
-    """The answer that tells of a problem (RFC 9457, section 3)."""
+    """The answer that tells of a problem (RFC 9457, section 3). The log has the cause of one that is ours."""
+    if problem.__cause__ and problem.status >= 500:
+        _log.error("%s: %s", problem.name, problem.detail, exc_info=problem, extra={"request_id": request_id()})
     return _answer(
         problem.status,
         _base() + PAGES + problem.name,
@@ -62,8 +63,8 @@ def _base() -> str:
 
 
 def _render_http(error: HTTPException) -> Response:
-    if isinstance(error, RequestRedirect):
-        return error.get_response()  # type: ignore[return-value]
+    if isinstance(error, InternalServerError) and isinstance(error.original_exception, Exception):
+        return _render_unforeseen(error.original_exception)
     status = error.code or 500
     headers = {}
     detail = error.description or ""

@@ -5,7 +5,8 @@ Numbers with a fraction or an exponent are read as `Decimal` and written back as
 
 import json
 import re
-from decimal import Decimal
+from contextlib import suppress
+from decimal import Decimal, InvalidOperation
 from typing import Any
 from urllib.parse import quote
 
@@ -49,9 +50,9 @@ def require_text(value: Any) -> None:
         raise ValidationFailed(errors=faults)
 
 
-def dumps(value: Any) -> bytes:
-    """The JSON text of a value as `loads` returns it, without white space."""
-    return orjson.dumps(value, default=_default)
+def dumps(value: Any, *, sort: bool = False) -> bytes:
+    """The JSON text of a value as `loads` returns it, without white space; with `sort`, names in one order."""
+    return orjson.dumps(value, default=_default, option=orjson.OPT_SORT_KEYS if sort else None)
 
 
 def _default(value: Any) -> Any:
@@ -77,9 +78,11 @@ def _integer(literal: str) -> int:
 
 def _decimal(literal: str) -> Decimal:
     if len(literal) <= LONGEST_NUMBER:
-        number, double = Decimal(literal), float(literal)
-        if abs(double) != float("inf") and (double or not number):
-            return number
+        double = float(literal)
+        with suppress(InvalidOperation):  # an exponent of so many digits is none, even of zero
+            number = Decimal(literal)
+            if abs(double) != float("inf") and (double or not number):
+                return number
     raise InvalidJson(f"the number {_shown(literal)} is out of range: numbers are of the range of a double")
 
 
@@ -121,4 +124,4 @@ def _faults_of_text(value: Any, pointer: str) -> list[dict[str, str]]:
 def step(pointer: str, name: str) -> str:
     """The pointer to a member, as a URI fragment (RFC 6901, sections 3 and 6)."""
     plain = str(name).replace("~", "~0").replace("/", "~1")
-    return f"{pointer}/{quote(plain, safe=_FRAGMENT)}"
+    return f"{pointer}/{quote(plain, safe=_FRAGMENT, errors='replace')}"

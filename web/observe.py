@@ -6,8 +6,10 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 from flask import Flask, Request, Response, request
@@ -20,6 +22,8 @@ _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 
 _BEGAN = "restkeeper.began"  # keys in the WSGI environment, which is at hand wherever the request is
 _REQUEST_ID = "restkeeper.request_id"
+
+_PLAIN = "/:<>(),;@"  # besides letters and digits, what stands in a text line as it is
 
 Line = dict[str, Any]
 STDERR = 2
@@ -77,7 +81,8 @@ def access_log(form: str, level: str) -> Callable[[Line], None] | None:
 
 
 def _write(line: bytes) -> None:
-    os.write(STDERR, line)
+    with suppress(OSError):  # a log that is full or gone must not turn what was done into an error
+        os.write(STDERR, line)
 
 
 def _json_line(line: Line) -> bytes:
@@ -85,11 +90,12 @@ def _json_line(line: Line) -> bytes:
 
 
 def _text_line(line: Line) -> bytes:
-    """Time, level and event, then name=value; one line whatever a client sent."""
-    time, level, event, *rest = line.items()
-    text = " ".join([str(time[1]), str(level[1]), str(event[1]), *(f"{name}={value}" for name, value in rest)])
-    if not text.isprintable():
-        text = text.encode("unicode_escape").decode("ascii")
+    """Time, level and event, then name=value; one line whatever a client sent, but for the lines of an exception."""
+    fields = {name: value for name, value in line.items() if name not in ("time", "level", "event", "exception")}
+    told = (f"{name}={quote(str(value), _PLAIN)}" for name, value in fields.items())
+    text = " ".join([line["time"], line["level"], line["event"], *told])
+    if "exception" in line:
+        text = f"{text}\n{line['exception']}"
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
 

@@ -27,14 +27,14 @@ def require_match(tag: str, updated_at: str | None = None, *, must_say: bool = F
     With `must_say`, a request without `If-Match` raises PreconditionRequired (RFC 6585, section 3).
     """
     environ = request.environ
+    if must_say and "HTTP_IF_MATCH" not in environ:
+        raise PreconditionRequired("send the ETag that you read as If-Match")
     if (wanted := environ.get("HTTP_IF_MATCH")) is not None:
         if not parse_etags(wanted).contains(tag):  # strong comparison: a weak tag never matches
             raise PreconditionFailed(f'the ETag is now "{tag}"', headers={"ETag": f'"{tag}"'})
     elif updated_at and (since := _date(environ.get("HTTP_IF_UNMODIFIED_SINCE"))):
         if _seconds(updated_at) > since:
             raise PreconditionFailed(f"the last change was at {updated_at}", headers={"ETag": f'"{tag}"'})
-    elif must_say and request.method not in ("GET", "HEAD"):
-        raise PreconditionRequired("send the ETag that you read as If-Match")
     if request.method not in ("GET", "HEAD") and (unwanted := environ.get("HTTP_IF_NONE_MATCH")) is not None:
         if parse_etags(unwanted).contains_weak(tag):
             raise PreconditionFailed(f'the ETag is "{tag}"', headers={"ETag": f'"{tag}"'})

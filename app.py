@@ -4,6 +4,8 @@
 own. `python app.py` serves for development what gunicorn.conf.py serves in deployment.
 """
 
+import errno
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,12 +64,25 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] | Non
     return app
 
 
+def _is_taken(host: str, port: int) -> bool:
+    """Whether a program listens there already."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False
+
+
 def main() -> None:
     """Serve for development: gunicorn with its configuration file, after a word of welcome."""
     try:
         config = Config.from_env()
     except ConfigError as error:
         sys.exit(f"restkeeper: {error}")
+    if _is_taken(config.host, config.port):
+        sys.exit(f"restkeeper: PORT='{config.port}': another program listens there; set PORT to a free one")
     base = f"http://{config.host}:{config.port}"
     print(f"""\
 Restkeeper serves at {base}

@@ -7,13 +7,15 @@ import csv
 import io
 import json
 import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import click
 from flask import Flask, current_app
@@ -229,8 +231,17 @@ def _lines(file: str) -> Iterator[Iterator[bytes]]:
     bar = click.progressbar(
         length=size, hidden=not (size and sys.stderr.isatty()), file=sys.stderr, update_min_steps=size // 200 + 1
     )
-    with click.open_file(file, "rb") as opened, bar:
-        yield _counted(opened, bar.update)
+    source: BinaryIO = _spooled_stdin() if file == "-" else Path(file).open("rb")
+    with source, bar:
+        yield _counted(source, bar.update)
+
+
+def _spooled_stdin() -> BinaryIO:
+    """All of stdin: the store's write lock must not wait for whoever writes there."""
+    spool = tempfile.TemporaryFile()
+    shutil.copyfileobj(click.get_binary_stream("stdin"), spool)
+    spool.seek(0)
+    return spool
 
 
 def _counted(lines: Iterable[bytes], count: Callable[[int], None]) -> Iterator[bytes]:

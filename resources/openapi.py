@@ -220,7 +220,7 @@ class _Collection:
         required = self._schema.get("required", [])
         patch = {field: part if field in required else _or_null(part) for field, part in own.items()}
         typed = self._resource.collection.fields.values()
-        sortable = [field.name for field in typed if field.kind is not Kind.LIST]
+        sortable = [field.name for field in typed if field.sortable]
         closed = {"type": "object", "additionalProperties": False}
         return {
             name: closed | {"properties": properties, "required": list(properties)},

@@ -10,6 +10,7 @@ RESOURCE = Resource(
     schema=ProductSchema,
     indexes=(
         Index("sku", unique=True),
+        Index("sku"),
         Index("name"),
         Index("price"),
         Index("status"),

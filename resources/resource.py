@@ -1,5 +1,6 @@
 """What a collection is declared by, and what its items are: validated once, represented once, kept as bytes."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -7,13 +8,15 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
-from marshmallow import Schema, ValidationError, fields
+from marshmallow import Schema, ValidationError, fields, missing, validate
 
 from errors import IllegalTransition, ValidationFailed
 from schemas.fields import Status, Time
 from schemas.item import READ_ONLY, ItemSchema, KeptSchema
 from storage.contract import Collection, Field, Index, Kind, Record
 from web import exactjson
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 
 _KINDS: tuple[tuple[type[fields.Field[Any]], Kind], ...] = (
     (Time, Kind.TIME),
@@ -28,6 +31,8 @@ _KINDS: tuple[tuple[type[fields.Field[Any]], Kind], ...] = (
 MOVING = {"updated_at", "version"}  # of the read-only fields, those that a change changes
 
 _KEPT = KeptSchema()
+
+LONGEST_KEY = 300  # characters of a value that can be sorted by
 
 JsonObject = dict[str, Any]
 
@@ -45,6 +50,21 @@ class Resource:
     indexes: tuple[Index, ...] = ()
     search: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for a declaration that could not be kept to."""
+        for name in (self.name, self.singular, *self._schema.fields):
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"{self.name}: {name!r} is no name: use ASCII letters, digits and underscores")
+        for name, field in self._schema.load_fields.items():
+            if field.data_key not in (None, name):
+                raise ValueError(f"{self.name}.{name}: data_key is not supported; name the field as it is to be")
+            if not field.required and field.load_default is missing:
+                raise ValueError(f"{self.name}.{name}: say required=True or what load_default is")
+        known = self.collection.fields
+        for name in (*(index.field for index in self.indexes), *self.search):
+            if name not in known:
+                raise ValueError(f"{self.name}.{name}: cannot be indexed or searched; there are: {', '.join(known)}")
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The fields of an item in the order of its representation."""
@@ -61,7 +81,7 @@ class Resource:
         """What a store has to know."""
         known = ((name, self._schema.fields[name]) for name in self.names)
         typed = {
-            name: Field(name, kind, field.allow_none)
+            name: Field(name, kind, field.allow_none, kind is not Kind.LIST and _is_short(field))
             for name, field in known
             if (kind := next((kind for of, kind in _KINDS if isinstance(field, of)), None))
         }
@@ -174,6 +194,12 @@ class Resource:
                     f"{name} cannot go from {old} to {new}; from {old} it can go to {', '.join(moves) or 'nothing'}"
                 )
                 raise IllegalTransition(detail, **{"from": old, "to": new, "allowed": list(moves)})
+
+
+def _is_short(field: fields.Field[Any]) -> bool:
+    """Whether a value has room in a cursor, which goes into an address."""
+    most = [check.max for check in field.validators if isinstance(check, validate.Length)]
+    return all(length is not None and length <= LONGEST_KEY for length in most)
 
 
 def utc_now() -> str:

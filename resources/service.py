@@ -16,7 +16,7 @@ from resources.resource import Resource
 from storage.contract import Store
 from web import exactjson
 from web.application import Reply
-from web.content import HTML, JSON, require_acceptable
+from web.content import HTML, JSON, quality, require_acceptable
 from web.observe import Metrics
 
 _BEARER = {"WWW-Authenticate": 'Bearer realm="metrics"'}  # RFC 6750, section 3
@@ -134,8 +134,7 @@ def _current(response: Response) -> Response:
 def _negotiated(template: str, value: dict[str, Any], **more: Any) -> Response:
     """A value as a page to whoever likes HTML better than JSON, who is a person with a browser."""
     require_acceptable(JSON, HTML)
-    accepted = request.accept_mimetypes
-    reply = _page(template, **value, **more) if accepted[HTML] > accepted[JSON] else _json(value)
+    reply = _page(template, **value, **more) if quality(HTML) > quality(JSON) else _json(value)
     reply.headers["Vary"] = "Accept"
     return reply
 

@@ -10,6 +10,7 @@ RESOURCE = Resource(
     schema=UserSchema,
     indexes=(
         Index("email", unique=True, fold=True),
+        Index("email", fold=True),
         Index("status"),
         Index("created_at"),
         Index("updated_at"),

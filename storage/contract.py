@@ -35,11 +35,12 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A top-level field of a collection's items that can be asked for, and whether it may be null."""
+    """A top-level field of a collection's items that can be asked for: whether it may be null, and be sorted by."""
 
     name: str
     kind: Kind
     nullable: bool = False
+    sortable: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,11 @@
 """Lists: paging in both styles, filters, order, fields, search."""
 
 import re
+from base64 import urlsafe_b64encode
+from hashlib import blake2b
 from typing import Any
 
+import orjson
 import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
@@ -89,6 +92,7 @@ def test_an_empty_list(client: FlaskClient) -> None:
         ("sort=", "sort"),
         ("sort=name,name", "sort"),
         ("sort=tags", "sort"),
+        ("sort=description", "sort"),
         ("fields=", "fields"),
         ("colour=red", "colour"),
         ("price[bigger]=1", "price[bigger]"),
@@ -141,6 +145,15 @@ def test_a_cursor_that_was_changed_is_refused(client: FlaskClient) -> None:
         changed = cursor[:place] + ("B" if cursor[place] == "A" else "A") + cursor[place + 1 :]
         assert client.get(f"/products?limit=1&cursor={changed}").status_code == 400
     assert client.get(f"/products?limit=1&cursor={cursor}").status_code == 200
+
+
+@pytest.mark.parametrize("place", [5, [], [False, {"a": 1}], [False, "a", "b"], ["x", "a"], [True, [1]], {"a": 1}])
+def test_a_cursor_that_was_made_up_is_refused(client: FlaskClient, place: object) -> None:
+    """A cursor whose checksum is right, but which is no place in this list, is none of ours."""
+    payload = orjson.dumps(place)
+    token = urlsafe_b64encode(blake2b(orjson.dumps(["/products", []]) + payload, digest_size=8).digest() + payload)
+    answer = client.get(f"/products?cursor={token.rstrip(b'=').decode()}")
+    assert (answer.status_code, answer.json["errors"][0]["parameter"]) == (400, "cursor")
 
 
 @pytest.mark.parametrize(

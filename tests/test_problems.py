@@ -48,6 +48,22 @@ def test_every_error_has_one_shape(
 
 
 @pytest.mark.parametrize(
+    ("accept", "media_type"),
+    [
+        ("application/json;charset=utf-8", "application/json"),
+        ("application/*, text/html;q=0.5", "application/json"),
+        ("text/html;charset=utf-8", "text/html"),
+        ("text/html, application/json;q=0.9, */*;q=0.8", "text/html"),
+        ("*/*, application/json;q=0", "text/html"),
+        ("text/csv, application/json;q=0.1", "application/json"),
+    ],
+)
+def test_the_index_is_what_a_client_likes_best(client: FlaskClient, accept: str, media_type: str) -> None:
+    """Accept is read by its most specific ranges; parameters of a range keep nobody out (RFC 9110, section 12.5.1)."""
+    assert client.get("/", headers={"Accept": accept}).mimetype == media_type
+
+
+@pytest.mark.parametrize(
     ("path", "allowed"),
     [
         ("/products", "GET, HEAD, OPTIONS, POST"),

@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -100,6 +101,7 @@ def test_its_dependencies_are_those_declared() -> None:
 def test_the_development_server_welcomes_and_serves(tmp_path: Path) -> None:
     """`python app.py`, which `make run` runs, says where it serves, and what to call first."""
     environ = {**os.environ, "HOST": "127.0.0.1", "PORT": "0", "DATABASE_URL": f"sqlite:///{tmp_path}/x.db"}
+    environ.pop("WEB_CONCURRENCY", None)
     running = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True)
     assert running.stdout
     welcome = "".join(iter(running.stdout.readline, "Stop it with Ctrl-C.\n"))
@@ -107,3 +109,17 @@ def test_the_development_server_welcomes_and_serves(tmp_path: Path) -> None:
     running.stdout.close()
     running.wait(timeout=30)
     assert "/docs" in welcome and f"{tmp_path}/x.db" in welcome and "curl http://127.0.0.1:" in welcome
+
+
+def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+    """Where another program listens, the start ends with one line that names the setting."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        environ = {**os.environ, "HOST": "127.0.0.1", "PORT": str(other.getsockname()[1])}
+        done = subprocess.run(
+            [sys.executable, "app.py"], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 1 and done.stdout == ""
+    assert (
+        done.stderr.startswith(f"restkeeper: PORT='{environ['PORT']}': another program")
+        and done.stderr.count("\n") == 1
+    )

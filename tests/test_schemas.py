@@ -1,7 +1,8 @@
 """What happens to kept items when their schema changes, and to a third collection when it is declared."""
 
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,34 @@ def test_a_declaration_is_found_where_it_stands(folder_of_resources: Path) -> No
     client = create_app(Config()).test_client()
     assert client.post("/parcels", json={"address": "Main Street 1"}).status_code == 200
     assert len(client.get("/api/v1/parcels").json) == 1
+
+
+class Renamed(ItemSchema):
+    a = Text(load_default=None, allow_none=True, data_key="A")
+
+
+class Vague(ItemSchema):
+    a = Text()
+
+
+class Fine(ItemSchema):
+    a = Text(required=True)
+
+
+@pytest.mark.parametrize(
+    ("declare", "told"),
+    [
+        (lambda: Resource("things", "thing", Renamed), "things.a: data_key is not supported"),
+        (lambda: Resource("things", "thing", Vague), "things.a: say required=True or what load_default is"),
+        (lambda: Resource("my things", "thing", Fine), "'my things' is no name"),
+        (lambda: Resource("things", "thing", Fine, (Index("b"),)), "things.b: cannot be indexed or searched"),
+        (lambda: Resource("things", "thing", Fine, search=("b",)), "things.b: cannot be indexed or searched"),
+    ],
+)
+def test_a_declaration_that_cannot_be_kept_to_is_refused(declare: Callable[[], Resource], told: str) -> None:
+    """What would fail later fails at once, naming collection and field."""
+    with pytest.raises(ValueError, match=re.escape(told)):
+        declare()
 
 
 class OldSchema(ItemSchema):

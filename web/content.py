@@ -18,8 +18,20 @@ def require_acceptable(*offers: str) -> None:
     accept = request.environ.get("HTTP_ACCEPT")
     if not accept or accept == "*/*" or accept == offers[0]:
         return
-    if not request.accept_mimetypes.best_match(offers):
+    if not any(quality(offer) for offer in offers):
         raise NotAcceptable(f"this address answers {' or '.join(offers)}")
+
+
+def quality(offer: str) -> float:
+    """How much the client likes a media type, from 0 to 1: as its most specific range that fits says.
+
+    Parameters of a range are passed over: what is answered is UTF-8, and a client that asks for that is served.
+    """
+    wanted = (offer, f"{offer.partition('/')[0]}/*", "*/*")
+    ranges = {value.partition(";")[0].strip().lower(): weight for value, weight in reversed(request.accept_mimetypes)}
+    if not ranges:
+        return 1
+    return next((ranges[each] for each in wanted if each in ranges), 0)
 
 
 def read_object(*types: str, max_body: int, max_depth: int) -> dict[str, Any]:

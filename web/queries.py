@@ -190,7 +190,7 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
 
 def _sort(text: str, collection: Collection) -> tuple[Sort, ...]:
     keys = [Sort(name.removeprefix("-"), name.startswith("-")) for name in text.split(",")]
-    sortable = [name for name, field in collection.fields.items() if field.kind is not Kind.LIST]
+    sortable = [name for name, field in collection.fields.items() if field.sortable]
     if unknown := [key.field for key in keys if key.field not in sortable]:
         raise ValueError(
             f"cannot be {unknown[0][:100]!r}; there are: {', '.join(sortable)}, each also with - before it"

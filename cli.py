@@ -231,15 +231,16 @@ def _lines(file: str) -> Iterator[Iterator[bytes]]:
     bar = click.progressbar(
         length=size, hidden=not (size and sys.stderr.isatty()), file=sys.stderr, update_min_steps=size // 200 + 1
     )
-    source: BinaryIO = _spooled_stdin() if file == "-" else Path(file).open("rb")
-    with source, bar:
+    with _opened(file) as source, bar:
         yield _counted(source, bar.update)
 
 
-def _spooled_stdin() -> BinaryIO:
-    """All of stdin: the store's write lock must not wait for whoever writes there."""
+def _opened(file: str) -> BinaryIO:
+    """The file, or all of stdin: the store's write lock must not wait for whoever writes there."""
+    if file != "-":
+        return Path(file).open("rb")
     spool = tempfile.TemporaryFile()
-    shutil.copyfileobj(click.get_binary_stream("stdin"), spool)
+    shutil.copyfileobj(sys.stdin.buffer, spool)
     spool.seek(0)
     return spool
 

@@ -386,7 +386,7 @@ def _write_csv(bodies: Iterable[bytes], resource: Resource) -> Iterator[bytes]:
     yield _csv_line(resource.names)
     for body in bodies:
         item = exactjson.loads(body)
-        yield _csv_line(_cell(item[name], _is_text(resource, name)) for name in resource.names)
+        yield _csv_line(_cell(item.get(name), _is_text(resource, name)) for name in resource.names)
 
 
 def _cell(value: Any, is_text: bool) -> str:

@@ -7,11 +7,11 @@ import tempfile
 from typing import Any
 
 # The numbers of all workers meet in files of this folder; it must be known before prometheus_client is first imported.
+# They are mapped, and writing to a mapped file on a disk that is full ends the process: memory is the place for them.
+_memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
 if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
-    os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix="restkeeper-metrics-")
-    _own_metrics_folder = os.environ["PROMETHEUS_MULTIPROC_DIR"]
-else:
-    _own_metrics_folder = ""
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix=f"restkeeper-metrics-{os.getpid()}-", dir=_memory)
+os.makedirs(os.environ["PROMETHEUS_MULTIPROC_DIR"], exist_ok=True)
 
 from prometheus_client.multiprocess import mark_process_dead  # noqa: E402
 
@@ -68,5 +68,6 @@ def child_exit(server: Any, worker: Any) -> None:
 
 def on_exit(server: Any) -> None:
     """Leave no folder behind."""
-    if _own_metrics_folder:
-        shutil.rmtree(_own_metrics_folder, ignore_errors=True)
+    folder = os.environ["PROMETHEUS_MULTIPROC_DIR"]
+    if os.path.basename(folder).startswith(f"restkeeper-metrics-{os.getpid()}-"):
+        shutil.rmtree(folder, ignore_errors=True)

@@ -32,6 +32,7 @@ MOVING = {"updated_at", "version"}  # of the read-only fields, those that a chan
 
 _KEPT = KeptSchema()
 
+MOST_FAULTS = 100  # that one answer lists
 LONGEST_KEY = 300  # characters of a value that can be sorted by
 
 JsonObject = dict[str, Any]
@@ -160,7 +161,7 @@ class Resource:
     def show(self, body: bytes, names: Iterable[str]) -> bytes:
         """A representation with only these of its fields."""
         item = exactjson.loads(body)
-        return exactjson.dumps({name: item[name] for name in names})
+        return exactjson.dumps({name: item.get(name) for name in names})
 
     @cached_property
     def _schema(self) -> Schema:
@@ -232,7 +233,7 @@ def _is_past(name: str, sent: JsonObject, current: JsonObject) -> bool:
 
 def _require_none(faults: list[JsonObject]) -> None:
     if faults:
-        raise ValidationFailed(_told(faults), errors=faults)
+        raise ValidationFailed(_told(faults), errors=faults[:MOST_FAULTS])
 
 
 def _fault(pointer: str, detail: str) -> JsonObject:

@@ -95,8 +95,13 @@ class Items(fields.List[Any]):
     default_error_messages = {**TEXT_ERRORS, "invalid": "must be an array"}
 
     def __init__(self, inner: fields.Field[Any], high: int = 100, **options: Any) -> None:
-        words = f"must have at most {high} items"
-        super().__init__(inner, validate=validate.Length(max=high, error=words), **options)
+        self._length = validate.Length(max=high, error=f"must have at most {high} items")
+        super().__init__(inner, validate=self._length, **options)
+
+    def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any) -> list[Any]:
+        if isinstance(value, list):
+            self._length(value)  # before a look at each of who knows how many
+        return super()._deserialize(value, attr, data, **kwargs)
 
 
 class JsonObject(fields.Dict):

@@ -29,6 +29,8 @@ OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
 
 BUSY_SECONDS = 5.0  # how long a writer waits for another process before it answers 503
 RETRY_SECONDS = 0.0005  # about one durable commit on a fast disk
+READ_SECONDS = 5.0  # how long one list may be looked for
+STEPS = 10_000  # of SQLite's machine, a few milliseconds: how often a long search lets others work
 BATCH = 64  # works in one commit: bounds how long the first of them waits for the last
 
 RETRY = {"Retry-After": "1"}
@@ -94,7 +96,7 @@ class SqliteStore:
         statements, parameters = sql.select_page(self._collections[collection], query)
         wanted = sys.maxsize if query.limit is None else query.limit + 1  # one more tells whether there are more
         rows: list[Any] = []
-        with self._reader() as connection:
+        with self._reader() as connection, _within(READ_SECONDS, connection):
             for statement in statements:
                 rows += connection.execute(statement, parameters | {"limit": wanted - len(rows)})
                 if len(rows) == wanted:
@@ -114,7 +116,7 @@ class SqliteStore:
             statement, parameters = sql.select_count(self._collections[collection], query)
         else:
             statement, parameters = "SELECT items FROM collections WHERE name = :name", {"name": collection}
-        with self._reader() as connection:
+        with self._reader() as connection, _within(READ_SECONDS, connection):
             (number,) = connection.execute(statement, parameters).fetchone()
         return int(number)
 
@@ -153,8 +155,7 @@ class SqliteStore:
             partial.unlink(missing_ok=True)
 
     def check(self) -> None:
-        if self._file is None or self._present_file() != self._file:  # writes would go to a file that no name leads to
-            raise Unavailable(f"the store's file {self._path!r} is not the one that was opened")
+        self._require_file()
         with self._reader() as connection:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             connection.execute("SELECT 1 FROM items LIMIT 1").fetchone()
@@ -166,6 +167,11 @@ class SqliteStore:
             for connection in (self._writer, *self._idle):
                 connection.close()
             self._idle.clear()
+
+    def _require_file(self) -> None:
+        """Raises Unavailable when writes would go to a file that no name leads to."""
+        if self._file is None or self._present_file() != self._file:
+            raise Unavailable(f"the store's file {self._path!r} is not the one that was opened", headers=RETRY)
 
     def _present_file(self) -> tuple[int, int] | None:
         """What the system knows the store's file by, None when there is no such file."""
@@ -210,6 +216,7 @@ class SqliteStore:
         connection = self._writer
         try:
             with _told("the store cannot be written to"):
+                self._require_file()
                 self._begin()
                 for queued in batch:
                     connection.execute("SAVEPOINT work")
@@ -261,7 +268,7 @@ class _Work:
     def run(self, transaction: Transaction) -> None:
         try:
             self.result = self._context.run(self._work, transaction)
-        except sqlite3.OperationalError:
+        except sqlite3.Error:
             raise  # not this work's fault: the whole transaction is lost
         except Exception as error:
             self.error = error
@@ -407,6 +414,27 @@ def _told(what: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _unavailable(what, error) from error
+
+
+@contextmanager
+def _within(seconds: float, connection: sqlite3.Connection) -> Iterator[None]:
+    """End a search that takes longer, and let others work meanwhile (which a cooperative server's sleep does)."""
+    deadline = time.monotonic() + seconds
+
+    def is_late() -> bool:
+        time.sleep(0)
+        return time.monotonic() > deadline
+
+    connection.set_progress_handler(is_late, STEPS)
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+            raise
+        told = f"the search took more than {seconds:g} s; narrow it by a field with an index"
+        raise Unavailable(told, headers=RETRY) from error
+    finally:
+        connection.set_progress_handler(None, STEPS)
 
 
 def _unavailable(what: str, error: sqlite3.Error) -> Unavailable:

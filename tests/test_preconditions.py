@@ -38,6 +38,7 @@ CASES = [
     ({"If-Modified-Since": FUTURE}, 304, 200),
     ({"If-Modified-Since": PAST}, 200, 200),
     ({"If-Modified-Since": "no date"}, 200, 200),
+    ({"If-Modified-Since": "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"}, 200, 200),
     ({"If-None-Match": '"other"', "If-Modified-Since": FUTURE}, 200, 200),
     ({"If-None-Match": "{tag}", "If-Modified-Since": PAST}, 304, 412),
     ({"If-Match": "{tag}", "If-None-Match": "{tag}"}, 304, 412),

@@ -4,6 +4,7 @@ import random
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from contextvars import ContextVar
 from decimal import Decimal
 from functools import partial
@@ -530,11 +531,12 @@ def _steps(store: Store) -> list[int]:
     return taken
 
 
-def test_pages_cost_the_same_at_any_size(tmp_path: Path) -> None:
+def test_pages_cost_the_same_at_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first page, a middle page and one item take as many steps of SQLite's machine in a large list as in a small.
 
     Steps are counted and not timed, so the test says the same on any machine.
     """
+    monkeypatch.setattr("storage.sqlite._within", lambda *_: nullcontext())  # it would take our counter's place
     counts = []
     for size in (1_000, 30_000):
         store = open_store(f"sqlite:///{tmp_path}/{size}.db", [THINGS])
@@ -544,6 +546,29 @@ def test_pages_cost_the_same_at_any_size(tmp_path: Path) -> None:
     small, large = counts
     assert min(small) > 0
     assert all(many <= 1.5 * few for few, many in zip(small, large, strict=True)), (small, large)
+
+
+def test_a_search_that_takes_too_long_is_ended(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What would keep a process busy beyond its time is Unavailable, and says what to do; the store goes on."""
+    keep(store, *(record(f"{n:06}") for n in range(20_000)))
+    monkeypatch.setattr("storage.sqlite.READ_SECONDS", 0.0)
+    for ask in (store.page, store.count):
+        with pytest.raises(Unavailable, match="narrow it"):
+            ask("things", Query(search="nothing like it"))
+    assert store.read("things", "000001").id == "000001"
+    assert store.count("things") == 20_000
+
+
+def test_nothing_is_written_to_a_file_that_is_gone(tmp_path: Path) -> None:
+    """When the store's file was moved or replaced, a write fails instead of going where nobody will find it."""
+    store = open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
+    keep(store, record("a"))
+    (tmp_path / "store.db").rename(tmp_path / "moved.db")
+    with pytest.raises(Unavailable, match="not the one that was opened"):
+        keep(store, record("b"))
+    (tmp_path / "moved.db").rename(tmp_path / "store.db")
+    keep(store, record("b"))
+    store.close()
 
 
 def test_a_walk_sees_every_item_that_stays_once(store: Store) -> None:

@@ -160,6 +160,27 @@ def test_what_is_not_text(client: FlaskClient, body: str, pointer: str) -> None:
     assert [fault["pointer"] for fault in answer.json["errors"]] == [pointer]
 
 
+def test_a_compressed_body_is_415(client: FlaskClient) -> None:
+    """A body in a coding that is not understood is not taken for bad JSON."""
+    answer = client.post("/products", data=b"x", headers={"Content-Encoding": "gzip"}, content_type="application/json")
+    assert (answer.status_code, "gzip" in answer.json["detail"]) == (415, True)
+
+
+def test_at_most_a_hundred_faults_are_listed(client: FlaskClient) -> None:
+    """An answer does not grow with what is wrong."""
+    answer = client.post("/products", json={f"unknown{n}": n for n in range(5000)})
+    assert (answer.status_code, len(answer.json["errors"])) == (422, 100)
+    too_many = client.post("/products", json={"name": "x", "tags": [1] * 5000})
+    assert too_many.json["errors"] == [{"pointer": "#/tags", "detail": "must have at most 100 items"}]
+
+
+def test_a_name_that_occurs_twice_among_many_is_found(client: FlaskClient) -> None:
+    """However many names there are, the one that is twice is named, in time that grows with their number alone."""
+    names = ",".join(f'"{n}":0' for n in range(60_000))
+    answer = post(client, f'{{"name": "x", "attributes": {{{names}, "zz": 0, "zz": 0}}}}')
+    assert (answer.status_code, "'zz'" in answer.json["detail"]) == (400, True)
+
+
 @pytest.mark.parametrize("body", ["[]", '"x"', "5", "null", "true"])
 def test_a_body_is_an_object(client: FlaskClient, body: str) -> None:
     """JSON that is not an object is 422."""

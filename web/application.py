@@ -14,7 +14,7 @@ from flask.sessions import NullSession, SessionInterface
 from flask.typing import ResponseReturnValue
 from werkzeug.datastructures import Headers
 from werkzeug.routing import MapAdapter
-from werkzeug.wsgi import get_host
+from werkzeug.wsgi import get_current_url, get_host
 
 _HOSTS_KEPT = 256  # a client can name any number of hosts
 
@@ -100,6 +100,11 @@ class Application(Flask):
         if server_name is None:
             if len(self._hosts) >= _HOSTS_KEPT:
                 self._hosts.clear()
+            try:
+                get_current_url(environ, host_only=True)  # what tells where the request came to
+            except UnicodeError:  # a label that is none of IDNA's; an empty host is refused at the edge
+                known = (known[0], "")
+                request.host = environ["HTTP_HOST"] = ""
             server_name = self._hosts[known] = self.url_map.bind_to_environ(environ, subdomain="").server_name
         return MapAdapter(
             self.url_map,

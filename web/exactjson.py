@@ -5,6 +5,7 @@ Numbers with a fraction or an exponent are read as `Decimal` and written back as
 
 import json
 import re
+from collections import Counter
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -64,8 +65,7 @@ def _default(value: Any) -> Any:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise InvalidJson(f"the name {twice[:100]!r} occurs twice in one object")
     return value
 

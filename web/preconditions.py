@@ -64,6 +64,6 @@ def _date(header: str | None) -> datetime | None:
         return None
     try:
         date = parsedate_to_datetime(header)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return date if date.tzinfo else date.replace(tzinfo=UTC)

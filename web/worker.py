@@ -43,7 +43,7 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
     def __init__(self, worker: "Worker", sock: Any) -> None:
         super().__init__(sock.family, sock.type, sock.proto, sock.detach())
         self.worker, self.idle, self.begun, self.lost = worker, False, False, False
-        self.written = b""
+        self.written, self.served = b"", False
 
     def limit(self, seconds: float, slowest: float = inf) -> None:
         self.patience, self.most, self.slowest = seconds, seconds, slowest
@@ -85,7 +85,8 @@ class StrictRequest(Request):  # type: ignore[misc]
     def parse(self, unreader: Any) -> bytes:
         client, worker = unreader.sock, unreader.sock.worker
         client.begun, client.idle = False, not unreader.buf.tell()
-        between = worker.cfg.keepalive if worker.alive else 0.1  # for who connects while the service stops
+        between = worker.cfg.keepalive if client.served else worker.header_timeout
+        between = between if worker.alive else 0.1  # for who connects while the service stops
         client.limit(between if client.idle else worker.header_timeout)
         self.max_buffer_headers = worker.head_limit
         return super().parse(unreader)  # type: ignore[no-any-return]
@@ -164,6 +165,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
                 response.write(data)
             response.close()
             sock.flush()
+            sock.served = True
         finally:
             if hasattr(result, "close"):
                 result.close()

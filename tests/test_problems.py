@@ -27,7 +27,6 @@ from storage.contract import Store
         ("GET", "/products?colour=red", {}, 400, "invalid-query"),
         ("GET", "/products?name=" + "x" * 9000, {}, 414, "uri-too-long"),
         ("GET", "/products", {"Host": "not a host"}, 400, "bad-request"),
-        ("GET", "/products", {"Host": "xn--a"}, 400, "bad-request"),
         ("GET", "/metrics", {}, 403, "metrics-closed"),
         ("POST", "/products", {}, 415, "unsupported-media-type"),
     ],

@@ -176,6 +176,30 @@ def test_readiness_names_what_fails(tmp_path: Path) -> None:
         assert (answer.status, "migration 99" in answer.json()["detail"]) == (503, True)
 
 
+def test_a_host_that_is_no_name_is_400(server: Gunicorn) -> None:
+    """A Host with a label that only looks like one of IDNA's is refused like any other malformed one, each time."""
+    for _ in range(4):
+        answer = server.get("/products", {"Host": "xn--a"})
+        assert (answer.status, answer.json()["type"]) == (400, "/problems/bad-request")
+
+
+def test_a_long_search_lets_others_be_answered(tmp_path: Path) -> None:
+    """While one process looks through many items, it goes on answering: before the search is done, others are."""
+    store = open_store(f"sqlite:///{tmp_path}/restkeeper.db", [RESOURCE.collection])
+    record = RESOURCE.create({"name": "x", "description": "y" * 200}, id="0", now=utc_now())
+    store.write(lambda transaction: [transaction.insert("products", record._replace(id=f"{n}")) for n in range(50_000)])
+    store.close()
+    with Gunicorn(tmp_path, workers=1, LOG_LEVEL="error") as server, ThreadPoolExecutor(1) as pool:
+        server.get("/healthz")
+        searching = pool.submit(server.get, "/products?q=nothing+like+it", timeout=60)
+        meanwhile = 0
+        while not searching.done():
+            assert server.get("/healthz").status == 200
+            meanwhile += not searching.done()
+        assert searching.result().json() == []
+    assert meanwhile > 3
+
+
 def test_requests_in_flight_finish(tmp_path: Path) -> None:
     """On SIGTERM a request whose body is still coming is answered, and then the service is gone."""
     with Gunicorn(tmp_path) as server:

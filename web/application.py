@@ -29,7 +29,7 @@ class Reply(Response):
         plain = self._status_code == 200 and type(chunks) is list and len(chunks) == 1
         if not plain or environ["REQUEST_METHOD"] == "HEAD":
             return super().__call__(environ, start_response)
-        start_response(self._status, list(self.headers))
+        start_response(self._status, self.headers.to_wsgi_list())
         return chunks  # type: ignore[return-value]
 
 
@@ -38,6 +38,10 @@ class OwnHeaders(Headers):
 
     def __init__(self, pairs: list[tuple[str, str]]) -> None:
         self._list = pairs
+
+    def to_wsgi_list(self) -> list[tuple[str, str]]:
+        """What it is made of."""
+        return self._list
 
 
 class _NoSession(SessionInterface):
@@ -58,7 +62,7 @@ class Application(Flask):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._hosts: dict[tuple[str, str], str] = {}
+        self._hosts: dict[tuple[str, str], tuple[str, str]] = {}
         self._known_hooks: dict[str | None, tuple[list[Any], list[Any]]] = {}
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,18 +98,12 @@ class Application(Flask):
         if request is None:
             return super().create_url_adapter(None)
         environ = request.environ
-        request.host = get_host(environ, request.trusted_hosts)
-        known = (environ["wsgi.url_scheme"], request.host)
-        server_name = self._hosts.get(known)
-        if server_name is None:
+        known = (environ["wsgi.url_scheme"], environ.get("HTTP_HOST") or f":{environ['SERVER_PORT']}")
+        if (names := self._hosts.get(known)) is None:
             if len(self._hosts) >= _HOSTS_KEPT:
                 self._hosts.clear()
-            try:
-                get_current_url(environ, host_only=True)  # what tells where the request came to
-            except UnicodeError:  # a label that is none of IDNA's; an empty host is refused at the edge
-                known = (known[0], "")
-                request.host = environ["HTTP_HOST"] = ""
-            server_name = self._hosts[known] = self.url_map.bind_to_environ(environ, subdomain="").server_name
+            names = self._hosts[known] = self._names(environ)
+        request.host, server_name = names
         return MapAdapter(
             self.url_map,
             server_name,
@@ -116,3 +114,12 @@ class Application(Flask):
             request.method,
             environ.get("QUERY_STRING", ""),
         )
+
+    def _names(self, environ: dict[str, Any]) -> tuple[str, str]:
+        """The host that a request came to, empty when it is malformed, and the name that routes are matched for."""
+        try:
+            host = get_host(environ)
+            get_current_url(environ, host_only=True)  # what tells where a request came to
+        except UnicodeError:  # a label that is none of IDNA's
+            host = environ["HTTP_HOST"] = ""
+        return host, self.url_map.bind_to_environ(environ, subdomain="").server_name

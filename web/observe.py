@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -167,4 +168,10 @@ class _Lines(logging.Formatter):
 
 
 def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """RFC 3339, UTC, milliseconds."""
+    return f"{_second(int(seconds))}.{int(seconds % 1 * 1000):03}Z"
+
+
+@lru_cache(maxsize=2)  # a second has many requests
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")

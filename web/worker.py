@@ -1,8 +1,5 @@
 """The gunicorn worker: gunicorn's own on gevent, with every wait bounded and its parser's gaps closed.
 
-Why on gevent: threads are starved by clients that are slow (50 connections that trickle stop every worker of `sync`
-and `gthread`), greenlets are not; and what SQLite blocks for is shorter than a request. Why one of our own: gunicorn's
-waits 30 s for idle connections when it stops and for ever for slow ones, and a quick client keeps the others waiting.
 Added are limits for slow clients, a fair share for each connection, a stop that does not wait for idle ones,
 and what RFC 9112 says of Host and the request target. It needs http_parser = "python": the C parser accepts
 bare LF, folded fields and a second space after the method. TLS and HTTP/2 belong to the proxy in front.

@@ -15,8 +15,8 @@ rounds; then the processor time that a request took, and how long a graceful sto
 
 sync has no keep-alive, so that every request pays for a connection, and one slow client holds a process. gthread bounds
 no wait for a client: stalled bodies on as many connections as there are threads stop it. gevent_pywsgi is the fastest,
-and reads two Content-Length fields, or one beside Transfer-Encoding, without complaint: behind a proxy, a way to smuggle
-requests. The worker class is gunicorn's gevent with its own, strict parser in Python (the C parser accepts bare LF and
+and reads two Content-Length fields, or one beside Transfer-Encoding, without complaint: behind a proxy, a way to
+smuggle requests. The worker class is gunicorn's gevent with its own, strict parser in Python (the C parser accepts bare LF and
 folded fields), a fair turn for each connection, which costs some speed at few connections and halves the p99 at many,
 and a bound on every wait. What SQLite blocks for is shorter than a request, and a long search lets others work.
 """
@@ -54,7 +54,7 @@ except ConfigError as error:
 
 wsgi_app = "app:create_app()"
 bind = f"[{_config.host}]:{_config.port}" if ":" in _config.host else f"{_config.host}:{_config.port}"
-workers = _config.web_concurrency  # as many as there are cores: twice as many gave less and a p99 half as long again
+workers = _config.web_concurrency  # as many as there are cores
 worker_class = "web.worker.Worker"
 http_parser = "python"
 forwarder_headers = ""  # no client names our SCRIPT_NAME

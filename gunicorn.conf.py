@@ -78,6 +78,12 @@ def on_starting(server: Any) -> None:
         sys.exit(f"restkeeper: DATABASE_URL={_config.database_url!r}: {error.detail}")
 
 
+def when_ready(server: Any) -> None:
+    """Say what is open, where others can reach it."""
+    if _config.host not in ("127.0.0.1", "::1", "localhost"):
+        print(f"restkeeper: {bind} is open to whoever reaches it: there is no authentication yet", file=sys.stderr)
+
+
 def post_worker_init(worker: Any) -> None:
     """Log from the worker as configured."""
     configure_logging(_config.log_format, _config.log_level)

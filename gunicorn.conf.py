@@ -22,17 +22,25 @@ p99 at many, and a bound on every wait. What SQLite blocks for is shorter than a
 work.
 """
 
+import atexit
 import os
 import shutil
 import sys
 import tempfile
 from typing import Any
 
+
+def _leave_nothing() -> None:
+    shutil.rmtree(os.environ.pop("RESTKEEPER_OWN_FOLDER", ""), ignore_errors=True)
+
+
 # The numbers of all workers meet in files of this folder; it must be known before prometheus_client is first imported.
 # They are mapped, and writing to a mapped file on a disk that is full ends the process: memory is the place for them.
 _memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
 if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
-    os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix=f"restkeeper-metrics-{os.getpid()}-", dir=_memory)
+    _folder = tempfile.mkdtemp(prefix="restkeeper-metrics-", dir=_memory)
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = os.environ["RESTKEEPER_OWN_FOLDER"] = _folder  # known after a reload too
+    atexit.register(lambda owner: owner == os.getpid() and _leave_nothing(), os.getpid())  # when the start fails
 os.makedirs(os.environ["PROMETHEUS_MULTIPROC_DIR"], exist_ok=True)
 
 from prometheus_client.multiprocess import mark_process_dead  # noqa: E402
@@ -96,6 +104,4 @@ def child_exit(server: Any, worker: Any) -> None:
 
 def on_exit(server: Any) -> None:
     """Leave no folder behind."""
-    folder = os.environ["PROMETHEUS_MULTIPROC_DIR"]
-    if os.path.basename(folder).startswith(f"restkeeper-metrics-{os.getpid()}-"):
-        shutil.rmtree(folder, ignore_errors=True)
+    _leave_nothing()

@@ -21,6 +21,7 @@ from web.uuid7 import uuid7
 
 NO_ARGS: MultiDict[str, str] = ImmutableMultiDict()
 PAGES_BYTES = 4 * 1024 * 1024  # of answers to lists, that each process keeps of a collection
+PAGE_OVERHEAD = 2000  # bytes that Python's objects for one answer take, as measured, rounded up
 CACHING = "no-cache"  # keep it, but ask whether it is still so: the ETag makes the question cheap
 
 
@@ -28,6 +29,11 @@ class _Page(NamedTuple):
     tag: str
     body: bytes
     headers: list[tuple[str, str]]
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory it takes: its Link may be longer than its body."""
+        return len(self.body) + sum(len(name) + len(value) for name, value in self.headers) + PAGE_OVERHEAD
 
 
 class CollectionHandlers:
@@ -72,7 +78,7 @@ class CollectionHandlers:
             if is_conditional() and (answer := _conditional(tag)):
                 return answer
             page = self._page(asked, tag)
-            self._pages.keep(key, page, len(page.body))
+            self._pages.keep(key, page, page.size + len(request.query_string))
         elif is_conditional() and (answer := _conditional(page.tag)):
             return answer
         return Reply([page.body], headers=OwnHeaders(page.headers.copy()))

@@ -131,7 +131,7 @@ class Resource:
         values, more = self._load(sent)
         if (
             values
-            and _same(values, {name: current[name] for name in values})
+            and _same(values, {name: current[name] for name in values if name in current})
             and all(_is_past(name, sent, current) for name in differing)
         ):
             return record  # also for the second of two equal requests: the first has moved the version since
@@ -189,16 +189,18 @@ class Resource:
 
     def _require_transition(self, current: JsonObject, values: JsonObject) -> None:
         for name, field in self._schema.fields.items():
-            if isinstance(field, Status) and not field.lifecycle.allows(current[name], values[name]):
-                old, new, moves = current[name], values[name], field.lifecycle.moves.get(current[name], ())
-                detail = (
-                    f"{name} cannot go from {old} to {new}; from {old} it can go to {', '.join(moves) or 'nothing'}"
-                )
-                raise IllegalTransition(detail, **{"from": old, "to": new, "allowed": list(moves)})
+            if not isinstance(field, Status) or name not in current:
+                continue
+            old, new, moves = current[name], values[name], field.lifecycle.moves.get(current[name], ())
+            if not field.lifecycle.allows(old, new):
+                told = f"{name} cannot go from {old} to {new}; from {old} it can go to {', '.join(moves) or 'nothing'}"
+                raise IllegalTransition(told, **{"from": old, "to": new, "allowed": list(moves)})
 
 
 def _is_short(field: fields.Field[Any]) -> bool:
     """Whether a value has room in a cursor, which goes into an address."""
+    if isinstance(field, fields.String) and not isinstance(field, Time) and not field.validators:
+        return field.dump_only
     most = [check.max for check in field.validators if isinstance(check, validate.Length)]
     return all(length is not None and length <= LONGEST_KEY for length in most)
 

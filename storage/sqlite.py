@@ -85,7 +85,7 @@ class SqliteStore:
             _migrate(self._writer)
             _declare(self._writer, self._collections.values())
             (self.epoch,) = self._writer.execute("SELECT epoch FROM store").fetchone()
-            self._writer.execute("PRAGMA busy_timeout = 0")  # `_begin` does the waiting
+            self._writer.execute("PRAGMA busy_timeout = 0")  # `_patiently` does the waiting
             self._file = self._present_file()
 
     def read(self, collection: str, id: str) -> Record:
@@ -195,7 +195,7 @@ class SqliteStore:
     def _connect(self, timeout: float) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=timeout, isolation_level=None, check_same_thread=False)
         connection.create_function("fold", 1, sql.fold, deterministic=True)
-        connection.execute("PRAGMA journal_mode = WAL")
+        _patiently(connection, "PRAGMA journal_mode = WAL")  # which does not wait by itself
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         connection.execute("PRAGMA foreign_keys = ON")
         return connection
@@ -226,7 +226,7 @@ class SqliteStore:
         try:
             with _told("the store cannot be written to"):
                 self._require_file()
-                self._begin()
+                _patiently(connection, "BEGIN IMMEDIATE")
                 for queued in batch:
                     connection.execute("SAVEPOINT work")
                     queued.run(_Transaction(connection, self.epoch))
@@ -244,17 +244,6 @@ class SqliteStore:
                 queued.done = True
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-
-    def _begin(self) -> None:
-        deadline = time.monotonic() + BUSY_SECONDS
-        while True:
-            try:
-                self._writer.execute("BEGIN IMMEDIATE")
-                return
-            except sqlite3.OperationalError as error:
-                if not _is_busy(error) or time.monotonic() > deadline:
-                    raise
-            time.sleep(RETRY_SECONDS)
 
 
 def _fail(batch: list["_Work"], error: Unavailable) -> None:
@@ -431,8 +420,12 @@ def _within(seconds: float, connection: sqlite3.Connection) -> Iterator[None]:
     deadline = time.monotonic() + seconds
 
     def is_late() -> bool:
+        nonlocal deadline
+        now = time.monotonic()
+        late = now > deadline
         time.sleep(0)
-        return time.monotonic() > deadline
+        deadline += time.monotonic() - now  # what others took is not this search's time
+        return late
 
     connection.set_progress_handler(is_late, STEPS)
     try:
@@ -448,6 +441,19 @@ def _within(seconds: float, connection: sqlite3.Connection) -> Iterator[None]:
 
 def _unavailable(what: str, error: sqlite3.Error) -> Unavailable:
     return Unavailable(f"{what}: {error}", headers=RETRY)
+
+
+def _patiently(connection: sqlite3.Connection, statement: str) -> None:
+    """Execute what needs a lock that another process may have, asking again until BUSY_SECONDS have passed."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute(statement)
+            return
+        except sqlite3.OperationalError as error:
+            if not _is_busy(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(RETRY_SECONDS)
 
 
 def _is_busy(error: sqlite3.OperationalError) -> bool:

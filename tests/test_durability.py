@@ -77,7 +77,8 @@ def test_nothing_answered_is_lost(tmp_path: Path) -> None:
     chance = random.Random(0)  # noqa: S311
     kills = 0
     while kills < KILLS:
-        with Gunicorn(tmp_path, "--log-level", "critical", start_new_session=True, LOG_LEVEL="error") as server:
+        settings = {"LOG_LEVEL": "error", "PROMETHEUS_MULTIPROC_DIR": str(tmp_path / "metrics")}
+        with Gunicorn(tmp_path, "--log-level", "critical", start_new_session=True, **settings) as server:
             for writer in writers:
                 writer.server = server
                 if not writer.is_alive():

@@ -10,6 +10,9 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
+from resources.collection import PAGES_BYTES
+from web.recent import Recent
+
 
 def fill(client: FlaskClient, count: int) -> list[dict[str, Any]]:
     """Products named 000, 001, … with prices and tags that tie."""
@@ -217,6 +220,23 @@ def test_head_is_get_without_the_body(client: FlaskClient) -> None:
             assert {k: v for k, v in short.headers if k not in skipped} == {
                 k: v for k, v in full.headers if k not in skipped
             }
+
+
+def test_answers_that_are_kept_are_bounded(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many lists are asked for, what is kept of them stays within its bytes, and each answer is right."""
+    kept: list[int] = []
+    keep = Recent.keep
+
+    def watched(self: Recent[Any, Any], key: Any, value: Any, size: int) -> None:
+        keep(self, key, value, size)
+        kept.append(sum(size for _, size in self._kept.values()))
+        assert size > len(value.headers[-2][1])  # the Link counts
+
+    monkeypatch.setattr(Recent, "keep", watched)
+    for n in range(1500):
+        assert client.get(f"/products?q={n}{'x' * 3000}").json == []
+    assert len(kept) == 1500 and max(kept) <= PAGES_BYTES
+    assert kept[-1] > PAGES_BYTES / 2
 
 
 def test_links_keep_the_query(client: FlaskClient) -> None:

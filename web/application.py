@@ -120,6 +120,6 @@ class Application(Flask):
         try:
             host = get_host(environ)
             get_current_url(environ, host_only=True)  # what tells where a request came to
-        except UnicodeError:  # a label that is none of IDNA's
+        except ValueError:  # no address, or a label that is none of IDNA's
             host = environ["HTTP_HOST"] = ""
         return host, self.url_map.bind_to_environ(environ, subdomain="").server_name

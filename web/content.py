@@ -41,7 +41,8 @@ def read_object(*types: str, max_body: int, max_depth: int) -> dict[str, Any]:
     ends early, InvalidJson, and ValidationFailed when the JSON is not an object.
     """
     require_media_type(*types)
-    if (coding := request.environ.get("HTTP_CONTENT_ENCODING", "identity")) != "identity":
+    coding = request.environ.get("HTTP_CONTENT_ENCODING", "")
+    if coding.strip().lower() not in ("", "identity"):
         raise UnsupportedMediaType(f"Content-Encoding {coding[:40]!r} is not supported; send the body as it is")
     value = exactjson.loads(_read(max_body), max_depth)
     if not isinstance(value, dict):

@@ -10,7 +10,7 @@ from werkzeug.datastructures import ImmutableMultiDict, MultiDict
 from config import Config
 from errors import BodyTooLarge
 from resources.resource import JsonObject, Resource, utc_now
-from storage.contract import Record, Store, Transaction
+from storage.contract import Query, Record, Store, Transaction
 from web.application import OwnHeaders, Reply
 from web.content import JSON, MERGE_PATCH, read_object, require_acceptable
 from web.pagination import links, resolve
@@ -74,10 +74,11 @@ class CollectionHandlers:
         key = (revision, request.path, request.query_string)
         if (page := self._pages.get(key)) is None:
             asked = self._ask()
+            query = resolve(asked, request.path, request.args)
             tag = self._list_tag(revision, asked.limit)
             if is_conditional() and (answer := _conditional(tag)):
                 return answer
-            page = self._page(asked, tag)
+            page = self._page(asked, query, tag)
             self._pages.keep(key, page, page.size + len(request.query_string))
         elif is_conditional() and (answer := _conditional(page.tag)):
             return answer
@@ -147,9 +148,8 @@ class CollectionHandlers:
         resource, config = self.resource, self._config
         return parse(args, resource.collection, resource.names, config.page_limit, config.page_limit_max)
 
-    def _page(self, asked: Asked, tag: str) -> _Page:
+    def _page(self, asked: Asked, query: Query, tag: str) -> _Page:
         """A page as it is answered. Its total is left out where counting again at each step would cost most."""
-        query = resolve(asked, request.path, request.args)
         page = self._store.page(self._name, query)
         bodies = page.bodies
         if page.shapes - {self.resource.shape}:

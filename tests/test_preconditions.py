@@ -89,6 +89,13 @@ def test_a_missing_item_is_404_whatever_the_condition(client: FlaskClient) -> No
         assert answer.status_code == 404
 
 
+@pytest.mark.parametrize("query", ["cursor=none", "limit=0", "colour=red", "sort=-"])
+def test_a_malformed_list_is_400_whatever_the_condition(client: FlaskClient, query: str) -> None:
+    """No condition makes a bad query good: it is refused before any is looked at (section 13.2.1)."""
+    for condition in ({"If-None-Match": "*"}, {"If-Match": '"other"'}):
+        assert client.get(f"/products?{query}", headers=condition).status_code == 400
+
+
 def test_lists_have_tags_too(client: FlaskClient) -> None:
     """A list's ETag holds until anything in its collection changes, and not beyond."""
     where, _ = make(client)

@@ -1,6 +1,6 @@
 """What a store promises. It speaks in records and queries, never in requests; whatever it raises is in `errors`."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum, StrEnum
@@ -190,6 +190,3 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of every connection."""
-
-
-OpenStore = Callable[[str, Iterable[Collection]], Store]

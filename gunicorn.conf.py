@@ -43,6 +43,7 @@ if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
     atexit.register(lambda owner: owner == os.getpid() and _leave_nothing(), os.getpid())  # when the start fails
 os.makedirs(os.environ["PROMETHEUS_MULTIPROC_DIR"], exist_ok=True)
 
+from prometheus_client import values  # noqa: E402
 from prometheus_client.multiprocess import mark_process_dead  # noqa: E402
 
 from config import Config, ConfigError  # noqa: E402
@@ -50,6 +51,10 @@ from errors import Unavailable  # noqa: E402
 from resources import declared  # noqa: E402
 from storage import open_store  # noqa: E402
 from web.observe import configure_logging  # noqa: E402
+
+_process = {"id": os.getpid()}  # asking the system each time that something is counted would cost a system call
+os.register_at_fork(after_in_child=lambda: _process.update(id=os.getpid()))
+values.ValueClass = values.MultiProcessValue(lambda: _process["id"])  # type: ignore[no-untyped-call]
 
 try:
     _config = Config.from_env()

@@ -72,7 +72,8 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
         data, self.written = self.written, b""
         self.lost = True
         self.settimeout(self.worker.send_timeout + len(data) / self.worker.slowest)
-        super().sendall(data)
+        if (sent := self.send(data)) < len(data):  # gevent's sendall asks the kernel for its buffer's size each time
+            super().sendall(data[sent:])
         self.lost = False
 
 
@@ -87,6 +88,10 @@ class StrictRequest(Request):  # type: ignore[misc]
         client.limit(between if client.idle else worker.header_timeout)
         self.max_buffer_headers = worker.head_limit
         return super().parse(unreader)  # type: ignore[no-any-return]
+
+    def _peer_trusted_for_forwarded(self) -> tuple[dict[str, str], list[str]]:
+        """No peer: whom to believe is the application's to say."""
+        return {}, []
 
     def set_body_reader(self) -> None:
         host = dict(self.headers).get("HOST", "" if self.version == (1, 1) else "localhost")
@@ -127,6 +132,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
     def init_process(self) -> None:
         self.clients: set[Client] = set()
         signal.signal(signal.SIGTERM, self.handle_exit)  # the arbiter's handler, still set, would swallow it
+        self.cfg.__dict__.update({name: setting.get() for name, setting in self.cfg.settings.items()})  # looked up often
         super().init_process()
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:

@@ -353,14 +353,13 @@ def _item(row: list[str], header: list[str], resource: Resource, max_depth: int)
         raise ValidationFailed(errors=[{"pointer": "#", "detail": detail}])
     cells = zip(header, row, strict=True)
     item = {name: cell if _is_text(resource, name) else _value(cell, max_depth - 1) for name, cell in cells if cell}
-    exactjson.require_text(item)
     return item
 
 
 def _value(cell: str, max_depth: int) -> Any:
     try:
         return exactjson.loads(cell, max_depth)
-    except (InvalidJson, ValidationFailed):
+    except InvalidJson:
         return cell  # a text: the schema says what it must be instead
 
 

@@ -124,7 +124,7 @@ class Resource:
         Raises ValidationFailed, and IllegalTransition when its status cannot move so.
         """
         current = exactjson.loads(self.body(record))
-        differing = [name for name in READ_ONLY if name in sent and not _same(sent[name], current[name])]
+        differing = [name for name in READ_ONLY if name in sent and not _is(sent[name], current[name])]
         faults = [
             _fault(f"#/{name}", f"is read-only; it is {exactjson.dumps(current[name]).decode()}") for name in differing
         ]
@@ -177,11 +177,13 @@ class Resource:
 
     def _load(self, sent: JsonObject) -> tuple[JsonObject, list[JsonObject]]:
         """The fields of a valid item in JSON's terms, or nothing and every fault."""
+        own = {name: value for name, value in sent.items() if name not in READ_ONLY}
+        faults = exactjson.faults_of_text(own)
         try:
-            values = self._schema.load({name: value for name, value in sent.items() if name not in READ_ONLY})
+            values = self._schema.load(own)
         except ValidationError as error:
-            return {}, _faults(error.messages, "#")
-        return self._schema.dump(values), []
+            faults += _faults(error.messages, "#")
+        return ({}, faults) if faults else (self._schema.dump(values), [])
 
     def _record(self, values: JsonObject, *, id: str, created_at: str, now: str, version: int) -> Record:
         item = {"id": id, **values, "created_at": created_at, "updated_at": now, "version": version}
@@ -226,6 +228,11 @@ def merge_patch(target: Any, patch: Any) -> Any:
 def _same(one: Any, other: Any) -> bool:
     """Whether two values are one in JSON, where true is not 1 and the order of an object's names is nothing."""
     return exactjson.dumps(one, sort=True) == exactjson.dumps(other, sort=True)
+
+
+def _is(one: Any, other: Any) -> bool:
+    """Whether two plain values are one in JSON."""
+    return type(one) is type(other) and bool(one == other)
 
 
 def _is_past(name: str, sent: JsonObject, current: JsonObject) -> bool:

@@ -13,13 +13,13 @@ from urllib.parse import quote
 
 import orjson
 
-from errors import InvalidJson, ValidationFailed
+from errors import InvalidJson
 
 LARGEST_INTEGER = 2**63 - 1  # what stores and typed clients hold
 LONGEST_NUMBER = 100  # characters; far beyond any quantity, far below what is slow to convert
 
 _FRAGMENT = "!$&'()*+,;=:@/?~"  # besides letters and digits, what a fragment holds unescaped (RFC 3986)
-_SUSPECT = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")  # escapes that may stand for NUL or half a surrogate pair
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def loads(data: bytes | str, max_depth: int = 200) -> Any:
@@ -27,7 +27,7 @@ def loads(data: bytes | str, max_depth: int = 200) -> Any:
 
     Raises InvalidJson for malformed text, a name twice in one object, NaN and infinities, numbers beyond 64-bit
     integers or the range of a double, and nesting deeper than `max_depth` (an array or object is one level).
-    Raises ValidationFailed for strings that hold NUL or an unpaired surrogate.
+    A string may hold what JSON's grammar allows and is no text: see `faults_of_text`.
     """
     try:
         text = data.decode("utf-8-sig") if isinstance(data, bytes) else data
@@ -40,15 +40,7 @@ def loads(data: bytes | str, max_depth: int = 200) -> Any:
         raise InvalidJson(f"nesting is deeper than {max_depth} levels") from None
     if text.count("[") + text.count("{") > max_depth and _depth(value) > max_depth:
         raise InvalidJson(f"nesting is deeper than {max_depth} levels")
-    if _SUSPECT.search(text):
-        require_text(value)
     return value
-
-
-def require_text(value: Any) -> None:
-    """Raises ValidationFailed for strings that hold NUL or an unpaired surrogate, wherever in `value` they are."""
-    if faults := _faults_of_text(value, "#"):
-        raise ValidationFailed(errors=faults)
 
 
 def dumps(value: Any, *, sort: bool = False) -> bytes:
@@ -108,16 +100,16 @@ def _depth(value: Any) -> int:
     return levels
 
 
-def _faults_of_text(value: Any, pointer: str) -> list[dict[str, str]]:
-    """Where strings hold what is not text; RFC 6901 pointers."""
+def faults_of_text(value: Any, pointer: str = "#") -> list[dict[str, str]]:
+    """Where strings, names too, hold NUL or an unpaired surrogate: `pointer` (RFC 6901) and `detail` of each."""
     if isinstance(value, str):
-        wrong = "NUL" if "\0" in value else "an unpaired surrogate" if re.search("[\ud800-\udfff]", value) else None
+        wrong = "NUL" if "\0" in value else "an unpaired surrogate" if _SURROGATE.search(value) else None
         return [{"pointer": pointer, "detail": f"must not hold {wrong}"}] if wrong else []
     if isinstance(value, list):
-        return [fault for n, item in enumerate(value) for fault in _faults_of_text(item, f"{pointer}/{n}")]
+        return [fault for n, item in enumerate(value) for fault in faults_of_text(item, f"{pointer}/{n}")]
     if isinstance(value, dict):
-        names = [fault for name in value for fault in _faults_of_text(name, pointer)]
-        return names + [fault for name, item in value.items() for fault in _faults_of_text(item, step(pointer, name))]
+        names = [fault for name in value for fault in faults_of_text(name, pointer)]
+        return names + [fault for name, item in value.items() for fault in faults_of_text(item, step(pointer, name))]
     return []
 
 

@@ -132,7 +132,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
     def init_process(self) -> None:
         self.clients: set[Client] = set()
         signal.signal(signal.SIGTERM, self.handle_exit)  # the arbiter's handler, still set, would swallow it
-        self.cfg.__dict__.update({name: setting.get() for name, setting in self.cfg.settings.items()})  # looked up often
+        self.cfg.__dict__.update({name: each.get() for name, each in self.cfg.settings.items()})  # looked up often
         super().init_process()
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:

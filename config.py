@@ -87,6 +87,9 @@ class Config:
     require_if_match: bool = _setting(False, _flag, "`1`: PUT, PATCH and DELETE without `If-Match` are answered 428")
     docs: bool = _setting(True, _flag, "`0`: no page at `/docs` (the OpenAPI document stays)")
     metrics_token: str = _setting("", _text, "bearer token that opens `/metrics`; closed while unset", secret=True)
+    jwt_issuer: str = _setting("", _text, "issuer (`iss`) whose tokens are taken; set it with the next two")
+    jwt_audience: str = _setting("", _text, "audience (`aud`) that a token must be for: the name of this service there")
+    jwt_jwks: str = _setting("", _text, "the issuer's public keys (JWK Set): a file, or a URL with https")
     log_format: str = _setting("text", _one_of("json", "text"), "form of the log lines")
     log_level: str = _setting(
         "warning",
@@ -101,6 +104,10 @@ class Config:
             raise ConfigError(
                 f"PAGE_LIMIT={self.page_limit!r}: must be at most PAGE_LIMIT_MAX, which is {self.page_limit_max}"
             )
+        tokens = {"JWT_ISSUER": self.jwt_issuer, "JWT_AUDIENCE": self.jwt_audience, "JWT_JWKS": self.jwt_jwks}
+        missing = [key for key, value in tokens.items() if not value]
+        if missing and len(missing) < len(tokens):
+            raise ConfigError(f"{missing[0]}='': must be set too, or none of {', '.join(tokens)}")
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> "Config":

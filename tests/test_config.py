@@ -43,6 +43,24 @@ def test_a_bad_value_names_key_value_and_what_is_allowed(key: str, value: str, t
     assert told in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (
+            {"JWT_ISSUER": "https://login.example"},
+            "JWT_AUDIENCE='': must be set too, or none of JWT_ISSUER, JWT_AUDIENCE, JWT_JWKS",
+        ),
+        ({"JWT_AUDIENCE": "a", "JWT_JWKS": "b"}, "JWT_ISSUER='': must be set too"),
+        ({"JWT_ISSUER": "a", "JWT_AUDIENCE": "b", "JWT_JWKS": ""}, "JWT_JWKS='': must be set too"),
+    ],
+)
+def test_what_tokens_need_is_set_together(given: dict[str, str], told: str) -> None:
+    """Issuer, audience and key set are all there or none; the message names what is missing."""
+    with pytest.raises(ConfigError, match=told):
+        Config.from_env(given)
+    assert Config(jwt_issuer="a", jwt_audience="b", jwt_jwks="c").jwt_jwks == "c"
+
+
 def test_typed_values_are_checked_alike() -> None:
     """What the environment may not say, code may not either."""
     for wrong in (

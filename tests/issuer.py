@@ -1,0 +1,159 @@
+"""An issuer of access tokens for tests: its keys, its key set, its tokens, and a place on the network for the set."""
+
+import json
+import threading
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
+from jwt import get_algorithm_by_name
+
+from web.tokens import InvalidToken, Tokens
+
+ISSUER = "https://login.example"
+AUDIENCE = "restkeeper"
+START = 1_800_000_000.0  # seconds since the epoch, at which every clock here starts
+GOOD = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "exp": START + 600, "scope": "products:read"}
+
+
+class Clock:
+    """A time that moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.seconds = START
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def private_key(algorithm: str, name: str = "first") -> Any:
+    """A private key for an algorithm; the same for the same name, and for all algorithms of RSA."""
+    return _generated("RSA" if algorithm[:2] in ("RS", "PS") and algorithm != "RS1024" else algorithm, name)
+
+
+@cache
+def _generated(algorithm: str, name: str) -> Any:
+    match algorithm:
+        case "ES256":
+            return ec.generate_private_key(ec.SECP256R1())
+        case "ES384":
+            return ec.generate_private_key(ec.SECP384R1())
+        case "ES512":
+            return ec.generate_private_key(ec.SECP521R1())
+        case "EdDSA":
+            return ed25519.Ed25519PrivateKey.generate()
+        case "Ed448":
+            return ed448.Ed448PrivateKey.generate()
+        case "RS1024":
+            return rsa.generate_private_key(65537, 1024)  # noqa: S505 - it is to be refused
+    return rsa.generate_private_key(65537, 2048)
+
+
+def jwk(algorithm: str, name: str = "first", **members: Any) -> dict[str, Any]:
+    """The public key of that name as a JWK, its name the kid. A member that is None is left out."""
+    key = private_key(algorithm, name).public_key()
+    family = {"Ed448": "EdDSA", "RS1024": "RS256"}.get(algorithm, algorithm)
+    public: dict[str, Any] = get_algorithm_by_name(family).to_jwk(key, as_dict=True)
+    public |= {"kid": name, "use": "sig", **members}
+    return {member: value for member, value in public.items() if value is not None}
+
+
+def key_set(*keys: Any) -> bytes:
+    return json.dumps({"keys": keys}).encode()
+
+
+def token(algorithm: str = "ES256", name: str = "first", headers: dict[str, Any] | None = None, **claims: Any) -> str:
+    """A token that holds but for what is said otherwise. A claim or header that is None is left out."""
+    headers = {"kid": name, "typ": "JWT"} | (headers or {})
+    payload = {claim: value for claim, value in (GOOD | claims).items() if value is not None}
+    kept = {header: value for header, value in headers.items() if value is not None}
+    return jwt.encode(payload, private_key(algorithm, name), algorithm, kept)
+
+
+def encoded(value: Any) -> str:
+    """A part of a token: bytes, or what JSON makes of a value."""
+    text = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return urlsafe_b64encode(text).rstrip(b"=").decode()
+
+
+def signed(header: Any, payload: Any, algorithm: str = "ES256") -> str:
+    """A token of any header and payload, bytes or values, with a signature that holds."""
+    signing = f"{encoded(header)}.{encoded(payload)}"
+    made = get_algorithm_by_name(algorithm).sign(signing.encode(), private_key(algorithm))
+    return f"{signing}.{encoded(made)}"
+
+
+FIRST = key_set(jwk("ES256"))
+SECOND = key_set(jwk("ES256", "second"))
+BOTH = key_set(jwk("ES256"), jwk("ES256", "second"))
+OLD, NEW = token(), token("ES256", "second")
+
+
+class Issuer:
+    """A stand-in for the network: what it answers can be set, what it was asked is counted."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body: bytes | Exception = body
+        self.asked = 0
+
+    def __call__(self, url: str) -> bytes:
+        self.asked += 1
+        if isinstance(self.body, Exception):
+            raise self.body
+        return self.body
+
+
+def from_url(issuer: Issuer, clock: Clock, url: str = "https://login.example/keys") -> Tokens:
+    """A verifier that gets its keys from an issuer."""
+    return Tokens(ISSUER, AUDIENCE, url, now=clock, fetch=issuer)
+
+
+def holds(tokens: Tokens, text: str) -> bool:
+    """Whether a token is taken."""
+    try:
+        return tokens.verify(text).subject == "ada"
+    except InvalidToken:
+        return False
+
+
+class Place:
+    """Where a key set is published: what it answers can be set, what was asked is counted."""
+
+    def __init__(self, port: int, body: bytes) -> None:
+        self.url = f"http://127.0.0.1:{port}/keys"
+        self.body = body
+        self.status = 200
+        self.headers: dict[str, str] = {}
+        self.asked: list[str] = []
+
+
+@contextmanager
+def published(body: bytes) -> Iterator[Place]:
+    """A real HTTP server that answers with a key set."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            place.asked.append(self.path)
+            self.send_response(place.status)
+            for name, value in place.headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(place.body)
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        place = Place(server.server_port, body)
+        running = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        running.start()
+        try:
+            yield place
+        finally:
+            server.shutdown()
+            running.join()

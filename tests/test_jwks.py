@@ -1,0 +1,176 @@
+"""Which keys of a set verify tokens, and how a set in a file is kept fresh."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from errors import Unavailable
+from tests.issuer import (
+    AUDIENCE,
+    BOTH,
+    FIRST,
+    ISSUER,
+    NEW,
+    OLD,
+    SECOND,
+    Clock,
+    Issuer,
+    from_url,
+    holds,
+    jwk,
+    key_set,
+    token,
+)
+from web.jwks import MOST_BYTES, KeySet
+from web.tokens import Tokens
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "keys.json"
+    path.write_bytes(FIRST)
+    return path
+
+
+def usable(*keys: Any) -> list[tuple[str | None, tuple[str, ...]]]:
+    """Names and algorithms of the keys that a set is read to have."""
+    return [(key.kid, key.algorithms) for key in KeySet(key_set(*keys)).keys]
+
+
+def test_a_key_is_for_what_it_says() -> None:
+    """A key's algorithms are those of its type and curve or, where it has `alg`, that one."""
+    rsa = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+    assert usable(jwk("RS256"), jwk("RS256", alg="PS384")) == [("first", rsa), ("first", ("PS384",))]
+    assert usable(jwk("ES384"), jwk("EdDSA", kid=None)) == [("first", ("ES384",)), (None, ("EdDSA",))]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        jwk("ES256", use="enc"),
+        jwk("ES256", key_ops=["sign"]),
+        jwk("ES256", key_ops="verify"),
+        jwk("ES256", key_ops=5),
+        jwk("ES256", alg="ES384"),
+        jwk("ES256", alg="RS256"),
+        jwk("ES256", alg=["ES256"]),
+        jwk("ES256", kid=5),
+        jwk("ES256", kty="RSA"),
+        jwk("ES256", crv="P-384"),
+        jwk("ES256", crv=["P-256"]),
+        jwk("ES256", x=None),
+        jwk("ES256", x=5),
+        jwk("ES256", y=jwk("ES256")["x"]),
+        jwk("ES256", y="é"),
+        jwk("RS256", alg="HS256"),
+        jwk("RS256", n=""),
+        jwk("RS256", e="AA"),
+        jwk("RS1024"),
+        jwk("EdDSA", x="AA"),
+        jwk("ES256", d=jwk("ES256")["x"]),
+        {"kty": "oct", "k": "c2VjcmV0", "alg": "HS256"},
+        {},
+        [],
+        "key",
+        None,
+    ],
+)
+def test_a_key_for_something_else_is_passed_over(key: Any) -> None:
+    """What is for encryption, contradicts itself, is weak, private, shared, malformed or unknown verifies nothing."""
+    assert usable(key, jwk("ES384")) == [("first", ("ES384",))]
+
+
+def test_a_private_key_in_a_set_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """A set that gives away a private key is a fault to be told, without telling the key."""
+    with caplog.at_level(logging.WARNING, "restkeeper"):
+        usable(jwk("ES256", d="c2VjcmV0"))
+    assert "private key" in caplog.text and "c2VjcmV0" not in caplog.text
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"null", b"{}", b'{"keys": {}}', b"\xff", b"[" * 5000])
+def test_what_is_no_key_set_is_told(text: bytes) -> None:
+    """A document that is not a JWK Set raises ValueError."""
+    with pytest.raises(ValueError):
+        KeySet(text)
+
+
+def test_a_token_without_kid_needs_one_key_that_fits(clock: Clock) -> None:
+    """It holds when exactly one key of the set is for its algorithm."""
+    text = token(headers={"kid": None})
+    assert holds(from_url(Issuer(key_set(jwk("ES256", kid=None))), clock), text)
+    assert holds(from_url(Issuer(key_set(jwk("ES256"), jwk("ES384"))), clock), text)
+    assert not holds(from_url(Issuer(BOTH), clock), text)
+
+
+def test_a_key_without_kid_is_not_for_a_token_that_names_one(clock: Clock) -> None:
+    """A name that no key has is no key's."""
+    assert not holds(from_url(Issuer(key_set(jwk("ES256", kid=None))), clock), token())
+
+
+def test_a_name_is_one_keys(clock: Clock) -> None:
+    """A key that is listed twice is one; of two keys with the same name and use neither is trusted."""
+    assert holds(from_url(Issuer(key_set(jwk("ES256"), jwk("ES256", alg="ES256"))), clock), token())
+    assert holds(from_url(Issuer(key_set(jwk("ES256"), jwk("ES384"))), clock), token())
+    assert not holds(from_url(Issuer(key_set(jwk("ES256"), jwk("ES256", "second", kid="first"))), clock), token())
+
+
+# A file
+
+
+def test_a_file_is_read_again_when_it_changes(file: Path, clock: Clock) -> None:
+    """Within a second a new key's tokens hold and a removed key's do not, also one that was verified before."""
+    tokens = Tokens(ISSUER, AUDIENCE, str(file), now=clock)
+    assert holds(tokens, OLD) and not holds(tokens, NEW)
+    file.write_bytes(BOTH)
+    clock.seconds += 1
+    assert holds(tokens, OLD) and holds(tokens, NEW)
+    file.write_bytes(SECOND)
+    assert holds(tokens, OLD)
+    clock.seconds += 1
+    assert not holds(tokens, OLD) and holds(tokens, NEW)
+
+
+@pytest.mark.parametrize("text", [b"", FIRST[:-5], b" " * (MOST_BYTES + 1), None])
+def test_a_file_that_cannot_be_read_changes_nothing(
+    file: Path, clock: Clock, caplog: pytest.LogCaptureFixture, text: bytes | None
+) -> None:
+    """While it is malformed, too long or gone, the last set stays, which the log tells once; then it is read again."""
+    tokens = Tokens(ISSUER, AUDIENCE, str(file), now=clock)
+    file.unlink()
+    if text is not None:
+        file.write_bytes(text)
+    with caplog.at_level(logging.WARNING, "restkeeper"):
+        for _ in range(3):
+            clock.seconds += 1
+            assert holds(tokens, OLD)
+    (told,) = caplog.messages
+    assert str(file) in told and "stays in use" in told
+    file.write_bytes(SECOND)
+    clock.seconds += 1
+    assert holds(tokens, NEW)
+
+
+def test_an_empty_set_is_taken_at_its_word(file: Path, clock: Clock) -> None:
+    """An issuer that withdraws all its keys is believed."""
+    tokens = Tokens(ISSUER, AUDIENCE, str(file), now=clock)
+    file.write_bytes(key_set())
+    clock.seconds += 1
+    assert not holds(tokens, OLD)
+
+
+@pytest.mark.parametrize("text", [None, b"{", key_set(), key_set(jwk("ES256", use="enc"))])
+def test_a_start_without_a_usable_key_fails(tmp_path: Path, text: bytes | None) -> None:
+    """A file that is missing, malformed or without a usable key stops the start with one line that names it."""
+    path = tmp_path / "keys.json"
+    if text is not None:
+        path.write_bytes(text)
+    with pytest.raises(Unavailable) as caught:
+        Tokens(ISSUER, AUDIENCE, str(path))
+    assert str(caught.value).startswith(f"JWT_JWKS='{path}': ") and "\n" not in str(caught.value)

@@ -1,0 +1,238 @@
+"""A key set at a URL is fetched no more than needed, kept while it cannot be, and only over safe ways."""
+
+import json
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from errors import Unavailable
+from tests.issuer import (
+    AUDIENCE,
+    BOTH,
+    FIRST,
+    ISSUER,
+    NEW,
+    OLD,
+    SECOND,
+    Clock,
+    Issuer,
+    Place,
+    from_url,
+    holds,
+    published,
+    token,
+)
+from web.jwks import MOST_BYTES, fetch
+from web.tokens import Tokens
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://login.example/keys",
+        "http://127.0.0.1.evil.example/",
+        "http://localhost.evil.example/",
+        "http://localhost@evil.example/",
+        "http://10.0.0.1/",
+        "http://[::1/",
+        "https:///keys",
+        "file:///etc/passwd",
+        "ftp://login.example/keys",
+        "data://x",
+    ],
+)
+def test_keys_come_over_tls_or_from_this_machine(url: str) -> None:
+    """A URL that others could answer for is refused before anything is fetched."""
+    issuer = Issuer(FIRST)
+    with pytest.raises(Unavailable, match="https"):
+        from_url(issuer, Clock(), url)
+    assert issuer.asked == 0
+
+
+@pytest.mark.parametrize("url", ["https://x.example", "http://localhost:1/k", "http://127.9.9.9/", "http://[::1]:8/"])
+def test_safe_urls_are_taken(url: str) -> None:
+    """https anywhere, http on loopback."""
+    assert holds(from_url(Issuer(FIRST), Clock(), url), OLD)
+
+
+def test_a_set_from_a_url_is_kept_for_five_minutes(clock: Clock) -> None:
+    """It is fetched once in that time, and a removed key stops with the next fetch."""
+    issuer = Issuer(BOTH)
+    tokens = from_url(issuer, clock)
+    issuer.body = SECOND
+    clock.seconds += 299
+    assert holds(tokens, OLD) and issuer.asked == 1
+    clock.seconds += 1
+    assert not holds(tokens, OLD) and holds(tokens, NEW)
+    assert issuer.asked == 2 + 1  # and once more for the key that was not known then
+
+
+def test_an_unchanged_set_keeps_what_it_verified(clock: Clock) -> None:
+    """A fetch that brings the same keys makes no work."""
+    tokens = from_url(Issuer(FIRST), clock)
+    claims = tokens.verify(OLD)
+    clock.seconds += 300
+    assert tokens.verify(OLD) is claims
+
+
+def test_an_unknown_key_is_looked_for_at_once_and_then_every_ten_seconds(clock: Clock) -> None:
+    """A rotated key works with its first token; strangers cause one fetch in ten seconds, however many there are."""
+    issuer = Issuer(FIRST)
+    tokens = from_url(issuer, clock)
+    issuer.body = BOTH
+    assert holds(tokens, NEW) and issuer.asked == 2
+    for number in range(50):
+        assert not holds(tokens, token("ES256", f"stranger {number % 5}"))
+    assert issuer.asked == 2
+    clock.seconds += 10
+    for number in range(50):
+        assert not holds(tokens, token("ES256", f"stranger {number % 5}"))
+    assert issuer.asked == 3
+
+
+def test_a_clock_that_is_put_back_stops_no_fetch(clock: Clock) -> None:
+    """Freshness does not depend on the clock going on."""
+    issuer = Issuer(FIRST)
+    tokens = from_url(issuer, clock)
+    issuer.body = SECOND
+    clock.seconds -= 100_000
+    assert not holds(tokens, OLD)
+
+
+def test_a_set_is_used_on_while_it_cannot_be_fetched(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    """Known tokens hold, each fault is told once, and it is tried again every ten seconds."""
+    issuer = Issuer(FIRST)
+    tokens = from_url(issuer, clock)
+    issuer.body = ConnectionRefusedError("down")
+    clock.seconds += 300
+    with caplog.at_level(logging.WARNING, "restkeeper"):
+        for _ in range(30):
+            assert holds(tokens, OLD)
+            clock.seconds += 1
+    assert len(caplog.messages) == 1 and issuer.asked == 1 + 3
+    issuer.body = SECOND
+    clock.seconds += 10
+    assert holds(tokens, NEW) and not holds(tokens, OLD)
+
+
+def test_without_any_set_nothing_can_be_judged(clock: Clock) -> None:
+    """A start survives an issuer that is down: tokens are 503 until it can be reached, tried every ten seconds."""
+    issuer = Issuer(FIRST)
+    issuer.body = TimeoutError("no answer")
+    tokens = from_url(issuer, clock)
+    for _ in range(5):
+        with pytest.raises(Unavailable) as caught:
+            tokens.verify(OLD)
+        assert caught.value.headers == {"Retry-After": "10"} and "login.example" not in str(caught.value)
+    assert issuer.asked == 2
+    issuer.body = FIRST
+    clock.seconds += 10
+    assert holds(tokens, OLD)
+
+
+class Gate(Issuer):
+    """An issuer that answers when it is let."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__(body)
+        self.open = threading.Event()
+        self.reached = threading.Event()
+        self.open.set()
+
+    def __call__(self, url: str) -> bytes:
+        body = super().__call__(url)
+        self.reached.set()
+        assert self.open.wait(30)
+        return body
+
+
+def test_many_who_want_a_new_key_cause_one_fetch(clock: Clock) -> None:
+    """Those who come while it is fetched wait for it, and then hold."""
+    issuer = Gate(FIRST)
+    tokens = from_url(issuer, clock)
+    issuer.body = BOTH
+    issuer.open.clear()
+    with ThreadPoolExecutor(8) as pool:
+        verified = [pool.submit(holds, tokens, NEW) for _ in range(8)]
+        issuer.open.set()
+        assert all(each.result() for each in verified)
+    assert issuer.asked == 2
+
+
+def test_nobody_else_waits_for_a_fetch(clock: Clock) -> None:
+    """While one fetches, tokens of known keys are judged by the set that there is."""
+    issuer = Gate(FIRST)
+    tokens = from_url(issuer, clock)
+    issuer.open.clear()
+    issuer.reached.clear()
+    clock.seconds += 300
+    with ThreadPoolExecutor(1) as pool:
+        fetching = pool.submit(holds, tokens, OLD)
+        assert issuer.reached.wait(30)
+        assert holds(tokens, OLD)
+        issuer.open.set()
+        assert fetching.result()
+    assert issuer.asked == 2
+
+
+# A server
+
+
+def test_a_key_is_rotated_over_http(clock: Clock) -> None:
+    """A real server's set is fetched, its new key found, its removed key given up, its absence survived."""
+    with published(FIRST) as place:
+        tokens = Tokens(ISSUER, AUDIENCE, place.url, now=clock)
+        assert holds(tokens, OLD)
+        place.body = SECOND
+        assert holds(tokens, NEW) and not holds(tokens, OLD)
+        place.status, place.body = 500, FIRST
+        clock.seconds += 300
+        assert holds(tokens, NEW) and not holds(tokens, OLD)
+        assert set(place.asked) == {"/keys"}
+    clock.seconds += 10
+    assert holds(tokens, NEW)
+
+
+def _redirecting(place: Place) -> None:
+    place.status, place.headers = 302, {"Location": place.url + "/elsewhere"}
+
+
+def _too_long(place: Place) -> None:
+    place.body = b" " * MOST_BYTES + FIRST
+
+
+def _missing(place: Place) -> None:
+    place.status = 404
+
+
+@pytest.mark.parametrize("change", [_redirecting, _too_long, _missing])
+def test_a_fetch_is_bounded(change: Any) -> None:
+    """A redirect is not followed, more than 1 MiB is not read, an error's body is no key set."""
+    with published(FIRST) as place:
+        change(place)
+        with pytest.raises((OSError, ValueError)):
+            fetch(place.url)
+        assert place.asked == ["/keys"]
+
+
+def test_http_stays_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy of the environment is not asked for what is fetched without TLS."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    with published(FIRST) as place:
+        assert json.loads(fetch(place.url))["keys"][0]["kid"] == "first"
+
+
+def test_what_is_no_http_is_an_oserror() -> None:
+    """A server that speaks something else is one that cannot be read."""
+    with published(FIRST) as place:
+        place.headers = {"Transfer-Encoding": "chunked"}  # and its body is none
+        with pytest.raises(OSError):
+            fetch(place.url)

@@ -1,0 +1,308 @@
+"""A token holds by its signature, its key, its issuer, its audience and its time, or it is refused."""
+
+import json
+import logging
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from tests.issuer import AUDIENCE, GOOD, ISSUER, START, Clock, encoded, jwk, key_set, private_key, signed, token
+from web.tokens import Claims, InvalidToken, Tokens, is_token
+
+ES = {"alg": "ES256", "kid": "first"}
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def trust(tmp_path: Path, clock: Clock) -> Callable[..., Tokens]:
+    """Makes a verifier that trusts the given keys, in a file."""
+
+    def made(*keys: Any) -> Tokens:
+        (tmp_path / "keys.json").write_bytes(key_set(*keys))
+        return Tokens(ISSUER, AUDIENCE, str(tmp_path / "keys.json"), now=clock)
+
+    return made
+
+
+@pytest.fixture
+def tokens(trust: Callable[..., Tokens]) -> Tokens:
+    return trust(jwk("ES256"))
+
+
+def refused(tokens: Tokens, text: str) -> str:
+    """The cause for which a token is refused, after checking that a client is told the same whatever it is."""
+    with pytest.raises(InvalidToken) as caught:
+        tokens.verify(text)
+    problem = caught.value
+    assert (problem.status, problem.members) == (401, {})
+    assert problem.headers == {"WWW-Authenticate": 'Bearer error="invalid_token"'}
+    assert problem.detail == str(problem) == "the access token is malformed, expired, or not for this service"
+    return problem.cause
+
+
+@pytest.mark.parametrize("algorithm", "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA".split())
+def test_a_good_token_holds(trust: Callable[..., Tokens], algorithm: str) -> None:
+    """Each pinned algorithm verifies, and the claims are what the token says."""
+    claims = trust(jwk(algorithm)).verify(token(algorithm))
+    assert claims == Claims(ISSUER, "ada", frozenset({"products:read"}), START + 600)
+
+
+def test_ed448_is_eddsa_too(trust: Callable[..., Tokens]) -> None:
+    """EdDSA is of both curves (RFC 8037)."""
+    text = jwt.encode(GOOD, private_key("Ed448"), "EdDSA", {"kid": "first"})
+    assert trust(jwk("Ed448")).verify(text).subject == "ada"
+
+
+@pytest.mark.parametrize("typ", [None, "JWT", "jwt", "at+jwt", "application/at+jwt", "AT+JWT"])
+def test_types_of_access_tokens_hold(tokens: Tokens, typ: str | None) -> None:
+    """A token says that it is an access token (RFC 9068), or a JWT, or nothing."""
+    header = ES if typ is None else ES | {"typ": typ}
+    assert tokens.verify(signed(header, GOOD)).subject == "ada"
+
+
+@pytest.mark.parametrize(
+    ("claims", "scopes"),
+    [
+        ({"scope": "a b"}, {"a", "b"}),
+        ({"scope": " a  b "}, {"a", "b"}),
+        ({"scope": ""}, set()),
+        ({"scope": None}, set()),
+        ({"scope": None, "scp": "a b"}, {"a", "b"}),
+        ({"scope": None, "scp": ["a", "b"]}, {"a", "b"}),
+        ({"scope": "a", "scp": ["b"]}, {"a"}),
+        ({"scope": "", "scp": ["b"]}, set()),
+    ],
+)
+def test_scopes_are_those_of_scope_or_else_scp(tokens: Tokens, claims: dict[str, Any], scopes: set[str]) -> None:
+    """`scope` is a text; where there is none, `scp` is a text or a list."""
+    assert tokens.verify(token(**claims)).scopes == scopes
+
+
+def test_an_audience_may_be_one_of_several(tokens: Tokens) -> None:
+    """A token for several services is for each of them."""
+    assert tokens.verify(token(aud=["other", AUDIENCE])).subject == "ada"
+
+
+@pytest.mark.parametrize(
+    ("claims", "cause"),
+    [
+        ({"iss": "https://evil.example"}, "InvalidIssuerError"),
+        ({"iss": ISSUER + "/"}, "InvalidIssuerError"),
+        ({"iss": None}, "MissingRequiredClaimError"),
+        ({"aud": "other"}, "InvalidAudienceError"),
+        ({"aud": AUDIENCE + "x"}, "InvalidAudienceError"),
+        ({"aud": ["other"]}, "InvalidAudienceError"),
+        ({"aud": [AUDIENCE, 5]}, "InvalidAudienceError"),
+        ({"aud": {AUDIENCE: 1}}, "InvalidAudienceError"),
+        ({"aud": None}, "MissingRequiredClaimError"),
+        ({"aud": []}, "MissingRequiredClaimError"),
+        ({"sub": None}, "MissingRequiredClaimError"),
+        ({"sub": ""}, "sub is not a printable text"),
+        ({"sub": "a\nb"}, "sub is not a printable text"),
+        ({"sub": "\ud800"}, "sub is not a printable text"),
+        ({"sub": 5}, "InvalidSubjectError"),
+        ({"exp": None}, "MissingRequiredClaimError"),
+        ({"exp": START}, "expired"),
+        ({"exp": START - 1}, "expired"),
+        ({"exp": -1}, "expired"),
+        ({"exp": str(START + 600)}, "exp is not a time"),
+        ({"exp": True}, "exp is not a time"),
+        ({"exp": 10**400}, "exp is not a time"),
+        ({"exp": float("nan")}, "exp is not a time"),
+        ({"exp": float("inf")}, "exp is not a time"),
+        ({"nbf": START + 31}, "nbf is in the future"),
+        ({"nbf": "soon"}, "nbf is not a time"),
+        ({"iat": START + 31}, "iat is in the future"),
+        ({"iat": []}, "iat is not a time"),
+        ({"scope": ["a"]}, "scope is not a list of texts"),
+        ({"scope": "a\ud800"}, "scope is not a list of texts"),
+        ({"scope": None, "scp": [1]}, "scp is not a list of texts"),
+        ({"scope": None, "scp": {"a": 1}}, "scp is not a list of texts"),
+    ],
+)
+def test_a_claim_that_does_not_fit_is_refused(tokens: Tokens, claims: dict[str, Any], cause: str) -> None:
+    """Issuer, audience, subject, times and scopes are each what they must be, whoever signed."""
+    payload = {name: value for name, value in (GOOD | claims).items() if value is not None}
+    assert refused(tokens, signed(ES, payload)) == cause
+
+
+def test_the_issuers_clock_may_be_a_little_ahead(tokens: Tokens) -> None:
+    """nbf and iat may be up to 30 seconds in the future."""
+    assert tokens.verify(token(nbf=START + 30, iat=START + 30)).subject == "ada"
+
+
+@pytest.mark.parametrize("payload", [b"", b"[]", b"null", b"\xff", b'{"iss"', b"[" * 6000, b"9" * 6000])
+def test_a_payload_that_is_no_object_is_refused(tokens: Tokens, payload: bytes) -> None:
+    """What an issuer signs is a JSON object."""
+    assert refused(tokens, signed(ES, payload)) in ("DecodeError", "not three parts in base64url")
+
+
+@pytest.mark.parametrize(
+    ("header", "cause"),
+    [
+        ({"alg": "none"}, "no key fits"),
+        ({"alg": "None"}, "no key fits"),
+        ({"alg": "HS256"}, "no key fits"),
+        ({"alg": "es256"}, "no key fits"),
+        ({"alg": "ES384"}, "no key fits"),
+        ({"alg": "ES256K"}, "no key fits"),
+        ({"alg": "RS256"}, "no key fits"),
+        ({"alg": ["ES256"]}, "no key fits"),
+        ({"alg": None}, "no key fits"),
+        ({"kid": "second"}, "no key fits"),
+        ({"kid": "../../dev/null"}, "no key fits"),
+        ({"kid": "first' OR '1'='1"}, "no key fits"),
+        ({"kid": "first\x00"}, "no key fits"),
+        ({"kid": ""}, "no key fits"),
+        ({"kid": None}, "kid is not a text"),
+        ({"kid": 1}, "kid is not a text"),
+        ({"kid": ["first"]}, "kid is not a text"),
+        ({"crit": ["exp"]}, "the header has critical extensions"),
+        ({"crit": ["b64"], "b64": True}, "the header has critical extensions"),
+        ({"crit": []}, "the header has critical extensions"),
+        ({"b64": False}, "DecodeError"),
+        ({"typ": "logout+jwt"}, "typ is of another kind of token"),
+        ({"typ": "dpop+jwt"}, "typ is of another kind of token"),
+        ({"typ": 5}, "typ is of another kind of token"),
+        ({"typ": None}, "typ is of another kind of token"),
+    ],
+)
+def test_a_header_that_does_not_fit_is_refused(tokens: Tokens, header: dict[str, Any], cause: str) -> None:
+    """A header names a pinned algorithm and a key of the set that is for it, whatever the signature is."""
+    assert refused(tokens, signed(ES | header, GOOD)) == cause
+
+
+@pytest.mark.parametrize("header", [b"", b"\xff\xfe", b"null", b"[]", b'"ES256"', b'{"alg":', b"[" * 9000])
+def test_a_header_that_is_no_object_is_refused(tokens: Tokens, header: bytes) -> None:
+    """What precedes the payload is a JSON object."""
+    assert refused(tokens, signed(header, GOOD)) in (
+        "the header is not JSON",
+        "the header is not an object",
+        "not three parts in base64url",
+    )
+
+
+def test_a_public_key_is_no_secret(trust: Callable[..., Tokens]) -> None:
+    """HS256 with the public key's text as the secret is no signature of the issuer."""
+    pem = private_key("RS256").public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    signing = f"{encoded({'alg': 'HS256', 'kid': 'first'})}.{encoded(GOOD)}"
+    made = jwt.get_algorithm_by_name("HS256").sign(signing.encode(), pem)
+    assert refused(trust(jwk("RS256", alg=None)), f"{signing}.{encoded(made)}") == "no key fits"
+
+
+def test_a_shared_secret_in_the_set_verifies_nothing(trust: Callable[..., Tokens]) -> None:
+    """A symmetric key is not among what a key set is for."""
+    tokens = trust(jwk("ES256"), {"kty": "oct", "k": encoded(b"s" * 32), "kid": "shared", "alg": "HS256"})
+    text = jwt.encode(GOOD, b"s" * 32, "HS256", {"kid": "shared"})
+    assert refused(tokens, text) == "no key fits"
+
+
+def test_a_changed_token_is_refused(tokens: Tokens) -> None:
+    """Another payload or header under the same signature, another signature, or none."""
+    header, payload, signature = token().split(".")
+    other = encoded(GOOD | {"sub": "eve"})
+    assert refused(tokens, f"{header}.{other}.{signature}") == "InvalidSignatureError"
+    assert refused(tokens, f"{encoded(ES | {'x': 1})}.{payload}.{signature}") == "InvalidSignatureError"
+    assert refused(tokens, f"{header}.{payload}.{token('ES256', 'other').split('.')[2]}") == "InvalidSignatureError"
+    assert refused(tokens, f"{header}.{payload}.") == "InvalidSignatureError"
+    assert refused(tokens, f"{header}.{payload}.{encoded(bytes(64))}") == "InvalidSignatureError"
+    assert refused(tokens, f"{encoded({'alg': 'none'})}.{payload}.") == "no key fits"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ".",
+        "..",
+        "...",
+        "a",
+        "a.b",
+        "a.b.c.d",
+        "a.b.c.d.e",
+        "\x00",
+        "é.é.é",
+        "eyJ.\ud800.x",
+        " a.b.c",
+        "a.b.c\n",
+        "Ａ.b.c",
+    ],
+)
+def test_what_has_not_the_form_of_a_token_is_refused(tokens: Tokens, text: str) -> None:
+    """Anything but three parts of base64url is refused, and told from a token by its form."""
+    assert refused(tokens, text) == "not three parts in base64url"
+    assert not is_token(text)
+
+
+def test_a_token_is_told_by_its_form() -> None:
+    """Three parts of base64url are a token, an API key is not."""
+    assert is_token(token()) and is_token("a.b.")
+    assert not is_token("rk_0123456789abcdef")
+
+
+def test_an_oversized_token_is_not_looked_at(tokens: Tokens) -> None:
+    """More than 16 KiB is refused, even where it is signed well."""
+    assert tokens.verify(token(pad="x" * 10_000)).subject == "ada"
+    assert refused(tokens, token(pad="x" * 13_000)) == "too long"
+
+
+def test_keys_that_a_token_brings_are_not_looked_at(trust: Callable[..., Tokens]) -> None:
+    """jwk, jku, x5u and x5c in a header change nothing: what is signed by their key is refused."""
+    tokens = trust(jwk("ES256"))
+    brought = {"jwk": jwk("ES256", "eve"), "jku": "http://127.0.0.1:1/keys", "x5u": "http://127.0.0.1:1/", "x5c": ["x"]}
+    assert refused(tokens, token("ES256", "eve", brought)) == "no key fits"
+    assert refused(tokens, token("ES256", "eve", brought | {"kid": "first"})) == "InvalidSignatureError"
+    assert tokens.verify(token(headers=brought)).subject == "ada"
+
+
+def test_a_verified_token_ends_with_its_time(tokens: Tokens, clock: Clock) -> None:
+    """What was verified once is refused from exp on."""
+    text = token(exp=START + 0.9)
+    assert tokens.verify(text) is tokens.verify(text)
+    clock.seconds += 0.9
+    assert refused(tokens, text) == "expired"
+
+
+def test_the_log_has_the_cause_and_not_the_token(tokens: Tokens, caplog: pytest.LogCaptureFixture) -> None:
+    """An operator reads why a token was refused, never what it was or said."""
+    text = token(sub="secret-subject", aud="secret-audience", headers={"x": "y\nz"})
+    with caplog.at_level(logging.DEBUG):
+        refused(tokens, text)
+    assert [record.getMessage() for record in caplog.records] == ["token refused: InvalidAudienceError"]
+
+
+def test_whatever_is_sent_is_refused_as_a_token(tokens: Tokens) -> None:
+    """No change to a good token raises anything but InvalidToken, and none that is another token holds."""
+    chance = random.Random(20)  # noqa: S311 - the same each time
+    good = token()
+    parts = [json.loads(b) for b in (b'{"alg":"ES256","kid":"first"}', json.dumps(GOOD).encode())]
+    odd = [None, True, -1, 1e308, 10**30, "", "\x00", "\ud800", [], {}, [[]], {"kid": {}}, "ES256", "x" * 999]
+    for _ in range(1500):
+        if chance.random() < 0.5:
+            text = list(good)
+            for _ in range(chance.randint(1, 4)):
+                place = chance.randrange(len(text))
+                text[place : place + chance.randint(0, 3)] = chance.choice(
+                    ["", ".", "=", "A", "_", "é", "\x00", "\U0001f600"]
+                )
+            made = "".join(text)
+        else:
+            header, payload = dict(parts[0]), dict(parts[1])
+            changed = chance.choice([header, payload])
+            changed[chance.choice([*changed, "typ", "crit", "nbf", "scp", "b64", "jti"])] = chance.choice(odd)
+            made = signed(header, payload)
+        try:
+            claims = tokens.verify(made)
+        except InvalidToken:
+            continue
+        assert claims.issuer == ISSUER and claims.subject and claims.expires > START
+        assert made == good or made.split(".")[:2] != good.split(".")[:2]

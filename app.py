@@ -20,7 +20,7 @@ from resources.collection import CollectionHandlers
 from resources.resource import Resource
 from resources.service import ServiceHandlers
 from storage import open_store
-from web import dialects, edge, errors, observe
+from web import cors, dialects, edge, errors, observe
 from web.application import Application
 
 PREFIXES = {"": "", "/api/v1": "v1_"}  # of paths and of their endpoints; the unversioned path is the current version
@@ -45,11 +45,15 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] | Non
     app.url_map.merge_slashes = False
     app.extensions["restkeeper"] = {"config": config, "store": store, "resources": resources}
 
+    if config.trusted_proxies:
+        app.wsgi_app = edge.TrustedProxies(app.wsgi_app, config.trusted_proxies)  # type: ignore[method-assign]
+
     # A request's way, in order; what runs after the handler runs in the opposite order.
     access_log = observe.access_log(config.log_format, config.log_level)
     metrics = observe.install(app, access_log)  # id and clock; a log line and the numbers
     errors.install(app)  # whatever is raised, as one shape
-    edge.install(app, config.max_url)  # a sane address
+    edge.install(app, config.max_url, config.trusted_hosts)  # a sane address, of this service
+    cors.install(app, config.cors_origins)  # which pages may read; preflights are answered before anyone is asked
     # authenticate: who calls
     # rate limit: how often
     # version: which one, and whether it is deprecated

@@ -5,8 +5,10 @@ variable of the same name in capitals; a setting marked secret may also come fro
 """
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,43 @@ def _text(value: Any) -> str:
     return str(value)
 
 
+_NAME = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+_HOST = re.compile(rf"(\*?\.)?({_NAME}(?:\.{_NAME})*\.?|\[[0-9a-f:.]+\])(:[0-9]{{1,5}})?")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?")
+_OWN_PORTS = {"http": ":80", "https": ":443"}
+
+
+def _words(value: Any) -> list[str]:
+    """The items of a comma-separated list, or of a typed one, in lower case."""
+    parts = value.split(",") if isinstance(value, str) else value
+    return [word for part in parts if (word := str(part).strip().lower())]
+
+
+def _hosts(value: Any) -> tuple[str, ...]:
+    """Names as they are compared: without ports, `.example.org` for what is below it, addresses in short form."""
+    names = []
+    for word in _words(value):
+        parts = _HOST.fullmatch(word)
+        try:
+            if not parts or (parts[1] and parts[2].startswith("[")):
+                raise ValueError
+            name = f"[{IPv6Address(parts[2][1:-1])}]" if parts[2].startswith("[") else parts[2].removesuffix(".")
+        except ValueError:
+            raise ValueError("names of hosts such as api.example.org, *.example.org or [::1]") from None
+        names.append(f".{name}" if parts[1] else name)
+    return tuple(names)
+
+
+def _origins(value: Any) -> tuple[str, ...]:
+    """Origins as browsers write them: without a scheme's own port."""
+    words = _words(value)
+    if words == ["*"]:
+        return ("*",)
+    if not all(map(_ORIGIN.fullmatch, words)):
+        raise ValueError("origins such as https://app.example.org or http://localhost:5173 (no path), or * alone")
+    return tuple(word.removesuffix(_OWN_PORTS.get(word.partition(":")[0], "")) for word in words)
+
+
 def _database(value: Any) -> str:
     path = str(value).removeprefix("sqlite:///")
     if value == "memory://" or (path not in ("", ":memory:", str(value)) and not path.startswith("file:")):
@@ -84,6 +123,15 @@ class Config:
     max_body: int = _setting(1024 * 1024, _whole(1, 2**31), "bytes of a request body")
     max_url: int = _setting(8192, _whole(64, 8192), "bytes of path and query together")
     max_depth: int = _setting(32, _whole(1, 200), "levels of nesting in a JSON body")
+    trusted_hosts: tuple[str, ...] = _setting(
+        (), _hosts, "names that a request may call this service by (`Host`), without ports; any while unset"
+    )
+    trusted_proxies: int = _setting(
+        0, _whole(0, 16), "proxies in a row that are ours, whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed"
+    )
+    cors_origins: tuple[str, ...] = _setting(
+        (), _origins, "origins whose pages may call this service from a browser: `https://app.example.org`, or `*`"
+    )
     require_if_match: bool = _setting(False, _flag, "`1`: PUT, PATCH and DELETE without `If-Match` are answered 428")
     docs: bool = _setting(True, _flag, "`0`: no page at `/docs` (the OpenAPI document stays)")
     metrics_token: str = _setting("", _text, "bearer token that opens `/metrics`; closed while unset", secret=True)

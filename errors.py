@@ -53,6 +53,14 @@ class Unauthorized(Problem):
     )
 
 
+class CrossOrigin(Problem):
+    status, name, title = 403, "cross-origin", "Pages of that origin may not write"
+    about = (
+        "A browser sent this request for a page of another origin than the service's own, and the service, which is "
+        "open to whoever is on its machine, takes no such writes. `CORS_ORIGINS` lists the origins that may."
+    )
+
+
 class NotFound(Problem):
     status, name, title = 404, "not-found", "Not found"
     about = "Nothing is at this address: the item does not exist (any more), or the path is not one of this service."

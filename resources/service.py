@@ -28,7 +28,10 @@ _ASSETS = {"swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"}
 _ASSET_SECONDS = 24 * 3600
 
 # Swagger UI writes style attributes and shows its icons as data URIs.
-_CSP = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
+_CSP = (
+    "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
 
 
 class ServiceHandlers:
@@ -142,6 +145,7 @@ def _negotiated(template: str, value: dict[str, Any], **more: Any) -> Response:
 def _page(template: str, **values: Any) -> Response:
     reply = Reply(render_template(template, **values).encode(), content_type=f"{HTML}; charset=utf-8")
     reply.headers["Content-Security-Policy"] = _CSP
+    reply.headers["Referrer-Policy"] = "no-referrer"
     return reply
 
 

@@ -9,12 +9,26 @@ from flask.testing import FlaskClient
 from app import create_app
 from config import Config
 from tests.live import Gunicorn
+from web import cors, edge, errors, observe
+from web.application import Application, Reply
 
 
 @pytest.fixture
 def client() -> FlaskClient:
     """A client of a fresh service in memory."""
     return create_app(Config()).test_client()
+
+
+@pytest.fixture(scope="session")
+def local() -> FlaskClient:
+    """A client of an application that is open to its own machine, also by the name `devbox`."""
+    app = Application("local", static_folder=None)
+    observe.install(app, None)
+    errors.install(app)
+    edge.install(app, 8192, ("devbox",), local_only=True)
+    cors.install(app, local_only=True)
+    app.add_url_rule("/x", "x", lambda: Reply(b"{}"), methods=["GET", "POST"])
+    return app.test_client()
 
 
 @pytest.fixture(scope="session")

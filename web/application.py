@@ -62,7 +62,8 @@ class Application(Flask):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._hosts: dict[tuple[str, str], tuple[str, str]] = {}
+        self.trusts_host: Callable[[str], bool] = lambda host: True
+        self._hosts: dict[tuple[str, str | None, str], tuple[str, str]] = {}
         self._known_hooks: dict[str | None, tuple[list[Any], list[Any]]] = {}
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,11 +95,14 @@ class Application(Flask):
         return known
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
-        """As Flask's, for a service that answers alike on every host it is reached by."""
+        """As Flask's, for a service that answers alike on every host it is reached by.
+
+        The request's `host` is empty when it is malformed, or not one that `trusts_host`, which is asked once a host.
+        """
         if request is None:
             return super().create_url_adapter(None)
         environ = request.environ
-        known = (environ["wsgi.url_scheme"], environ.get("HTTP_HOST") or f":{environ['SERVER_PORT']}")
+        known = (environ["wsgi.url_scheme"], environ.get("HTTP_HOST"), environ["SERVER_PORT"])
         if (names := self._hosts.get(known)) is None:
             if len(self._hosts) >= _HOSTS_KEPT:
                 self._hosts.clear()
@@ -116,10 +120,17 @@ class Application(Flask):
         )
 
     def _names(self, environ: dict[str, Any]) -> tuple[str, str]:
-        """The host that a request came to, empty when it is malformed, and the name that routes are matched for."""
-        try:
-            host = get_host(environ)
-            get_current_url(environ, host_only=True)  # what tells where a request came to
-        except ValueError:  # no address, or a label that is none of IDNA's
-            host = environ["HTTP_HOST"] = ""
-        return host, self.url_map.bind_to_environ(environ, subdomain="").server_name
+        """The host that a request came to, empty when it is refused, and the name that routes are matched for."""
+        if not (host := host_of(environ)):
+            environ["HTTP_HOST"] = ""  # what comes after cannot be read either
+        trusted = host if host and self.trusts_host(host) else ""
+        return trusted, self.url_map.bind_to_environ(environ, subdomain="").server_name
+
+
+def host_of(environ: dict[str, Any]) -> str:
+    """The host that a request came to, without the scheme's own port; empty when it is malformed."""
+    try:
+        get_current_url(environ, host_only=True)  # what tells where a request came to
+        return get_host(environ)
+    except ValueError:  # no address, or a label that is none of IDNA's
+        return ""

@@ -1,0 +1,245 @@
+"""What browsers are told of pages of other origins: preflights, and what a page may read of an answer."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from flask.testing import FlaskClient
+
+from app import create_app
+from config import Config, ConfigError
+from tests.live import Gunicorn
+from web.application import Reply
+
+APP = "https://app.example.org"
+EVIL = "https://evil.example"
+LISTED = {"Origin": APP}
+PREFLIGHT = {"Access-Control-Request-Method": "PATCH", "Access-Control-Request-Headers": "if-match, x-anything"}
+
+
+@pytest.fixture(scope="module")
+def client() -> FlaskClient:
+    """A client of a service that lists two origins."""
+    return create_app(Config(cors_origins=(APP, "http://localhost:5173"))).test_client()
+
+
+def fields(value: str) -> set[str]:
+    return {each.strip().lower() for each in value.split(",")}
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/products", "GET, HEAD, OPTIONS, POST"),
+        ("/api/v1/users/none", "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"),
+        ("/healthz", "GET, HEAD, OPTIONS"),
+    ],
+)
+def test_a_preflight_tells_what_may_be_sent(client: FlaskClient, path: str, methods: str) -> None:
+    """A page of a listed origin may send the methods that the address has and the header fields that are used here."""
+    answer = client.options(path, headers=LISTED | PREFLIGHT)
+    assert (answer.status_code, answer.data) == (204, b"")
+    assert answer.headers["Access-Control-Allow-Origin"] == APP
+    assert answer.headers["Access-Control-Allow-Methods"] == methods
+    assert fields(answer.headers["Access-Control-Allow-Headers"]) == {
+        *("content-type", "authorization", "x-api-key", "idempotency-key", "if-match", "if-none-match"),
+        *("if-modified-since", "if-unmodified-since", "range", "x-request-id"),
+    }
+    assert answer.headers["Access-Control-Max-Age"] == "600"
+    assert fields(answer.headers["Vary"]) == {
+        *("origin", "access-control-request-method", "access-control-request-headers")
+    }
+
+
+def test_a_preflight_is_answered_before_anyone_is_asked_who_he_is() -> None:
+    """Browsers send none of a page's keys with a preflight: it is answered ahead of every check that comes after."""
+    app = create_app(Config(cors_origins=(APP,)))
+    app.before_request(lambda: Reply(b"{}", 401))
+    assert app.test_client().options("/products", headers=LISTED | PREFLIGHT).status_code == 204
+    assert app.test_client().options("/products", headers=LISTED).status_code == 401
+
+
+def test_a_preflight_for_nothing_is_404(client: FlaskClient) -> None:
+    """An address that is none allows no method, and its problem can be read."""
+    answer = client.options("/nothing", headers=LISTED | PREFLIGHT)
+    assert (answer.status_code, answer.headers["Access-Control-Allow-Origin"]) == (404, APP)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        *(EVIL, "null", "", "*", "https://app.example.org:8443", "http://app.example.org", "https://app.example.org/"),
+        *("https://app.example.org.evil.example", "https://xapp.example.org", "HTTPS://APP.EXAMPLE.ORG"),
+        *("https://app.example.org, https://evil.example", "http://localhost:5174", "http://localhost"),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "OPTIONS"])
+def test_an_origin_that_is_not_listed_is_allowed_nothing(client: FlaskClient, method: str, origin: str) -> None:
+    """An origin is compared as a whole and never repeated unless listed; others get a plain answer that they cannot
+    read, kept apart from those that can be."""
+    answer = client.open("/products", method=method, headers={"Origin": origin} | PREFLIGHT)
+    assert answer.status_code == 200
+    assert not [name for name, _ in answer.headers if name.startswith("Access-Control-")]
+    assert answer.headers["Vary"] == "Origin"
+
+
+def test_a_listed_page_reads_what_it_needs(client: FlaskClient) -> None:
+    """An answer names the very origin and the header fields that its page may read, and never allows credentials."""
+    client.post("/products", json={"name": "x"})
+    answer = client.get("/products", headers={"Origin": "http://localhost:5173"})
+    assert answer.headers["Access-Control-Allow-Origin"] == "http://localhost:5173"
+    assert fields(answer.headers["Access-Control-Expose-Headers"]) == {
+        *("etag", "link", "location", "x-total-count", "content-range", "ratelimit", "ratelimit-policy"),
+        *("retry-after", "idempotent-replayed", "x-request-id", "deprecation", "sunset", "x-ratelimit-limit"),
+        *("x-ratelimit-remaining", "x-ratelimit-reset"),
+    }
+    assert "Access-Control-Allow-Credentials" not in answer.headers
+
+
+def test_answers_are_kept_apart_by_origin(client: FlaskClient) -> None:
+    """Every answer says that it depends on the origin, kept lists, 304 and pages with another Vary among them; what is
+    kept of a list has none of what one origin was told."""
+    tag = client.get("/products", headers=LISTED).headers["ETag"]
+    for origin in (APP, EVIL, APP, None):
+        answer = client.get("/products", headers={"Origin": origin} if origin else {})
+        assert answer.headers.getlist("Vary") == ["Origin"]
+        assert answer.headers.getlist("Access-Control-Allow-Origin") == ([APP] if origin == APP else [])
+    assert client.get("/products", headers=LISTED | {"If-None-Match": tag}).headers["Vary"] == "Origin"
+    assert client.get("/").headers.getlist("Vary") == ["Accept, Origin"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        *(("GET", "/nothing", 404), ("GET", "/products/none", 404), ("DELETE", "/products", 405)),
+        *(("POST", "/products", 415), ("GET", "/metrics", 403), ("GET", "/products?no=1", 400)),
+    ],
+)
+def test_errors_can_be_read(client: FlaskClient, method: str, path: str, status: int) -> None:
+    """A page learns what was wrong: problems carry the same fields as other answers."""
+    answer = client.open(path, method=method, headers=LISTED)
+    assert answer.status_code == status
+    assert answer.headers["Access-Control-Allow-Origin"] == APP
+    assert "Retry-After" in answer.headers["Access-Control-Expose-Headers"]
+
+
+def test_what_nobody_foresaw_can_be_read() -> None:
+    """A 500, and what is refused on the way to a handler, carry them too."""
+    app = create_app(Config(cors_origins=(APP,)))
+
+    @app.before_request
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    answer = app.test_client().get("/products", headers=LISTED)
+    assert (answer.status_code, answer.headers["Access-Control-Allow-Origin"]) == (500, APP)
+
+
+def test_any_origin_where_that_is_said() -> None:
+    """`*` allows each origin in one word, but for `null`."""
+    client = create_app(Config(cors_origins=("*",))).test_client()
+    assert client.get("/products", headers={"Origin": EVIL}).headers["Access-Control-Allow-Origin"] == "*"
+    assert client.options("/products", headers={"Origin": EVIL} | PREFLIGHT).status_code == 204
+    assert "Access-Control-Allow-Origin" not in client.get("/products", headers={"Origin": "null"}).headers
+
+
+def test_without_a_list_nothing_is_said() -> None:
+    """Where no origin can be allowed, no answer speaks of origins."""
+    client = create_app(Config()).test_client()
+    for answer in (client.get("/products", headers=LISTED), client.options("/products", headers=LISTED | PREFLIGHT)):
+        assert (answer.status_code, "Vary" in answer.headers) == (200, False)
+        assert not [name for name, _ in answer.headers if name.startswith("Access-Control-")]
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("", ()),
+        (" https://a.example , http://B.example:8080,", ("https://a.example", "http://b.example:8080")),
+        ("https://a.example:443,http://a.example:80", ("https://a.example", "http://a.example")),
+        ("http://[::1]:3000,capacitor://localhost", ("http://[::1]:3000", "capacitor://localhost")),
+        ("*", ("*",)),
+    ],
+)
+def test_a_list_of_origins(given: str, kept: tuple[str, ...]) -> None:
+    """Origins are kept as browsers write them."""
+    assert Config.from_env({"CORS_ORIGINS": given}).cors_origins == kept == Config(cors_origins=kept).cors_origins
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *("app.example.org", "https://", "https://a.example/", "https://a.example/x", "null", "https://*.example"),
+        *("*,https://a.example", "https://u@a.example", "https://a.example:0", "https://a.example:x", "https://a b"),
+    ],
+)
+def test_what_is_no_origin_stops_the_start(wrong: str) -> None:
+    """A value that no browser would send is refused with what is allowed."""
+    with pytest.raises(ConfigError, match=r"^CORS_ORIGINS='.*': must be origins such as https://app\.example\.org"):
+        Config.from_env({"CORS_ORIGINS": wrong})
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://localhost:5173", "http://localhost", "https://127.0.0.1:8443", "http://[::1]:3000"]
+)
+def test_pages_of_this_machine_may_all_in_open_mode(local: FlaskClient, origin: str) -> None:
+    """Without a list, a service that is open to its machine lets pages of it read and write, from any port."""
+    assert local.options("/x", headers={"Origin": origin} | PREFLIGHT).status_code == 204
+    answer = local.post("/x", headers={"Origin": origin})
+    assert (answer.status_code, answer.headers["Access-Control-Allow-Origin"]) == (200, origin)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        *(
+            EVIL,
+            "null",
+            "",
+            "http://localhost.evil.example",
+            "http://localhost:1/",
+            "ftp://localhost",
+            "http://0.0.0.0",
+        ),
+        *("http://127.0.0.1.evil.example", "http://evil.example#http://localhost", "http://localhost:1@evil.example"),
+    ],
+)
+def test_pages_of_elsewhere_may_not_write_in_open_mode(local: FlaskClient, origin: str) -> None:
+    """A write that needs no preflight is refused with the setting to change; nothing of the origin is repeated."""
+    answer = local.post("/x", headers={"Origin": origin, "Content-Type": "text/plain"})
+    assert (answer.status_code, answer.content_type) == (403, "application/problem+json")
+    assert answer.json["type"].endswith("/problems/cross-origin") and "CORS_ORIGINS" in answer.json["detail"]
+    assert "evil" not in answer.text + str(answer.headers)
+    assert local.get("/x", headers={"Origin": origin}).status_code == 200
+
+
+@pytest.mark.parametrize("base", ["http://localhost", "http://devbox:8000", "https://app.localhost"])
+def test_the_service_s_own_pages_may_write_in_open_mode(local: FlaskClient, base: str) -> None:
+    """Browsers send Origin with writes to the page's own server, too."""
+    assert local.post("/x", base_url=base, headers={"Origin": base}).status_code == 200
+
+
+def test_a_port_makes_another_origin_in_open_mode(local: FlaskClient) -> None:
+    """The service's own origin is scheme, name and port."""
+    for origin in ("http://devbox:8001", "https://devbox:8000", "http://devbox"):
+        assert local.post("/x", base_url="http://devbox:8000", headers={"Origin": origin}).status_code == 403
+
+
+def test_who_is_no_browser_may_write_in_open_mode(local: FlaskClient) -> None:
+    """A program sends no Origin."""
+    assert local.post("/x").status_code == 200
+
+
+@pytest.fixture(scope="module")
+def listing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gunicorn]:
+    """A running service that lists an origin."""
+    with Gunicorn(tmp_path_factory.mktemp("cors"), workers=1, CORS_ORIGINS=APP, LOG_LEVEL="error") as running:
+        yield running
+
+
+def test_it_holds_on_the_wire(listing: Gunicorn, tmp_path: Path) -> None:
+    """A preflight has neither content nor a length; the list comes from the environment."""
+    answer = listing.request("OPTIONS", "/products", headers=LISTED | PREFLIGHT)
+    assert (answer.status, answer.body, answer.headers["access-control-allow-origin"]) == (204, b"", APP)
+    assert "content-length" not in answer.headers
+    assert "access-control-allow-origin" not in listing.get("/products", {"Origin": EVIL}).headers

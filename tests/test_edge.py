@@ -1,0 +1,249 @@
+"""The edge: hosts, limits that hold while reading, HEAD and OPTIONS, what every answer tells browsers."""
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from app import create_app
+from config import Config, ConfigError
+from tests.live import Gunicorn
+
+HTML = {"Accept": "text/html"}
+MAX_BODY = 100_000
+SOCKET_BUFFERS = 16 * 1024 * 1024  # bytes that the two ends of a loopback connection may hold together, and more
+
+
+@pytest.fixture(scope="module")
+def listed() -> FlaskClient:
+    """A client of a service that is called by some names."""
+    return create_app(Config(trusted_hosts=("api.example.org", ".wild.example", "[2001:db8::1]"))).test_client()
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("api.example.org", "API.Example.ORG:8443", "api.example.org.", "a.wild.example", "a.b.wild.example:1"),
+        *("[2001:db8::1]:80", "[2001:0DB8:0:0:0:0:0:1]"),
+    ],
+)
+def test_a_listed_host_is_served(listed: FlaskClient, host: str) -> None:
+    """Names are compared without case, port and closing dot, addresses as such."""
+    assert listed.get("/products", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("evil.example", "example.org", "xapi.example.org", "api.example.org.evil.example", "wild.example"),
+        *("evilwild.example", "localhost", "127.0.0.1", "[::1]", "[2001:db8::2]", "2001"),
+    ],
+)
+def test_another_host_is_400(listed: FlaskClient, host: str) -> None:
+    """A host that is not listed is refused each time, with the setting to change and no word of what was sent."""
+    for _ in range(2):
+        answer = listed.get("/products", headers={"Host": host, "X-Request-Id": "mine"})
+        assert (answer.status_code, answer.json["type"]) == (400, "/problems/bad-request")
+        assert "TRUSTED_HOSTS" in answer.json["detail"] and host not in answer.text
+
+
+@pytest.mark.parametrize("host", ["", " ", "a b", "a/b", "u@a", "a:b", "a:99999", "[::1", ":80"])
+def test_a_malformed_host_is_400(listed: FlaskClient, host: str) -> None:
+    """What is no host is told apart from one that is not listed."""
+    for _ in range(2):
+        answer = listed.get("/products", headers={"Host": host})
+        assert (answer.status_code, answer.json["detail"]) == (400, "the Host header is not a host")
+
+
+@pytest.mark.parametrize("given", [(None, ""), ("", None)])
+def test_an_empty_host_is_not_a_missing_one(client: FlaskClient, given: tuple[str | None, ...]) -> None:
+    """HTTP/1.0 may leave it out (RFC 9112, section 3.2), nobody may leave it empty, whichever came before."""
+    for host in given:
+        environ: dict[str, Any] = {"SERVER_NAME": "a", "SERVER_PORT": "80", "HTTP_HOST": host}
+        found = client.get("/products", environ_overrides=environ).status_code
+        assert found == (200 if host is None else 400)
+
+
+def test_hosts_are_not_remembered_without_end() -> None:
+    """A client that names ever other hosts makes the service keep no more than some."""
+    app = create_app(Config(trusted_hosts=("localhost",)))
+    client = app.test_client()
+    for number in range(600):
+        assert client.get("/healthz", headers={"Host": f"{number}.example"}).status_code == 400
+    assert client.get("/healthz").status_code == 200
+    assert len(app._hosts) <= 256
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost", "LOCALHOST.:8000", "app.localhost:1", "127.0.0.1:8000", "127.9.8.7", "[::1]:8000", "devbox:8000"],
+)
+def test_open_mode_answers_at_this_machine(local: FlaskClient, host: str) -> None:
+    """Open mode serves the names and addresses of loopback, and what is listed."""
+    assert local.get("/x", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "xlocalhost"),
+        *("0.0.0.0", "10.0.0.1", "169.254.169.254", "[fe80::1]", "[::]", "127.1", "2130706433", "a.devbox"),  # noqa: S104
+    ],
+)
+def test_open_mode_is_closed_to_dns_rebinding(local: FlaskClient, host: str) -> None:
+    """A page whose name was pointed at this machine sends that name, and gets nothing."""
+    answer = local.get("/x", headers={"Host": host})
+    assert answer.status_code == 400
+    assert "TRUSTED_HOSTS" in answer.json["detail"] and host not in answer.text.replace("127.0.0.1:", "")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("", ()),
+        (" API.example.org:8443 , localhost,", ("api.example.org", "localhost")),
+        ("*.a.example,.b.example", (".a.example", ".b.example")),
+        ("[2001:DB8:0::1]:80,10.0.0.1", ("[2001:db8::1]", "10.0.0.1")),
+    ],
+)
+def test_a_list_of_hosts(given: str, kept: tuple[str, ...]) -> None:
+    """Names are kept as they are compared."""
+    assert Config.from_env({"TRUSTED_HOSTS": given}).trusted_hosts == kept == Config(trusted_hosts=kept).trusted_hosts
+
+
+@pytest.mark.parametrize(
+    "wrong", ["*", "a b", "https://a", "a/b", "a..b", "*a.example", "[::1", "[::::]", "*.[::1]", "ü"]
+)
+def test_what_is_no_host_stops_the_start(wrong: str) -> None:
+    """A value that could never match is refused with what is allowed."""
+    with pytest.raises(ConfigError, match=r"^TRUSTED_HOSTS='.*': must be names of hosts such as api\.example\.org"):
+        Config.from_env({"TRUSTED_HOSTS": wrong})
+
+
+@pytest.fixture(scope="module")
+def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gunicorn]:
+    """A running service that is called by one name and takes small bodies."""
+    settings = {"TRUSTED_HOSTS": "127.0.0.1", "MAX_BODY": str(MAX_BODY), "LOG_LEVEL": "error"}
+    with Gunicorn(tmp_path_factory.mktemp("edge"), workers=1, **settings) as running:
+        yield running
+
+
+def head(server: Gunicorn, *fields: str, method: str = "POST", path: str = "/products") -> bytes:
+    """The head of a request."""
+    lines = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{server.port}", "Content-Type: application/json", *fields]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def read_all(client: socket.socket) -> bytes:
+    """What comes until the connection is closed."""
+    answer = b""
+    while chunk := client.recv(65536):
+        answer += chunk
+    return answer
+
+
+def test_another_host_is_400_on_the_wire(edge: Gunicorn) -> None:
+    """The list comes from the environment; the authority of an absolute target is the host that counts."""
+    assert edge.get("/products", {"Host": "evil.example"}).status == 400
+    assert edge.get("/products", {"X-Forwarded-Host": "evil.example"}).status == 200
+    with socket.create_connection(("127.0.0.1", edge.port), timeout=10) as client:
+        client.sendall(head(edge, "Connection: close", method="GET", path="http://evil.example/products"))
+        assert read_all(client).startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_body_announced_too_large_is_not_waited_for(edge: Gunicorn) -> None:
+    """10 GB are refused on their announcement, with nothing read, and the connection is closed."""
+    with socket.create_connection(("127.0.0.1", edge.port), timeout=10) as client:
+        client.sendall(head(edge, f"Content-Length: {10 * 2**30}"))
+        answer = read_all(client)
+    assert answer.startswith(b"HTTP/1.1 413 ") and b"/problems/body-too-large" in answer
+    assert b"\r\nConnection: close\r\n" in answer
+
+
+def test_a_body_that_goes_on_is_refused_at_the_limit(edge: Gunicorn) -> None:
+    """A chunked body has no length to refuse: it is refused where it passes the limit, and nothing after is taken."""
+    chunk = b"4000\r\n" + b" " * 0x4000 + b"\r\n"
+    sent = 0
+    with socket.create_connection(("127.0.0.1", edge.port), timeout=10) as client:
+        client.sendall(head(edge, "Transfer-Encoding: chunked"))
+        client.sendall(chunk * (MAX_BODY // 0x4000 + 1))
+        answer = client.recv(65536)  # before the body has ended
+        try:
+            while sent < 4 * SOCKET_BUFFERS:
+                sent += client.send(chunk)
+        except OSError:
+            pass
+    assert answer.startswith(b"HTTP/1.1 413 ") and b"/problems/body-too-large" in answer
+    assert sent < SOCKET_BUFFERS
+
+
+@pytest.mark.parametrize("bomb", [b"[" * 100_000, b'{"a":' * 16_000, b'{"name": ' + b"[" * 50_000])
+def test_a_depth_bomb_is_refused(edge: Gunicorn, bomb: bytes) -> None:
+    """Nesting without end is malformed or too deep, never a crash."""
+    answer = edge.request("POST", "/products", bomb, {"Content-Type": "application/json"})
+    assert (answer.status, answer.json()["type"].endswith("/problems/invalid-json")) == (400, True)
+    assert edge.get("/healthz").status == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/", "/products", "/products?limit=1&fields=id", "/api/v1/products", "{item}", "{item}?fields=name"),
+        *("/healthz", "/openapi.json", "/docs", "/docs/swagger-ui.css", "/problems/not-found"),
+        *("/nothing", "/products/none", "/products?no=1", "/metrics", "{match}"),
+    ],
+)
+def test_head_is_get_without_its_content(server: Gunicorn, path: str) -> None:
+    """HEAD has the status and the header fields of GET, the length among them, and no content (RFC 9110, 9.3.2)."""
+    made = server.post("/products", {"name": "head"})
+    headers = {"X-Request-Id": "same"}
+    if path == "{match}":
+        headers["If-None-Match"] = made.headers["etag"]
+    path = path.replace("{match}", "{item}").replace("{item}", made.headers["location"])
+    got, told = server.get(path, headers), server.request("HEAD", path, headers=headers)
+    assert told.body == b"" and told.status == got.status
+    assert told.headers | {"date": ""} == got.headers | {"date": ""}
+
+
+def test_options_of_each_route(client: FlaskClient) -> None:
+    """OPTIONS lists just the methods that an address takes: each that is listed is taken, each other is 405."""
+    for path in ("/", "/products", "/products/none", "/healthz", "/openapi.json", "/docs", "/problems/not-found"):
+        answer = client.options(path)
+        assert (answer.status_code, answer.data) == (200, b"")
+        allowed = answer.headers["Allow"].split(", ")
+        for method in ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE"):
+            assert (client.open(path, method=method).status_code != 405) == (method in allowed), (method, path)
+
+
+def test_options_of_the_server(server: Gunicorn) -> None:
+    """`OPTIONS *` asks of the server as a whole (RFC 9110, section 9.3.7)."""
+    answer = server.request("OPTIONS", "*")
+    assert (answer.status, answer.body, answer.headers["content-length"]) == (200, b"", "0")
+
+
+def test_every_page_has_a_policy(client: FlaskClient) -> None:
+    """Whatever is HTML loads and sends nothing elsewhere, is framed by none, and tells no one where its reader was."""
+    paths = {rule.rule for rule in client.application.url_map.iter_rules() if "GET" in (rule.methods or ())}
+    paths |= {"/nothing", "/problems/not-found", "/docs/nothing"}
+    pages = [page for page in (client.get(path, headers=HTML) for path in paths) if page.mimetype == "text/html"]
+    assert len(pages) == 3
+    for page in pages:
+        policy = page.headers["Content-Security-Policy"].split("; ")
+        assert {"default-src 'self'", "base-uri 'none'", "form-action 'self'", "frame-ancestors 'none'"} <= set(policy)
+        assert page.headers["Referrer-Policy"] == "no-referrer"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        *(("GET", "/", 200), ("GET", "/products", 200), ("OPTIONS", "/products", 200), ("GET", "/nothing", 404)),
+        *(("TRACE", "/products", 405), ("POST", "/products", 415), ("GET", "/openapi.json", 200)),
+    ],
+)
+def test_no_type_is_guessed_and_no_problem_kept(client: FlaskClient, method: str, path: str, status: int) -> None:
+    """Every answer forbids guessing, once; a problem is not stored by anyone."""
+    answer = client.open(path, method=method)
+    assert (answer.status_code, answer.headers.getlist("X-Content-Type-Options")) == (status, ["nosniff"])
+    assert (answer.headers.get("Cache-Control") == "no-store") == (status >= 400)

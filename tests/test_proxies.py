@@ -1,0 +1,101 @@
+"""Behind proxies: who calls, and by which scheme, as those tell that are ours; nobody else is believed."""
+
+import socket
+from pathlib import Path
+
+import pytest
+from flask import request
+
+from app import create_app
+from config import Config
+from tests.live import Gunicorn
+
+
+def caller(hops: int, forwarded: str | None, proto: str | None = None) -> tuple[str, str]:
+    """Address and scheme of the caller, as a service behind so many proxies sees them."""
+    app = create_app(Config(trusted_proxies=hops))
+    seen: list[tuple[str, str]] = []
+
+    @app.before_request
+    def see() -> None:
+        seen.append((request.environ["REMOTE_ADDR"], request.scheme))
+
+    headers = {"X-Forwarded-For": forwarded, "X-Forwarded-Proto": proto}
+    sent = {name: value for name, value in headers.items() if value is not None}
+    app.test_client().get("/", headers=sent, environ_base={"REMOTE_ADDR": "10.9.9.9"})
+    return seen[0]
+
+
+@pytest.mark.parametrize(
+    ("hops", "forwarded", "address"),
+    [
+        (0, "1.1.1.1", "10.9.9.9"),
+        (1, "1.1.1.1", "1.1.1.1"),
+        (1, "6.6.6.6, 1.1.1.1", "1.1.1.1"),
+        (2, "6.6.6.6, 1.1.1.1, 10.0.0.1", "1.1.1.1"),
+        (3, "6.6.6.6,7.7.7.7,1.1.1.1,10.0.0.1,10.0.0.2", "1.1.1.1"),
+        (2, "1.1.1.1", "10.9.9.9"),
+        (1, None, "10.9.9.9"),
+        (1, "", "10.9.9.9"),
+        (1, "1.1.1.1,", "10.9.9.9"),
+        (1, ", 1.1.1.1", "1.1.1.1"),
+        (1, '6.6.6.6, ", 1.1.1.1', "1.1.1.1"),
+        (2, '6.6.6.6, "a\\, 1.1.1.1, 10.0.0.1', "1.1.1.1"),
+        (1, "1.1.1.1:5555", "1.1.1.1"),
+        (1, "2001:db8::1", "2001:db8::1"),
+        (1, "[2001:DB8:0::1]", "2001:db8::1"),
+        (1, "[2001:db8::1]:5555", "2001:db8::1"),
+        (1, "fe80::1%<b>", "10.9.9.9"),
+        (1, "unknown", "10.9.9.9"),
+        (1, "_hidden", "10.9.9.9"),
+        (1, "1.1.1.1.1", "10.9.9.9"),
+        (1, "1.1.1.01", "10.9.9.9"),
+        (1, "6.6.6.6, for=1.1.1.1", "10.9.9.9"),
+        (1, "1.1.1.1 admin", "10.9.9.9"),
+    ],
+)
+def test_only_our_proxies_are_believed(hops: int, forwarded: str | None, address: str) -> None:
+    """The caller is what the farthest of our proxies was connected from; what a client writes before that, and what is
+    no address, changes nothing."""
+    assert caller(hops, forwarded)[0] == address
+
+
+@pytest.mark.parametrize(
+    ("hops", "proto", "scheme"),
+    [
+        *((0, "https", "http"), (1, "https", "https"), (1, "HTTPS", "https"), (1, "https, http", "http")),
+        *((2, "http, https, http", "https"), (2, "https", "http"), (1, "javascript", "http"), (1, "", "http")),
+    ],
+)
+def test_the_scheme_is_believed_alike(hops: int, proto: str, scheme: str) -> None:
+    """So is the scheme, if it is one of HTTP's."""
+    assert caller(hops, None, proto=proto)[1] == scheme
+
+
+def test_a_proxy_s_other_words_are_passed_over() -> None:
+    """Host, port and prefix are never taken from a forwarded field, also not from Forwarded."""
+    client = create_app(Config(trusted_proxies=1)).test_client()
+    fields = ("X-Forwarded-Host", "X-Forwarded-Port", "X-Forwarded-Prefix", "X-Forwarded-Server", "Forwarded")
+    answer = client.get("/nothing", headers=dict.fromkeys(fields, "evil") | {"Forwarded": "for=6.6.6.6;host=evil"})
+    assert answer.json["type"] == "http://localhost/problems/not-found" and "evil" not in answer.text
+
+
+def test_several_lines_are_one_list(tmp_path: Path) -> None:
+    """Under gunicorn, entries in lines of their own count like those in one; the log has the caller."""
+    lines = b"X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-For: 7.7.7.7, 1.1.1.1\r\nX-Forwarded-Proto: https\r\n"
+    settings = {"TRUSTED_PROXIES": "1", "LOG_FORMAT": "json"}
+    with Gunicorn(tmp_path, workers=1, **settings) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+            client.sendall(b"GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + lines + b"\r\n")
+            answer = b"".join(iter(lambda: client.recv(65536), b""))
+    assert b"https://x/problems/not-found" in answer
+    (line,) = [line for line in server.log.read_text().splitlines() if '"/nothing"' in line]
+    assert '"caller":"1.1.1.1"' in line
+
+
+def test_a_proxy_is_a_client_unless_it_is_told_of(server: Gunicorn) -> None:
+    """Without TRUSTED_PROXIES not even one on the same machine is believed."""
+    answer = server.get("/nothing", {"X-Forwarded-Proto": "https", "X-Forwarded-For": "1.1.1.1", "X-Request-Id": "np"})
+    assert answer.json()["type"].startswith("http://")
+    (line,) = [line for line in server.log.read_text().splitlines() if '"np"' in line]
+    assert '"caller":"127.0.0.1"' in line

@@ -5,6 +5,7 @@ own. `python app.py` serves for development what gunicorn.conf.py serves in depl
 """
 
 import errno
+import os
 import socket
 import sys
 from collections.abc import Sequence
@@ -15,13 +16,17 @@ from gunicorn.app.wsgiapp import run as serve
 import cli
 from config import Config, ConfigError
 from errors import Unavailable
-from resources import declared
+from resources import declared, stored
 from resources.collection import CollectionHandlers
+from resources.keys import KEYS, KeyHandlers, known_scopes, note_use
 from resources.resource import Resource
 from resources.service import ServiceHandlers
-from storage import open_store
+from storage import Store, open_store
 from web import cors, dialects, edge, errors, observe
 from web.application import Application
+from web.auth import Authenticator, Guard, new_id
+from web.idempotency import Idempotency
+from web.tokens import Tokens
 
 PREFIXES = {"": "", "/api/v1": "v1_"}  # of paths and of their endpoints; the unversioned path is the current version
 
@@ -38,12 +43,19 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] | Non
         except (ConfigError, Unavailable) as error:
             sys.exit(f"restkeeper: {error}")
     resources = declared() if resources is None else resources
-    store = open_store(
-        config.database_url, [each.collection for each in resources], synchronous=config.sqlite_synchronous
-    )
+    store = open_store(config.database_url, stored(resources), synchronous=config.sqlite_synchronous)
     app = Application("restkeeper", static_folder=None)
     app.url_map.merge_slashes = False
-    app.extensions["restkeeper"] = {"config": config, "store": store, "resources": resources}
+    authenticator = _authenticator(config, store)
+    local_only = config.auth == "open"
+    guard = Guard(authenticator, required=config.auth == "required", local_only=local_only)
+    app.extensions["restkeeper"] = {
+        "config": config,
+        "store": store,
+        "resources": resources,
+        "authenticator": authenticator,
+        "guard": guard,
+    }
 
     if config.trusted_proxies:
         app.wsgi_app = edge.TrustedProxies(app.wsgi_app, config.trusted_proxies)  # type: ignore[method-assign]
@@ -52,20 +64,31 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] | Non
     access_log = observe.access_log(config.log_format, config.log_level)
     metrics = observe.install(app, access_log)  # id and clock; a log line and the numbers
     errors.install(app)  # whatever is raised, as one shape
-    edge.install(app, config.max_url, config.trusted_hosts)  # a sane address, of this service
-    cors.install(app, config.cors_origins)  # which pages may read; preflights are answered before anyone is asked
-    # authenticate: who calls
+    edge.install(app, config.max_url, config.trusted_hosts, local_only=local_only)  # a sane address, of this service
+    cors.install(app, config.cors_origins, local_only=local_only)  # which pages may read; before anyone is asked
+    app.before_request(guard.identify)  # who calls
     # rate limit: how often
+    app.before_request(guard.authorize)  # what they may do
     # version: which one, and whether it is deprecated
-    for resource in resources:  # idempotency, then the handler: load, precondition, store, represent
-        routes = CollectionHandlers(resource, store, config).blueprint()
+    idempotency = Idempotency(config.idempotency_ttl, required=config.idempotency == "required")
+    for resource in resources:  # once, then the handler: load, precondition, store, represent
+        routes = CollectionHandlers(resource, store, config, idempotency).blueprint()
         dialects.install(routes, resource.collection)  # what others' clients write, in our words
         for prefix, name in PREFIXES.items():
             app.register_blueprint(routes, url_prefix=f"{prefix}/{resource.name}", name=name + resource.name)
+    keys = KeyHandlers(KEYS, store, config, idempotency, new_id=new_id)
+    keys.scopes = known_scopes(resources)
+    app.register_blueprint(keys.blueprint(), url_prefix="/api/v1/keys")
     app.register_blueprint(ServiceHandlers(resources, list(PREFIXES), store, config, metrics).blueprint())
+    guard.learn(app)
 
-    cli.install(app)  # flask import | export | backup | migrate
+    cli.install(app)  # flask keys | import | export | backup | migrate | reap
     return app
+
+
+def _authenticator(config: Config, store: Store) -> Authenticator:
+    tokens = Tokens(config.jwt_issuer, config.jwt_audience, config.jwt_jwks) if config.jwt_jwks else None
+    return Authenticator(store, note_use(store), admin_key=config.admin_key, tokens=tokens)
 
 
 def _is_taken(host: str, port: int) -> bool:
@@ -81,6 +104,7 @@ def _is_taken(host: str, port: int) -> bool:
 
 def main() -> None:
     """Serve for development: gunicorn with its configuration file, after a word of welcome."""
+    os.environ.setdefault("AUTH", "open")  # on this machine alone: Config sees to that
     try:
         config = Config.from_env()
     except ConfigError as error:

@@ -4,6 +4,7 @@
 variable of the same name in capitals; a setting marked secret may also come from the file that `NAME_FILE` names.
 """
 
+import ipaddress
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -12,9 +13,25 @@ from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
 
+SHORTEST_KEY = 24  # characters of the ADMIN_KEY: who guesses must not live to see it
+
+
+OPEN_IS_LOCAL = (
+    "AUTH=open lets whoever comes do everything, so it serves 127.0.0.1 or ::1 alone; set AUTH=required and make keys, "
+    "or say AUTH=open-to-all if that is what you want"
+)
+
 
 class ConfigError(ValueError):
     """A setting that cannot be: the message is one line with key, value and what is allowed."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _whole(low: int, high: int) -> Callable[[Any], int]:
@@ -47,6 +64,12 @@ def _flag(value: Any) -> bool:
     if str(value).lower() in ("", "0", "false", "no", "off"):
         return False
     raise ValueError("1 or 0")
+
+
+def _admin_key(value: Any) -> str:
+    if 0 < len(str(value)) < SHORTEST_KEY or not str(value).isascii() or str(value) != str(value).strip():
+        raise ValueError(f"at least {SHORTEST_KEY} ASCII characters, random ones: openssl rand -hex 32")
+    return str(value)
 
 
 def _text(value: Any) -> str:
@@ -117,6 +140,15 @@ class Config:
     )
     host: str = _setting("127.0.0.1", _text, "address to listen on")
     port: int = _setting(8000, _whole(0, 65535), "port to listen on")
+    auth: str = _setting(
+        "open",
+        _one_of("open", "required", "open-to-all"),
+        "`required`: a key or token with the scope for it; `open`: whoever is on this machine may do everything; "
+        "`open-to-all`: whoever reaches it may. `required` unless said under gunicorn.conf.py, `open` by `make run`",
+    )
+    admin_key: str = _setting(
+        "", _admin_key, "a first key with the scope `admin`: any text of 24 characters or more", secret=True
+    )
     web_concurrency: int = _setting(2, _whole(1, 256), "worker processes under gunicorn")
     page_limit: int = _setting(20, _whole(1, 10_000), "items a page when the client does not say")
     page_limit_max: int = _setting(100, _whole(1, 10_000), "items a page that a client may ask for at most")
@@ -133,6 +165,12 @@ class Config:
         (), _origins, "origins whose pages may call this service from a browser: `https://app.example.org`, or `*`"
     )
     require_if_match: bool = _setting(False, _flag, "`1`: PUT, PATCH and DELETE without `If-Match` are answered 428")
+    idempotency: str = _setting(
+        "optional", _one_of("optional", "required"), "`required`: a POST without `Idempotency-Key` is answered 400"
+    )
+    idempotency_ttl: int = _setting(
+        24 * 3600, _whole(60, 366 * 24 * 3600), "seconds for which the answer to a POST with a key is kept"
+    )
     docs: bool = _setting(True, _flag, "`0`: no page at `/docs` (the OpenAPI document stays)")
     metrics_token: str = _setting("", _text, "bearer token that opens `/metrics`; closed while unset", secret=True)
     jwt_issuer: str = _setting("", _text, "issuer (`iss`) whose tokens are taken; set it with the next two")
@@ -148,6 +186,8 @@ class Config:
     def __post_init__(self) -> None:
         for setting in fields(self):
             object.__setattr__(self, setting.name, _checked(setting, setting.name, getattr(self, setting.name)))
+        if self.auth == "open" and not is_loopback(self.host):
+            raise ConfigError(f"HOST={self.host!r}: {OPEN_IS_LOCAL}")
         if self.page_limit > self.page_limit_max:
             raise ConfigError(
                 f"PAGE_LIMIT={self.page_limit!r}: must be at most PAGE_LIMIT_MAX, which is {self.page_limit_max}"
@@ -164,8 +204,8 @@ class Config:
         Raises ConfigError with the variable's name, its value and what is allowed.
         """
         values: dict[str, Any] = {"database_url": "sqlite:///restkeeper.db", "log_level": "info"}
-        if "PORT" in environ:  # a platform that hands out a port routes to it from outside
-            values["host"] = "0.0.0.0"  # noqa: S104
+        if "PORT" in environ and environ.get("AUTH", "open") != "open":
+            values["host"] = "0.0.0.0"  # noqa: S104 - a platform that hands out a port routes to it from outside
         for setting in fields(cls):
             key = setting.name.upper()
             raw = _from_file(environ, key) if setting.metadata["secret"] else environ.get(key)

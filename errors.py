@@ -66,6 +66,14 @@ class NotFound(Problem):
     about = "Nothing is at this address: the item does not exist (any more), or the path is not one of this service."
 
 
+class Forbidden(Problem):
+    status, name, title = 403, "forbidden", "Not allowed"
+    about = (
+        "It is known who calls, and they may not do this. The detail says what is needed, and so does "
+        "`WWW-Authenticate` where it is a scope (RFC 6750, section 3.1)."
+    )
+
+
 class MethodNotAllowed(Problem):
     status, name, title = 405, "method-not-allowed", "Method not allowed"
     about = "The address exists but does not take this method. The `Allow` header lists those that it takes."
@@ -100,6 +108,27 @@ class PreconditionFailed(Problem):
 class BodyTooLarge(Problem):
     status, name, title = 413, "body-too-large", "The body is too large"
     about = "The body is larger than the service takes (`MAX_BODY`). The detail gives the limit in bytes."
+
+
+class IdempotencyKeyMissing(Problem):
+    status, name, title = 400, "idempotency-key-missing", "An idempotency key is required"
+    about = (
+        "This service is set up to refuse a POST that could be done twice (`IDEMPOTENCY=required`): send a new "
+        "`Idempotency-Key` with each, and the same one when you send it again."
+    )
+
+
+class IdempotencyKeyInvalid(Problem):
+    status, name, title = 400, "idempotency-key-invalid", "The idempotency key is malformed"
+    about = "An `Idempotency-Key` is 1 to 255 printable ASCII characters, bare or as a quoted string. UUIDs are good."
+
+
+class IdempotencyKeyReused(Problem):
+    status, name, title = 422, "idempotency-key-reused", "The idempotency key was used for something else"
+    about = (
+        "A request with this `Idempotency-Key` was answered before, and its body was another. One key stands for one "
+        "thing to do: take a new one."
+    )
 
 
 class UriTooLong(Problem):

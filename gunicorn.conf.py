@@ -43,12 +43,16 @@ if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
     atexit.register(lambda owner: owner == os.getpid() and _leave_nothing(), os.getpid())  # when the start fails
 os.makedirs(os.environ["PROMETHEUS_MULTIPROC_DIR"], exist_ok=True)
 
+from gevent import monkey  # noqa: E402
+
+monkey.patch_ssl()  # what is imported below imports ssl, which each worker would come too late to patch
+
 from prometheus_client import values  # noqa: E402
 from prometheus_client.multiprocess import mark_process_dead  # noqa: E402
 
-from config import Config, ConfigError  # noqa: E402
+from config import OPEN_IS_LOCAL, Config, ConfigError, is_loopback  # noqa: E402
 from errors import Unavailable  # noqa: E402
-from resources import declared  # noqa: E402
+from resources import declared, stored  # noqa: E402
 from storage import open_store  # noqa: E402
 from web.observe import configure_logging  # noqa: E402
 
@@ -56,6 +60,7 @@ _process = {"id": os.getpid()}  # asking the system each time that something is 
 os.register_at_fork(after_in_child=lambda: _process.update(id=os.getpid()))
 values.ValueClass = values.MultiProcessValue(lambda: _process["id"])  # type: ignore[no-untyped-call]
 
+os.environ.setdefault("AUTH", "required")  # what is open has been opened on purpose
 try:
     _config = Config.from_env()
     if _config.database_url == "memory://" and _config.web_concurrency > 1:
@@ -86,15 +91,31 @@ loglevel = "warning"
 def on_starting(server: Any) -> None:
     """Migrate the store once, before any worker: what is wrong with it is told in one line."""
     try:
-        open_store(_config.database_url, [each.collection for each in declared()]).close()
+        open_store(_config.database_url, stored(declared())).close()
     except Unavailable as error:
         sys.exit(f"restkeeper: DATABASE_URL={_config.database_url!r}: {error.detail}")
 
 
 def when_ready(server: Any) -> None:
-    """Say what is open, where others can reach it."""
-    if _config.host not in ("127.0.0.1", "::1", "localhost"):
-        print(f"restkeeper: {bind} is open to whoever reaches it: there is no authentication yet", file=sys.stderr)
+    """Refuse to be open where others reach it; say what is missing for anybody to get in."""
+    addresses = [listener.sock.getsockname() for listener in server.LISTENERS]
+    reached = [address[0] for address in addresses if isinstance(address, tuple) and not is_loopback(address[0])]
+    if _config.auth == "open" and reached:
+        sys.exit(f"restkeeper: --bind {reached[0]}: {OPEN_IS_LOCAL}")
+    if _config.auth == "open-to-all" and reached:
+        print(f"restkeeper: {reached[0]} is open: whoever reaches it may do everything", file=sys.stderr)
+    if _config.auth == "required" and not (_config.admin_key or _has_keys()):
+        print(
+            "restkeeper: nobody can call yet: set ADMIN_KEY, or: flask keys create NAME --scope admin", file=sys.stderr
+        )
+
+
+def _has_keys() -> bool:
+    store = open_store(_config.database_url, stored(declared()))
+    try:
+        return store.count("keys") > 0
+    finally:
+        store.close()
 
 
 def post_worker_init(worker: Any) -> None:

@@ -20,11 +20,11 @@ from typing import NamedTuple
 
 from bench.load import Load, run
 from resources.products import RESOURCE
-from resources.resource import utc_now
 from storage import open_store
 from storage.contract import Transaction
 from tests.live import Gunicorn
 from web import exactjson
+from web.clock import utc_now
 from web.uuid7 import uuid7
 
 SMALL, LARGE = 1_000, 1_000_000  # items

@@ -1,12 +1,22 @@
 """What our product defines. A module here that has a `RESOURCE` is a collection; nothing else names it."""
 
 import pkgutil
+from collections.abc import Sequence
 from importlib import import_module
 
+from resources.keys import KEYS
 from resources.resource import Resource
+from storage.contract import Collection
+from web.auth import CREDENTIALS
+from web.idempotency import ANSWERS
 
 
 def declared() -> tuple[Resource, ...]:
     """The resource of every module of this package that declares one, in order of name."""
     modules = [import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
     return tuple(module.RESOURCE for module in modules if hasattr(module, "RESOURCE"))
+
+
+def stored(resources: Sequence[Resource]) -> list[Collection]:
+    """All that a store keeps for a service with these resources: theirs, and what the service needs for itself."""
+    return [*(each.collection for each in (*resources, KEYS)), CREDENTIALS, ANSWERS]

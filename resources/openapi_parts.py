@@ -33,7 +33,18 @@ HEADERS: Part = {
         "schema": _COUNT,
     },
     "WWW-Authenticate": {"description": "How to show who one is.", "schema": _STRING},
+    "Idempotent-Replayed": {
+        "description": "That this is the answer to an earlier request with the same key.",
+        "schema": {"const": "true"},
+    },
     "Retry-After": {"description": "Seconds after which to try again.", "schema": _COUNT},
+}
+
+METRICS_TOKEN: Part = {"MetricsToken": {"type": "http", "scheme": "bearer", "description": "`METRICS_TOKEN`."}}
+SECURITY_SCHEMES: Part = {
+    "Bearer": {"type": "http", "scheme": "bearer", "description": "An API key, or a JSON Web Token."},
+    "ApiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "An API key."},
+    "Basic": {"type": "http", "scheme": "basic", "description": "An API key's id as user, its secret as password."},
 }
 
 _CONDITIONS = {
@@ -78,7 +89,15 @@ FAULT: Part = {
 
 EXAMPLE_ID = "01912d68-783e-7a03-8467-5661c1243ad4"
 
-_ANYWHERE = (errors.BadRequest, errors.NotAcceptable, errors.UriTooLong, errors.InternalError, errors.Unavailable)
+_ANYWHERE = (
+    errors.BadRequest,
+    errors.Unauthorized,
+    errors.Forbidden,
+    errors.NotAcceptable,
+    errors.UriTooLong,
+    errors.InternalError,
+    errors.Unavailable,
+)
 
 
 def ref(section: str, name: str) -> Part:
@@ -122,7 +141,17 @@ def shared_parameters(config: Config) -> Part:
         for name, (header, about) in _CONDITIONS.items()
     }
     cursor = {"type": "string", "pattern": "^[A-Za-z0-9_-]{12,}$"}
+    key = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!#-~]([ -~]*[!-~])?$"}
+    once = {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": config.idempotency == "required",
+        "description": "A new one for each thing to do, the same one when it is sent again: it is then done once, and "
+        f"answered as it first was, for {config.idempotency_ttl} seconds. Bare, or as a quoted string.",
+        "schema": key,
+    }
     return conditions | {
+        "IdempotencyKey": once,
         "Limit": query("limit", "Items a page; where ids are named, all of those unless given.", size),
         "Offset": query("offset", "Items to pass over. Not together with `cursor`.", place),
         "Cursor": query("cursor", "Where to go on: from a Link header, not to be made up.", cursor),

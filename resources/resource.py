@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from enum import Enum
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any
@@ -38,11 +38,20 @@ LONGEST_KEY = 300  # characters of a value that can be sorted by
 JsonObject = dict[str, Any]
 
 
+class Ownership(Enum):
+    """What it means to have made an item, besides the scopes that reading and writing need anyhow."""
+
+    NONE = "nothing"
+    CHANGES = "others read it, and only its owner changes it"
+    ALL = "others do not even see it"
+
+
 @dataclass(frozen=True)
 class Resource:
     """A collection: its names, the schema of its items, what is found fast and what full text looks through.
 
-    `name` is the plural as it stands in paths, of ASCII letters, digits and underscores.
+    `name` is the plural as it stands in paths, of ASCII letters, digits and underscores. `ownership` binds all callers
+    but admins.
     """
 
     name: str
@@ -50,6 +59,7 @@ class Resource:
     schema: type[ItemSchema]
     indexes: tuple[Index, ...] = ()
     search: tuple[str, ...] = ()
+    ownership: Ownership = Ownership.NONE
 
     def __post_init__(self) -> None:
         """Raises ValueError for a declaration that could not be kept to."""
@@ -86,7 +96,7 @@ class Resource:
             for name, field in known
             if (kind := next((kind for of, kind in _KINDS if isinstance(field, of)), None))
         }
-        return Collection(self.name, typed, self.indexes, self.search)
+        return Collection(self.name, typed, self.indexes, self.search, owned=self.ownership is Ownership.ALL)
 
     @cached_property
     def shape(self) -> str:
@@ -138,7 +148,8 @@ class Resource:
         _require_none(faults + more)
         self._require_transition(current, values)
         created_at = current["created_at"]
-        return self._record(values, id=record.id, created_at=created_at, now=now, version=record.version + 1)
+        changed = self._record(values, id=record.id, created_at=created_at, now=now, version=record.version + 1)
+        return changed._replace(owner=record.owner)
 
     def merge(self, record: Record, patch: JsonObject, *, now: str) -> Record:
         """The item with a JSON Merge Patch applied (RFC 7396). Returns and raises as `replace`.
@@ -205,11 +216,6 @@ def _is_short(field: fields.Field[Any]) -> bool:
         return field.dump_only
     most = [check.max for check in field.validators if isinstance(check, validate.Length)]
     return all(length is not None and length <= LONGEST_KEY for length in most)
-
-
-def utc_now() -> str:
-    """This moment in the form that items keep: RFC 3339, UTC, microseconds."""
-    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def merge_patch(target: Any, patch: Any) -> Any:

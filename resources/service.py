@@ -16,6 +16,7 @@ from resources.resource import Resource
 from storage.contract import Store
 from web import exactjson
 from web.application import Reply
+from web.auth import OWN, PUBLIC, needs
 from web.content import HTML, JSON, quality, require_acceptable
 from web.observe import Metrics
 
@@ -61,6 +62,7 @@ class ServiceHandlers:
         routes.after_request(_current)
         return routes
 
+    @needs(PUBLIC)
     def read_index(self) -> Response:
         """What is here: the collections with their counts, and where to go on."""
         collections = [
@@ -73,17 +75,20 @@ class ServiceHandlers:
         value = {"service": "restkeeper", "collections": collections, "links": links}
         return _negotiated("index.html", value, base=request.host_url.rstrip("/"))
 
+    @needs(PUBLIC)
     def read_health(self) -> Response:
         """Whether the process answers."""
         require_acceptable(JSON)
         return _json({"status": "ok"})
 
+    @needs(PUBLIC)
     def read_readiness(self) -> Response:
         """Whether requests can be served; 503 names the part that fails."""
         require_acceptable(JSON)
         self._store.check()
         return _json({"status": "ok", "store": "ok"})
 
+    @needs(OWN)
     def read_metrics(self) -> Response:
         """Numbers for Prometheus, for the bearer of the metrics token."""
         if not self._config.metrics_token:
@@ -93,21 +98,25 @@ class ServiceHandlers:
             raise Unauthorized("send the metrics token as Authorization: Bearer", headers=_BEARER)
         return Reply(self._metrics.text(), content_type=PROMETHEUS)
 
+    @needs(PUBLIC)
     def read_openapi(self) -> Response:
         """This interface as OpenAPI 3.1."""
         require_acceptable(JSON)
         return Reply(self._openapi, content_type=JSON)
 
+    @needs(PUBLIC)
     def read_problem(self, name: str) -> Response:
         """What a problem type means and what to do."""
         if (problem := errors.catalogue().get(name)) is None:
             raise NotFound(f"there is no problem type {name[:100]!r}")
         return _negotiated("problem.html", {"title": problem.title, "status": problem.status, "about": problem.about})
 
+    @needs(PUBLIC)
     def read_docs(self) -> Response:
         """The interface as a page to read and try."""
         return _page("docs.html")
 
+    @needs(PUBLIC)
     def read_asset(self, name: str) -> Response:
         """A file of the docs page."""
         if name == "start.js":

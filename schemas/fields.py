@@ -90,12 +90,13 @@ class Money(fields.Decimal):
 
 
 class Items(fields.List[Any]):
-    """An array of at most `high` values."""
+    """An array of `low` to `high` values."""
 
     default_error_messages = {**TEXT_ERRORS, "invalid": "must be an array"}
 
-    def __init__(self, inner: fields.Field[Any], high: int = 100, **options: Any) -> None:
-        self._length = validate.Length(max=high, error=f"must have at most {high} items")
+    def __init__(self, inner: fields.Field[Any], high: int = 100, *, low: int = 0, **options: Any) -> None:
+        words = f"must have {low} to {high} items" if low else f"must have at most {high} items"
+        self._length = validate.Length(low or None, high, error=words)
         super().__init__(inner, validate=self._length, **options)
 
     def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any) -> list[Any]:

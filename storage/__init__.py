@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from storage.contract import Collection, Store
 from storage.sqlite import SqliteStore
 
-__all__ = ["open_store"]
+__all__ = ["Store", "open_store"]
 
 
 def open_store(url: str, collections: Iterable[Collection], *, synchronous: str = "full") -> Store:

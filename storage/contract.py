@@ -57,12 +57,16 @@ class Index:
 
 @dataclass(frozen=True, eq=False)  # each is itself alone, so that it can be a key
 class Collection:
-    """What a store has to know of a collection. `search` names the text fields that full text looks through."""
+    """What a store has to know of a collection. `search` names the text fields that full text looks through.
+
+    Of one that is `owned`, the items of one owner are found without reading those of others.
+    """
 
     name: str
     fields: Mapping[str, Field]
     indexes: tuple[Index, ...] = ()
     search: tuple[str, ...] = ()
+    owned: bool = False
 
 
 class Op(StrEnum):
@@ -99,7 +103,7 @@ class Query:
 
     Ties are broken by id, in the direction of the last sort key. `after` is a `Page.last` (with `backward`, a
     `Page.first`): the page begins beyond it; an empty tuple with `backward` means the end of the list. `limit` None
-    means all.
+    means all. `owner` None means everybody's.
     """
 
     filters: tuple[Filter, ...] = ()
@@ -109,11 +113,12 @@ class Query:
     offset: int = 0
     after: tuple[Scalar, ...] = ()
     backward: bool = False
+    owner: str | None = None
 
     @property
     def narrows(self) -> bool:
         """Whether it leaves any record out."""
-        return bool(self.filters or self.search)
+        return bool(self.filters or self.search or self.owner is not None)
 
 
 ALL = Query()
@@ -149,6 +154,12 @@ class Transaction(Protocol):
 
     def delete(self, collection: str, id: str) -> None:
         """Remove the record. Raises NotFound."""
+
+    def sweep(self, collection: str, before: str, limit: int) -> int:
+        """Remove at most `limit` records that last changed before a time (RFC 3339); how many there were.
+
+        Costs the same at any size where `updated_at` has an index.
+        """
 
 
 class Store(Protocol):

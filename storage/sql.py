@@ -72,7 +72,12 @@ def field_of(index: str) -> str:
 
 def indexes_of(collection: Collection) -> dict[str, str]:
     """The declared indexes: name to CREATE statement."""
-    return dict(_index(collection, index) for index in collection.indexes)
+    indexes = dict(_index(collection, index) for index in collection.indexes)
+    if collection.owned:
+        where = f"collection = {literal(collection.name)}"
+        name = f"{index_prefix(collection)}.owner"
+        indexes[name] = f'CREATE INDEX "{name}" ON items (collection, owner, id) WHERE {where}'
+    return indexes
 
 
 def _index(collection: Collection, index: Index) -> tuple[str, str]:
@@ -104,7 +109,8 @@ def select_page(collection: Collection, query: Query) -> tuple[list[str], dict[s
 def _shape(query: Query) -> Query:
     """The query less what its parameters say: queries of one shape have the same statements."""
     filters = tuple(Filter(wanted.field, wanted.op, None) for wanted in query.filters)
-    return Query(filters, query.search and "?", query.sort, after=query.after and ("?",), backward=query.backward)
+    owner = None if query.owner is None else "?"
+    return Query(filters, query.search and "?", query.sort, None, 0, query.after and ("?",), query.backward, owner)
 
 
 @lru_cache(maxsize=1024)
@@ -124,6 +130,12 @@ def select_count(collection: Collection, query: Query) -> tuple[str, dict[str, A
     """The statement that counts what the query's filters and search leave, and its parameters."""
     where = " AND ".join(_conditions(collection, query))
     return f"SELECT count(*) FROM items WHERE {where}", _parameters(collection, query)  # noqa: S608
+
+
+def delete_older(collection: Collection) -> str:
+    """The statement that deletes :limit records that last changed before :before."""
+    old = f"collection = {literal(collection.name)} AND updated_at < :before"
+    return f"DELETE FROM items WHERE rowid IN (SELECT rowid FROM items WHERE {old} LIMIT :limit)"  # noqa: S608
 
 
 def _sort_keys(collection: Collection, query: Query) -> list[tuple[str, bool]]:
@@ -149,6 +161,8 @@ def _beyond(keys: list[tuple[str, bool]], query: Query) -> Iterator[tuple[int, s
 
 def _conditions(collection: Collection, query: Query) -> Iterator[str]:
     yield f"collection = {literal(collection.name)}"
+    if query.owner is not None:
+        yield "owner = :owner"
     for n, wanted in enumerate(query.filters):
         yield _condition(collection, wanted, f"f{n}")
     if query.search:
@@ -183,6 +197,8 @@ def _condition(collection: Collection, wanted: Filter, name: str) -> str:
 
 def _parameters(collection: Collection, query: Query) -> dict[str, Any]:
     values = {f"f{n}": _bound(wanted) for n, wanted in enumerate(query.filters)}
+    if query.owner is not None:
+        values["owner"] = query.owner
     return values | {"search": fold(query.search)} if query.search else values
 
 

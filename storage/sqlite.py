@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import copy_context
 from pathlib import Path
@@ -229,7 +229,7 @@ class SqliteStore:
                 _patiently(connection, "BEGIN IMMEDIATE")
                 for queued in batch:
                     connection.execute("SAVEPOINT work")
-                    queued.run(_Transaction(connection, self.epoch))
+                    queued.run(_Transaction(connection, self.epoch, self._collections))
                     if queued.error is not None:
                         connection.execute("ROLLBACK TO work")
                     connection.execute("RELEASE work")
@@ -275,9 +275,10 @@ class _Work:
 class _Transaction:
     """See `contract.Transaction`."""
 
-    def __init__(self, connection: sqlite3.Connection, epoch: str) -> None:
+    def __init__(self, connection: sqlite3.Connection, epoch: str, collections: Mapping[str, Collection]) -> None:
         self._connection = connection
         self._epoch = epoch
+        self._collections = collections
 
     def read(self, collection: str, id: str) -> Record:
         return _read(self._connection, collection, id)
@@ -298,6 +299,13 @@ class _Transaction:
     def delete(self, collection: str, id: str) -> None:
         self._execute(_DELETE, (collection, id))
         self._connection.execute(_TOUCH, (-1, collection))
+
+    def sweep(self, collection: str, before: str, limit: int) -> int:
+        statement = sql.delete_older(self._collections[collection])
+        swept = self._connection.execute(statement, {"before": before, "limit": limit}).rowcount
+        if swept:
+            self._connection.execute(_TOUCH, (-swept, collection))
+        return swept
 
     def _execute(self, statement: str, parameters: tuple[Any, ...]) -> None:
         try:

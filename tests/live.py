@@ -42,6 +42,7 @@ class Gunicorn:
             "PATH": os.environ["PATH"],
             "DATABASE_URL": f"sqlite:///{folder}/restkeeper.db",
             "WEB_CONCURRENCY": str(workers),
+            "AUTH": "open",
             **settings,
         }
         command = [sys.executable, "-m", "gunicorn", "-c", str(ROOT / "gunicorn.conf.py"), *arguments]

@@ -17,8 +17,18 @@ def test_defaults_are_those_of_tests_and_of_serving() -> None:
 
 def test_a_port_from_the_platform_means_to_be_reached() -> None:
     """PORT, as platforms set it, listens on every address; HOST says otherwise."""
-    assert Config.from_env({"PORT": "5000"}).host == "0.0.0.0"  # noqa: S104
-    assert Config.from_env({"PORT": "5000", "HOST": "127.0.0.1"}).host == "127.0.0.1"
+    asked = {"PORT": "5000", "AUTH": "required"}
+    assert Config.from_env(asked).host == "0.0.0.0"  # noqa: S104
+    assert Config.from_env(asked | {"HOST": "127.0.0.1"}).host == "127.0.0.1"
+    assert Config.from_env({"PORT": "5000"}).host == "127.0.0.1"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "example.org"])  # noqa: S104
+def test_open_is_for_this_machine(host: str) -> None:
+    """AUTH=open and an address that others reach do not go together, unless it is said in words."""
+    with pytest.raises(ConfigError, match=f"HOST='{host}': AUTH=open lets whoever comes do everything.*open-to-all"):
+        Config.from_env({"HOST": host, "AUTH": "open"})
+    assert Config.from_env({"HOST": host, "AUTH": "open-to-all"}).host == host
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_any_origin_where_that_is_said() -> None:
 
 def test_without_a_list_nothing_is_said() -> None:
     """Where no origin can be allowed, no answer speaks of origins."""
-    client = create_app(Config()).test_client()
+    client = create_app(Config(auth="open-to-all")).test_client()
     for answer in (client.get("/products", headers=LISTED), client.options("/products", headers=LISTED | PREFLIGHT)):
         assert (answer.status_code, "Vary" in answer.headers) == (200, False)
         assert not [name for name, _ in answer.headers if name.startswith("Access-Control-")]

@@ -19,7 +19,8 @@ SOCKET_BUFFERS = 16 * 1024 * 1024  # bytes that the two ends of a loopback conne
 @pytest.fixture(scope="module")
 def listed() -> FlaskClient:
     """A client of a service that is called by some names."""
-    return create_app(Config(trusted_hosts=("api.example.org", ".wild.example", "[2001:db8::1]"))).test_client()
+    names = ("api.example.org", ".wild.example", "[2001:db8::1]")
+    return create_app(Config(auth="open-to-all", trusted_hosts=names)).test_client()
 
 
 @pytest.mark.parametrize(
@@ -58,8 +59,9 @@ def test_a_malformed_host_is_400(listed: FlaskClient, host: str) -> None:
 
 
 @pytest.mark.parametrize("given", [(None, ""), ("", None)])
-def test_an_empty_host_is_not_a_missing_one(client: FlaskClient, given: tuple[str | None, ...]) -> None:
+def test_an_empty_host_is_not_a_missing_one(given: tuple[str | None, ...]) -> None:
     """HTTP/1.0 may leave it out (RFC 9112, section 3.2), nobody may leave it empty, whichever came before."""
+    client = create_app(Config(auth="open-to-all")).test_client()
     for host in given:
         environ: dict[str, Any] = {"SERVER_NAME": "a", "SERVER_PORT": "80", "HTTP_HOST": host}
         found = client.get("/products", environ_overrides=environ).status_code
@@ -68,7 +70,7 @@ def test_an_empty_host_is_not_a_missing_one(client: FlaskClient, given: tuple[st
 
 def test_hosts_are_not_remembered_without_end() -> None:
     """A client that names ever other hosts makes the service keep no more than some."""
-    app = create_app(Config(trusted_hosts=("localhost",)))
+    app = create_app(Config(auth="open-to-all", trusted_hosts=("localhost",)))
     client = app.test_client()
     for number in range(600):
         assert client.get("/healthz", headers={"Host": f"{number}.example"}).status_code == 400

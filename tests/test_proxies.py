@@ -13,7 +13,7 @@ from tests.live import Gunicorn
 
 def caller(hops: int, forwarded: str | None, proto: str | None = None) -> tuple[str, str]:
     """Address and scheme of the caller, as a service behind so many proxies sees them."""
-    app = create_app(Config(trusted_proxies=hops))
+    app = create_app(Config(auth="open-to-all", trusted_proxies=hops))
     seen: list[tuple[str, str]] = []
 
     @app.before_request
@@ -84,7 +84,7 @@ def test_several_lines_are_one_list(tmp_path: Path) -> None:
     """Under gunicorn, entries in lines of their own count like those in one; the log has the caller."""
     lines = b"X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-For: 7.7.7.7, 1.1.1.1\r\nX-Forwarded-Proto: https\r\n"
     settings = {"TRUSTED_PROXIES": "1", "LOG_FORMAT": "json"}
-    with Gunicorn(tmp_path, workers=1, **settings) as server:
+    with Gunicorn(tmp_path, workers=1, AUTH="open-to-all", **settings) as server:
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
             client.sendall(b"GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + lines + b"\r\n")
             answer = b"".join(iter(lambda: client.recv(65536), b""))

@@ -16,10 +16,10 @@ import pytest
 
 from config import Config
 from resources.products import RESOURCE
-from resources.resource import utc_now
 from storage import open_store
 from storage.contract import Transaction
 from tests.live import Answer, Gunicorn
+from web.clock import utc_now
 from web.uuid7 import uuid7
 
 
@@ -206,8 +206,8 @@ def test_requests_in_flight_finish(tmp_path: Path) -> None:
     with Gunicorn(tmp_path) as server:
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as slow:
             body = b'{"name": "late"}'
-            head = b"POST /products HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
-            slow.sendall(head % len(body) + b"Expect: 100-continue\r\n\r\n")
+            head = b"POST /products HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            slow.sendall(head + b"Content-Length: %d\r\n" % len(body) + b"Expect: 100-continue\r\n\r\n")
             assert slow.recv(100).startswith(b"HTTP/1.1 100")  # the application is reading the body now
             slow.sendall(body[:5])
             server.process.send_signal(signal.SIGTERM)

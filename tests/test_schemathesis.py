@@ -11,14 +11,17 @@ import pytest
 from tests.live import ROOT, Gunicorn
 
 TOKEN = "scrape-me"  # noqa: S105
+ADMIN_KEY = "an-admin-key-of-enough-characters"
 EXAMPLES = 15  # of each operation and mode while fuzzing; the coverage phase makes some 5,000 requests besides
 
 
-@pytest.mark.parametrize("paths", ["^/(?!api/v1/)", "^/api/v1/"], ids=["current", "v1"])
-def test_nothing_differs_from_the_document(tmp_path: Path, paths: str) -> None:
+@pytest.mark.parametrize(
+    ("paths", "auth"), [("^/(?!api/v1/)", "open"), ("^/api/v1/", "required")], ids=["current", "v1"]
+)
+def test_nothing_differs_from_the_document(tmp_path: Path, paths: str, auth: str) -> None:
     """No request, valid or not, is answered otherwise than documented. SCHEMATHESIS_SEED=… repeats a failure."""
     seed = os.environ.get("SCHEMATHESIS_SEED") or str(secrets.randbelow(2**32))
-    with Gunicorn(tmp_path, METRICS_TOKEN=TOKEN, LOG_LEVEL="warning") as server:
+    with Gunicorn(tmp_path, AUTH=auth, ADMIN_KEY=ADMIN_KEY, METRICS_TOKEN=TOKEN, LOG_LEVEL="warning") as server:
         run = subprocess.run(
             [
                 *(sys.executable, "-m", "schemathesis.cli", "--config-file", "schemathesis.toml", "run"),
@@ -26,7 +29,7 @@ def test_nothing_differs_from_the_document(tmp_path: Path, paths: str) -> None:
                 *("--seed", seed, "--max-examples", str(EXAMPLES), "--no-color"),
             ],
             cwd=ROOT,
-            env={**os.environ, "METRICS_TOKEN": TOKEN},
+            env={**os.environ, "METRICS_TOKEN": TOKEN, "ADMIN_KEY": ADMIN_KEY},
             capture_output=True,
             text=True,
         )

@@ -18,6 +18,8 @@ from flask import Flask, Request, Response, request
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from web.caller import name_of
+
 _SANE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/=+-]{0,127}")
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
@@ -56,7 +58,7 @@ def install(app: Flask, access_log: Callable[[Line], None] | None) -> "Metrics":
                     "level": "info",
                     "event": "request",
                     "request_id": environ[_REQUEST_ID],
-                    "caller": environ.get("REMOTE_ADDR", ""),
+                    "caller": name_of(environ),
                     "method": method,
                     "path": asked.path,
                     "route": route,

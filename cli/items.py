@@ -1,7 +1,4 @@
-"""The operator's commands: `flask import | export | backup | migrate`, on the store that `DATABASE_URL` names.
-
-They may run while the service serves that store. What goes wrong is told in one line on stderr.
-"""
+"""`flask import` and `flask export`: items as files, in NDJSON, JSON or CSV."""
 
 import csv
 import io
@@ -13,23 +10,23 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import click
-from flask import Flask, current_app
 from flask.cli import with_appcontext
 
+from cli.common import Command, service_of_app, told_of
 from config import Config
-from errors import Duplicate, InvalidJson, NotFound, Problem, ValidationFailed
-from resources.resource import JsonObject, Resource, utc_now
-from storage.contract import Kind, Record, Store, Transaction
+from errors import Duplicate, InvalidJson, Problem, ValidationFailed
+from resources.resource import JsonObject, Resource
+from storage.contract import Kind, Record, Transaction
 from web import exactjson
+from web.clock import utc_now
 from web.uuid7 import uuid7
 
 SHOWN = 20  # bad lines that are told in full
-BATCH = 500  # records that are migrated in one transaction: others' writes wait no longer than for that
 
 _BOM = b"\xef\xbb\xbf"  # spreadsheets begin their CSV with it
 _BY_SUFFIX = {".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson"}
@@ -37,60 +34,7 @@ _BY_SUFFIX = {".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson"}
 Entries = Iterator[tuple[int, Callable[[], Any]]]  # where in the file, and what reads the value there
 
 
-class _Refused(click.ClickException):
-    """The command cannot do what is asked, whatever is in the store."""
-
-    exit_code = 2
-
-
-class _Command(click.Command):
-    """A command whose foreseen failures are one line each."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run it; raises click's own exceptions."""
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:
-            raise  # whoever read the output has gone; click ends quietly
-        except Problem as problem:
-            raise click.ClickException(_detail(problem)) from None
-        except UnicodeDecodeError as error:
-            raise click.ClickException(f"the file is not UTF-8 (byte {error.start})") from None
-        except OSError as error:
-            told = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-            raise click.ClickException(told) from None
-
-
-class _Service(NamedTuple):
-    """What `create_app` put together, as far as a command needs it."""
-
-    config: Config
-    store: Store
-    resources: tuple[Resource, ...]
-
-    def resource(self, name: str) -> Resource:
-        """The collection of that name; refuses any other."""
-        for resource in self.resources:
-            if resource.name == name:
-                return resource
-        names = ", ".join(each.name for each in self.resources)
-        raise _Refused(f"there is no collection {name!r}; there are {names}")
-
-
-def install(app: Flask) -> None:
-    """Add the commands to `flask`."""
-    for command in (import_items, export_items, backup, migrate):
-        app.cli.add_command(command)
-
-
-def _service() -> _Service:
-    parts = current_app.extensions["restkeeper"]
-    if parts["config"].database_url == "memory://":
-        raise _Refused("DATABASE_URL='memory://': is gone when the command ends; name a file, sqlite:///FILE")
-    return _Service(parts["config"], parts["store"], tuple(parts["resources"]))
-
-
-@click.command("import", cls=_Command)
+@click.command("import", cls=Command)
 @click.argument("name")
 @click.argument("file")
 @click.option("--format", "form", type=click.Choice(["ndjson", "json", "csv"]), help="Instead of what FILE looks like.")
@@ -104,7 +48,7 @@ def import_items(name: str, file: str, form: str | None, skip_bad: bool) -> None
     memory whole. The first line of CSV names the fields; lists and objects are JSON in their cell, and an empty cell is
     a field left out. The service answers reads meanwhile; writes wait, or are told to come again.
     """
-    service = _service()
+    service = service_of_app()
     resource = service.resource(name)
     with _lines(file) as lines:
         first = next(lines, b"").removeprefix(_BOM)
@@ -116,7 +60,7 @@ def import_items(name: str, file: str, form: str | None, skip_bad: bool) -> None
     click.echo(f"imported {run.kept} {name}" + (f", skipped {run.bad}" if run.bad else ""))
 
 
-@click.command("export", cls=_Command)
+@click.command("export", cls=Command)
 @click.argument("name")
 @click.argument("file", default="-")
 @click.option("--format", "form", type=click.Choice(["ndjson", "json", "csv"]), default="ndjson", show_default=True)
@@ -126,53 +70,12 @@ def export_items(name: str, file: str, form: str) -> None:
 
     NDJSON and JSON come back exactly by `flask import`. CSV has no null: null and an empty text are both an empty cell.
     """
-    service = _service()
+    service = service_of_app()
     resource = service.resource(name)
     bodies = map(resource.body, service.store.scan(name))
     with click.open_file(file, "wb") as out:
         for chunk in _WRITERS[form](bodies, resource):
             out.write(chunk)
-
-
-@click.command(cls=_Command)
-@click.argument("file", type=click.Path(path_type=Path))
-@with_appcontext
-def backup(file: Path) -> None:
-    """Write a complete copy of the store to the new FILE, consistent while the service reads and writes."""
-    _service().store.backup(file)
-    click.echo(f"backed up to {file}")
-
-
-@click.command(cls=_Command)
-@with_appcontext
-def migrate() -> None:
-    """Bring items that an older schema wrote into the present shape, a batch at a time. No version changes."""
-    service = _service()
-    for resource in service.resources:
-        stale = (record.id for record in service.store.scan(resource.name) if record.shape != resource.shape)
-        count = sum(service.store.write(partial(_reshape, resource, ids)) for ids in _batches(stale))
-        click.echo(f"{resource.name}: {count} of {service.store.count(resource.name)} brought into the present shape")
-
-
-def _reshape(resource: Resource, ids: list[str], transaction: Transaction) -> int:
-    """Re-represent those that are still there and still of another shape; how many."""
-    return sum(_reshape_one(resource, id, transaction) for id in ids)
-
-
-def _reshape_one(resource: Resource, id: str, transaction: Transaction) -> bool:
-    try:
-        record = transaction.read(resource.name, id)
-    except NotFound:
-        return False
-    if record.shape == resource.shape:
-        return False
-    transaction.update(resource.name, record._replace(shape=resource.shape, body=resource.body(record)))
-    return True
-
-
-def _batches(ids: Iterator[str]) -> Iterator[list[str]]:
-    while batch := list(islice(ids, BATCH)):
-        yield batch
 
 
 class _Import:
@@ -215,13 +118,7 @@ class _Import:
     def _note(self, number: int, problem: Problem) -> None:
         self.bad += 1
         if self.bad <= SHOWN:
-            self._told.append(f"{self._unit} {number}: {_detail(problem)}")
-
-
-def _detail(problem: Problem) -> str:
-    """All that a problem says, in one line."""
-    faults = [f"{fault['pointer']}: {fault['detail']}" for fault in problem.members.get("errors", ())]
-    return "; ".join(faults) or str(problem)
+            self._told.append(f"{self._unit} {number}: {told_of(problem)}")
 
 
 @contextmanager

@@ -1,0 +1,186 @@
+"""Authentication: what is shown, what is refused, and what the refusal says."""
+
+from base64 import b64encode
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from app import create_app
+from config import Config
+from web.application import Application
+
+ADMIN_KEY = "an-admin-key-of-enough-characters"
+INVALID = "the credentials are not valid, or not any more"
+
+
+@pytest.fixture
+def app() -> Application:
+    return create_app(Config(auth="required", admin_key=ADMIN_KEY))
+
+
+@pytest.fixture
+def client(app: Application) -> FlaskClient:
+    """A client of a service that asks for credentials."""
+    return app.test_client()
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def basic(user: str, password: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + b64encode(f"{user}:{password}".encode()).decode()}
+
+
+def make_key(client: FlaskClient, *scopes: str, **fields: Any) -> dict[str, Any]:
+    """A new key as it is answered, with its secret."""
+    sent = {"name": "test", "scopes": list(scopes), **fields}
+    answer = client.post("/api/v1/keys", json=sent, headers=bearer(ADMIN_KEY))
+    assert answer.status_code == 200, answer.text
+    key: dict[str, Any] = answer.json
+    return key
+
+
+def test_nobody_gets_in_without_credentials(client: FlaskClient) -> None:
+    """A request that shows nothing is asked for a key, in the terms of RFC 6750."""
+    answer = client.get("/products")
+    assert (answer.status_code, answer.json["type"]) == (401, "http://localhost/problems/unauthorized")
+    assert answer.headers["WWW-Authenticate"] == 'Bearer realm="restkeeper"'
+    assert answer.headers["Cache-Control"] == "no-store"
+
+
+def test_a_key_opens_by_all_three_ways(client: FlaskClient) -> None:
+    """Bearer, X-API-Key, and Basic with the key's id and secret, or with the whole token for a password."""
+    key = make_key(client, "products:read")
+    token = key["secret"]
+    ways = [bearer(token), {"X-API-Key": token}, basic(key["id"], token.split("_", 2)[2]), basic("x", token)]
+    for way in ways:
+        assert client.get("/products", headers=way).status_code == 200
+
+
+def test_the_admin_key_opens_everything(client: FlaskClient) -> None:
+    """ADMIN_KEY works as a key does, by all ways, so that a first deployment needs no shell."""
+    for way in (bearer(ADMIN_KEY), {"X-API-Key": ADMIN_KEY}, basic("admin", ADMIN_KEY)):
+        assert client.post("/products", json={"name": "x"}, headers=way).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        bearer("nonsense"),
+        bearer(""),
+        bearer("rk_0123456789abcdef_" + "x" * 43),
+        bearer("ä"),
+        {"X-API-Key": ""},
+        {"X-API-Key": "x" * 10_000},
+        {"Authorization": "Bearer"},
+        {"Authorization": ""},
+        basic("admin", "wrong"),
+        {"Authorization": "Basic !!!"},
+        {"Authorization": "Basic " + b64encode(b"\xff\xfe").decode()},
+        {"Authorization": "Digest x"},
+    ],
+)
+@pytest.mark.parametrize("auth", ["open", "required"])
+def test_bad_credentials_are_never_anonymous(auth: str, way: dict[str, str]) -> None:
+    """What is shown and is not valid is 401 with the challenge of its scheme, also where nothing need be shown."""
+    answer = create_app(Config(auth=auth)).test_client().get("/products", headers=way)
+    assert answer.status_code == 401
+    scheme = "Basic" if "Basic" in way.get("Authorization", "") else "Bearer"
+    assert answer.headers["WWW-Authenticate"].startswith(f'{scheme} realm="restkeeper", ')
+
+
+def test_all_causes_read_alike(client: FlaskClient) -> None:
+    """Unknown, wrong, revoked and expired keys are told in the same words: nobody learns which keys there are."""
+    key, other = make_key(client, "products:read"), make_key(client, "products:read")
+    client.delete(f"/api/v1/keys/{other['id']}", headers=bearer(ADMIN_KEY))
+    tokens = [f"rk_{'0' * 16}_{'x' * 43}", key["secret"][:-1] + "!", other["secret"]]
+    answers = [client.get("/products", headers=bearer(token)).json for token in tokens]
+    assert [answer["detail"] for answer in answers] == [INVALID] * 3
+
+
+def test_two_credentials_are_one_too_many(client: FlaskClient) -> None:
+    """Which of two would count is not for the service to guess."""
+    answer = client.get("/products", headers=bearer(ADMIN_KEY) | {"X-API-Key": ADMIN_KEY})
+    assert (answer.status_code, answer.json["detail"]) == (400, "send Authorization or X-API-Key, not both")
+
+
+def test_an_expired_key_is_void(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key works until its time and not after it."""
+    key = make_key(client, "products:read", expires_at="2100-01-01T00:00:00Z")
+    assert client.get("/products", headers=bearer(key["secret"])).status_code == 200
+    authenticator = client.application.extensions["restkeeper"]["authenticator"]
+    monkeypatch.setattr(authenticator, "_now", lambda: 4102444800.0)  # 2100-01-01
+    assert client.get("/products", headers=bearer(key["secret"])).status_code == 401
+
+
+def test_a_secret_is_shown_once_and_kept_nowhere(client: FlaskClient) -> None:
+    """The answer that makes a key has its secret; nothing else has, nor the store."""
+    key = make_key(client, "products:read")
+    assert key["secret"].startswith(f"rk_{key['id']}_")
+    assert "secret" not in client.get(f"/api/v1/keys/{key['id']}", headers=bearer(ADMIN_KEY)).json
+    assert key["secret"] not in client.get("/api/v1/keys", headers=bearer(ADMIN_KEY)).text
+    store = client.application.extensions["restkeeper"]["store"]
+    for collection in ("keys", "credentials", "answers"):
+        kept = b"".join(record.body for record in store.scan(collection))
+        assert key["secret"].split("_", 2)[2].encode() not in kept
+
+
+def test_a_revoked_key_is_void_at_once(client: FlaskClient) -> None:
+    """The next request with a key that was revoked is refused."""
+    key = make_key(client, "products:read")
+    assert client.get("/products", headers=bearer(key["secret"])).status_code == 200
+    assert client.delete(f"/api/v1/keys/{key['id']}", headers=bearer(ADMIN_KEY)).json["id"] == key["id"]
+    assert client.get("/products", headers=bearer(key["secret"])).status_code == 401
+    assert client.get(f"/api/v1/keys/{key['id']}", headers=bearer(ADMIN_KEY)).status_code == 404
+
+
+def test_a_rotated_key_has_another_secret(client: FlaskClient) -> None:
+    """Rotating keeps the key's id and scopes, voids the former secret, and answers the new one."""
+    key = make_key(client, "products:read")
+    rotated = client.post(f"/api/v1/keys/{key['id']}/rotate", headers=bearer(ADMIN_KEY)).json
+    assert (rotated["id"], rotated["scopes"]) == (key["id"], key["scopes"])
+    assert client.get("/products", headers=bearer(key["secret"])).status_code == 401
+    assert client.get("/products", headers=bearer(rotated["secret"])).status_code == 200
+
+
+def test_a_use_is_noted_to_the_minute(client: FlaskClient) -> None:
+    """`last_used_at` tells of the first use, and is not written again within the minute."""
+    key = make_key(client, "products:read")
+    path = f"/api/v1/keys/{key['id']}"
+    assert key["last_used_at"] is None
+    for _ in range(3):
+        client.get("/products", headers=bearer(key["secret"]))
+    noted = client.get(path, headers=bearer(ADMIN_KEY)).json
+    assert noted["last_used_at"] is not None
+    assert noted["version"] == 2
+
+
+@pytest.mark.parametrize(
+    ("sent", "pointer"),
+    [
+        ({"name": "x", "scopes": []}, "#/scopes"),
+        ({"name": "x", "scopes": ["orders:read"]}, "#/scopes/0"),
+        ({"name": "x", "scopes": ["products:destroy"]}, "#/scopes/0"),
+        ({"name": "x"}, "#/scopes"),
+        ({"scopes": ["admin"]}, "#/name"),
+        ({"name": "x", "scopes": ["admin"], "expires_at": "2001-01-01T00:00:00Z"}, "#/expires_at"),
+        ({"name": "x", "scopes": ["admin"], "last_used_at": None}, "#/last_used_at"),
+        ({"name": "x", "scopes": ["admin"], "secret": "mine"}, "#/secret"),
+    ],
+)
+def test_a_key_that_cannot_be(client: FlaskClient, sent: dict[str, Any], pointer: str) -> None:
+    """Scopes are those that there are, at least one; the end is to come; the rest is the server's."""
+    answer = client.post("/api/v1/keys", json=sent, headers=bearer(ADMIN_KEY))
+    assert answer.status_code == 422
+    assert [fault["pointer"] for fault in answer.json["errors"]] == [pointer]
+
+
+def test_other_machines_are_turned_away_from_an_open_service() -> None:
+    """AUTH=open serves its own machine, whatever server and address the application was put on."""
+    client = create_app(Config()).test_client()
+    assert client.get("/products", environ_base={"REMOTE_ADDR": "10.0.0.7"}).status_code == 403
+    assert client.get("/products", environ_base={"REMOTE_ADDR": "::1"}).status_code == 200
+    everybody = create_app(Config(auth="open-to-all")).test_client()
+    assert everybody.get("/products", environ_base={"REMOTE_ADDR": "10.0.0.7"}).status_code == 200

@@ -1,0 +1,219 @@
+"""Idempotency-Key: sent again is answered again, and done once."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from app import create_app
+from config import Config
+from storage.contract import Store
+from tests.live import Answer, Gunicorn
+from web.idempotency import SWEPT, Idempotency
+
+LAMP = {"name": "Lamp", "price": 49.9}
+KEY = "8e03978e-40d5-43dd-bc93-6894a57f9324"
+
+Post = Callable[..., TestResponse]
+
+
+@pytest.fixture
+def post(client: FlaskClient) -> Post:
+    """Sends a POST with an idempotency key."""
+
+    def send(key: str = KEY, body: Any = LAMP, path: str = "/products", **headers: str) -> TestResponse:
+        return client.post(path, json=body, headers={"Idempotency-Key": key, **headers})
+
+    return send
+
+
+def count(client: FlaskClient) -> int:
+    return int(client.get("/products").headers["X-Total-Count"])
+
+
+def test_a_replay_is_the_first_answer(client: FlaskClient, post: Post) -> None:
+    """Status, body and headers are those of the first answer, byte for byte; one header says that it is a replay."""
+    first, second = post(), post()
+    assert (first.status_code, second.status_code) == (200, 200)
+    assert first.data == second.data
+    own = ("X-Request-Id", "Idempotent-Replayed")
+    assert [pair for pair in first.headers if pair[0] not in own] == [
+        pair for pair in second.headers if pair[0] not in own
+    ]
+    assert "Idempotent-Replayed" not in first.headers
+    assert second.headers["Idempotent-Replayed"] == "true"
+    assert first.headers["X-Request-Id"] != second.headers["X-Request-Id"]
+    assert count(client) == 1
+
+
+def test_a_replay_is_the_first_answer_also_when_the_item_is_gone(client: FlaskClient, post: Post) -> None:
+    """What is answered again is what was answered, not what there is now."""
+    first = post()
+    client.delete(first.headers["Location"])
+    assert post().data == first.data
+    assert count(client) == 0
+
+
+def test_without_a_key_everything_is_done_each_time(client: FlaskClient) -> None:
+    """A POST without a key is as it always was."""
+    assert [client.post("/products", json=LAMP).status_code for _ in range(2)] == [200, 200]
+    assert count(client) == 2
+
+
+@pytest.mark.parametrize("again", [f'"{KEY}"', f"  {KEY} "])
+def test_quoted_and_bare_are_one_key(client: FlaskClient, post: Post, again: str) -> None:
+    """The structured field's string, which the draft asks for, and the bare text, which Stripe's clients send."""
+    assert post(KEY).data == post(again).data
+    assert count(client) == 1
+
+
+def test_escapes_in_a_quoted_key(post: Post) -> None:
+    """Quotes and backslashes are escaped in a string (RFC 9651, section 3.3.3)."""
+    assert post(r'"a\"b\\c"').data == post('a"b\\c').data
+
+
+@pytest.mark.parametrize(
+    "key", ["", " ", '""', '"a', '"a"b"', '"a";x=1', "ä", "a\tb", r'"a\b"', "x" * 256, f'"{"x" * 256}"']
+)
+def test_a_malformed_key_is_400(client: FlaskClient, post: Post, key: str) -> None:
+    """A key has 1 to 255 printable characters; nothing is done with another."""
+    answer = post(key)
+    assert (answer.status_code, answer.json["type"]) == (400, "http://localhost/problems/idempotency-key-invalid")
+    assert count(client) == 0
+
+
+def test_a_key_of_255_characters_is_one(post: Post) -> None:
+    """The longest key that is promised."""
+    assert post("x" * 255).status_code == 200
+
+
+def test_another_body_is_422(client: FlaskClient, post: Post) -> None:
+    """A key stands for one thing to do; the answer to that one stays."""
+    first = post()
+    answer = post(body=LAMP | {"price": 50})
+    assert (answer.status_code, answer.json["type"]) == (422, "http://localhost/problems/idempotency-key-reused")
+    assert post().data == first.data
+    assert count(client) == 1
+
+
+def test_the_order_of_names_is_no_other_body(post: Post) -> None:
+    """A client that writes its JSON anew sends the same thing."""
+    assert post(body={"name": "Lamp", "price": 49.9}).data == post(body={"price": 49.9, "name": "Lamp"}).data
+
+
+def test_a_key_counts_for_its_path(client: FlaskClient, post: Post) -> None:
+    """The same key on another path is another key."""
+    assert post(path="/products").data != post(path="/api/v1/products").data
+    assert post(path="/users", body={"email": "a@example.org"}).status_code == 200
+    assert count(client) == 2
+
+
+def test_a_key_counts_for_its_caller() -> None:
+    """Two callers that choose one key do not meet: neither sees what the other was answered."""
+    app = create_app(Config(auth="required", admin_key="an-admin-key-of-enough-characters"))
+    client, admin = app.test_client(), {"X-API-Key": "an-admin-key-of-enough-characters"}
+    sent = {"name": "x", "scopes": ["products:write"]}
+    secrets = [client.post("/api/v1/keys", json=sent, headers=admin).json["secret"] for _ in range(2)]
+    ids = {
+        client.post("/products", json=LAMP, headers={"X-API-Key": secret, "Idempotency-Key": KEY}).json["id"]
+        for secret in secrets
+    }
+    assert len(ids) == 2
+
+
+@pytest.mark.parametrize("bad", [{"name": ""}, {"name": "x", "sku": "taken"}])
+def test_a_failure_burns_nothing(client: FlaskClient, post: Post, bad: dict[str, Any]) -> None:
+    """After a failed validation or a conflict the key is still free, for whatever body."""
+    client.post("/products", json={"name": "x", "sku": "taken"})
+    assert post(body=bad).status_code in (409, 422)
+    assert post(body=bad).status_code in (409, 422)
+    assert post().status_code == 200
+
+
+def test_a_precondition_is_of_the_first_time(client: FlaskClient, post: Post) -> None:
+    """A replay tells what was done then; the list that the condition was on has changed by that very doing."""
+    tag = client.get("/products").headers["ETag"]
+    assert post(**{"If-Match": tag}).status_code == 200
+    assert post(**{"If-Match": tag}).headers["Idempotent-Replayed"] == "true"
+
+
+def test_a_key_may_be_required() -> None:
+    """With IDEMPOTENCY=required, a POST that could be done twice is refused."""
+    client = create_app(Config(idempotency="required")).test_client()
+    answer = client.post("/products", json=LAMP)
+    assert (answer.status_code, answer.json["type"]) == (400, "http://localhost/problems/idempotency-key-missing")
+    assert client.post("/products", json=LAMP, headers={"Idempotency-Key": KEY}).status_code == 200
+
+
+def test_a_key_ends(client: FlaskClient, post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its time a key is new again, and its answer the one that is kept from then on."""
+    clock = [1_000_000.0]
+    for view in client.application.view_functions.values():
+        if handlers := getattr(view, "__self__", None):
+            if hasattr(handlers, "_idempotency"):
+                monkeypatch.setattr(handlers._idempotency, "_now", lambda: clock[0])
+    first = post()
+    clock[0] += 24 * 3600
+    assert post().data == first.data
+    clock[0] += 1
+    second = post()
+    assert second.data != first.data
+    assert post().data == second.data
+    assert count(client) == 2
+
+
+def test_expired_answers_do_not_pile_up(client: FlaskClient, post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each new answer takes away some that have expired, so that nothing need be run for it."""
+    store: Store = client.application.extensions["restkeeper"]["store"]
+    for n in range(5):
+        post(f"old-{n}")
+    old = Idempotency(24 * 3600, now=lambda: 4e9)
+    assert store.count("answers") == 5
+    monkeypatch.setattr(
+        client.application.view_functions["products.create_item"].__self__._idempotency, "_now", lambda: 4e9
+    )
+    post("new")
+    assert store.count("answers") == 6 - SWEPT
+    assert store.write(lambda transaction: old.sweep(transaction, 100)) == 3
+    assert store.count("answers") == 1
+
+
+def test_the_secret_of_a_key_is_replayed_and_not_kept_in_plain(client: FlaskClient, post: Post) -> None:
+    """Who lost the answer that has a secret gets it again with the idempotency key, which the store does not have."""
+    sent = {"name": "x", "scopes": ["admin"]}
+    first = post(path="/api/v1/keys", body=sent)
+    assert post(path="/api/v1/keys", body=sent).data == first.data
+    rotate = f"{first.headers['Location']}/rotate"
+    assert post("r", path=rotate, body=None).json["secret"] == post("r", path=rotate, body=None).json["secret"]
+    store: Store = client.application.extensions["restkeeper"]["store"]
+    kept = b"".join(record.body + record.id.encode() for record in store.scan("answers"))
+    assert first.json["secret"].encode() not in kept
+    assert KEY.encode() not in kept
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[Gunicorn]:
+    with Gunicorn(tmp_path) as running:
+        yield running
+
+
+def test_concurrent_twins_create_one(live: Gunicorn) -> None:
+    """Twins that arrive at once, at any worker, get one answer: whoever is second waits and finds it."""
+    together = threading.Barrier(8)
+
+    def send(key: str) -> Answer:
+        together.wait(timeout=10)
+        return live.post("/products", LAMP, {"Idempotency-Key": key})
+
+    with ThreadPoolExecutor(8) as pool:
+        for n in range(25):
+            answers = list(pool.map(send, [f"twin-{n}"] * 8))
+            assert {answer.status for answer in answers} == {200}
+            assert len({answer.body for answer in answers}) == 1
+            assert sum("idempotent-replayed" not in answer.headers for answer in answers) == 1
+    assert live.get("/products").headers["x-total-count"] == "25"

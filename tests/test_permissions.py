@@ -1,0 +1,212 @@
+"""Authorization: every route and method, by every kind of caller, read from the URL map; and ownership."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from app import create_app
+from config import Config
+from resources.products import RESOURCE as PRODUCTS
+from resources.resource import Ownership, Resource
+from resources.users import RESOURCE as USERS
+from schemas.product import ProductSchema
+from web.application import Application
+from web.auth import OWN, PUBLIC
+
+ADMIN_KEY = "an-admin-key-of-enough-characters"
+ADMIN = {"X-API-Key": ADMIN_KEY}
+
+
+class NoteSchema(ProductSchema):
+    """Of one's own."""
+
+
+class PostSchema(ProductSchema):
+    """For all to read."""
+
+
+NOTES = Resource(name="notes", singular="note", schema=NoteSchema, search=("name",), ownership=Ownership.ALL)
+POSTS = Resource(name="posts", singular="post", schema=PostSchema, ownership=Ownership.CHANGES)
+RESOURCES = (PRODUCTS, USERS, NOTES, POSTS)
+
+BODIES: dict[str, Any] = {
+    "users": {"email": "a@example.org"},
+    "keys": {"name": "x", "scopes": ["products:read"]},
+}
+
+
+def service() -> Application:
+    return create_app(Config(auth="required", admin_key=ADMIN_KEY), RESOURCES)
+
+
+@pytest.fixture
+def client() -> FlaskClient:
+    """A client of a service that asks for credentials, with collections of all kinds of ownership."""
+    return service().test_client()
+
+
+def key(client: FlaskClient, *scopes: str) -> dict[str, str]:
+    """The header of a new key with these scopes."""
+    answer = client.post("/api/v1/keys", json={"name": "test", "scopes": list(scopes)}, headers=ADMIN)
+    return {"X-API-Key": answer.json["secret"]}
+
+
+def routes() -> Iterator[tuple[str, str, str]]:
+    """Each route of the service by its rule, method and permission."""
+    app = service()
+    guard = app.extensions["restkeeper"]["guard"]
+    for rule in app.url_map.iter_rules():
+        for method in sorted(rule.methods or ()):
+            yield rule.rule, method, guard.needs[rule.endpoint]
+
+
+def collection_of(rule: str) -> str:
+    return rule.removeprefix("/api/v1").split("/")[1]
+
+
+def path_of(client: FlaskClient, rule: str) -> str:
+    """The address of something that is there, made by the admin."""
+    name = collection_of(rule)
+    if "<id>" not in rule:
+        return rule.replace("<name>", "forbidden").replace("<path:name>", "swagger-ui.css")
+    made = client.post(f"/api/v1/{name}", json=BODIES.get(name, {"name": "x"}), headers=ADMIN)
+    return rule.replace("<id>", made.json["id"])
+
+
+def ask(client: FlaskClient, method: str, path: str, headers: dict[str, str]) -> int:
+    body = BODIES.get(collection_of(path), {"name": "y"}) if method in ("POST", "PUT", "PATCH") else None
+    return client.open(path, method=method, json=body, headers=headers, buffered=True).status_code
+
+
+def wrong(permission: str) -> list[str]:
+    """The most that a caller can have and still not have the permission."""
+    every = [f"{each.name}:{action}" for each in RESOURCES for action in ("read", "write")]
+    return [scope for scope in every if scope != permission]
+
+
+@pytest.mark.parametrize(("rule", "method", "permission"), list(routes()))
+def test_every_route_asks_for_its_permission(client: FlaskClient, rule: str, method: str, permission: str) -> None:
+    """Without credentials 401, with bad ones 401, with every scope but the right one 403, with that one 200.
+
+    What is public is answered to who shows nothing, and OPTIONS, which only tells how to ask, always is.
+    """
+    path = path_of(client, rule)
+    free = method == "OPTIONS" or permission == PUBLIC
+    assert ask(client, method, path, {"X-API-Key": "bad"}) == (
+        403 if permission == OWN and method != "OPTIONS" else 401
+    ) or (permission == OWN and method == "OPTIONS")
+    if permission == OWN:
+        return
+    assert ask(client, method, path, {}) == (200 if free else 401)
+    assert ask(client, method, path, key(client, *wrong(permission))) == (200 if free else 403)
+    if not free:
+        owned = collection_of(rule) in ("notes", "posts") and "<id>" in rule
+        assert ask(client, method, path, ADMIN if permission == "admin" or owned else key(client, permission)) == 200
+
+
+@pytest.mark.parametrize(("rule", "method", "permission"), [each for each in routes() if ":" in each[2]])
+def test_permission_comes_before_existence(client: FlaskClient, rule: str, method: str, permission: str) -> None:
+    """Who lacks the scope does not learn whether an item exists."""
+    if "<id>" not in rule or method == "OPTIONS":
+        return
+    nothing = rule.replace("<id>", "nothing")
+    assert ask(client, method, nothing, {}) == 401
+    assert ask(client, method, nothing, key(client, *wrong(permission))) == 403
+    assert ask(client, method, nothing, key(client, permission)) == 404
+
+
+def test_a_route_that_says_nothing_stops_the_start() -> None:
+    """A handler without a declared permission is not served."""
+    app = service()
+    app._got_first_request = False
+    app.add_url_rule("/new", "new", lambda: "x")
+    with pytest.raises(RuntimeError, match="new: say what it needs, with @needs"):
+        app.extensions["restkeeper"]["guard"].learn(app)
+
+
+def test_a_missing_scope_is_named(client: FlaskClient) -> None:
+    """A 403 says which scope is missing (RFC 6750, section 3.1)."""
+    answer = client.post("/products", json={"name": "x"}, headers=key(client, "products:read"))
+    assert (answer.status_code, answer.json["detail"]) == (403, "this needs the scope products:write")
+    told = 'Bearer realm="restkeeper", error="insufficient_scope", scope="products:write"'
+    assert answer.headers["WWW-Authenticate"] == told
+
+
+@pytest.fixture
+def mine(client: FlaskClient) -> dict[str, str]:
+    return key(client, *(f"{name}:{action}" for name in ("notes", "posts") for action in ("read", "write")))
+
+
+@pytest.fixture
+def others(client: FlaskClient) -> dict[str, str]:
+    return key(client, *(f"{name}:{action}" for name in ("notes", "posts") for action in ("read", "write")))
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "status"),
+    [
+        ("notes", "GET", 404),
+        ("notes", "PUT", 404),
+        ("notes", "PATCH", 404),
+        ("notes", "DELETE", 404),
+        ("posts", "GET", 200),
+        ("posts", "PUT", 403),
+        ("posts", "PATCH", 403),
+        ("posts", "DELETE", 403),
+    ],
+)
+def test_anothers_item(
+    client: FlaskClient, mine: dict[str, str], others: dict[str, str], name: str, method: str, status: int
+) -> None:
+    """One that may not even be read is 404, one that may be read but not changed is 403; its owner and admins may."""
+    path = client.post(f"/{name}", json={"name": "x"}, headers=mine).headers["Location"]
+    assert ask(client, method, path, others) == status
+    assert ask(client, "GET", path, mine) == 200
+    assert ask(client, method, path, ADMIN if method == "DELETE" else mine) == 200
+
+
+def test_a_private_list_is_ones_own(client: FlaskClient, mine: dict[str, str], others: dict[str, str]) -> None:
+    """Lists, counts, pages and searches have one's own items alone; an admin's have all."""
+    for number in range(5):
+        client.post("/notes", json={"name": f"mine {number}"}, headers=mine)
+        client.post("/notes", json={"name": f"other {number}"}, headers=others)
+    for caller, word, count in ((mine, "mine", 5), (others, "other", 5), (ADMIN, "", 10)):
+        path, seen = "/notes?limit=2&sort=-name", []
+        while path:
+            page = client.get(path, headers=caller)
+            seen += [item["name"] for item in page.json]
+            path = next((link.split(">")[0][1:] for link in page.headers["Link"].split(", ") if "next" in link), "")
+        assert len(seen) == len(set(seen)) == count
+        assert all(name.startswith(word) for name in seen)
+        assert client.get("/notes", headers=caller).headers["X-Total-Count"] == str(count)
+        assert len(client.get("/notes?q=other", headers=caller).json) == (0 if caller is mine else 5)
+
+
+def test_ones_own_list_is_no_validator_for_anothers(
+    client: FlaskClient, mine: dict[str, str], others: dict[str, str]
+) -> None:
+    """The ETag of a private list tells callers apart, and kept answers are not mixed up."""
+    client.post("/notes", json={"name": "x"}, headers=mine)
+    tag = client.get("/notes", headers=mine).headers["ETag"]
+    assert client.get("/notes", headers=mine | {"If-None-Match": tag}).status_code == 304
+    answer = client.get("/notes", headers=others | {"If-None-Match": tag})
+    assert (answer.status_code, answer.json) == (200, [])
+
+
+def test_an_item_keeps_its_owner(client: FlaskClient, mine: dict[str, str], others: dict[str, str]) -> None:
+    """Changes, also an admin's, make nobody else the owner."""
+    path = client.post("/notes", json={"name": "x"}, headers=mine).headers["Location"]
+    assert client.put(path, json={"name": "y"}, headers=ADMIN).status_code == 200
+    assert client.patch(path, json={"name": "z"}, headers=mine).json["name"] == "z"
+    assert client.get(path, headers=others).status_code == 404
+
+
+def test_what_callers_get_is_not_for_shared_caches(client: FlaskClient) -> None:
+    """With credentials required, items and lists are private, keys are not stored at all."""
+    path = client.post("/products", json={"name": "x"}, headers=ADMIN).headers["Location"]
+    for each in ("/products", path):
+        assert client.get(each, headers=ADMIN).headers["Cache-Control"] == "private, no-cache"
+    assert client.get("/api/v1/keys", headers=ADMIN).headers["Cache-Control"] == "no-store"
+    assert client.get("/api/v1/keys", headers=ADMIN).json == []

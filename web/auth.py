@@ -1,0 +1,248 @@
+"""Who may call, and what: API keys and JSON Web Tokens, and the scope that each route needs.
+
+A key is sent as `Authorization: Bearer` (RFC 6750), `X-API-Key`, or Basic with its id for a user and its secret for a
+password (RFC 7617). What is shown and is not valid is refused, also where nothing need be shown; all causes read alike.
+"""
+
+import hmac
+import ipaddress
+import secrets
+import time
+from base64 import b64decode
+from collections.abc import Callable
+from contextlib import suppress
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any, NamedTuple, TypeVar
+
+import orjson
+from flask import Flask, Request, request
+
+from errors import BadRequest, Forbidden, NotFound, Problem, Unauthorized, Unavailable
+from storage.contract import Collection, Record, Store
+from web.caller import ADMIN, EVERYBODY, NOBODY, Caller, caller_in, remember
+from web.clock import rfc3339
+from web.tokens import InvalidToken, Tokens, is_token
+
+CREDENTIALS = Collection("credentials", {})  # what keys are checked by; `updated_at` is when one was last seen in use
+
+PUBLIC = "public"  # needs nothing
+OWN = "own"  # asks for credentials of its own
+
+USE_SECONDS = 60  # how exactly it is known when a key was last used
+
+_PREFIX = "rk_"
+_ID_DIGITS = 16
+_NEVER = rfc3339(0)
+_NOBODYS = "0" * 64  # what the secret of no key hashes to
+_REALM = 'realm="restkeeper"'
+_INVALID = "the credentials are not valid, or not any more"
+_REFUSED = "restkeeper.refused"  # in the WSGI environment: why what was shown is not valid
+
+View = TypeVar("View", bound=Callable[..., Any])
+
+
+def needs(permission: str) -> Callable[[View], View]:
+    """Say what a handler needs: PUBLIC, OWN, ADMIN, or what is done to its collection, "read" or "write"."""
+
+    def declare(view: View) -> View:
+        view.needs = permission  # type: ignore[attr-defined]
+        return view
+
+    return declare
+
+
+class _Invalid(Exception):
+    """What was shown is no valid key."""
+
+
+class Credential(NamedTuple):
+    """What a key is checked by: the SHA-256 of its token, what it may do, and until when (RFC 3339 or None)."""
+
+    digest: str
+    scopes: tuple[str, ...]
+    expires_at: str | None
+
+    def record(self, id: str) -> Record:
+        """As it is kept; not yet used."""
+        return Record(id, 1, _NEVER, "", orjson.dumps(list(self)))
+
+
+def new_id() -> str:
+    """An id for a key."""
+    return secrets.token_hex(_ID_DIGITS // 2)
+
+
+def new_token(id: str) -> str:
+    """The token of the key with this id: 256 random bits, to be shown once and kept nowhere."""
+    return f"{_PREFIX}{id}_{secrets.token_urlsafe(32)}"
+
+
+def digest_of(token: str) -> str:
+    """What is kept of a token. It is random, so that a fast hash does."""
+    return sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+class Authenticator:
+    """Tells callers by what they show. `note_use` is told the id of a key that is used, every USE_SECONDS at most."""
+
+    def __init__(
+        self,
+        store: Store,
+        note_use: Callable[[str, str], None],
+        *,
+        admin_key: str = "",
+        tokens: Tokens | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._note_use = note_use
+        self._admin = digest_of(admin_key) if admin_key else None
+        self._tokens = tokens
+        self._now = now
+        self._noted: dict[str, float] = {}
+
+    def __call__(self, environ: dict[str, Any]) -> Caller | None:
+        """Whose credentials these are; None where there are none. Raises Unauthorized, or BadRequest for two."""
+        authorization, key = environ.get("HTTP_AUTHORIZATION"), environ.get("HTTP_X_API_KEY")
+        if authorization is None and key is None:
+            return None
+        if authorization is not None and key is not None:
+            raise BadRequest("send Authorization or X-API-Key, not both")
+        token = key.strip() if key is not None else _token_in(authorization or "")
+        try:
+            return self._caller(token)
+        except (InvalidToken, _Invalid):
+            raise _unauthorized(_INVALID, authorization or "") from None
+
+    def _caller(self, token: str) -> Caller:
+        digest = digest_of(token)
+        if self._admin and hmac.compare_digest(digest, self._admin):
+            return Caller("admin-key", frozenset({ADMIN}))
+        if self._tokens and is_token(token):
+            claims = self._tokens.verify(token)
+            return Caller(f"jwt:{claims.subject}", claims.scopes)
+        if not token.startswith(_PREFIX):
+            raise _Invalid
+        return self._key_caller(token[len(_PREFIX) :][:_ID_DIGITS], digest)
+
+    def _key_caller(self, id: str, digest: str) -> Caller:
+        try:
+            record = self._store.read(CREDENTIALS.name, id)
+        except NotFound:
+            record = Credential(_NOBODYS, (), _NEVER).record(id)
+        known, who, expires_at = _known(id, record.body)
+        now = self._now()
+        if not hmac.compare_digest(digest, known) or (expires_at is not None and expires_at <= rfc3339(now)):
+            raise _Invalid
+        if record.updated_at < rfc3339(now - USE_SECONDS) and now - self._noted.get(id, 0) > USE_SECONDS:
+            self._noted[id] = now
+            with suppress(NotFound, Unavailable):  # a use that cannot be noted is no less allowed
+                self._note_use(id, rfc3339(now))
+        return who
+
+
+@lru_cache(maxsize=4096)
+def _known(id: str, body: bytes) -> tuple[str, Caller, str | None]:
+    digest, scopes, expires_at = orjson.loads(body)
+    return digest, Caller(f"key:{id}", frozenset(scopes)), expires_at
+
+
+def _token_in(authorization: str) -> str:
+    """The token in an Authorization field. Raises Unauthorized for a scheme that is none of ours."""
+    scheme, _, rest = authorization.strip().partition(" ")
+    match scheme.lower():
+        case "bearer":
+            return rest.strip()
+        case "basic":
+            try:
+                user, _, password = b64decode(rest.strip(), validate=True).decode().partition(":")
+            except ValueError:
+                return ""
+            return password if password.startswith(_PREFIX) or not _is_id(user) else f"{_PREFIX}{user}_{password}"
+    raise _unauthorized("send the key or token as Authorization: Bearer, as X-API-Key, or by Basic", authorization)
+
+
+def _is_id(text: str) -> bool:
+    return len(text) == _ID_DIGITS and all(digit in "0123456789abcdef" for digit in text)
+
+
+def _unauthorized(detail: str, authorization: str) -> Unauthorized:
+    """A refusal with the challenge of the scheme that was tried (RFC 9110, section 11.6.1)."""
+    if authorization[:6].lower() == "basic ":
+        challenge = f'Basic {_REALM}, charset="UTF-8"'
+    else:
+        challenge = f'Bearer {_REALM}, error="invalid_token"'
+    return Unauthorized(detail, headers={"WWW-Authenticate": challenge})
+
+
+class Guard:
+    """What stands before every handler: first `identify`, and once it is counted who comes how often, `authorize`.
+
+    `open_to` is who nobody's credentials stand for. With `local_only`, other machines are turned away.
+    """
+
+    def __init__(self, authenticator: Authenticator, *, required: bool, local_only: bool) -> None:
+        self._authenticator = authenticator
+        self._anonymous = NOBODY if required else EVERYBODY
+        self._local_only = local_only
+        self._needs: dict[str | None, str] = {}
+
+    def identify(self) -> None:
+        """Remember who calls, or why that cannot be."""
+        asked: Request = request._get_current_object()  # type: ignore[attr-defined] # a proxy asks anew at every dot
+        environ = asked.environ
+        remember(environ, self._anonymous)
+        if self._local_only and not _is_here(environ.get("REMOTE_ADDR", "")):
+            remember(environ, NOBODY)
+            environ[_REFUSED] = Forbidden(
+                "AUTH=open serves its own machine alone; set AUTH=required, or AUTH=open-to-all to serve whoever comes"
+            )
+        elif self._needs.get(asked.endpoint) != OWN:
+            try:
+                who = self._authenticator(environ)
+            except Problem as problem:
+                remember(environ, NOBODY)
+                environ[_REFUSED] = problem
+            else:
+                if who is not None:
+                    remember(environ, who)
+
+    def authorize(self) -> None:
+        """Raises Unauthorized and Forbidden. What is unknown or asks how to ask (OPTIONS) needs no permission."""
+        asked: Request = request._get_current_object()  # type: ignore[attr-defined] # likewise
+        environ = asked.environ
+        if (refused := environ.get(_REFUSED)) is not None:
+            raise refused
+        needed = self._needs.get(asked.endpoint, PUBLIC)
+        who = caller_in(environ)
+        if needed in (PUBLIC, OWN) or who.may(needed) or asked.method == "OPTIONS":
+            return
+        if who is NOBODY:
+            challenge = f"Bearer {_REALM}"
+            raise Unauthorized("send a key or a token", headers={"WWW-Authenticate": challenge})
+        challenge = f'Bearer {_REALM}, error="insufficient_scope", scope="{needed}"'
+        raise Forbidden(f"this needs the scope {needed}", headers={"WWW-Authenticate": challenge})
+
+    def learn(self, app: Flask) -> None:
+        """Read what every route needs. Raises RuntimeError for one that does not say."""
+        for rule in app.url_map.iter_rules():
+            view = app.view_functions[rule.endpoint]
+            if (needed := getattr(view, "needs", None)) is None:
+                raise RuntimeError(f"{rule.endpoint}: say what it needs, with @needs")
+            collection = getattr(getattr(view, "__self__", None), "name", "")
+            self._needs[rule.endpoint] = f"{collection}:{needed}" if needed in ("read", "write") else needed
+
+    @property
+    def needs(self) -> dict[str | None, str]:
+        """The permission that each endpoint needs."""
+        return self._needs
+
+
+@lru_cache(maxsize=1024)
+def _is_here(address: str) -> bool:
+    """Whether an address is this machine's own; a socket in the file system has none."""
+    try:
+        return not address or ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False

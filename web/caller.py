@@ -1,0 +1,47 @@
+"""Who calls. Authentication says it once; limits, permissions, logs and what is kept for a caller go by it."""
+
+from typing import Any, NamedTuple
+
+from flask import request
+
+ADMIN = "admin"  # the scope that holds all others
+
+
+class Caller(NamedTuple):
+    """`id` tells callers apart and is fit for a log, `scopes` are what this one may do."""
+
+    id: str
+    scopes: frozenset[str]
+
+    def may(self, scope: str) -> bool:
+        """Whether the caller holds a scope."""
+        return scope in self.scopes or ADMIN in self.scopes
+
+
+ANONYMOUS = "anonymous"  # the id of all who show nothing
+NOBODY = Caller(ANONYMOUS, frozenset())
+EVERYBODY = Caller(ANONYMOUS, frozenset({ADMIN}))
+
+_KEY = "restkeeper.caller"  # in the WSGI environment
+
+
+def caller() -> Caller:
+    """The caller of the current request."""
+    return caller_in(request.environ)
+
+
+def caller_in(environ: dict[str, Any]) -> Caller:
+    """The caller of the request with this WSGI environment; nobody, while that is not known."""
+    found: Caller = environ.get(_KEY, NOBODY)
+    return found
+
+
+def remember(environ: dict[str, Any], who: Caller) -> None:
+    """Say who calls."""
+    environ[_KEY] = who
+
+
+def name_of(environ: dict[str, Any]) -> str:
+    """The caller's id, or for who shows nothing the address."""
+    who = caller_in(environ)
+    return who.id if who.id != ANONYMOUS else str(environ.get("REMOTE_ADDR", ""))

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fmt lint pytest bench lock clean
+.PHONY: help run test fmt lint pytest bench soak lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -29,6 +29,9 @@ fmt: $(VENV)/.dev ## format the code and mend what ruff can mend
 
 bench: $(VENV)/.bench ## compare with bare Flask and with peers, as ratios
 	$(BIN)/python -m bench
+
+soak: $(VENV)/.dev ## 10,000 items made exactly once while workers are killed 200 times
+	@$(BIN)/python -m tests.soak
 
 lock: $(VENV)/.dev ## make requirements*.txt anew from pyproject.toml
 	$(BIN)/pip install -q uv

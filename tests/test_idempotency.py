@@ -14,6 +14,7 @@ from app import create_app
 from config import Config
 from storage.contract import Store
 from tests.live import Answer, Gunicorn
+from tests.soak import soak
 from web.idempotency import SWEPT, Idempotency
 
 LAMP = {"name": "Lamp", "price": 49.9}
@@ -217,3 +218,10 @@ def test_concurrent_twins_create_one(live: Gunicorn) -> None:
             assert len({answer.body for answer in answers}) == 1
             assert sum("idempotent-replayed" not in answer.headers for answer in answers) == 1
     assert live.get("/products").headers["x-total-count"] == "25"
+
+
+def test_retries_and_killed_workers_make_each_item_once() -> None:
+    """Clients that send again until they are answered, and workers that die at any moment: each item is there once."""
+    tally = soak(items=300, kills=6)
+    assert tally.kills >= 5
+    assert tally.broken > 0

@@ -18,10 +18,11 @@ from errors import Unavailable
 from resources import declared
 from resources.collection import CollectionHandlers
 from resources.resource import Resource
-from resources.service import ServiceHandlers
+from resources.service import PROBES, ServiceHandlers
 from storage import open_store
-from web import dialects, edge, errors, observe
+from web import dialects, edge, errors, limits, observe
 from web.application import Application
+from web.mapped import shared_path
 
 PREFIXES = {"": "", "/api/v1": "v1_"}  # of paths and of their endpoints; the unversioned path is the current version
 
@@ -29,8 +30,8 @@ PREFIXES = {"": "", "/api/v1": "v1_"}  # of paths and of their endpoints; the un
 def create_app(config: Config | None = None, resources: Sequence[Resource] | None = None) -> Application:
     """The WSGI application, with the collections of the `resources` package unless others are given.
 
-    With a configuration, raises Unavailable when the store cannot be opened. Without one it is a program that starts,
-    and what stops the start is one line to its user.
+    With a configuration, raises Unavailable when the store or the counters cannot be opened. Without one it is a
+    program that starts, and what stops the start is one line to its user.
     """
     if config is None:
         try:
@@ -51,7 +52,9 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] | Non
     errors.install(app)  # whatever is raised, as one shape
     edge.install(app, config.max_url)  # a sane address
     # authenticate: who calls
-    # rate limit: how often
+    limits.install(  # how often
+        app, config.quotas, shared=_counters(config), redis_url=config.redis_url, exempt=PROBES
+    )
     # version: which one, and whether it is deprecated
     for resource in resources:  # idempotency, then the handler: load, precondition, store, represent
         routes = CollectionHandlers(resource, store, config).blueprint()
@@ -62,6 +65,13 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] | Non
 
     cli.install(app)  # flask import | export | backup | migrate
     return app
+
+
+def _counters(config: Config) -> Path | None:
+    """Where all that serve one database on this machine count requests; a database in memory is one process's own."""
+    if config.database_url == "memory://":
+        return None
+    return shared_path(str(Path(config.database_url.removeprefix("sqlite:///")).resolve()))
 
 
 def _is_taken(host: str, port: int) -> bool:

@@ -5,10 +5,14 @@ variable of the same name in capitals; a setting marked secret may also come fro
 """
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+
+_QUOTA = re.compile(r"([1-9]\d{0,8}) ?(?:per|/) ?(?:([1-9]\d{0,3}) ?)?(second|minute|hour|day)s?")  # of limits' grammar
 
 
 class ConfigError(ValueError):
@@ -58,6 +62,23 @@ def _database(value: Any) -> str:
     raise ValueError("memory:// or sqlite:///FILE (four slashes for an absolute path)")
 
 
+def _quota(value: Any) -> str:
+    if value in ("", "off") or _QUOTA.fullmatch(str(value)):
+        return str(value)
+    raise ValueError("off, or how many per second, minute, hour or day, like 600 per minute or 50 per 10 seconds")
+
+
+def _redis(value: Any) -> str:
+    try:
+        parts = urlsplit(str(value))
+        known = parts.port != 0 and parts.scheme in ("redis", "rediss", "redis+unix")
+    except ValueError:
+        known = False
+    if value == "" or known:
+        return str(value)
+    raise ValueError("redis://[:PASSWORD@]HOST[:PORT][/NUMBER], the same with rediss://, or redis+unix://PATH")
+
+
 def _setting(default: Any, parse: Callable[[Any], Any], about: str, *, secret: bool = False) -> Any:
     return field(default=default, metadata={"parse": parse, "about": about, "secret": secret}, repr=not secret)
 
@@ -86,6 +107,18 @@ class Config:
     max_depth: int = _setting(32, _whole(1, 200), "levels of nesting in a JSON body")
     require_if_match: bool = _setting(False, _flag, "`1`: PUT, PATCH and DELETE without `If-Match` are answered 428")
     docs: bool = _setting(True, _flag, "`0`: no page at `/docs` (the OpenAPI document stays)")
+    rate_limit: str = _setting(
+        "",
+        _quota,
+        "requests that a caller may make, reading and writing each: `600 per minute`, `50 per 10 seconds`, `off`",
+    )
+    rate_limit_write: str = _setting("", _quota, "the same for what is not `GET`, `HEAD` or `OPTIONS`; as `RATE_LIMIT`")
+    redis_url: str = _setting(
+        "",
+        _redis,
+        "where instances on several machines count requests together: `redis://:PASSWORD@HOST:6379/0`",
+        secret=True,
+    )
     metrics_token: str = _setting("", _text, "bearer token that opens `/metrics`; closed while unset", secret=True)
     log_format: str = _setting("text", _one_of("json", "text"), "form of the log lines")
     log_level: str = _setting(
@@ -101,6 +134,18 @@ class Config:
             raise ConfigError(
                 f"PAGE_LIMIT={self.page_limit!r}: must be at most PAGE_LIMIT_MAX, which is {self.page_limit_max}"
             )
+
+    @property
+    def quotas(self) -> dict[str, str]:
+        """How much a caller may ask, by class of requests, "read" and "write"; a class that is free is left out."""
+        reading = self.rate_limit or self._default_quota
+        quotas = {"read": reading, "write": self.rate_limit_write or reading}
+        return {name: quota for name, quota in quotas.items() if quota != "off"}
+
+    @property
+    def _default_quota(self) -> str:
+        """RATE_LIMIT when it is not set."""
+        return "off"
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> "Config":

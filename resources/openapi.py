@@ -11,6 +11,7 @@ from apispec.ext.marshmallow import MarshmallowPlugin
 import errors
 from config import Config
 from resources.collection import CollectionHandlers
+from resources.openapi_limits import add_limits
 from resources.openapi_parts import (
     EXAMPLE_ID,
     FAULT,
@@ -104,6 +105,8 @@ def document(resources: Sequence[Resource], config: Config, prefixes: Sequence[s
             paths |= collection.paths(prefix)
     paths |= service_paths(config, problems)
     components["responses"] |= problems.components
+    if config.quotas:
+        add_limits(paths, components, problems)
     return {
         "openapi": "3.1.0",
         "info": {

@@ -104,9 +104,10 @@ def document(resources: Sequence[Resource], config: Config, prefixes: Sequence[s
         for prefix in prefixes:
             paths |= collection.paths(prefix)
     paths |= service_paths(config, problems)
+    refusal = problems.alone(errors.TooManyRequests) if config.quotas else {}
     components["responses"] |= problems.components
-    if config.quotas:
-        add_limits(paths, components, problems)
+    if refusal:
+        add_limits(paths, components, refusal)
     return {
         "openapi": "3.1.0",
         "info": {

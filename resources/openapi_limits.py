@@ -1,7 +1,6 @@
 """What rate limits add to the OpenAPI document: a refusal to each operation, and headers to each answer."""
 
-import errors
-from resources.openapi_parts import Part, ProblemResponses, ref
+from resources.openapi_parts import Part, ref
 from resources.openapi_service import UNLIMITED
 
 _STRING: Part = {"type": "string"}
@@ -22,15 +21,14 @@ _HEADERS: Part = {
 }
 
 
-def add_limits(paths: Part, components: Part, problems: ProblemResponses) -> None:
-    """Tell of limits, in place, at every operation but those that have none."""
-    refused = problems.alone(errors.TooManyRequests)
+def add_limits(paths: Part, components: Part, refusal: Part) -> None:
+    """Tell of limits, in place, at every operation but those that have none; `refusal` is the response by status."""
     components["headers"] = components["headers"] | _HEADERS
     headers = {name: ref("headers", name) for name in _HEADERS}
     operations = [part for item in paths.values() for part in item.values() if "responses" in part]
     for operation in operations:
         if operation["operationId"] not in UNLIMITED:
-            operation["responses"] = dict(sorted((operation["responses"] | refused).items()))
+            operation["responses"] = dict(sorted((operation["responses"] | refusal).items()))
             for response in operation["responses"].values():
                 if "headers" in response:
                     response["headers"] |= headers

@@ -50,13 +50,8 @@ class _Quota(NamedTuple):
     limit: str  # the amount as a header's value
 
 
-class _Counted(NamedTuple):
-    """Where a request stands in its window."""
-
-    quota: _Quota
-    used: int
-    wait: int  # seconds until the next window, rounded up
-    reset: int  # when that is, seconds since the epoch
+# Where a request stands: its quota, how much is used, seconds until the next window (rounded up), when that begins.
+_Counted = tuple[_Quota, int, int, int]
 
 
 def address() -> str:
@@ -114,14 +109,14 @@ def install(
         reset = (window + 1) * quota.seconds
         wait = reset - moment
         used = incr(f"{quota.key}{window}/{caller()}", wait + CLOCKS_DIFFER)
-        return _Counted(quota, used, wait, reset)
+        return quota, used, wait, reset
 
     def require_quota() -> None:
         asked: Request = request._get_current_object()  # type: ignore[attr-defined]
         if asked.endpoint in exempt:
             return
         counted = asked.environ[_COUNTED] = count(asked, identify)
-        if counted and counted.used > counted.quota.amount:
+        if counted and counted[1] > counted[0].amount:
             raise _refusal(counted)
 
     def tell(response: Response) -> Response:
@@ -155,10 +150,10 @@ def _quota(name: str, text: str) -> _Quota:
 
 
 def _refusal(counted: _Counted) -> TooManyRequests:
-    quota = counted.quota
+    quota, _, wait, _ = counted
     return TooManyRequests(
-        f"at most {quota.amount} {quota.name} requests in {quota.seconds} s; go on in {counted.wait} s",
-        headers={"Retry-After": str(counted.wait)},
+        f"at most {quota.amount} {quota.name} requests in {quota.seconds} s; go on in {wait} s",
+        headers={"Retry-After": str(wait)},
         **{"violated-policies": [quota.name]},
     )
 

@@ -14,8 +14,10 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_UN, flock
+from functools import lru_cache
 from hashlib import blake2b
 from mmap import mmap
 from pathlib import Path
@@ -32,7 +34,6 @@ _HEADER_BYTES = 64
 _SLOT_WORDS = 4  # of 8 bytes: the digest's halves, the count, the expiry
 _COUNT, _EXPIRY = 2, 3
 
-_halves = struct.Struct("QQ").unpack
 _log = logging.getLogger("restkeeper")
 
 
@@ -82,23 +83,30 @@ class MappedStorage(Storage):
 
     def incr(self, key: str, expiry: int, amount: int = 1) -> int:
         """Add to a key's count, which expires `expiry` seconds after it began; the count that it now has."""
-        first, second = _halves(blake2b(key.encode(), digest_size=16).digest())
-        with self._lock:
-            try:
-                table = self._enter()
-                now = self._now()
-                place, known = table.find(first, second, now)
-                if not known and table.is_removed():  # the others may have made another file
-                    table = self._reenter()
-                    place, known = table.find(first, second, now)
-                if known:
-                    count = table.words[place + _COUNT] + amount
-                    table.words[place + _COUNT] = count
-                    return count
-                crowded = table.put(place, first, second, amount, now, now + expiry)
-            finally:
-                self._leave()
-        if crowded and not self._is_crowded:
+        first, second = _digest(key)
+        while True:
+            with self._lock:  # as _locked does, which would take a third of the time again
+                table = self._table or self._open()
+                try:
+                    flock(table.descriptor, LOCK_EX)
+                    now = self._now()
+                    words, place = table.words, table.start + first % table.homes * _SLOT_WORDS
+                    if words[place] == first and words[place + 1] == second and table.times[place + _EXPIRY] > now:
+                        words[place + _COUNT] = count = words[place + _COUNT] + amount
+                        return count
+                    if not table.is_removed():
+                        return self._seek(table, first, second, now, now + expiry, amount)
+                finally:
+                    flock(table.descriptor, LOCK_UN)
+                self._table = None  # the others have made another file, or will
+
+    def _seek(self, table: "_Table", first: int, second: int, now: float, expiry: float, amount: int) -> int:
+        """As incr, for a key that is not in the first of its slots."""
+        place, known = table.find(first, second, now)
+        if known:
+            table.words[place + _COUNT] = count = table.words[place + _COUNT] + amount
+            return count
+        if table.put(place, first, second, amount, now, expiry) and not self._is_crowded:
             self._is_crowded = True
             _log.warning("more callers than the limits can tell apart (%s): some are counted anew", self._slots)
         return amount
@@ -125,68 +133,56 @@ class MappedStorage(Storage):
 
     def reset(self) -> int:
         """Forget all counts; how many there were."""
-        with self._lock:
-            try:
-                table = self._enter()
-                now = self._now()
-                expiries = range(table.start + _EXPIRY, len(table.times), _SLOT_WORDS)
-                live = [place for place in expiries if table.times[place] > now]
-                for place in live:
-                    table.times[place] = 0.0
-                return len(live)
-            finally:
-                self._leave()
+        with self._locked() as table:
+            now = self._now()
+            expiries = range(table.start + _EXPIRY, len(table.times), _SLOT_WORDS)
+            live = [place for place in expiries if table.times[place] > now]
+            for place in live:
+                table.times[place] = 0.0
+            return len(live)
 
     def close(self) -> None:
         """Let go of the file; the next use opens it again."""
         with self._lock:
-            self._drop()
+            self._table = None
 
     def _slot(self, key: str, *, forget: bool = False) -> tuple[int, float]:
-        first, second = _halves(blake2b(key.encode(), digest_size=16).digest())
+        first, second = _digest(key)
+        with self._locked() as table:
+            now = self._now()
+            place, known = table.find(first, second, now)
+            if not known:
+                return 0, now
+            found = table.words[place + _COUNT], table.times[place + _EXPIRY]
+            if forget:
+                table.times[place + _EXPIRY] = 0.0
+            return found
+
+    @contextmanager
+    def _locked(self) -> Iterator["_Table"]:
         with self._lock:
-            try:
-                table = self._enter()
-                now = self._now()
-                place, known = table.find(first, second, now)
-                if not known:
-                    return 0, now
-                found = table.words[place + _COUNT], table.times[place + _EXPIRY]
-                if forget:
-                    table.times[place + _EXPIRY] = 0.0
-                return found
+            table = self._table or self._open()
+            try:  # around the locking itself, so that what interrupts it leaves no lock
+                flock(table.descriptor, LOCK_EX)
+                yield table
             finally:
-                self._leave()
+                flock(table.descriptor, LOCK_UN)
 
-    def _enter(self) -> "_Table":
-        """The table, locked for this process until it leaves, as it must even when this is interrupted."""
-        table = self._table
-        if table is None:
-            table = self._table = _Table(self._path, self._slots)
-        flock(table.descriptor, LOCK_EX)
+    def _open(self) -> "_Table":
+        table = self._table = _Table(self._path, self._slots)
         return table
-
-    def _leave(self) -> None:
-        if self._table:
-            flock(self._table.descriptor, LOCK_UN)
-
-    def _reenter(self) -> "_Table":
-        self._drop()
-        return self._enter()
-
-    def _drop(self) -> None:
-        if self._table:
-            self._table.close()
-            self._table = None
 
     def _forget(self) -> None:
         """In a forked child: an flock of the parent's opening would be the parent's own, so open anew."""
         self._lock = threading.Lock()
-        self._drop()
+        self._table = None
 
-    def __del__(self) -> None:
-        if getattr(self, "_table", None):
-            self._drop()
+
+@lru_cache(maxsize=4096)  # a window has many requests of each caller
+def _digest(key: str) -> tuple[int, int]:
+    """A key's digest, in halves."""
+    first, second = struct.unpack("QQ", blake2b(key.encode(), digest_size=16).digest())
+    return first, second
 
 
 def _call(method: Callable[[], None] | None) -> None:
@@ -195,9 +191,10 @@ def _call(method: Callable[[], None] | None) -> None:
 
 
 class _Table:
-    """The file, opened and mapped. All methods but `close` are for whoever holds the lock."""
+    """The file, opened and mapped until nobody refers to it. The methods are for whoever holds the lock."""
 
     start = _HEADER_BYTES // 8
+    _is_open = False
 
     def __init__(self, path: str, slots: int) -> None:
         self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -205,22 +202,21 @@ class _Table:
             flock(self.descriptor, LOCK_EX)
             size = _HEADER_BYTES + slots * _SLOT_WORDS * 8
             _prepare(self.descriptor, path, size, _MAGIC + struct.pack("Q", slots))
-            self._mapped = mmap(self.descriptor, size)
+            mapped = mmap(self.descriptor, size)
             flock(self.descriptor, LOCK_UN)
         except BaseException:
             os.close(self.descriptor)
             raise
-        self.words = memoryview(self._mapped).cast("Q")
-        self.times = memoryview(self._mapped).cast("d")
-        self._homes = slots - PROBES + 1
+        self._is_open = True
+        self.words = memoryview(mapped).cast("Q")
+        self.times = memoryview(mapped).cast("d")
+        self.homes = slots - PROBES + 1
 
     def find(self, first: int, second: int, now: float) -> tuple[int, bool]:
         """Where a key is and that it is there; or where it may be put: a free slot, else the one to expire first."""
         words, times = self.words, self.times
-        home = self.start + first % self._homes * _SLOT_WORDS
+        home = self.start + first % self.homes * _SLOT_WORDS
         best, best_expiry = home, times[home + _EXPIRY]
-        if best_expiry > now and words[home] == first and words[home + 1] == second:
-            return home, True
         for place in range(home, home + PROBES * _SLOT_WORDS, _SLOT_WORDS):
             expiry = times[place + _EXPIRY]
             if expiry > now and words[place] == first and words[place + 1] == second:
@@ -242,11 +238,9 @@ class _Table:
         """Whether the file has no name any more, so that no other process will find it."""
         return os.fstat(self.descriptor).st_nlink == 0
 
-    def close(self) -> None:
-        self.words.release()
-        self.times.release()
-        self._mapped.close()
-        os.close(self.descriptor)
+    def __del__(self) -> None:
+        if self._is_open:
+            os.close(self.descriptor)
 
 
 def _prepare(descriptor: int, path: str, size: int, header: bytes) -> None:

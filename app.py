@@ -20,12 +20,13 @@ from resources import declared, stored
 from resources.collection import CollectionHandlers
 from resources.keys import KEYS, KeyHandlers, known_scopes, note_use
 from resources.resource import Resource
-from resources.service import ServiceHandlers
+from resources.service import PROBES, ServiceHandlers
 from storage import Store, open_store
-from web import cors, dialects, edge, errors, observe
+from web import cors, dialects, edge, errors, limits, observe
 from web.application import Application
 from web.auth import Authenticator, Guard, new_id
 from web.idempotency import Idempotency
+from web.mapped import shared_path
 from web.tokens import Tokens
 
 PREFIXES = {"": "", "/api/v1": "v1_"}  # of paths and of their endpoints; the unversioned path is the current version
@@ -34,8 +35,8 @@ PREFIXES = {"": "", "/api/v1": "v1_"}  # of paths and of their endpoints; the un
 def create_app(config: Config | None = None, resources: Sequence[Resource] | None = None) -> Application:
     """The WSGI application, with the collections of the `resources` package unless others are given.
 
-    With a configuration, raises Unavailable when the store cannot be opened. Without one it is a program that starts,
-    and what stops the start is one line to its user.
+    With a configuration, raises Unavailable when the store or the counters cannot be opened. Without one it is a
+    program that starts, and what stops the start is one line to its user.
     """
     if config is None:
         try:
@@ -67,7 +68,7 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] | Non
     edge.install(app, config.max_url, config.trusted_hosts, local_only=local_only)  # a sane address, of this service
     cors.install(app, config.cors_origins, local_only=local_only)  # which pages may read; before anyone is asked
     app.before_request(guard.identify)  # who calls
-    # rate limit: how often
+    limits.install(app, config.quotas, shared=_counters(config), redis_url=config.redis_url, exempt=PROBES)  # how often
     app.before_request(guard.authorize)  # what they may do
     # version: which one, and whether it is deprecated
     idempotency = Idempotency(config.idempotency_ttl, required=config.idempotency == "required")
@@ -89,6 +90,13 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] | Non
 def _authenticator(config: Config, store: Store) -> Authenticator:
     tokens = Tokens(config.jwt_issuer, config.jwt_audience, config.jwt_jwks) if config.jwt_jwks else None
     return Authenticator(store, note_use(store), admin_key=config.admin_key, tokens=tokens)
+
+
+def _counters(config: Config) -> Path | None:
+    """Where all that serve one database on this machine count requests; a database in memory is one process's own."""
+    if config.database_url == "memory://":
+        return None
+    return shared_path(str(Path(config.database_url.removeprefix("sqlite:///")).resolve()))
 
 
 def _is_taken(host: str, port: int) -> bool:

@@ -12,7 +12,11 @@ from dataclasses import dataclass, field, fields
 from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+_QUOTA = re.compile(r"([1-9]\d{0,8}) ?(?:per|/) ?(?:([1-9]\d{0,3}) ?)?(second|minute|hour|day)s?")  # of limits' grammar
+
+DEFAULT_QUOTA = "600 per minute"
 SHORTEST_KEY = 24  # characters of the ADMIN_KEY: who guesses must not live to see it
 
 
@@ -120,6 +124,23 @@ def _database(value: Any) -> str:
     raise ValueError("memory:// or sqlite:///FILE (four slashes for an absolute path)")
 
 
+def _quota(value: Any) -> str:
+    if value in ("", "off") or _QUOTA.fullmatch(str(value)):
+        return str(value)
+    raise ValueError("off, or how many per second, minute, hour or day, like 600 per minute or 50 per 10 seconds")
+
+
+def _redis(value: Any) -> str:
+    try:
+        parts = urlsplit(str(value))
+        known = parts.port != 0 and parts.scheme in ("redis", "rediss", "redis+unix")
+    except ValueError:
+        known = False
+    if value == "" or known:
+        return str(value)
+    raise ValueError("redis://[:PASSWORD@]HOST[:PORT][/NUMBER], the same with rediss://, or redis+unix://PATH")
+
+
 def _setting(default: Any, parse: Callable[[Any], Any], about: str, *, secret: bool = False) -> Any:
     return field(default=default, metadata={"parse": parse, "about": about, "secret": secret}, repr=not secret)
 
@@ -172,6 +193,18 @@ class Config:
         24 * 3600, _whole(60, 366 * 24 * 3600), "seconds for which the answer to a POST with a key is kept"
     )
     docs: bool = _setting(True, _flag, "`0`: no page at `/docs` (the OpenAPI document stays)")
+    rate_limit: str = _setting(
+        "",
+        _quota,
+        "requests that a caller may make, reading and writing each: `600 per minute`, `50 per 10 seconds`, `off`",
+    )
+    rate_limit_write: str = _setting("", _quota, "the same for what is not `GET`, `HEAD` or `OPTIONS`; as `RATE_LIMIT`")
+    redis_url: str = _setting(
+        "",
+        _redis,
+        "where instances on several machines count requests together: `redis://:PASSWORD@HOST:6379/0`",
+        secret=True,
+    )
     metrics_token: str = _setting("", _text, "bearer token that opens `/metrics`; closed while unset", secret=True)
     jwt_issuer: str = _setting("", _text, "issuer (`iss`) whose tokens are taken; set it with the next two")
     jwt_audience: str = _setting("", _text, "audience (`aud`) that a token must be for: the name of this service there")
@@ -196,6 +229,18 @@ class Config:
         missing = [key for key, value in tokens.items() if not value]
         if missing and len(missing) < len(tokens):
             raise ConfigError(f"{missing[0]}='': must be set too, or none of {', '.join(tokens)}")
+
+    @property
+    def quotas(self) -> dict[str, str]:
+        """How much a caller may ask, by class of requests, "read" and "write"; a class that is free is left out."""
+        reading = self.rate_limit or self._default_quota
+        quotas = {"read": reading, "write": self.rate_limit_write or reading}
+        return {name: quota for name, quota in quotas.items() if quota != "off"}
+
+    @property
+    def _default_quota(self) -> str:
+        """RATE_LIMIT when it is not set: who is open to this machine alone has nobody to fear."""
+        return "off" if self.auth == "open" else DEFAULT_QUOTA
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> "Config":

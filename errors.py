@@ -1,7 +1,8 @@
 """The error catalogue: one class a problem. Raise one anywhere; `web/errors.py` renders it once (RFC 9457).
 
 A class gives the status, the last part of the problem type's URI (`name`), the title, and `about`, the text of the page
-that is served at that URI. An instance adds what is particular: `detail`, response headers, extension members.
+that is served at that URI; a type that is registered for everybody has a `uri` beside. An instance adds what is
+particular: `detail`, response headers, extension members.
 """
 
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ class Problem(Exception):
     name: ClassVar[str]
     title: ClassVar[str]
     about: ClassVar[str]
+    uri: ClassVar[str] = ""  # the type's URI where that is not our page but one registered for everybody
 
     def __init__(self, detail: str = "", *, headers: Mapping[str, str] | None = None, **members: Any) -> None:
         super().__init__(detail or self.title)
@@ -159,6 +161,15 @@ class PreconditionRequired(Problem):
     about = (
         "This service is set up to refuse blind writes (`REQUIRE_IF_MATCH`): send the `ETag` that you read as "
         "`If-Match`, so that nobody's change is lost (RFC 6585, section 3)."
+    )
+
+
+class TooManyRequests(Problem):
+    status, name, title = 429, "quota-exceeded", "Too many requests"
+    uri = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+    about = (
+        "The caller has used up what it may ask for in this window of time (RFC 6585, section 4). `violated-policies` "
+        "names the quota, of those in `RateLimit-Policy`. Try again after the seconds in `Retry-After`."
     )
 
 

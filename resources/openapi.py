@@ -7,9 +7,11 @@ from importlib.metadata import version as installed_version
 from apispec import APISpec
 from apispec.ext.marshmallow import MarshmallowPlugin
 
+import errors
 from config import Config
 from resources.keys import KEYS, known_scopes
 from resources.openapi_collection import CollectionPaths, KeyPaths, part_name
+from resources.openapi_limits import add_limits
 from resources.openapi_parts import (
     FAULT,
     HEADERS,
@@ -57,7 +59,10 @@ def document(resources: Sequence[Resource], config: Config, prefixes: Sequence[s
         for prefix in places:
             paths |= collection.paths(prefix)
     paths |= service_paths(config, problems)
+    refusal = problems.alone(errors.TooManyRequests) if config.quotas else {}
     components["responses"] |= problems.components
+    if refusal:
+        add_limits(paths, components, refusal)
     return {
         "openapi": "3.1.0",
         "info": {

@@ -54,7 +54,7 @@ _CONDITIONS = {
     "IfModifiedSince": ("If-Modified-Since", "Answer 304 if nothing has changed since (an HTTP date)."),
 }
 
-_PROBLEM_HEADERS = {401: ("WWW-Authenticate",), 412: ("ETag",), 503: ("Retry-After",)}
+_PROBLEM_HEADERS = {401: ("WWW-Authenticate",), 412: ("ETag",), 429: ("Retry-After",), 503: ("Retry-After",)}
 
 PROBLEM: Part = {
     "type": "object",
@@ -172,6 +172,10 @@ class ProblemResponses:
             by_status.setdefault(kind.status, []).append(kind)
         return {str(status): self._component(status, same) for status, same in by_status.items()}
 
+    def alone(self, kind: type[Problem]) -> Part:
+        """The response that tells of one kind."""
+        return {str(kind.status): self._component(kind.status, [kind])}
+
     def _component(self, status: int, kinds: Sequence[type[Problem]]) -> Part:
         name = "Or".join(kind.__name__ for kind in kinds)
         if name not in self.components:
@@ -184,7 +188,7 @@ class ProblemResponses:
 
 def _example(kind: type[Problem]) -> Part:
     value = {
-        "type": f"{PAGES}{kind.name}",
+        "type": kind.uri or f"{PAGES}{kind.name}",
         "title": kind.title,
         "status": kind.status,
         "instance": f"/products/{EXAMPLE_ID}",

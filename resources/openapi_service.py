@@ -5,6 +5,8 @@ from config import Config
 from resources.openapi_parts import Part, ProblemResponses, answer, in_path, ref
 from web.content import HTML, JSON
 
+UNLIMITED = ("read_health", "read_readiness", "read_metrics")  # a probe must never be refused for asking often
+
 SERVICE_SCHEMAS: Part = {
     "Index": {
         "type": "object",

@@ -12,6 +12,7 @@ import errors
 from config import Config
 from errors import MetricsClosed, NotFound, Unauthorized
 from resources.openapi import document
+from resources.openapi_service import UNLIMITED
 from resources.resource import Resource
 from storage.contract import Store
 from web import exactjson
@@ -21,6 +22,7 @@ from web.content import HTML, JSON, quality, require_acceptable
 from web.observe import Metrics
 
 _BEARER = {"WWW-Authenticate": 'Bearer realm="metrics"'}  # RFC 6750, section 3
+PROBES = frozenset(f"service.{name}" for name in UNLIMITED)  # endpoints
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 # The docs page's assets, served from where pip put them: the page asks nothing of any network.

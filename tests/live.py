@@ -10,6 +10,8 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from web.mapped import shared_path
+
 ROOT = Path(__file__).parent.parent
 START_SECONDS = 30.0
 
@@ -45,6 +47,7 @@ class Gunicorn:
             "AUTH": "open",
             **settings,
         }
+        self._database = Path(environ["DATABASE_URL"].removeprefix("sqlite:///"))
         command = [sys.executable, "-m", "gunicorn", "-c", str(ROOT / "gunicorn.conf.py"), *arguments]
         with self.log.open("wb") as log, listener:
             self.process = subprocess.Popen(
@@ -69,6 +72,7 @@ class Gunicorn:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         self.process.wait(timeout=START_SECONDS)
+        shared_path(str(self._database.resolve())).unlink(missing_ok=True)  # what limits counted in
 
     def request(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, timeout: float = 10

@@ -132,7 +132,7 @@ def test_the_types_in_examples_are_those_there_are(document: Any) -> None:
         for response in document["components"]["responses"].values()
         for example in response.get("content", {}).get("application/problem+json", {}).get("examples", {}).values()
     }
-    known = {(f"/problems/{name}", kind.status) for name, kind in errors.catalogue().items()}
+    known = {(kind.uri or f"/problems/{name}", kind.status) for name, kind in errors.catalogue().items()}
     assert found <= known and len(found) > 10
 
 

@@ -50,7 +50,7 @@ def render(problem: Problem) -> Response:
         _log.error("%s: %s", problem.name, problem.detail, exc_info=problem, extra={"request_id": request_id()})
     return _answer(
         problem.status,
-        _base() + PAGES + problem.name,
+        problem.uri or _base() + PAGES + problem.name,
         problem.title,
         problem.detail,
         dict(problem.headers),

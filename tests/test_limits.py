@@ -1,0 +1,366 @@
+"""Rate limits: who is counted with whom, what every answer says, and what Redis adds."""
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from app import create_app
+from config import Config, ConfigError
+from errors import TooManyRequests, Unavailable
+from tests.redis_server import RedisServer
+from web import errors, limits, observe
+from web.mapped import uri_of
+
+QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+QUOTAS = {"read": "3 per minute", "write": "2 per minute"}
+HEADERS = ("RateLimit-Policy", "RateLimit", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def limited(quotas: dict[str, str] = QUOTAS, **options: Any) -> FlaskClient:
+    """A small service behind limits; at 1,000,000 s a window of a minute has 20 s to go."""
+    app = Flask("limited")
+    observe.install(app, None)
+    errors.install(app)
+    limits.install(app, quotas, **{"shared": None, "exempt": {"probe"}, "now": Clock(1_000_000.9), **options})
+    app.add_url_rule("/", "index", lambda: "here", methods=["GET", "POST", "DELETE"])
+    app.add_url_rule("/probe", "probe", lambda: "well")
+    return app.test_client()
+
+
+def admitted(client: FlaskClient, count: int = 10, **options: Any) -> int:
+    """How many of so many reads are answered."""
+    return [client.get("/", **options).status_code for _ in range(count)].count(200)
+
+
+def test_the_quota_is_admitted_and_no_more() -> None:
+    """Requests up to the quota are answered, those beyond are 429."""
+    client = limited()
+    assert [client.get("/").status_code for _ in range(5)] == [200, 200, 200, 429, 429]
+
+
+def test_reading_and_writing_are_counted_apart() -> None:
+    """GET, HEAD and OPTIONS use up one quota, every other method the other."""
+    client = limited()
+    reads = [client.open("/", method=method).status_code for method in ("GET", "HEAD", "OPTIONS", "GET")]
+    writes = [client.open("/", method=method).status_code for method in ("POST", "DELETE", "POST")]
+    assert (reads, writes) == ([200, 200, 200, 429], [200, 200, 429])
+
+
+def test_a_class_may_be_free() -> None:
+    """Where only writing has a quota, reading is not counted, and the policy tells of writing alone."""
+    client = limited({"write": "1 per minute"})
+    assert admitted(client, 20) == 20
+    answer = client.get("/")
+    assert answer.headers["RateLimit-Policy"] == '"write";q=1;w=60' and "RateLimit" not in answer.headers
+    assert [client.post("/").status_code for _ in range(2)] == [200, 429]
+
+
+def test_every_answer_says_what_is_left() -> None:
+    """RateLimit-Policy has the quotas, RateLimit the request's own, and the older headers say the same."""
+    client = limited()
+    client.get("/")
+    answer = client.get("/")
+    assert {name: answer.headers[name] for name in HEADERS} == {
+        "RateLimit-Policy": '"read";q=3;w=60, "write";q=2;w=60',
+        "RateLimit": '"read";r=1;t=20',
+        "X-RateLimit-Limit": "3",
+        "X-RateLimit-Remaining": "1",
+        "X-RateLimit-Reset": "1000020",
+    }
+    assert client.post("/").headers["RateLimit"] == '"write";r=1;t=20'
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", "/nothing", 404), ("PUT", "/", 405), ("POST", "/probe", 405)]
+)
+def test_errors_are_counted_and_told_alike(method: str, path: str, status: int) -> None:
+    """What is at no address counts too, and its answer says what is left."""
+    client = limited()
+    answer = client.open(path, method=method)
+    assert answer.status_code == status
+    assert all(name in answer.headers for name in HEADERS)
+
+
+def test_a_refusal_is_the_registered_problem() -> None:
+    """429 is quota-exceeded with the quota's name; it says when to go on, not before the window's end; is not kept."""
+    client = limited()
+    answer = [client.post("/") for _ in range(3)][-1]
+    assert answer.status_code == 429 and answer.content_type == "application/problem+json"
+    assert answer.json["type"] == QUOTA_EXCEEDED
+    assert answer.json["violated-policies"] == ["write"]
+    assert answer.json["title"] and "2 write requests in 60 s" in answer.json["detail"]
+    assert answer.headers["Retry-After"] == "20" and answer.headers["RateLimit"] == '"write";r=0;t=20'
+    assert answer.headers["Cache-Control"] == "no-store"
+
+
+def test_the_next_window_begins_with_the_whole_quota() -> None:
+    """At the moment that Retry-After names, and not before, the quota is whole again."""
+    now = Clock(1_000_000.9)
+    client = limited(now=now)
+    assert admitted(client) == 3
+    now.seconds = 1_000_019.99
+    assert admitted(client) == 0
+    assert client.get("/").headers["Retry-After"] == "1"
+    now.seconds = 1_000_020.0
+    assert client.get("/").headers["RateLimit"] == '"read";r=2;t=60'
+
+
+def test_probes_are_never_refused() -> None:
+    """An exempt endpoint is neither counted nor marked, however often it is asked."""
+    client = limited()
+    answers = [client.get("/probe") for _ in range(10)]
+    assert {answer.status_code for answer in answers} == {200}
+    assert not any(name in answers[-1].headers for name in HEADERS)
+    assert admitted(client) == 3
+
+
+def test_callers_are_counted_apart() -> None:
+    """Each has a quota of their own."""
+    who = ["ada"]
+    client = limited(identify=lambda: who[0])
+    assert admitted(client) == 3
+    who[0] = "bob"
+    assert admitted(client) == 3
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "are_one"),
+    [
+        ("192.0.2.1", "192.0.2.2", False),
+        ("2001:db8::1", "2001:db8::ffff:ffff:ffff:ffff", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("::ffff:192.0.2.1", "192.0.2.1", True),
+        ("::ffff:192.0.2.1", "::ffff:192.0.2.2", False),
+        ("fe80::1%eth0", "fe80::2%eth0", True),
+        ("unix:", "unix:", True),
+    ],
+)
+def test_a_caller_is_an_address_or_a_network_of_ipv6(one: str, other: str, are_one: bool) -> None:
+    """IPv4 addresses are counted each, those of IPv6 by their /64, one mapped into the other as what it is."""
+    client = limited()
+    assert admitted(client, environ_base={"REMOTE_ADDR": one}) == 3
+    assert admitted(client, environ_base={"REMOTE_ADDR": other}) == (0 if are_one else 3)
+
+
+def test_what_is_refused_before_it_is_known_who_asks_is_counted_by_address() -> None:
+    """An answer to a request that another hook refused first says what is left all the same."""
+    app = Flask("refusing")
+
+    def refuse() -> tuple[str, int]:
+        return "no", 401
+
+    app.before_request(refuse)
+    limits.install(app, QUOTAS, shared=None, now=Clock(1_000_000.9), identify=lambda: "nobody asks")
+    client = app.test_client()
+    assert [client.get("/").headers["RateLimit"] for _ in range(2)] == ['"read";r=2;t=20', '"read";r=1;t=20']
+
+
+def test_apps_on_one_file_count_together(tmp_path: Path) -> None:
+    """What one has admitted, another on the same machine does not admit again."""
+    one, other = (limited(shared=tmp_path / "counters") for _ in range(2))
+    assert (admitted(one, 2), admitted(other)) == (2, 1)
+
+
+def test_quotas_of_other_windows_do_not_mix(tmp_path: Path) -> None:
+    """Programs that share a file and differ in their windows count apart."""
+    one = limited(shared=tmp_path / "counters")
+    other = limited({"read": "5 per 10 seconds"}, shared=tmp_path / "counters")
+    assert (admitted(one), admitted(other)) == (3, 5)
+
+
+def test_a_file_that_cannot_be_used_stops_the_start(tmp_path: Path) -> None:
+    """The message names the file."""
+    with pytest.raises(Unavailable, match=r"requests cannot be counted: .*no/counters"):
+        limited(shared=tmp_path / "no" / "counters")
+
+
+def test_the_service_is_limited_as_configured() -> None:
+    """Items are limited, and so is what is refused at the edge; health, readiness and metrics are not."""
+    client = create_app(Config(rate_limit="5 per day", rate_limit_write="off")).test_client()
+    assert client.get("/products").headers["RateLimit-Policy"] == '"read";q=5;w=86400'
+    assert "RateLimit" in client.get("/products", headers={"Host": "not a host"}).headers
+    assert [client.get("/api/v1/users").status_code for _ in range(4)] == [200, 200, 200, 429]
+    for path in ("/healthz", "/readyz", "/metrics"):
+        assert "RateLimit-Policy" not in client.get(path).headers
+    assert client.post("/products", json={"name": "x"}).status_code == 200
+    assert client.get("/problems/quota-exceeded").status_code == 429
+
+
+def test_nothing_is_limited_unless_it_is_said() -> None:
+    """Without RATE_LIMIT no answer speaks of limits."""
+    assert "RateLimit-Policy" not in create_app(Config()).test_client().get("/products").headers
+
+
+def test_the_interface_tells_of_limits() -> None:
+    """Where there are limits, each operation but the probes has its 429, and answers their headers."""
+    document: Any = create_app(Config(rate_limit="5 per day")).test_client().get("/openapi.json").json
+    free = {
+        path
+        for path, item in document["paths"].items()
+        for operation in item.values()
+        if "responses" in operation and "429" not in operation["responses"]
+    }
+    assert free == {"/healthz", "/readyz", "/metrics"}
+    refusal = document["components"]["responses"]["TooManyRequests"]
+    assert {*HEADERS, "Retry-After"} <= refusal["headers"].keys() <= document["components"]["headers"].keys()
+    (example,) = refusal["content"]["application/problem+json"]["examples"].values()
+    assert example["value"]["type"] == QUOTA_EXCEEDED
+    assert "RateLimit" in document["components"]["responses"]["ProductPage"]["headers"]
+    assert "RateLimit" in document["paths"]["/"]["get"]["responses"]["200"]["headers"]
+    assert "RateLimit" not in document["paths"]["/healthz"]["get"]["responses"]["200"]["headers"]
+
+
+@pytest.mark.parametrize("text", ["600 per minute", "1/second", "50 per 10 seconds", "10 per 2 hours", "9/day"])
+def test_quotas_are_read_as_the_library_reads_them(text: str) -> None:
+    """What the configuration takes, the library understands."""
+    assert Config(rate_limit=text).quotas == {"read": text, "write": text}
+    assert limited({"read": text}).get("/").status_code == 200
+
+
+@pytest.mark.parametrize("key", ["RATE_LIMIT", "RATE_LIMIT_WRITE"])
+@pytest.mark.parametrize("text", ["600", "0 per minute", "-1 per day", "5 per year", "1/second;5/minute", "often", " "])
+def test_what_is_no_quota_is_told(key: str, text: str) -> None:
+    """The message says what is allowed."""
+    with pytest.raises(ConfigError, match=f"{key}='{text}': must be off, or how many per second"):
+        Config.from_env({key: text})
+
+
+@pytest.mark.parametrize("url", ["localhost:6379", "http://x", "redis://x:port", "memory://"])
+def test_what_is_no_redis_is_told_without_being_shown(url: str) -> None:
+    """The address may hold a password."""
+    with pytest.raises(ConfigError, match=r"^REDIS_URL=\(hidden\): must be redis://"):
+        Config.from_env({"REDIS_URL": url})
+
+
+def test_writing_has_the_limit_of_reading_unless_told() -> None:
+    """RATE_LIMIT is for both; RATE_LIMIT_WRITE for writing alone; off frees a class."""
+    assert Config(rate_limit_write="1/day").quotas == {"write": "1/day"}
+    assert Config(rate_limit="2/day", rate_limit_write="off").quotas == {"read": "2/day"}
+    assert Config(rate_limit="2/day", rate_limit_write="1/day").quotas == {"read": "2/day", "write": "1/day"}
+
+
+@pytest.fixture
+def redis() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+def test_instances_count_together_in_redis(redis: RedisServer, tmp_path: Path) -> None:
+    """Two instances, each with a file of its own machine, admit the quota together."""
+    one, other = (limited(redis_url=redis.url, shared=tmp_path / name) for name in ("one", "other"))
+    assert (admitted(one, 2), admitted(other)) == (2, 1)
+
+
+def test_a_check_is_one_round_trip(redis: RedisServer) -> None:
+    """A request is one command to Redis, once the script is known there and the connection open."""
+    client = limited(redis_url=redis.url)
+    client.get("/")
+    before = redis.calls()
+    admitted(client, 10)
+    after = redis.calls()
+    grown = {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name, 0)}
+    assert grown.pop("info") == 1
+    assert grown.pop("incrby") == 10  # by the script, within Redis
+    assert grown == {"evalsha": 10}
+
+
+def test_a_counter_outlives_its_window_a_little(redis: RedisServer) -> None:
+    """It is kept while any machine's clock may still be in its window, and goes by itself."""
+    limited(redis_url=redis.url).get("/")
+    (key,) = redis.client.keys()
+    assert 20 < redis.client.ttl(key) <= 20 + limits.CLOCKS_DIFFER
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_without_redis_limits_are_the_machines_own(
+    redis: RedisServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, shared: bool
+) -> None:
+    """Redis gone: answers go on, limited by the machine itself, and the log says so once; back: it counts again."""
+    clock = Clock(0)
+    client = limited(redis_url=redis.url, clock=clock, shared=tmp_path / "counters" if shared else None)
+    assert admitted(client, 2) == 2
+    redis.stop()
+    assert admitted(client) == 3
+    clock.seconds += limits.ASK_AGAIN + 1
+    assert admitted(client) == 0
+    redis.start()
+    assert admitted(client) == 0
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "Redis cannot be asked" in caplog.text
+    clock.seconds += limits.ASK_AGAIN + 1
+    assert admitted(client) == 3  # a Redis that began anew
+    assert ["Redis is back" in record.message for record in caplog.records] == [False, True]
+    assert redis.calls()["incrby"] == 10
+
+
+def test_a_start_without_redis_is_a_start(caplog: pytest.LogCaptureFixture) -> None:
+    """Redis need not be there when the service starts."""
+    server = RedisServer()
+    clock = Clock(0)
+    with caplog.at_level(logging.WARNING, "restkeeper"):
+        client = limited(redis_url=server.url, clock=clock)
+        assert admitted(client) == 3
+        with server:
+            clock.seconds += limits.ASK_AGAIN + 1
+            assert admitted(client) == 3
+    assert len(caplog.records) == 2
+
+
+def test_redis_is_asked_by_one_request_at_a_time_while_it_is_gone() -> None:
+    """Of those that come in the seconds between, none waits for it."""
+    asked: list[str] = []
+
+    class Gone:
+        base_exceptions = OSError
+
+        def incr(self, key: str, expiry: int) -> int:
+            asked.append(key)
+            if len(asked) > 1:
+                shared.incr("meanwhile", 60)
+            raise OSError("gone")
+
+    class Own:
+        def incr(self, key: str, expiry: int) -> int:
+            return 1
+
+    clock = Clock(0)
+    shared = limits._Shared(Gone(), Own(), clock)  # type: ignore[arg-type]
+    for _ in range(5):
+        shared.incr("first", 60)
+    clock.seconds += limits.ASK_AGAIN
+    for _ in range(5):
+        shared.incr("second", 60)
+    assert asked == ["first", "second"]
+
+
+def test_the_library_owns_the_storage(tmp_path: Path) -> None:
+    """Flask-Limiter holds the storage, so that what works with it works here; its own hooks are not there."""
+    client = limited(shared=tmp_path / "counters")
+    (limiter,) = client.application.extensions["limiter"]
+    assert admitted(client) == 3
+    limiter.reset()
+    assert admitted(client) == 3
+    hooks: list[Callable[..., Any]] = client.application.before_request_funcs[None]
+    assert not [hook for hook in hooks if hook.__module__.startswith("flask_limiter")]
+    assert uri_of(tmp_path / "counters") == limiter._storage_uri
+
+
+def test_a_refusal_has_a_page() -> None:
+    """Its type is registered for everybody, and explained here as the others are."""
+    assert TooManyRequests.uri == QUOTA_EXCEEDED
+    assert create_app(Config()).test_client().get(f"/problems/{TooManyRequests.name}").status_code == 200

@@ -1,0 +1,60 @@
+"""Limits as they run: exact across the processes of a machine."""
+
+import os
+import threading
+from collections import Counter
+from http.client import HTTPConnection
+from pathlib import Path
+
+from tests.live import Gunicorn
+from web.mapped import shared_path
+
+CALLERS = [f"127.0.0.{n}" for n in range(2, 22)]  # each has counters, and so a window, of its own
+CONNECTIONS = 64
+EACH = 5  # requests on a connection
+QUOTA = 150  # of 320
+WINDOW = "9999 days"  # so that none ends while the test runs
+
+
+def hammer(port: int, caller: str) -> Counter[int]:
+    """The statuses of the answers to requests that come from one address on many connections at once."""
+    gate = threading.Barrier(CONNECTIONS)
+    statuses: list[int] = []
+
+    def ask() -> None:
+        connection = HTTPConnection("127.0.0.1", port, timeout=30, source_address=(caller, 0))
+        connection.connect()
+        gate.wait()
+        for _ in range(EACH):
+            connection.request("GET", "/products")
+            response = connection.getresponse()
+            response.read()
+            statuses.append(response.status)
+        connection.close()
+
+    threads = [threading.Thread(target=ask) for _ in range(CONNECTIONS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return Counter(statuses)
+
+
+def test_two_workers_admit_the_quota_to_the_request(tmp_path: Path) -> None:
+    """2 workers under 64 connections admit exactly the quota, in 20 of 20 windows."""
+    settings = {"RATE_LIMIT": f"{QUOTA} per {WINDOW}", "LOG_LEVEL": "warning"}
+    with Gunicorn(tmp_path, workers=2, **settings) as server:
+        found = [hammer(server.port, caller) for caller in CALLERS]
+        counters = str(shared_path(f"{tmp_path.resolve()}/restkeeper.db"))
+        opened = [{os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir()} for pid in server.worker_pids()]
+    assert found == [{200: QUOTA, 429: CONNECTIONS * EACH - QUOTA}] * len(CALLERS)
+    assert [counters in files for files in opened] == [True, True]
+
+
+def test_a_restart_forgets_nothing(tmp_path: Path) -> None:
+    """What a caller has used up in a window stays used up when a worker is replaced."""
+    with Gunicorn(tmp_path, workers=1, RATE_LIMIT=f"2 per {WINDOW}") as server:
+        assert [server.get("/products").status for _ in range(3)] == [200, 200, 429]
+        (worker,) = server.worker_pids()
+        os.kill(worker, 9)
+        assert server.get("/products").status == 429

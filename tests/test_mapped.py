@@ -1,0 +1,326 @@
+"""Counters in a mapped file: what the limits library's own storages do, and what several processes need."""
+
+import multiprocessing
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from limits import RateLimitItemPerMinute, RateLimitItemPerSecond
+from limits.errors import StorageError
+from limits.storage import MemoryStorage, RedisStorage, Storage, storage_from_string
+from limits.strategies import FixedWindowRateLimiter, MovingWindowRateLimiter
+
+from tests.live import ROOT
+from tests.redis_server import RedisServer
+from web import mapped
+from web.mapped import PROBES, MappedStorage, shared_path, uri_of
+
+WAIT_SECONDS = 30.0
+
+
+@pytest.fixture(scope="module")
+def redis_url() -> Iterator[str]:
+    with RedisServer() as server:
+        yield server.url
+
+
+@pytest.fixture(params=["memory", "mapped", "redis"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
+    """Each kind of storage, empty, opened by its URI."""
+    uri = {"memory": "memory://", "mapped": uri_of(tmp_path / "counters")}.get(request.param)
+    made = storage_from_string(uri or request.getfixturevalue("redis_url"))
+    assert isinstance(made, (MemoryStorage, MappedStorage, RedisStorage))
+    made.reset()
+    yield made
+    made.reset()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "counters"
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition."""
+    end = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
+
+
+def test_a_quota_holds_until_its_window_ends(storage: Storage) -> None:
+    """Of a fixed window the quota is admitted and no more; when it has expired, it is admitted again."""
+    limiter, quota = FixedWindowRateLimiter(storage), RateLimitItemPerSecond(10, 2)
+    assert [limiter.hit(quota) for _ in range(11)] == [True] * 10 + [False]
+    until(lambda: storage.get(quota.key_for()) == 0)
+    assert limiter.hit(quota)
+
+
+def test_clear_forgets_one_key(storage: Storage) -> None:
+    """After clear the quota is whole again; another key's is as it was."""
+    limiter, quota = FixedWindowRateLimiter(storage), RateLimitItemPerMinute(1)
+    assert limiter.hit(quota, "a") and limiter.hit(quota, "b")
+    limiter.clear(quota, "a")
+    assert (limiter.hit(quota, "a"), limiter.hit(quota, "b")) == (True, False)
+
+
+def test_reset_forgets_all(storage: Storage) -> None:
+    """After reset every quota is whole again, and the number of counts that there were is told."""
+    limiter, quota = FixedWindowRateLimiter(storage), RateLimitItemPerMinute(10)
+    assert [limiter.hit(quota) for _ in range(11)] == [True] * 10 + [False]
+    assert storage.reset() == 1
+    assert [limiter.hit(quota) for _ in range(11)] == [True] * 10 + [False]
+
+
+def test_incr_returns_the_count(storage: Storage) -> None:
+    """Each increment returns the new count, which get returns too; amounts add up; keys do not mix."""
+    assert [storage.incr("a", 60), storage.incr("a", 60), storage.incr("a", 60, amount=5)] == [1, 2, 7]
+    assert (storage.incr("b", 60), storage.get("a"), storage.get("c")) == (1, 7, 0)
+
+
+def test_an_expiry_begins_with_the_count(storage: Storage) -> None:
+    """A count expires as long after it began as was said then, not after it last grew; what is not there, now."""
+    before = time.time()
+    storage.incr("a", 100)
+    storage.incr("a", 500)
+    assert before + 98 <= storage.get_expiry("a") <= time.time() + 101
+    assert before - 1 <= storage.get_expiry("none") <= time.time()
+
+
+def test_window_stats_are_told(storage: Storage) -> None:
+    """The library's own strategy finds what remains and when it is reset."""
+    limiter, quota = FixedWindowRateLimiter(storage), RateLimitItemPerMinute(10)
+    limiter.hit(quota, cost=3)
+    reset, remaining = limiter.get_window_stats(quota)
+    assert remaining == 7 and time.time() + 50 < reset <= time.time() + 61
+
+
+def test_it_is_well(storage: Storage) -> None:
+    """A storage that can be used says so."""
+    assert storage.check()
+
+
+def test_threads_lose_nothing(storage: Storage) -> None:
+    """Threads that increment the same key at once get every number once."""
+    found: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: found.extend(storage.incr("a", 60) for _ in range(200))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert storage.get("a") == 800
+    if not isinstance(storage, MemoryStorage):  # which reads the count back after its lock
+        assert sorted(found) == list(range(1, 801))
+
+
+def test_moving_windows_are_not_to_be_had(path: Path) -> None:
+    """Where a strategy needs more than counters, the library says so."""
+    with pytest.raises(NotImplementedError):
+        MovingWindowRateLimiter(MappedStorage(uri_of(path)))
+
+
+def test_time_frees_what_has_expired(path: Path) -> None:
+    """At its expiry a count is gone, and its slot is another key's to take."""
+    now = [1000.0]
+    storage = MappedStorage(uri_of(path), slots=PROBES, now=lambda: now[0])
+    for key in range(PROBES):
+        storage.incr(f"{key}", 60)
+    now[0] = 1059.9
+    assert (storage.get("0"), storage.get_expiry("0")) == (1, 1060.0)
+    now[0] = 1060.0
+    assert (storage.get("0"), storage.get_expiry("0")) == (0, 1060.0)
+    assert [storage.incr(f"new {key}", 60) for key in range(PROBES)] == [1] * PROBES
+    assert [storage.incr(f"new {key}", 60) for key in range(PROBES)] == [2] * PROBES
+
+
+def test_a_full_table_forgets_what_expires_first(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A key that finds no free slot takes that of the count which would expire first, and the log says so, once."""
+    storage = MappedStorage(uri_of(path), slots=PROBES)
+    for key in range(PROBES):
+        storage.incr(f"{key}", 100 + (key - 5) % PROBES)
+    assert not caplog.records
+    assert [storage.incr("more", 200), storage.incr("more", 200), storage.incr("and more", 200)] == [1, 2, 1]
+    assert [key for key in range(PROBES) if not storage.get(f"{key}")] == [5, 6]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_many_keys_are_told_apart(path: Path) -> None:
+    """Thirty thousand keys, near half of the table, each have their own count."""
+    storage = MappedStorage(uri_of(path))
+    for key in range(30_000):
+        storage.incr(f"{key}", 600, amount=key + 1)
+    assert sum(storage.get(f"{key}") != key + 1 for key in range(30_000)) <= 3
+    assert storage.reset() >= 29_997
+
+
+def _count(path: Path, times: int) -> None:
+    storage = MappedStorage(uri_of(path))
+    for _ in range(times):
+        storage.incr("a", 600)
+
+
+def test_processes_lose_nothing(path: Path) -> None:
+    """Processes that increment the same key at once, the first ones making the file, lose no count."""
+    start = multiprocessing.get_context("spawn")
+    processes = [start.Process(target=_count, args=(path, 5000)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert MappedStorage(uri_of(path)).get("a") == 15_000
+
+
+def test_a_forked_process_excludes_its_parent(path: Path) -> None:
+    """A child that was forked with the file open counts on the same file under a lock of its own."""
+    storage = MappedStorage(uri_of(path))
+    storage.incr("a", 600)
+    script = f"""
+import os
+from web.mapped import MappedStorage
+storage = MappedStorage({uri_of(path)!r})
+storage.incr("a", 600)
+child = os.fork()
+for _ in range(5000):
+    storage.incr("a", 600)
+if child:
+    _, status = os.waitpid(child, 0)
+    raise SystemExit(status)
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=60)
+    assert storage.get("a") == 10_002
+
+
+def test_a_killed_process_leaves_no_lock_and_no_broken_count(path: Path) -> None:
+    """However often a process is killed while it counts, the others go on, and every count is what was counted."""
+    script = f"""
+from itertools import cycle
+from web.mapped import MappedStorage
+storage = MappedStorage({uri_of(path)!r})
+print("up", flush=True)
+for number in cycle(range(1000)):
+    storage.incr("all", 600)
+    storage.incr(f"{{number}}", 600)
+"""
+    storage = MappedStorage(uri_of(path))
+    kills = 5
+    for kill in range(kills):
+        with subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout and process.stdout.readline() == "up\n"
+            before = storage.get("all")
+            until(lambda before=before: storage.get("all") > before + 500)  # type: ignore[misc]
+            process.send_signal(signal.SIGKILL)
+        assert storage.incr("mine", 600) == kill + 1
+    assert 0 <= storage.get("all") - sum(storage.get(f"{number}") for number in range(1000)) <= kills
+
+
+def test_a_file_half_made_is_made_whole(path: Path) -> None:
+    """A file that a process left before it had written the header is taken for new."""
+    path.write_bytes(bytes(1000))
+    path.chmod(0o600)
+    assert MappedStorage(uri_of(path)).incr("a", 60) == 1
+
+
+def test_a_file_that_is_removed_is_made_anew(path: Path) -> None:
+    """When somebody deletes the file, those who count meet in a new one at their next new key."""
+    one, other = MappedStorage(uri_of(path)), MappedStorage(uri_of(path))
+    one.incr("a", 60)
+    other.incr("a", 60)
+    path.unlink()
+    assert [one.incr("b", 60), other.incr("b", 60), one.incr("b", 60)] == [1, 2, 3]
+
+
+def test_the_file_is_the_users_alone_and_really_there(path: Path) -> None:
+    """Nobody else can open it, and all of its space is allocated, so that a full disk cannot end a process later."""
+    MappedStorage(uri_of(path)).incr("a", 60)
+    found = path.stat()
+    assert stat.S_IMODE(found.st_mode) == 0o600
+    assert found.st_blocks * 512 >= found.st_size > 2 * 1024 * 1024
+
+
+def _other(path: Path) -> None:
+    path.write_bytes(b"something else")
+    path.chmod(0o600)
+
+
+def _open_to_all(path: Path) -> None:
+    path.touch()
+    path.chmod(0o666)
+
+
+def _link(path: Path) -> None:
+    (path.parent / "target").touch()
+    path.symlink_to("target")
+
+
+def _second_name(path: Path) -> None:
+    (path.parent / "target").touch(mode=0o600)
+    path.hardlink_to(path.parent / "target")
+
+
+def _other_size(path: Path) -> None:
+    MappedStorage(uri_of(path), slots=128).incr("a", 60)
+
+
+@pytest.mark.parametrize("prepare", [_other, _open_to_all, _link, _second_name, _other_size, Path.mkdir])
+def test_no_other_file_is_taken_for_it(path: Path, prepare: Callable[[Path], None]) -> None:
+    """A file of another kind, layout or size, a link, or one that others may open, is refused and left as it is."""
+    prepare(path)
+    before = path.lstat()
+    storage = MappedStorage(uri_of(path))
+    with pytest.raises(OSError, match="counters"):
+        storage.incr("a", 60)
+    assert not storage.check()
+    assert (path.lstat().st_size, path.lstat().st_mode) == (before.st_size, before.st_mode)
+
+
+def test_another_users_file_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that somebody else put there is not counted in."""
+    MappedStorage(uri_of(path)).incr("a", 60)
+    monkeypatch.setattr(mapped.os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(OSError, match="this user's"):
+        MappedStorage(uri_of(path)).incr("a", 60)
+
+
+def test_errors_are_wrapped_as_the_library_does(tmp_path: Path) -> None:
+    """With wrap_exceptions what fails is the library's StorageError."""
+    storage = storage_from_string(uri_of(tmp_path / "no folder" / "counters"), wrap_exceptions=True)
+    assert isinstance(storage, MappedStorage)
+    with pytest.raises(StorageError):
+        storage.incr("a", 60)
+
+
+def test_closing_leaves_nothing_open(path: Path) -> None:
+    """Closed or forgotten, a storage holds no file; a closed one opens it again when it is used."""
+    descriptors = set(os.listdir("/proc/self/fd"))
+    storage = MappedStorage(uri_of(path))
+    storage.incr("a", 60)
+    storage.close()
+    assert set(os.listdir("/proc/self/fd")) == descriptors
+    assert storage.incr("a", 60) == 2
+    del storage
+    assert set(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_a_path_has_any_characters(tmp_path: Path) -> None:
+    """What has a meaning in URIs has none in a path."""
+    path = tmp_path / "a b?c#d%20"
+    storage = storage_from_string(uri_of(path))
+    assert isinstance(storage, MappedStorage)
+    assert storage.incr("a", 60) == 1 and path.exists()
+
+
+def test_each_database_has_its_own_file() -> None:
+    """The file is named for the user and for what is counted, the same in every process."""
+    one = shared_path("/srv/one.db")
+    assert one == shared_path("/srv/one.db") != shared_path("/srv/two.db")
+    assert f"-{os.geteuid()}-" in one.name

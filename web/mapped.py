@@ -1,0 +1,256 @@
+"""Counters that all processes of a machine share, as a storage of the limits library, which has none for that.
+
+They are a table of open addressing in a file that is mapped into memory: a key's slot is one of PROBES in a row from
+where its digest points. A slot is 32 bytes: the key's BLAKE2b digest (16), the count (8, unsigned), and when it expires
+(8, a double, seconds since the epoch; what lies in the past is free). An flock holds for each change, which ends with
+the process whatever ends that, and each number is written by one store, in an order that makes a slot whole or free.
+"""
+
+import logging
+import os
+import stat
+import struct
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from fcntl import LOCK_EX, LOCK_UN, flock
+from functools import lru_cache
+from hashlib import blake2b
+from mmap import mmap
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from limits.storage import Storage
+
+SLOTS = 65_536  # 2 MiB
+PROBES = 16  # slots that a key may be in: at half of them taken, one key in 10,000 finds none that is free
+
+_MAGIC = b"restkeeper limits, layout 1\n"
+_HEADER_BYTES = 64
+_SLOT_WORDS = 4  # of 8 bytes: the digest's halves, the count, the expiry
+_COUNT, _EXPIRY = 2, 3
+
+_log = logging.getLogger("restkeeper")
+
+
+def shared_path(name: str) -> Path:
+    """Where this user's processes on this machine meet to count for `name`: in memory where files can be there."""
+    folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()  # noqa: S108
+    digest = blake2b(_MAGIC + name.encode(), digest_size=8).hexdigest()
+    return Path(folder, f"restkeeper-limits-{os.geteuid()}-{digest}")
+
+
+def uri_of(path: Path) -> str:
+    """The URI by which the limits library opens the counters in a file."""
+    return f"mapped://{quote(str(path))}"
+
+
+class MappedStorage(Storage):
+    """Counters in the file that `mapped:///PATH` names, which is made when it is missing.
+
+    When all slots of a new key are taken, it takes the one that expires first, whose count is lost; the log says so
+    once a process. Raises OSError when the file cannot be opened or is not this user's own table of `slots` slots.
+    """
+
+    STORAGE_SCHEME = ["mapped"]
+
+    def __init__(
+        self,
+        uri: str,
+        wrap_exceptions: bool = False,
+        slots: int = SLOTS,
+        now: Callable[[], float] = time.time,
+        **options: Any,
+    ) -> None:
+        super().__init__(uri, wrap_exceptions, **options)
+        self._path = unquote(urlsplit(uri).path)
+        self._slots = slots
+        self._now = now
+        self._is_crowded = False
+        self._table: _Table | None = None
+        self._lock = threading.Lock()
+        forget = weakref.WeakMethod(self._forget)
+        os.register_at_fork(after_in_child=lambda: _call(forget()))
+
+    @property
+    def base_exceptions(self) -> type[Exception]:
+        """What incr and the others raise when the file cannot be used."""
+        return OSError
+
+    def incr(self, key: str, expiry: int, amount: int = 1) -> int:
+        """Add to a key's count, which expires `expiry` seconds after it began; the count that it now has."""
+        first, second = _digest(key)
+        while True:
+            with self._lock:  # as _locked does, which would take a third of the time again
+                table = self._table or self._open()
+                try:
+                    flock(table.descriptor, LOCK_EX)
+                    now = self._now()
+                    words, place = table.words, table.start + first % table.homes * _SLOT_WORDS
+                    if words[place] == first and words[place + 1] == second and table.times[place + _EXPIRY] > now:
+                        words[place + _COUNT] = count = words[place + _COUNT] + amount
+                        return count
+                    if not table.is_removed():
+                        return self._seek(table, first, second, now, now + expiry, amount)
+                finally:
+                    flock(table.descriptor, LOCK_UN)
+                self._table = None  # the others have made another file, or will
+
+    def _seek(self, table: "_Table", first: int, second: int, now: float, expiry: float, amount: int) -> int:
+        """As incr, for a key that is not in the first of its slots."""
+        place, known = table.find(first, second, now)
+        if known:
+            table.words[place + _COUNT] = count = table.words[place + _COUNT] + amount
+            return count
+        if table.put(place, first, second, amount, now, expiry) and not self._is_crowded:
+            self._is_crowded = True
+            _log.warning("more callers than the limits can tell apart (%s): some are counted anew", self._slots)
+        return amount
+
+    def get(self, key: str) -> int:
+        """A key's count, 0 when there is none or it has expired."""
+        return self._slot(key)[0]
+
+    def get_expiry(self, key: str) -> float:
+        """When a key's count expires, seconds since the epoch; now when there is none."""
+        return self._slot(key)[1]
+
+    def clear(self, key: str) -> None:
+        """Forget a key's count."""
+        self._slot(key, forget=True)
+
+    def check(self) -> bool:
+        """Whether counting is possible."""
+        try:
+            self.get("")
+        except OSError:
+            return False
+        return True
+
+    def reset(self) -> int:
+        """Forget all counts; how many there were."""
+        with self._locked() as table:
+            now = self._now()
+            expiries = range(table.start + _EXPIRY, len(table.times), _SLOT_WORDS)
+            live = [place for place in expiries if table.times[place] > now]
+            for place in live:
+                table.times[place] = 0.0
+            return len(live)
+
+    def close(self) -> None:
+        """Let go of the file; the next use opens it again."""
+        with self._lock:
+            self._table = None
+
+    def _slot(self, key: str, *, forget: bool = False) -> tuple[int, float]:
+        first, second = _digest(key)
+        with self._locked() as table:
+            now = self._now()
+            place, known = table.find(first, second, now)
+            if not known:
+                return 0, now
+            found = table.words[place + _COUNT], table.times[place + _EXPIRY]
+            if forget:
+                table.times[place + _EXPIRY] = 0.0
+            return found
+
+    @contextmanager
+    def _locked(self) -> Iterator["_Table"]:
+        with self._lock:
+            table = self._table or self._open()
+            try:  # around the locking itself, so that what interrupts it leaves no lock
+                flock(table.descriptor, LOCK_EX)
+                yield table
+            finally:
+                flock(table.descriptor, LOCK_UN)
+
+    def _open(self) -> "_Table":
+        table = self._table = _Table(self._path, self._slots)
+        return table
+
+    def _forget(self) -> None:
+        """In a forked child: an flock of the parent's opening would be the parent's own, so open anew."""
+        self._lock = threading.Lock()
+        self._table = None
+
+
+@lru_cache(maxsize=4096)  # a window has many requests of each caller
+def _digest(key: str) -> tuple[int, int]:
+    """A key's digest, in halves."""
+    first, second = struct.unpack("QQ", blake2b(key.encode(), digest_size=16).digest())
+    return first, second
+
+
+def _call(method: Callable[[], None] | None) -> None:
+    if method:
+        method()
+
+
+class _Table:
+    """The file, opened and mapped until nobody refers to it. The methods are for whoever holds the lock."""
+
+    start = _HEADER_BYTES // 8
+    _is_open = False
+
+    def __init__(self, path: str, slots: int) -> None:
+        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            flock(self.descriptor, LOCK_EX)
+            size = _HEADER_BYTES + slots * _SLOT_WORDS * 8
+            _prepare(self.descriptor, path, size, _MAGIC + struct.pack("Q", slots))
+            mapped = mmap(self.descriptor, size)
+            flock(self.descriptor, LOCK_UN)
+        except BaseException:
+            os.close(self.descriptor)
+            raise
+        self._is_open = True
+        self.words = memoryview(mapped).cast("Q")
+        self.times = memoryview(mapped).cast("d")
+        self.homes = slots - PROBES + 1
+
+    def find(self, first: int, second: int, now: float) -> tuple[int, bool]:
+        """Where a key is and that it is there; or where it may be put: a free slot, else the one to expire first."""
+        words, times = self.words, self.times
+        home = self.start + first % self.homes * _SLOT_WORDS
+        best, best_expiry = home, times[home + _EXPIRY]
+        for place in range(home, home + PROBES * _SLOT_WORDS, _SLOT_WORDS):
+            expiry = times[place + _EXPIRY]
+            if expiry > now and words[place] == first and words[place + 1] == second:
+                return place, True
+            if expiry < best_expiry and best_expiry > now:
+                best, best_expiry = place, expiry
+        return best, False
+
+    def put(self, place: int, first: int, second: int, count: int, now: float, expiry: float) -> bool:
+        """Write a slot; whether a live one had to go for it. A process that ends in between leaves the slot free."""
+        words, times = self.words, self.times
+        crowded = times[place + _EXPIRY] > now
+        times[place + _EXPIRY] = 0.0
+        words[place], words[place + 1], words[place + _COUNT] = first, second, count
+        times[place + _EXPIRY] = expiry
+        return crowded
+
+    def is_removed(self) -> bool:
+        """Whether the file has no name any more, so that no other process will find it."""
+        return os.fstat(self.descriptor).st_nlink == 0
+
+    def __del__(self) -> None:
+        if self._is_open:
+            os.close(self.descriptor)
+
+
+def _prepare(descriptor: int, path: str, size: int, header: bytes) -> None:
+    """Make a new file a table, and let no other file be taken for one. The caller holds the lock."""
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077 or found.st_nlink > 1:
+        raise OSError(f"{path}: must be a plain file of this user's that nobody else can open; delete it")
+    begin = os.pread(descriptor, len(header), 0)
+    if not any(begin) and found.st_size <= size:  # new, or left by a process that ended right here
+        os.posix_fallocate(descriptor, 0, size)  # writing where a full disk has no room would end the process
+        os.pwrite(descriptor, header, 0)
+    elif begin != header or found.st_size != size:
+        raise OSError(f"{path}: is no table of counters of this version; delete it")

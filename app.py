@@ -67,9 +67,9 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] | Non
     errors.install(app)  # whatever is raised, as one shape
     edge.install(app, config.max_url, config.trusted_hosts, local_only=local_only)  # a sane address, of this service
     cors.install(app, config.cors_origins, local_only=local_only)  # which pages may read; before anyone is asked
-    app.before_request(guard.identify)  # who calls
+    app.before.append(guard.identify)  # who calls
     limits.install(app, config.quotas, shared=_counters(config), redis_url=config.redis_url, exempt=PROBES)  # how often
-    app.before_request(guard.authorize)  # what they may do
+    app.before.append(guard.authorize)  # what they may do
     # version: which one, and whether it is deprecated
     idempotency = Idempotency(config.idempotency_ttl, required=config.idempotency == "required")
     for resource in resources:  # once, then the handler: load, precondition, store, represent

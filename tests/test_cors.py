@@ -54,7 +54,7 @@ def test_a_preflight_tells_what_may_be_sent(client: FlaskClient, path: str, meth
 def test_a_preflight_is_answered_before_anyone_is_asked_who_he_is() -> None:
     """Browsers send none of a page's keys with a preflight: it is answered ahead of every check that comes after."""
     app = create_app(Config(cors_origins=(APP,)))
-    app.before_request(lambda: Reply(b"{}", 401))
+    app.before.append(lambda _: Reply(b"{}", 401))
     assert app.test_client().options("/products", headers=LISTED | PREFLIGHT).status_code == 204
     assert app.test_client().options("/products", headers=LISTED).status_code == 401
 

@@ -1,13 +1,14 @@
 """Flask, less what a service of stored bytes does not need, through Flask's and werkzeug's own override points.
 
 No session is opened, the URL adapter's host is prepared once a host, and a response that is one string of bytes goes
-out without being taken apart. Everything else is Flask as documented.
+out without being taken apart. What runs around every request is given the request: it need not ask a proxy for it,
+which looks it up anew at every dot. Everything else is Flask as documented.
 """
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from flask import Flask, Request, Response, request
+from flask import Flask, Request, Response, appcontext_tearing_down, request_tearing_down
 from flask.ctx import RequestContext
 from flask.globals import request_ctx
 from flask.sessions import NullSession, SessionInterface
@@ -39,9 +40,17 @@ class OwnHeaders(Headers):
     def __init__(self, pairs: list[tuple[str, str]]) -> None:
         self._list = pairs
 
+    def add(self, key: str, value: str, /, **options: Any) -> None:
+        """One more."""
+        self._list.append((key, value))
+
     def to_wsgi_list(self) -> list[tuple[str, str]]:
         """What it is made of."""
         return self._list
+
+
+Before = Callable[[Request], Response | None]
+After = Callable[[Request, Response], None]
 
 
 class _NoSession(SessionInterface):
@@ -55,13 +64,19 @@ class _NoSession(SessionInterface):
 
 
 class Application(Flask):
-    """The WSGI application."""
+    """The WSGI application.
+
+    `before` runs before every handler, in order; the first answer there is the request's. `after` runs on every answer,
+    in the opposite order. Both run around those that are registered in Flask's way.
+    """
 
     response_class = Reply
     session_interface = _NoSession()
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self.before: list[Before] = []
+        self.after: list[After] = []
         self.trusts_host: Callable[[str], bool] = lambda host: True
         self._hosts: dict[tuple[str, str | None, str], tuple[str, str]] = {}
         self._known_hooks: dict[str | None, tuple[list[Any], list[Any]]] = {}
@@ -72,7 +87,11 @@ class Application(Flask):
 
     def preprocess_request(self) -> ResponseReturnValue | None:
         """As Flask's, with the hooks of each endpoint looked up once."""
-        for hook in self._hooks(request.endpoint)[0]:
+        asked = _context().request
+        for look in self.before:
+            if (reply := look(asked)) is not None:
+                return reply
+        for hook in self._hooks(asked.endpoint)[0]:
             answer: ResponseReturnValue | None = hook()
             if answer is not None:
                 return answer
@@ -80,10 +99,22 @@ class Application(Flask):
 
     def process_response(self, response: Response) -> Response:
         """As Flask's, likewise; there is no session to save."""
-        context: RequestContext = request_ctx._get_current_object()  # type: ignore[attr-defined]
+        context = _context()
         for hook in (*context._after_request_functions, *self._hooks(context.request.endpoint)[1]):
             response = hook(response)
+        for tell in reversed(self.after):
+            tell(context.request, response)
         return response
+
+    def do_teardown_request(self, exc: BaseException | None = None) -> None:
+        """As Flask's, where there is anything to do."""
+        if self.teardown_request_funcs or request_tearing_down.receivers:
+            super().do_teardown_request(exc)
+
+    def do_teardown_appcontext(self, exc: BaseException | None = None) -> None:
+        """Likewise."""
+        if self.teardown_appcontext_funcs or appcontext_tearing_down.receivers:
+            super().do_teardown_appcontext(exc)
 
     def _hooks(self, endpoint: str | None) -> tuple[list[Any], list[Any]]:
         """What runs before and after the view of an endpoint, in order."""
@@ -125,6 +156,11 @@ class Application(Flask):
             environ["HTTP_HOST"] = ""  # what comes after cannot be read either
         trusted = host if host and self.trusts_host(host) else ""
         return trusted, self.url_map.bind_to_environ(environ, subdomain="").server_name
+
+
+def _context() -> RequestContext:
+    found: RequestContext = request_ctx._get_current_object()  # type: ignore[attr-defined]
+    return found
 
 
 def host_of(environ: dict[str, Any]) -> str:

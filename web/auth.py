@@ -11,12 +11,14 @@ import time
 from base64 import b64decode
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from functools import lru_cache
 from hashlib import sha256
+from math import inf
 from typing import Any, NamedTuple, TypeVar
 
 import orjson
-from flask import Flask, Request, request
+from flask import Flask, Request
 
 from errors import BadRequest, Forbidden, NotFound, Problem, Unauthorized, Unavailable
 from storage.contract import Collection, Record, Store
@@ -131,21 +133,23 @@ class Authenticator:
             record = self._store.read(CREDENTIALS.name, id)
         except NotFound:
             record = Credential(_NOBODYS, (), _NEVER).record(id)
-        known, who, expires_at = _known(id, record.body)
+        known, who, expires = _known(id, record.body)
         now = self._now()
-        if not hmac.compare_digest(digest, known) or (expires_at is not None and expires_at <= rfc3339(now)):
+        if not hmac.compare_digest(digest, known) or expires <= now:
             raise _Invalid
-        if record.updated_at < rfc3339(now - USE_SECONDS) and now - self._noted.get(id, 0) > USE_SECONDS:
+        if now - self._noted.get(id, 0.0) > USE_SECONDS:
             self._noted[id] = now
-            with suppress(NotFound, Unavailable):  # a use that cannot be noted is no less allowed
-                self._note_use(id, rfc3339(now))
+            if record.updated_at < rfc3339(now - USE_SECONDS):  # else another process has noted it
+                with suppress(NotFound, Unavailable):  # a use that cannot be noted is no less allowed
+                    self._note_use(id, rfc3339(now))
         return who
 
 
 @lru_cache(maxsize=4096)
-def _known(id: str, body: bytes) -> tuple[str, Caller, str | None]:
+def _known(id: str, body: bytes) -> tuple[str, Caller, float]:
     digest, scopes, expires_at = orjson.loads(body)
-    return digest, Caller(f"key:{id}", frozenset(scopes)), expires_at
+    expires = datetime.fromisoformat(expires_at).timestamp() if expires_at else inf
+    return digest, Caller(f"key:{id}", frozenset(scopes)), expires
 
 
 def _token_in(authorization: str) -> str:
@@ -188,9 +192,8 @@ class Guard:
         self._local_only = local_only
         self._needs: dict[str | None, str] = {}
 
-    def identify(self) -> None:
+    def identify(self, asked: Request) -> None:
         """Remember who calls, or why that cannot be."""
-        asked: Request = request._get_current_object()  # type: ignore[attr-defined] # a proxy asks anew at every dot
         environ = asked.environ
         remember(environ, self._anonymous)
         if self._local_only and not _is_here(environ.get("REMOTE_ADDR", "")):
@@ -208,9 +211,8 @@ class Guard:
                 if who is not None:
                     remember(environ, who)
 
-    def authorize(self) -> None:
+    def authorize(self, asked: Request) -> None:
         """Raises Unauthorized and Forbidden. What is unknown or asks how to ask (OPTIONS) needs no permission."""
-        asked: Request = request._get_current_object()  # type: ignore[attr-defined] # likewise
         environ = asked.environ
         if (refused := environ.get(_REFUSED)) is not None:
             raise refused

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Collection
 
-from flask import Request, Response, request
+from flask import Request, Response
 from flask.globals import request_ctx
 
 from errors import CrossOrigin
@@ -37,8 +37,7 @@ def install(app: Application, origins: Collection[str] = (), *, local_only: bool
     allows = _allowance(origins)
     answer_all = "*" in origins
 
-    def admit() -> Response | None:
-        asked: Request = request._get_current_object()  # type: ignore[attr-defined] # a proxy asks anew at every dot
+    def admit(asked: Request) -> Response | None:
         environ = asked.environ
         if (origin := environ.get("HTTP_ORIGIN")) is None:
             return None
@@ -55,9 +54,9 @@ def install(app: Application, origins: Collection[str] = (), *, local_only: bool
             return _preflight()
         return None
 
-    def tell(response: Response) -> Response:
+    def tell(asked: Request, response: Response) -> None:
         headers = response.headers
-        origin = request.environ.get("HTTP_ORIGIN")
+        origin = asked.environ.get("HTTP_ORIGIN")
         if origin is not None and allows(origin):
             headers.add("Access-Control-Allow-Origin", "*" if answer_all else origin)
             headers.add("Access-Control-Expose-Headers", EXPOSED_HEADERS)
@@ -66,10 +65,9 @@ def install(app: Application, origins: Collection[str] = (), *, local_only: bool
             headers["Vary"] = ", ".join([*varies, "Origin"])
         else:
             headers.add("Vary", "Origin")
-        return response
 
-    app.before_request(admit)
-    app.after_request(tell)
+    app.before.append(admit)
+    app.after.append(tell)
 
 
 def _allowance(origins: Collection[str]) -> Callable[[str], bool]:

@@ -5,7 +5,7 @@ from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import Any
 
-from flask import Request, Response, request
+from flask import Request, Response
 
 from errors import BadRequest, UriTooLong
 from web.application import Application, host_of
@@ -24,8 +24,7 @@ def install(app: Application, max_url: int, trusted_hosts: Collection[str] = (),
     if trusted_hosts or local_only:
         app.trusts_host = _trust(trusted_hosts, local_only)
 
-    def require_sane_address() -> Response | None:
-        asked: Request = request._get_current_object()  # type: ignore[attr-defined] # a proxy asks anew at every dot
+    def require_sane_address(asked: Request) -> Response | None:
         environ = asked.environ
         path = environ.get("PATH_INFO", "")
         if not asked.host:
@@ -37,12 +36,11 @@ def install(app: Application, max_url: int, trusted_hosts: Collection[str] = (),
             raise UriTooLong(f"path and query have at most {max_url} bytes together")
         return app.response_class() if path == "*" else None  # of the server as a whole (RFC 9110, section 9.3.7)
 
-    def forbid_guessing(response: Response) -> Response:
+    def forbid_guessing(_: Request, response: Response) -> None:
         response.headers.add("X-Content-Type-Options", "nosniff")
-        return response
 
-    app.before_request(require_sane_address)
-    app.after_request(forbid_guessing)
+    app.before.append(require_sane_address)
+    app.after.append(forbid_guessing)
 
 
 def _trust(names: Collection[str], local_only: bool) -> Callable[[str], bool]:

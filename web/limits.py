@@ -21,7 +21,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from errors import TooManyRequests, Unavailable
-from web.caller import ANONYMOUS, caller
+from web.application import Application
+from web.caller import ANONYMOUS, caller_in
 from web.mapped import uri_of
 
 READING = ("GET", "HEAD", "OPTIONS")
@@ -36,6 +37,8 @@ _REDIS_OPTIONS = {
     "retry": Retry(NoBackoff(), 0),
     "max_connections": 10_000,
 }
+
+Environ = dict[str, Any]  # WSGI's
 
 _COUNTED = "restkeeper.limit"  # key in the WSGI environment
 _log = logging.getLogger("restkeeper")
@@ -55,16 +58,15 @@ class _Quota(NamedTuple):
 _Counted = tuple[_Quota, int, int, int]
 
 
-def caller_or_address() -> str:
-    """The current request's caller by id; who shows nothing, or nothing valid, by `address`."""
-    who = caller()
-    return address() if who.id == ANONYMOUS else who.id
+def caller_or_address(environ: Environ) -> str:
+    """The caller by id; who shows nothing, or nothing valid, by `address`."""
+    who = caller_in(environ)
+    return address(environ) if who.id == ANONYMOUS else who.id
 
 
-def address() -> str:
-    """The current request's caller by address; one of IPv6 by its /64, the least that a site is given (RFC 6177)."""
-    asked: Request = request._get_current_object()  # type: ignore[attr-defined] # a proxy asks anew at every dot
-    remote: str = asked.environ.get("REMOTE_ADDR") or "unknown"
+def address(environ: Environ) -> str:
+    """The caller by address; one of IPv6 by its /64, the least that a site is given (RFC 6177)."""
+    remote: str = environ.get("REMOTE_ADDR") or "unknown"
     return _network(remote) if ":" in remote else remote
 
 
@@ -80,13 +82,13 @@ def _network(remote: str) -> str:
 
 
 def install(
-    app: Flask,
+    app: Application,
     quotas: Mapping[str, str],
     *,
     shared: Path | None,
     redis_url: str = "",
     exempt: Collection[str] = (),
-    identify: Callable[[], str] = caller_or_address,
+    identify: Callable[[Environ], str] = caller_or_address,
     now: Callable[[], float] = time.time,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
@@ -95,7 +97,7 @@ def install(
     `quotas` gives the quota, as `limits.parse` reads it, of the classes "read" (GET, HEAD, OPTIONS) and "write" (all
     else); a class that it leaves out is free. The processes of this machine count together in the file `shared`; with
     None, each for itself. With `redis_url` all that use that Redis count together, as long as it can be asked.
-    `exempt` names endpoints that are neither counted nor marked, `identify` the caller of the current request.
+    `exempt` names endpoints that are neither counted nor marked, `identify` the caller in a WSGI environment.
     `now` is the time of day in seconds since the epoch, `clock` one that never goes back.
 
     Requests beyond a quota raise TooManyRequests. Raises Unavailable when `shared` cannot be used.
@@ -107,7 +109,7 @@ def install(
     policy = ", ".join(f'"{each.name}";q={each.amount};w={each.seconds}' for each in classes.values())
     incr = _incr(app, identify, shared, redis_url, clock)
 
-    def count(asked: Request, caller: Callable[[], str]) -> _Counted | None:
+    def count(asked: Request, caller: Callable[[Environ], str]) -> _Counted | None:
         quota = reading if asked.method in READING else writing
         if quota is None:
             return None
@@ -115,21 +117,19 @@ def install(
         window = moment // quota.seconds
         reset = (window + 1) * quota.seconds
         wait = reset - moment
-        used = incr(f"{quota.key}{window}/{caller()}", wait + CLOCKS_DIFFER)
+        used = incr(f"{quota.key}{window}/{caller(asked.environ)}", wait + CLOCKS_DIFFER)
         return quota, used, wait, reset
 
-    def require_quota() -> None:
-        asked: Request = request._get_current_object()  # type: ignore[attr-defined]
+    def require_quota(asked: Request) -> None:
         if asked.endpoint in exempt:
             return
         counted = asked.environ[_COUNTED] = count(asked, identify)
         if counted and counted[1] > counted[0].amount:
             raise _refusal(counted)
 
-    def tell(response: Response) -> Response:
-        asked: Request = request._get_current_object()  # type: ignore[attr-defined]
+    def tell(asked: Request, response: Response) -> None:
         if asked.endpoint in exempt:
-            return response
+            return
         try:
             counted = asked.environ[_COUNTED]
         except KeyError:  # refused before it was known who asks
@@ -144,10 +144,9 @@ def install(
             add("X-RateLimit-Limit", quota.limit)
             add("X-RateLimit-Remaining", str(remaining))
             add("X-RateLimit-Reset", str(reset))
-        return response
 
-    app.before_request(require_quota)
-    app.after_request(tell)
+    app.before.append(require_quota)
+    app.after.append(tell)
 
 
 def _quota(name: str, text: str) -> _Quota:
@@ -166,7 +165,7 @@ def _refusal(counted: _Counted) -> TooManyRequests:
 
 
 def _incr(
-    app: Flask, identify: Callable[[], str], shared: Path | None, redis_url: str, clock: Callable[[], float]
+    app: Flask, identify: Callable[[Environ], str], shared: Path | None, redis_url: str, clock: Callable[[], float]
 ) -> Callable[[str, int], int]:
     """What counts: adds one to a key that expires in so many seconds, and returns its count."""
     own = _storage(app, identify, uri_of(shared) if shared else "memory://")
@@ -179,9 +178,11 @@ def _incr(
     return own.incr
 
 
-def _storage(app: Flask, identify: Callable[[], str], uri: str, **options: Any) -> Storage:
+def _storage(app: Flask, identify: Callable[[Environ], str], uri: str, **options: Any) -> Storage:
     """A storage that Flask-Limiter owns, in an app that Flask-Limiter takes to have its hooks already."""
-    limiter = Limiter(identify, storage_uri=uri, storage_options=options, strategy="fixed-window")
+    limiter = Limiter(
+        lambda: identify(request.environ), storage_uri=uri, storage_options=options, strategy="fixed-window"
+    )
     app.extensions.setdefault("limiter", set()).add(limiter)
     limiter.init_app(app)
     return limiter.storage

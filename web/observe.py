@@ -14,10 +14,11 @@ from typing import Any
 from urllib.parse import quote
 
 import orjson
-from flask import Flask, Request, Response, request
+from flask import Request, Response, request
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from web.application import Application
 from web.caller import name_of
 
 _SANE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/=+-]{0,127}")
@@ -33,18 +34,17 @@ Line = dict[str, Any]
 STDERR = 2
 
 
-def install(app: Flask, access_log: Callable[[Line], None] | None) -> "Metrics":
+def install(app: Application, access_log: Callable[[Line], None] | None) -> "Metrics":
     """Give every request of `app` an id and a clock, and every answer a log line and its place in the metrics."""
     metrics = Metrics()
 
-    def begin() -> None:
-        environ = request.environ
+    def begin(asked: Request) -> None:
+        environ = asked.environ
         environ[_BEGAN] = time.perf_counter()
         given = environ.get("HTTP_X_REQUEST_ID")
         environ[_REQUEST_ID] = given if given and _SANE_ID.fullmatch(given) else _new_id()
 
-    def end(response: Response) -> Response:
-        asked: Request = request._get_current_object()  # type: ignore[attr-defined] # a proxy asks anew at every dot
+    def end(asked: Request, response: Response) -> None:
         environ = asked.environ
         seconds = time.perf_counter() - environ[_BEGAN]
         method, status = asked.method, response.status_code
@@ -66,10 +66,9 @@ def install(app: Flask, access_log: Callable[[Line], None] | None) -> "Metrics":
                     "ms": round(seconds * 1000, 3),
                 }
             )
-        return response
 
-    app.before_request(begin)
-    app.after_request(end)
+    app.before.append(begin)
+    app.after.append(end)
     return metrics
 
 

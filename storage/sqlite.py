@@ -2,7 +2,8 @@
 
 Writers of one process share commits: each queues its work and lets whoever is ready join; the first to get the turn
 runs all that is queued, each in a savepoint, and commits once. Nothing waits inside SQLite: a file that another process
-is writing to is asked again at short intervals, so that a cooperative server goes on answering meanwhile.
+is writing to is asked again at short intervals, so that a cooperative server goes on answering meanwhile. Records and
+revisions that were read are kept for as long as nothing in the file changes.
 """
 
 import os
@@ -21,6 +22,7 @@ from typing import Any, TypeVar
 from errors import Duplicate, NotFound, Unavailable
 from storage import sql
 from storage.contract import ALL, Collection, Page, Query, Record, Transaction
+from storage.walindex import close_index, open_index
 
 T = TypeVar("T")
 
@@ -31,6 +33,8 @@ BUSY_SECONDS = 5.0  # how long a writer waits for another process before it answ
 RETRY_SECONDS = 0.0005  # about one durable commit on a fast disk
 READ_SECONDS = 5.0  # how long one list may be looked for
 STEPS = 10_000  # of SQLite's machine, a few milliseconds: how often a long search lets others work
+KEPT_BYTES = 8 * 1024 * 1024  # of records that each process keeps while nothing changes
+RECORD_OVERHEAD = 700  # bytes that Python's objects for one take, about
 BATCH = 64  # works in one commit: bounds how long the first of them waits for the last
 
 RETRY = {"Retry-After": "1"}
@@ -87,8 +91,26 @@ class SqliteStore:
             (self.epoch,) = self._writer.execute("SELECT epoch FROM store").fetchone()
             self._writer.execute("PRAGMA busy_timeout = 0")  # `_patiently` does the waiting
             self._file = self._present_file()
+            (mode,) = self._writer.execute("PRAGMA journal_mode").fetchone()
+        self._index = open_index(path) if mode == "wal" else None
+        self._commits = 0
+        self._kept = _Kept(None)
 
     def read(self, collection: str, id: str) -> Record:
+        kept = self._present()
+        if (record := kept.records.get((collection, id))) is None:
+            record = self._look_up(collection, id)
+            kept.add((collection, id), record)
+        return record
+
+    def _present(self) -> "_Kept":
+        """What is known of the store as it is at this moment. What is read after this call may be kept there."""
+        state = self._index.state() if self._index else self._commits if self._in_memory else object()
+        if (kept := self._kept).state != state:
+            kept = self._kept = _Kept(state)
+        return kept
+
+    def _look_up(self, collection: str, id: str) -> Record:
         try:  # what `_reader` does, without its cost, for what is asked for most
             connection = self._idle.pop()
         except IndexError:
@@ -130,8 +152,11 @@ class SqliteStore:
         return int(number)
 
     def revision(self, collection: str) -> str:
-        with self._reader() as connection:
-            return _revision(connection, self.epoch, collection)
+        kept = self._present()
+        if (revision := kept.revisions.get(collection)) is None:
+            with self._reader() as connection:
+                revision = kept.revisions[collection] = _revision(connection, self.epoch, collection)
+        return revision
 
     def write(self, work: Callable[[Transaction], T]) -> T:
         queued = _Work(work)
@@ -176,6 +201,9 @@ class SqliteStore:
             for connection in (self._writer, *self._idle):
                 connection.close()
             self._idle.clear()
+            if self._index:  # only now: see `open_index`
+                close_index(self._index)
+                self._index = None
 
     def _require_file(self) -> None:
         """Raises Unavailable when writes would go to a file that no name leads to."""
@@ -234,6 +262,7 @@ class SqliteStore:
                         connection.execute("ROLLBACK TO work")
                     connection.execute("RELEASE work")
                 connection.execute("COMMIT")
+                self._commits += 1
         except Unavailable as error:
             _fail(batch, error)
         except BaseException:  # a time-out or an exit in one work: what the others did is rolled back with it
@@ -249,6 +278,24 @@ class SqliteStore:
 def _fail(batch: list["_Work"], error: Unavailable) -> None:
     for queued in batch:
         queued.error = queued.error or error
+
+
+class _Kept:
+    """What was read while the store was in one state."""
+
+    def __init__(self, state: object) -> None:
+        self.state = state
+        self.records: dict[tuple[str, str], Record] = {}
+        self.revisions: dict[str, str] = {}
+        self._bytes = 0
+
+    def add(self, key: tuple[str, str], record: Record) -> None:
+        """Keep a record, if need be in the place of all others."""
+        self._bytes += len(record.body) + RECORD_OVERHEAD
+        if self._bytes > KEPT_BYTES:
+            self.records.clear()
+            self._bytes = len(record.body) + RECORD_OVERHEAD
+        self.records[key] = record
 
 
 class _Work:

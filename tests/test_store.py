@@ -2,6 +2,8 @@
 
 import random
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -606,3 +608,74 @@ def test_a_walk_sees_every_item_that_stays_once(store: Store) -> None:
         writer.join()
     assert all(one < other for one, other in pairwise(seen))
     assert [id for id in seen if "-" not in id] == staying
+
+
+def test_what_another_program_writes_is_seen_at_once(tmp_path: Path) -> None:
+    """Records and revisions are kept while nothing changes, and not a moment longer, whoever changes it."""
+    path = tmp_path / "a.db"
+    store = open_store(f"sqlite:///{path}", [THINGS])
+    keep(store, record("a", name="first"))
+    change = "UPDATE items SET version = version + 1; UPDATE collections SET revision = revision + 1;"
+    for number in range(20):
+        assert store.read("things", "a") is store.read("things", "a")  # no look at the file in between
+        before = store.revision("things")
+        if number % 5:
+            other = sqlite3.connect(path, isolation_level=None)
+            other.executescript(change)
+            other.close()
+        else:
+            code = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).executescript(sys.argv[2])"
+            subprocess.run([sys.executable, "-c", code, str(path), change], check=True)
+        assert store.read("things", "a").version == number + 2
+        assert store.revision("things") != before
+    store.close()
+
+
+def test_what_is_gone_is_not_kept(store: Store) -> None:
+    """A record that was read is not found once it is deleted, and found anew when it is back."""
+    keep(store, record("a"))
+    assert store.read("things", "a").id == "a"
+    store.write(lambda transaction: transaction.delete("things", "a"))
+    with pytest.raises(NotFound):
+        store.read("things", "a")
+    keep(store, record("a", name="again"))
+    assert b"again" in store.read("things", "a").body
+
+
+def test_what_is_kept_is_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading ever other records keeps no more than so many bytes."""
+    monkeypatch.setattr("storage.sqlite.KEPT_BYTES", 20_000)
+    keep(store, *(record(f"{n}", name="x" * 1000) for n in range(100)))
+    for n in range(100):
+        assert store.read("things", f"{n}").id == f"{n}"
+    assert len(store._kept.records) < 20  # type: ignore[attr-defined]
+
+
+def test_another_store_that_closes_takes_no_lock_away(tmp_path: Path) -> None:
+    """Closing a file ends all the locks that a process has on it; a store that closes leaves those of others alone."""
+    path = tmp_path / "a.db"
+    store = open_store(f"sqlite:///{path}", [THINGS])
+    code = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
+
+    def work(transaction: Transaction) -> int:
+        transaction.insert("things", record("a"))
+        open_store(f"sqlite:///{path}", [THINGS]).close()
+        return subprocess.run(
+            [sys.executable, "-c", code, str(path)], check=False, stderr=subprocess.DEVNULL
+        ).returncode
+
+    assert store.write(work) == 1  # the other process finds the database locked
+    store.close()
+
+
+def test_a_store_by_another_name_sees_changes(tmp_path: Path) -> None:
+    """A symbolic link leads to the same file, and to the same state of it."""
+    first = open_store(f"sqlite:///{tmp_path}/a.db", [THINGS])
+    (tmp_path / "link.db").symlink_to(tmp_path / "a.db")
+    second = open_store(f"sqlite:///{tmp_path}/link.db", [THINGS])
+    keep(first, record("a"))
+    assert second.read("things", "a").version == 1
+    first.write(lambda transaction: transaction.update("things", record("a", version=2)))
+    assert second.read("things", "a").version == 2
+    first.close()
+    second.close()

@@ -16,10 +16,12 @@ import tempfile
 from contextlib import ExitStack
 from http.client import HTTPConnection
 from importlib.metadata import version
+from itertools import count as count_up
 from pathlib import Path
 from typing import NamedTuple
+from uuid import uuid4
 
-from bench.load import Load, run
+from bench.load import Load, Requests, run
 from resources.products import RESOURCE
 from storage import open_store
 from storage.contract import Transaction
@@ -28,6 +30,7 @@ from web import exactjson
 from web.clock import utc_now
 from web.uuid7 import uuid7
 
+ADMIN_KEY = "an-admin-key-of-enough-characters"
 SMALL, LARGE = 1_000, 1_000_000  # items
 PRODUCT = {
     "name": "Desk lamp",
@@ -41,10 +44,10 @@ PRODUCT = {
 
 
 class Side(NamedTuple):
-    """One server and the requests that it is asked, in turn."""
+    """One server and the requests that it is asked: these in turn, or an iterator's, each once."""
 
     server: Gunicorn
-    requests: tuple[bytes, ...]
+    requests: Requests
 
 
 class Scenario(NamedTuple):
@@ -65,6 +68,11 @@ def post(path: str, body: object) -> tuple[bytes, ...]:
     data = json.dumps(body).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(data)}"
     return (f"{head}\r\n\r\n".encode() + data,)
+
+
+def with_field(request: bytes, field: str) -> bytes:
+    """The request with one more header field."""
+    return request.replace(b"\r\n\r\n", f"\r\n{field}\r\n\r\n".encode(), 1)
 
 
 def fill(path: Path, count: int) -> str:
@@ -152,13 +160,14 @@ def main() -> None:
         ours, large = serve("small", LOG_FORMAT="json"), serve("large", LOG_FORMAT="json")
         counting = {"DATABASE_URL": f"sqlite:///{folder}/small/restkeeper.db", "RATE_LIMIT": "999999999 per day"}
         limited = serve("limited", LOG_FORMAT="json", **counting)
+        guarded = serve("guarded", LOG_FORMAT="json", AUTH="required", ADMIN_KEY=ADMIN_KEY, **counting)
         size = len(ours.get(f"/products/{item}").body)
         bare = serve("bare", "bench.bare:app", BENCH_ITEM_BYTES=str(size))
         peer = serve("peer", "bench.peer:create_app()", BENCH_PEER_URL=f"sqlite:///{folder}/peer/peer.db")
         for _ in range(SMALL):
             peer.post("/products", PRODUCT)
         theirs = peer.get("/products").json()[SMALL // 100]["id"]
-        for scenario in scenarios(ours, limited, large, bare, peer, item, far, theirs, asked.large):
+        for scenario in scenarios(ours, limited, guarded, large, bare, peer, item, far, theirs, asked.large):
             if asked.only in scenario.name:
                 compare(scenario, asked.rounds, asked.seconds)
         latencies(
@@ -182,6 +191,7 @@ def middle(server: Gunicorn, count: int) -> str:
 def scenarios(
     ours: Gunicorn,
     limited: Gunicorn,
+    guarded: Gunicorn,
     large: Gunicorn,
     bare: Gunicorn,
     peer: Gunicorn,
@@ -194,12 +204,20 @@ def scenarios(
     # More pages than a process keeps the answers of.
     anew = get(*(f"/products?offset={n}" for n in range(SMALL - 20)))
     one = Side(ours, get(f"/products/{item}"))
+    made = guarded.post("/api/v1/keys", {"name": "bench", "scopes": ["products:read"]}, {"X-API-Key": ADMIN_KEY})
+    with_key = Side(
+        guarded, (with_field(get(f"/products/{item}")[0], f"Authorization: Bearer {made.json()['secret']}"),)
+    )
+    keys = (f"Idempotency-Key: {uuid4()}" for _ in count_up())
+    once = Side(ours, (with_field(post("/products", PRODUCT)[0], key) for key in keys))
     print(f"\n{'':<44} {'ratio':>6}  {'per CPU':>7}  {'µs more':>7}  {'ours/s':>8} {'other/s':>8}")
     return [
         Scenario("one item / bare Flask", one, Side(bare, get("/item")), 0.8),
         Scenario("page of 20 / bare Flask", Side(ours, get("/products")), Side(bare, get("/page/20")), 0.75),
         Scenario("page of 100 / bare Flask", Side(ours, get("/products?limit=100")), Side(bare, get("/page/100")), 0.6),
         Scenario("page of 20, another each time / bare Flask", Side(ours, anew), Side(bare, get("/page/20")), 0),
+        Scenario("one item with key and limits / bare Flask", with_key, Side(bare, get("/item")), 0.75),
+        Scenario("create with an idempotency key / without", once, Side(ours, post("/products", PRODUCT)), 0.85),
         Scenario("one item with limits / without", Side(limited, get(f"/products/{item}")), one, 0),
         Scenario("one item / peer", one, Side(peer, get(f"/products/{theirs}")), 4),
         Scenario("page of 20 / peer", Side(ours, get("/products")), Side(peer, get("/products")), 4),

@@ -17,12 +17,13 @@ class Load(NamedTuple):
     requests: int
 
 
-def run(
-    port: int, requests: Sequence[bytes], *, connections: int, seconds: float, expect: bytes = b"HTTP/1.1 200"
-) -> Load:
-    """Send `requests` in turn, over and over. Raises RuntimeError for an answer that does not begin as expected."""
+Requests = Sequence[bytes] | Iterator[bytes]
+
+
+def run(port: int, requests: Requests, *, connections: int, seconds: float, expect: bytes = b"HTTP/1.1 200") -> Load:
+    """Send `requests` in turn, over and over; of an iterator each once. Raises RuntimeError for an answer that does not begin as expected."""
     selector = selectors.DefaultSelector()
-    turn = cycle(requests)
+    turn = requests if isinstance(requests, Iterator) else cycle(requests)
     for _ in range(connections):
         connection = socket.create_connection(("127.0.0.1", port))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

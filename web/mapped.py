@@ -11,7 +11,6 @@ import os
 import stat
 import struct
 import tempfile
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from mmap import mmap
 from pathlib import Path
+from threading import Lock  # what stands here before gevent replaces it: nobody waits while it is held
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -72,7 +72,7 @@ class MappedStorage(Storage):
         self._now = now
         self._is_crowded = False
         self._table: _Table | None = None
-        self._lock = threading.Lock()
+        self._lock = Lock()
         forget = weakref.WeakMethod(self._forget)
         os.register_at_fork(after_in_child=lambda: _call(forget()))
 
@@ -174,7 +174,7 @@ class MappedStorage(Storage):
 
     def _forget(self) -> None:
         """In a forked child: an flock of the parent's opening would be the parent's own, so open anew."""
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._table = None
 
 

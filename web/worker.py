@@ -14,11 +14,12 @@ from http import HTTPStatus
 from logging import ERROR, INFO
 from math import inf
 from time import monotonic
-from typing import Any
+from typing import Any, ClassVar
 
 import gevent
 from gunicorn import util
 from gunicorn.http import Request, RequestParser, errors, wsgi
+from gunicorn.http.wsgi import HEADER_VALUE_RE as VALUE
 from gunicorn.workers.ggevent import GeventWorker
 
 AUTHORITY = r"(?:[A-Za-z0-9._~%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?"
@@ -118,6 +119,24 @@ class StrictRequest(Request):  # type: ignore[misc]
         return bool(self.must_close)
 
 
+class Answer(wsgi.Response):  # type: ignore[misc]
+    """A response whose fields are checked together: by gunicorn's own rules, and singly where they are of new names."""
+
+    known: ClassVar[set[str]] = set()  # names that gunicorn sends on as they are; an application has some dozens
+
+    def process_headers(self, headers: list[tuple[str, str]]) -> None:
+        fields = dict(headers)
+        if len(fields) == len(headers) and self.known.issuperset(fields) and VALUE.fullmatch("".join(fields.values())):
+            self.headers.extend(headers)
+            if length := fields.get("Content-Length"):
+                self.response_length = int(length)
+            return
+        super().process_headers(headers)
+        if len(self.known) < 256:
+            self.known.update(name for name, _ in self.headers if name.lower() not in ("content-length", "upgrade"))
+            self.known.add("Content-Length")
+
+
 class Worker(GeventWorker):  # type: ignore[misc]
     """Serves the application; seconds and bytes are attributes, for a subclass to change."""
 
@@ -160,7 +179,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
         self.nr += 1
         if self.nr == self.max_requests:
             self.handle_exit(signal.SIGTERM, None)
-        response, environ = wsgi.create(req, sock, addr, listener_name, self.cfg)
+        response, environ = wsgi.create(req, sock, addr, listener_name, self.cfg, Answer)
         environ["wsgi.multithread"] = True
         result = self.wsgi(environ, response.start_response)
         try:

@@ -21,7 +21,10 @@ Requests = Sequence[bytes] | Iterator[bytes]
 
 
 def run(port: int, requests: Requests, *, connections: int, seconds: float, expect: bytes = b"HTTP/1.1 200") -> Load:
-    """Send `requests` in turn, over and over; of an iterator each once. Raises RuntimeError for an answer that does not begin as expected."""
+    """Send `requests` in turn, over and over; of an iterator each once.
+
+    Raises RuntimeError for an answer that does not begin as expected.
+    """
     selector = selectors.DefaultSelector()
     turn = requests if isinstance(requests, Iterator) else cycle(requests)
     for _ in range(connections):

@@ -8,7 +8,6 @@ from resources.keys import KEYS
 from resources.resource import Resource
 from storage.contract import Collection
 from web.auth import CREDENTIALS
-from web.idempotency import ANSWERS
 
 
 def declared() -> tuple[Resource, ...]:
@@ -19,4 +18,4 @@ def declared() -> tuple[Resource, ...]:
 
 def stored(resources: Sequence[Resource]) -> list[Collection]:
     """All that a store keeps for a service with these resources: theirs, and what the service needs for itself."""
-    return [*(each.collection for each in (*resources, KEYS)), CREDENTIALS, ANSWERS]
+    return [*(each.collection for each in (*resources, KEYS)), CREDENTIALS]

@@ -10,7 +10,7 @@ from flask import Blueprint, request
 from werkzeug.datastructures import ImmutableMultiDict, MultiDict
 
 from config import Config
-from errors import BodyTooLarge, Forbidden, NotFound
+from errors import BodyTooLarge, Forbidden, NotFound, ValidationFailed
 from resources.resource import JsonObject, Ownership, Resource
 from storage.contract import Query, Record, Store, Transaction
 from web.application import OwnHeaders, Reply
@@ -104,14 +104,17 @@ class CollectionHandlers:
         require_acceptable(JSON)
         sent = self._read(JSON)
         once = self._idempotency.once(sent)
-        if (reply := once.kept(self._store.read)) is not None:
-            return reply
-        record = self._bounded(self.resource.create(sent, id=self._new_id(), now=self._now()))
+        try:
+            record = self._bounded(self.resource.create(sent, id=self._new_id(), now=self._now()))
+        except ValidationFailed:
+            if (reply := self._store.write(once.kept)) is not None:
+                return reply  # what was valid when it was answered
+            raise
         if self._owned:
             record = record._replace(owner=caller().id)
 
         def work(transaction: Transaction) -> Reply:
-            if (reply := once.kept(transaction.read)) is not None:
+            if (reply := once.kept(transaction)) is not None:
                 return reply
             if is_conditional():
                 revision = transaction.revision(self.name)

@@ -129,13 +129,11 @@ class KeyHandlers(CollectionHandlers):
         require_acceptable(JSON)
         sent = self._read(JSON)
         once = self._idempotency.once(sent, secret=True)
-        if (reply := once.kept(self._store.read)) is not None:
-            return reply
-        record = make_key(sent, self.scopes, id=self._new_id(), now=self._now())
 
         def work(transaction: Transaction) -> Reply:
-            if (reply := once.kept(transaction.read)) is not None:
+            if (reply := once.kept(transaction)) is not None:
                 return reply
+            record = make_key(sent, self.scopes, id=self._new_id(), now=self._now())
             reply = _shown_once(record, insert_key(transaction, record))
             reply.headers["Location"] = f"{request.path}/{record.id}"
             return once.keep(transaction, reply)
@@ -149,7 +147,7 @@ class KeyHandlers(CollectionHandlers):
         once = self._idempotency.once(None, secret=True)
 
         def work(transaction: Transaction) -> Reply:
-            if (reply := once.kept(transaction.read)) is not None:
+            if (reply := once.kept(transaction)) is not None:
                 return reply
             self._require_match(transaction.read(KEYS.name, id))
             return once.keep(transaction, _shown_once(*rotate_key(transaction, id, now=self._now())))

@@ -124,6 +124,13 @@ class Query:
 ALL = Query()
 
 
+class Answer(NamedTuple):
+    """What a request was answered, to be answered again: `given` in seconds since 1970."""
+
+    given: float
+    body: bytes
+
+
 class Page(NamedTuple):
     """A stretch of items in the order asked for: their bodies, and the shapes that occur among them.
 
@@ -155,10 +162,16 @@ class Transaction(Protocol):
     def delete(self, collection: str, id: str) -> None:
         """Remove the record. Raises NotFound."""
 
-    def sweep(self, collection: str, before: str, limit: int) -> int:
-        """Remove at most `limit` records that last changed before a time (RFC 3339); how many there were.
+    def answer(self, id: bytes) -> "Answer | None":
+        """What was answered to the request with this id, if that is still kept."""
 
-        Costs the same at any size where `updated_at` has an index.
+    def keep_answer(self, id: bytes, answer: "Answer") -> None:
+        """Keep an answer, in the place of an older one to the same request."""
+
+    def sweep_answers(self, before: float, limit: int) -> int:
+        """Take away at most `limit` answers that were given before a time, the oldest first; how many there were.
+
+        Costs the same at any size.
         """
 
 

@@ -132,12 +132,6 @@ def select_count(collection: Collection, query: Query) -> tuple[str, dict[str, A
     return f"SELECT count(*) FROM items WHERE {where}", _parameters(collection, query)  # noqa: S608
 
 
-def delete_older(collection: Collection) -> str:
-    """The statement that deletes :limit records that last changed before :before."""
-    old = f"collection = {literal(collection.name)} AND updated_at < :before"
-    return f"DELETE FROM items WHERE rowid IN (SELECT rowid FROM items WHERE {old} LIMIT :limit)"  # noqa: S608
-
-
 def _sort_keys(collection: Collection, query: Query) -> list[tuple[str, bool]]:
     """The expressions to order by with their directions, the id last, turned around for a walk backwards."""
     sort = (*query.sort, Sort("id", bool(query.sort) and query.sort[-1].descending))

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from errors import Duplicate, NotFound, Unavailable
 from storage import sql
-from storage.contract import ALL, Collection, Page, Query, Record, Transaction
+from storage.contract import ALL, Answer, Collection, Page, Query, Record, Transaction
 from storage.walindex import close_index, open_index
 
 T = TypeVar("T")
@@ -62,6 +62,10 @@ WHERE collection = ? AND id = ?"""
 _DELETE = "DELETE FROM items WHERE collection = ? AND id = ?"
 
 _TOUCH = "UPDATE collections SET revision = revision + 1, items = items + ? WHERE name = ?"
+
+_SWEEP = """\
+DELETE FROM answers
+WHERE rowid IN (SELECT rowid FROM answers ORDER BY rowid LIMIT ?) AND given < ?"""
 
 _SCAN = f"""\
 SELECT
@@ -257,7 +261,7 @@ class SqliteStore:
                 _patiently(connection, "BEGIN IMMEDIATE")
                 for queued in batch:
                     connection.execute("SAVEPOINT work")
-                    queued.run(_Transaction(connection, self.epoch, self._collections))
+                    queued.run(_Transaction(connection, self.epoch))
                     if queued.error is not None:
                         connection.execute("ROLLBACK TO work")
                     connection.execute("RELEASE work")
@@ -322,10 +326,9 @@ class _Work:
 class _Transaction:
     """See `contract.Transaction`."""
 
-    def __init__(self, connection: sqlite3.Connection, epoch: str, collections: Mapping[str, Collection]) -> None:
+    def __init__(self, connection: sqlite3.Connection, epoch: str) -> None:
         self._connection = connection
         self._epoch = epoch
-        self._collections = collections
 
     def read(self, collection: str, id: str) -> Record:
         return _read(self._connection, collection, id)
@@ -347,12 +350,15 @@ class _Transaction:
         self._execute(_DELETE, (collection, id))
         self._connection.execute(_TOUCH, (-1, collection))
 
-    def sweep(self, collection: str, before: str, limit: int) -> int:
-        statement = sql.delete_older(self._collections[collection])
-        swept = self._connection.execute(statement, {"before": before, "limit": limit}).rowcount
-        if swept:
-            self._connection.execute(_TOUCH, (-swept, collection))
-        return swept
+    def answer(self, id: bytes) -> Answer | None:
+        row = self._connection.execute("SELECT given, body FROM answers WHERE id = ?", (id,)).fetchone()
+        return Answer._make(row) if row else None
+
+    def keep_answer(self, id: bytes, answer: Answer) -> None:
+        self._connection.execute("REPLACE INTO answers (id, given, body) VALUES (?, ?, ?)", (id, *answer))
+
+    def sweep_answers(self, before: float, limit: int) -> int:
+        return self._connection.execute(_SWEEP, (limit, before)).rowcount
 
     def _execute(self, statement: str, parameters: tuple[Any, ...]) -> None:
         try:

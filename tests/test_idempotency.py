@@ -12,10 +12,12 @@ from werkzeug.test import TestResponse
 
 from app import create_app
 from config import Config
-from storage.contract import Store
+from errors import ValidationFailed
+from resources.resource import Resource
+from storage.contract import Store, Transaction
 from tests.live import Answer, Gunicorn
 from tests.soak import soak
-from web.idempotency import SWEPT, Idempotency
+from web.idempotency import Idempotency
 
 LAMP = {"name": "Lamp", "price": 49.9}
 KEY = "8e03978e-40d5-43dd-bc93-6894a57f9324"
@@ -168,31 +170,74 @@ def test_a_key_ends(client: FlaskClient, post: Post, monkeypatch: pytest.MonkeyP
     assert count(client) == 2
 
 
+def answers(client: FlaskClient) -> int:
+    """How many answers are kept."""
+    store: Store = client.application.extensions["restkeeper"]["store"]
+
+    def count_and_undo(transaction: Transaction) -> None:
+        raise Counted(transaction.sweep_answers(float("inf"), 10_000))
+
+    try:
+        store.write(count_and_undo)
+    except Counted as counted:
+        return int(counted.args[0])
+    raise AssertionError
+
+
+class Counted(Exception):
+    """How many there are, none of which is taken away."""
+
+
 def test_expired_answers_do_not_pile_up(client: FlaskClient, post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each new answer takes away some that have expired, so that nothing need be run for it."""
+    """New answers take away those that have expired, and only those, so that nothing need be run for it."""
+    policy = client.application.view_functions["products.create_item"].__self__._idempotency
+    for n in range(60):
+        post(f"old-{n}")
+    assert answers(client) == 60
+    monkeypatch.setattr(policy, "_now", lambda: 4e9)
+    for n in range(100):
+        post(f"new-{n}")
+    assert answers(client) == 100
+
+
+def test_reaping_takes_expired_answers_alone(client: FlaskClient, post: Post) -> None:
+    """What `flask reap` calls takes the oldest, as many as it may, and none that has time left."""
     store: Store = client.application.extensions["restkeeper"]["store"]
     for n in range(5):
-        post(f"old-{n}")
-    old = Idempotency(24 * 3600, now=lambda: 4e9)
-    assert store.count("answers") == 5
-    monkeypatch.setattr(
-        client.application.view_functions["products.create_item"].__self__._idempotency, "_now", lambda: 4e9
-    )
-    post("new")
-    assert store.count("answers") == 6 - SWEPT
-    assert store.write(lambda transaction: old.sweep(transaction, 100)) == 3
-    assert store.count("answers") == 1
+        post(f"{n}")
+    early, late = Idempotency(24 * 3600), Idempotency(24 * 3600, now=lambda: 4e9)
+    assert store.write(lambda transaction: early.sweep(transaction, 100)) == 0
+    assert [store.write(lambda transaction: late.sweep(transaction, 3)) for _ in range(3)] == [3, 2, 0]
 
 
-def test_the_secret_of_a_key_is_replayed_and_not_kept_in_plain(client: FlaskClient, post: Post) -> None:
+def test_what_a_schema_no_longer_takes_is_still_answered(
+    client: FlaskClient, post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replay is of what was done then, also when the same body would be refused now."""
+    first = post()
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise ValidationFailed(errors=[])
+
+    monkeypatch.setattr(Resource, "create", refuse)
+    assert post().data == first.data
+    assert post("another").status_code == 422
+
+
+def test_the_secret_of_a_key_is_replayed_and_not_kept_in_plain(tmp_path: Path) -> None:
     """Who lost the answer that has a secret gets it again with the idempotency key, which the store does not have."""
+    client = create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db")).test_client()
+
+    def post(key: str = KEY, *, path: str, body: Any) -> TestResponse:
+        return client.post(path, json=body, headers={"Idempotency-Key": key})
+
     sent = {"name": "x", "scopes": ["admin"]}
     first = post(path="/api/v1/keys", body=sent)
     assert post(path="/api/v1/keys", body=sent).data == first.data
     rotate = f"{first.headers['Location']}/rotate"
     assert post("r", path=rotate, body=None).json["secret"] == post("r", path=rotate, body=None).json["secret"]
-    store: Store = client.application.extensions["restkeeper"]["store"]
-    kept = b"".join(record.body + record.id.encode() for record in store.scan("answers"))
+    kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"Idempotent" not in kept and first.json["id"].encode() in kept
     assert first.json["secret"].encode() not in kept
     assert KEY.encode() not in kept
 

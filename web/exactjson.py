@@ -102,14 +102,27 @@ def _depth(value: Any) -> int:
 
 def faults_of_text(value: Any, pointer: str = "#") -> list[dict[str, str]]:
     """Where strings, names too, hold NUL or an unpaired surrogate: `pointer` (RFC 6901) and `detail` of each."""
+    return [] if _is_text(value) else _faults_of_text(value, pointer)
+
+
+def _is_text(value: Any) -> bool:
+    """Whether there is nothing to find; most often, and then no pointer need be made."""
+    if isinstance(value, str):
+        return "\0" not in value and not _SURROGATE.search(value)
+    if isinstance(value, dict):
+        return all(map(_is_text, value)) and all(map(_is_text, value.values()))
+    return not isinstance(value, list) or all(map(_is_text, value))
+
+
+def _faults_of_text(value: Any, pointer: str) -> list[dict[str, str]]:
     if isinstance(value, str):
         wrong = "NUL" if "\0" in value else "an unpaired surrogate" if _SURROGATE.search(value) else None
         return [{"pointer": pointer, "detail": f"must not hold {wrong}"}] if wrong else []
     if isinstance(value, list):
-        return [fault for n, item in enumerate(value) for fault in faults_of_text(item, f"{pointer}/{n}")]
+        return [fault for n, item in enumerate(value) for fault in _faults_of_text(item, f"{pointer}/{n}")]
     if isinstance(value, dict):
-        names = [fault for name in value for fault in faults_of_text(name, pointer)]
-        return names + [fault for name, item in value.items() for fault in faults_of_text(item, step(pointer, name))]
+        names = [fault for name in value for fault in _faults_of_text(name, pointer)]
+        return names + [fault for name, item in value.items() for fault in _faults_of_text(item, step(pointer, name))]
     return []
 
 

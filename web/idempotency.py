@@ -5,7 +5,6 @@ transaction of what it tells of, so that either both are there or neither. A twi
 turn to write and then finds the answer: no request is ever refused for being under way. Failures are not kept.
 """
 
-import json
 import re
 import time
 from base64 import urlsafe_b64encode
@@ -15,31 +14,27 @@ from typing import Any
 
 import orjson
 from cryptography.fernet import Fernet
-from flask import Request, request
+from flask import request
 from werkzeug.datastructures import Headers
 
-from errors import IdempotencyKeyInvalid, IdempotencyKeyMissing, IdempotencyKeyReused, NotFound
-from storage.contract import Collection, Field, Index, Kind, Record, Transaction
+from errors import IdempotencyKeyInvalid, IdempotencyKeyMissing, IdempotencyKeyReused
+from storage.contract import Answer, Transaction
+from web import exactjson
 from web.application import Reply
-from web.caller import caller
-from web.clock import rfc3339
-
-# An answer's id is a digest of who sent which key where; `updated_at` is when it was first given.
-ANSWERS = Collection("answers", {"updated_at": Field("updated_at", Kind.TIME)}, (Index("updated_at"),))
+from web.caller import caller_in
 
 LONGEST = 255  # characters of a key
-SWEPT = 2  # expired answers that each new one takes away: more than come, so that they never pile up
+SWEEP_ONE_IN = 16  # new answers takes away
+SWEPT = 32  # that have expired: more than come, so that they never pile up
 
 _QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')  # a string of RFC 9651, section 3.3.3
 _BARE = re.compile(r"[!#-~](?:[ -~]*[!-~])?")
-
-Read = Callable[[str, str], Record]
 
 
 class Once:
     """What is done once for a request; this one, without a key, whenever it is asked for."""
 
-    def kept(self, read: Read) -> Reply | None:
+    def kept(self, transaction: Transaction) -> Reply | None:
         """The answer that was given before, if any. Raises IdempotencyKeyReused when that was to something else."""
         return None
 
@@ -62,19 +57,29 @@ class Idempotency:
         What it is answered is sealed with the key itself if it is `secret`. Raises IdempotencyKeyInvalid, and
         IdempotencyKeyMissing where one is required.
         """
-        asked: Request = request._get_current_object()  # type: ignore[attr-defined] # a proxy asks anew at every dot
-        field = asked.environ.get("HTTP_IDEMPOTENCY_KEY")
+        environ = request.environ
+        field = environ.get("HTTP_IDEMPOTENCY_KEY")
         if field is None:
             if self._required:
                 raise IdempotencyKeyMissing("send an Idempotency-Key, a new one for each thing that is to be done")
             return Once()
         key = read_key(field)
+        id = sha256(orjson.dumps([caller_in(environ).id, environ["SCRIPT_NAME"], environ["PATH_INFO"], key])).digest()
+        seal = Fernet(urlsafe_b64encode(sha256(f"seal {key}".encode()).digest())) if secret else None
         now = self._now()
-        return _Keyed(asked.path, caller().id, key, sent, rfc3339(now), rfc3339(now - self.seconds), secret)
+        return _Keyed(id, _print_of(sent), seal, now, now - self.seconds)
 
     def sweep(self, transaction: Transaction, limit: int) -> int:
         """Take away at most so many answers that have expired; how many there were."""
-        return transaction.sweep(ANSWERS.name, rfc3339(self._now() - self.seconds), limit)
+        return transaction.sweep_answers(self._now() - self.seconds, limit)
+
+
+def _print_of(sent: Any) -> str:
+    """A digest of a JSON value, whatever the order of names; empty for what is no text, which is never kept."""
+    try:
+        return sha256(exactjson.dumps(sent, sort=True)).hexdigest()
+    except orjson.JSONEncodeError:
+        return ""
 
 
 def read_key(field: str) -> str:
@@ -90,38 +95,29 @@ def read_key(field: str) -> str:
 
 
 class _Keyed(Once):
-    def __init__(self, path: str, caller: str, key: str, sent: Any, now: str, oldest: str, secret: bool) -> None:
-        self._id = sha256(json.dumps([caller, path, key]).encode()).hexdigest()
-        self._print = sha256(json.dumps(sent, sort_keys=True, default=repr).encode()).hexdigest()
-        self._seal = Fernet(urlsafe_b64encode(sha256(f"seal {key}".encode()).digest())) if secret else None
+    def __init__(self, id: bytes, print_: str, seal: Fernet | None, now: float, oldest: float) -> None:
+        self._id = id
+        self._print = print_
+        self._seal = seal
         self._now = now
         self._oldest = oldest
-        self._stale = False
 
-    def kept(self, read: Read) -> Reply | None:
-        try:
-            record = read(ANSWERS.name, self._id)
-        except NotFound:
+    def kept(self, transaction: Transaction) -> Reply | None:
+        found = transaction.answer(self._id)
+        if found is None or found.given < self._oldest:
             return None
-        if record.updated_at < self._oldest:
-            self._stale = True
-            return None
-        answer = orjson.loads(record.body)
-        if answer["print"] != self._print:
+        head, _, body = found.body.partition(b"\n")
+        print_, status, headers = orjson.loads(head)
+        if print_ != self._print:
             raise IdempotencyKeyReused("the first request with this key had another body; take a new key for this one")
-        body = answer["body"].encode()
-        headers = Headers([*map(tuple, answer["headers"]), ("Idempotent-Replayed", "true")])
-        return Reply(self._seal.decrypt(body) if self._seal else body, answer["status"], headers)
+        headers.append(("Idempotent-Replayed", "true"))
+        return Reply(self._seal.decrypt(body) if self._seal else body, status, Headers(map(tuple, headers)))
 
     def keep(self, transaction: Transaction, reply: Reply) -> Reply:
         body = reply.get_data()
-        answer = {
-            "print": self._print,
-            "status": reply.status_code,
-            "headers": list(reply.headers),
-            "body": (self._seal.encrypt(body) if self._seal else body).decode(),
-        }
-        record = Record(self._id, 1, self._now, "", orjson.dumps(answer))
-        (transaction.update if self._stale else transaction.insert)(ANSWERS.name, record)
-        transaction.sweep(ANSWERS.name, self._oldest, SWEPT)
+        head = orjson.dumps([self._print, reply.status_code, list(reply.headers)])
+        kept = head + b"\n" + (self._seal.encrypt(body) if self._seal else body)
+        transaction.keep_answer(self._id, Answer(self._now, kept))
+        if self._id[0] < 256 // SWEEP_ONE_IN:
+            transaction.sweep_answers(self._oldest, SWEPT)
         return reply

@@ -21,7 +21,8 @@ EXAMPLES = 15  # of each operation and mode while fuzzing; the coverage phase ma
 def test_nothing_differs_from_the_document(tmp_path: Path, paths: str, auth: str) -> None:
     """No request, valid or not, is answered otherwise than documented. SCHEMATHESIS_SEED=… repeats a failure."""
     seed = os.environ.get("SCHEMATHESIS_SEED") or str(secrets.randbelow(2**32))
-    with Gunicorn(tmp_path, AUTH=auth, ADMIN_KEY=ADMIN_KEY, METRICS_TOKEN=TOKEN, LOG_LEVEL="warning") as server:
+    settings = {"AUTH": auth, "ADMIN_KEY": ADMIN_KEY, "METRICS_TOKEN": TOKEN, "RATE_LIMIT": "999999999 per day"}
+    with Gunicorn(tmp_path, LOG_LEVEL="warning", **settings) as server:
         run = subprocess.run(
             [
                 *(sys.executable, "-m", "schemathesis.cli", "--config-file", "schemathesis.toml", "run"),

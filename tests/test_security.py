@@ -1,0 +1,330 @@
+"""Trust as a whole: how the service starts, tokens end to end, revocation across workers, and secrets kept in.
+
+The second half has a test for each item of the OWASP API Security Top 10 (2023) that applies, named after it. API6
+(unrestricted access to business flows) does not: a keeper of resources has none.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from app import create_app
+from config import Config
+from errors import Unavailable
+from resources.resource import Ownership, Resource
+from schemas.product import ProductSchema
+from tests import issuer
+from tests.live import ROOT, Gunicorn
+
+ADMIN_KEY = "an-admin-key-of-enough-characters"
+ADMIN = {"X-API-Key": ADMIN_KEY}
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+@pytest.fixture
+def closed() -> FlaskClient:
+    """A client of a service that asks for credentials."""
+    return create_app(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
+
+
+@pytest.fixture
+def trusting(tmp_path: Path) -> FlaskClient:
+    """A client of a service that takes an issuer's tokens."""
+    (tmp_path / "keys.json").write_bytes(issuer.FIRST)
+    config = Config(
+        auth="required",
+        jwt_issuer=issuer.ISSUER,
+        jwt_audience=issuer.AUDIENCE,
+        jwt_jwks=str(tmp_path / "keys.json"),
+    )
+    return create_app(config).test_client()
+
+
+def start(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """A start that is to fail: what it said."""
+    environ = {"PATH": os.environ["PATH"], "DATABASE_URL": "memory://", "WEB_CONCURRENCY": "1", **settings}
+    command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings"),
+    [
+        ((), {"AUTH": "open", "HOST": "0.0.0.0", "PORT": "0"}),  # noqa: S104
+        (("--bind", "0.0.0.0:0"), {"AUTH": "open"}),
+        (("--bind", "127.0.0.1:0", "--bind", "[::]:0"), {"AUTH": "open"}),
+    ],
+)
+def test_it_does_not_start_open_where_others_reach_it(arguments: tuple[str, ...], settings: dict[str, str]) -> None:
+    """AUTH=open and an address of the network end the start with one line, by whichever way the address was given."""
+    done = start(*arguments, **settings)
+    assert done.returncode != 0
+    assert done.stderr.startswith("restkeeper: ") and done.stderr.count("\n") == 1, done.stderr
+    assert "AUTH=open lets whoever comes do everything" in done.stderr
+
+
+def test_gunicorn_asks_for_credentials_unless_told_otherwise(tmp_path: Path) -> None:
+    """Under the production defaults AUTH is required; who starts it is told that nobody can call yet."""
+    with Gunicorn(tmp_path, AUTH="required", workers=1) as server:
+        assert server.get("/products").status == 401
+        assert "nobody can call yet: set ADMIN_KEY, or: flask keys create NAME --scope admin" in server.log.read_text()
+    environ = {"AUTH": ""}
+    assert "AUTH=''" in start(**environ).stderr
+    text = (ROOT / "gunicorn.conf.py").read_text(encoding="utf-8")
+    assert 'os.environ.setdefault("AUTH", "required")' in text
+
+
+def test_a_token_of_the_issuer_opens_what_its_scopes_say(trusting: FlaskClient) -> None:
+    """A JSON Web Token is as good as a key, for its scopes and until it ends."""
+    far = time.time() + 600
+    assert trusting.get("/products", headers=bearer(issuer.token(exp=far))).status_code == 200
+    assert trusting.post("/products", json={"name": "x"}, headers=bearer(issuer.token(exp=far))).status_code == 403
+    for bad in (issuer.token(exp=far, aud="another"), issuer.token(exp=1), issuer.token(exp=far)[:-4] + "AAAA"):
+        answer = trusting.get("/products", headers=bearer(bad))
+        assert (answer.status_code, answer.json["detail"]) == (401, "the credentials are not valid, or not any more")
+        assert answer.headers["WWW-Authenticate"] == 'Bearer realm="restkeeper", error="invalid_token"'
+
+
+def test_a_key_set_that_cannot_be_read_stops_the_start() -> None:
+    """Without the issuer's keys no token could be judged."""
+    with pytest.raises(Unavailable, match="JWT_JWKS='/no/such/file'"):
+        create_app(Config(auth="required", jwt_issuer="a", jwt_audience="b", jwt_jwks="/no/such/file"))
+
+
+def test_revocation_holds_on_every_worker_at_once(tmp_path: Path) -> None:
+    """While connections to both workers hammer with a key, no request that begins after its revocation is let in."""
+    with Gunicorn(tmp_path, AUTH="required", ADMIN_KEY=ADMIN_KEY, RATE_LIMIT="off") as server:
+        for turn in range(5):
+            key = server.post("/api/v1/keys", {"name": "x", "scopes": ["products:read"]}, ADMIN).json()
+            revoked, late = threading.Event(), []
+            let_in = threading.Barrier(9)
+
+            def hammer(
+                token: str = key["secret"],
+                revoked: threading.Event = revoked,
+                late: list[int] = late,
+                let_in: threading.Barrier = let_in,
+            ) -> None:
+                assert server.get("/products", bearer(token)).status == 200
+                let_in.wait(timeout=10)
+                while not revoked.is_set():
+                    server.get("/products", bearer(token))
+                late.append(server.get("/products", bearer(token)).status)
+
+            threads = [threading.Thread(target=hammer) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            let_in.wait(timeout=10)
+            assert server.request("DELETE", f"/api/v1/keys/{key['id']}", None, ADMIN).status == 200
+            revoked.set()
+            for thread in threads:
+                thread.join(timeout=10)
+            assert late == [401] * 8, f"turn {turn}"
+
+
+def test_keys_from_the_shell_are_those_of_the_service(tmp_path: Path) -> None:
+    """`flask keys` makes, lists, rotates and revokes on the store that is being served."""
+    environ = {**os.environ, "DATABASE_URL": f"sqlite:///{tmp_path}/restkeeper.db", "FLASK_APP": str(ROOT / "app.py")}
+
+    def flask(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "flask", "keys", *arguments]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=True
+        )
+
+    with Gunicorn(tmp_path, AUTH="required", workers=1) as server:
+        token = flask("create", "shop", "--scope", "products:read", "--days", "30").stdout.strip()
+        assert server.get("/products", bearer(token)).status == 200
+        (line,) = flask("list").stdout.splitlines()
+        id = line.split()[0]
+        assert "'shop'  products:read  until 2" in line and token not in line
+        rotated = flask("rotate", id).stdout.strip()
+        assert [server.get("/products", bearer(each)).status for each in (token, rotated)] == [401, 200]
+        flask("revoke", id)
+        assert server.get("/products", bearer(rotated)).status == 401
+        assert flask("list").stdout == ""
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_secrets_stay_in(tmp_path: Path, form: str) -> None:
+    """No secret is in the log at its most talkative, in an answer but the one that shows it, or in the metrics."""
+    (tmp_path / "keys.json").write_bytes(issuer.FIRST)
+    token = issuer.token(exp=time.time() + 600)
+    settings = {
+        "AUTH": "required",
+        "ADMIN_KEY": ADMIN_KEY,
+        "METRICS_TOKEN": "a-token-for-metrics",
+        "REDIS_URL": "redis://:a-password-of-redis@127.0.0.1:1/0",
+        "JWT_ISSUER": issuer.ISSUER,
+        "JWT_AUDIENCE": issuer.AUDIENCE,
+        "JWT_JWKS": str(tmp_path / "keys.json"),
+        "LOG_LEVEL": "debug",
+        "LOG_FORMAT": form,
+    }
+    answers: list[Any] = []
+    with Gunicorn(tmp_path, **settings) as server:
+
+        def ask(method: str, path: str, body: Any = None, **headers: str) -> Any:
+            answer = server.request(method, path, body, {k.replace("_", "-"): v for k, v in headers.items()})
+            answers.append(answer)
+            return answer
+
+        made = ask("POST", "/api/v1/keys", {"name": "x", "scopes": ["products:read"]}, X_API_Key=ADMIN_KEY)
+        secret = answers.pop().json()["secret"]
+        basic = b64encode(f"{made.json()['id']}:{secret.split('_', 2)[2]}".encode()).decode()
+        for credential in (secret, token, ADMIN_KEY, secret[:-1] + "!", token[:-4] + "AAAA", ADMIN_KEY + "x"):
+            for method, path in (
+                ("GET", "/products"),
+                ("GET", "/nothing"),
+                ("PUT", "/products/x"),
+                ("GET", "/?fields=x"),
+            ):
+                ask(method, path, Authorization=f"Bearer {credential}")
+                ask(method, path, X_API_Key=credential)
+        ask("GET", "/products", Authorization=f"Basic {basic}")
+        ask("GET", "/metrics", Authorization="Bearer a-token-for-metrics")
+        ask("GET", "/metrics", Authorization=f"Bearer {secret}")
+        ask("POST", "/products", {"name": "x"}, X_API_Key=ADMIN_KEY, Idempotency_Key="a-key-of-idempotency")
+        ask("GET", "/api/v1/keys", X_API_Key=ADMIN_KEY)
+        ask("GET", "/openapi.json")
+    everything = server.log.read_text() + "".join(
+        json.dumps(answer.headers) + answer.body.decode("utf-8", "replace") for answer in answers
+    )
+    assert "Redis cannot be asked" in everything
+    secrets = [secret.split("_", 2)[2], token, token.split(".")[2], ADMIN_KEY, basic]
+    for each in (*secrets, "a-token-for-metrics", "a-password-of-redis", "a-key-of-idempotency"):
+        assert each not in everything
+
+
+class NoteSchema(ProductSchema):
+    """Of one's own."""
+
+
+def test_owasp_api1_broken_object_level_authorization() -> None:
+    """Another's item of a private collection cannot be read, changed, listed or guessed at, by id or otherwise."""
+    notes = Resource(name="notes", singular="note", schema=NoteSchema, search=("name",), ownership=Ownership.ALL)
+    client = create_app(Config(auth="required", admin_key=ADMIN_KEY), (notes,)).test_client()
+    scopes = ["notes:read", "notes:write"]
+    mine, others = (
+        {"X-API-Key": client.post("/api/v1/keys", json={"name": "x", "scopes": scopes}, headers=ADMIN).json["secret"]}
+        for _ in range(2)
+    )
+    made = client.post("/notes", json={"name": "mine"}, headers=mine)
+    path, tag = made.headers["Location"], made.headers["ETag"]
+    cursor = client.get("/notes?limit=1", headers=mine).headers["Link"]
+    assert "mine" not in cursor
+    for method in ("GET", "HEAD", "PUT", "PATCH", "DELETE"):
+        for condition in ({}, {"If-Match": tag}, {"If-None-Match": tag}):
+            body = {"name": "theirs"} if method in ("PUT", "PATCH") else None
+            answer = client.open(path, method=method, json=body, headers=others | condition)
+            assert answer.status_code == 404 and "ETag" not in answer.headers
+    for query in ("", "?q=mine", "?name=mine", f"?id={made.json['id']}", "?sort=-name&fields=name", "?offset=0"):
+        page = client.get(f"/notes{query}", headers=others)
+        assert (page.json, page.headers["X-Total-Count"]) == ([], "0")
+
+
+def test_owasp_api2_broken_authentication(closed: FlaskClient) -> None:
+    """Guessing is counted: wrong keys use up what an address may ask, however many keys are tried."""
+    config = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="5 per day")
+    client = create_app(config).test_client()
+    statuses = [client.get("/products", headers={"X-API-Key": f"guess-{n}"}).status_code for n in range(8)]
+    assert statuses == [401] * 5 + [429] * 3
+
+
+def test_owasp_api3_broken_object_property_level_authorization(closed: FlaskClient) -> None:
+    """What the server sets cannot be set, nothing that is not declared is kept, and no hidden member is answered."""
+    for member in ("id", "created_at", "updated_at", "version", "owner", "shape", "is_admin", "__proto__"):
+        answer = closed.post("/products", json={"name": "x", member: "1"}, headers=ADMIN)
+        assert answer.status_code == 422 and answer.json["errors"][0]["pointer"] == f"#/{member}"
+    made = closed.post("/products", json={"name": "x"}, headers=ADMIN).json
+    assert not {"owner", "shape", "collection"} & made.keys()
+    key = closed.post("/api/v1/keys", json={"name": "x", "scopes": ["products:read"]}, headers=ADMIN).json
+    assert not {"hash", "digest"} & key.keys()
+
+
+def test_owasp_api4_unrestricted_resource_consumption(closed: FlaskClient) -> None:
+    """Requests, bodies, addresses, nesting, pages, lists of values and keys have limits, each with its answer."""
+    deep = '{"name": "x", "attributes": ' + '{"a":' * 40 + "1" + "}" * 41
+    asked: list[tuple[str, str, dict[str, Any], int]] = [
+        ("POST", "/products", {"data": b"x" * (1024 * 1024 + 1)}, 413),
+        ("POST", "/products", {"data": deep}, 400),
+        ("GET", "/products?q=" + "x" * 9000, {}, 414),
+        ("GET", "/products?limit=101", {}, 400),
+        ("GET", "/products?offset=99999999999999999999", {}, 400),
+        ("GET", "/products?id[in]=" + ",".join("x" * 300), {}, 400),
+    ]
+    for method, path, options, status in asked:
+        answer = closed.open(path, method=method, content_type="application/json", headers=ADMIN, **options)
+        assert answer.status_code == status, path
+    assert closed.get("/products", headers=ADMIN).headers["RateLimit"].startswith('"read";r=')
+
+
+def test_owasp_api5_broken_function_level_authorization(closed: FlaskClient) -> None:
+    """Who is no admin makes, sees and voids no keys, also not by a method, path or header that passes for another."""
+    secret = closed.post(
+        "/api/v1/keys", json={"name": "x", "scopes": ["products:read", "products:write"]}, headers=ADMIN
+    ).json["secret"]
+    mine = {"X-API-Key": secret}
+    for method, path in (("GET", "/api/v1/keys"), ("POST", "/api/v1/keys"), ("DELETE", "/api/v1/keys/x")):
+        assert closed.open(path, method=method, json={}, headers=mine).status_code == 403
+    tricks = {"X-HTTP-Method-Override": "DELETE", "X-Original-URL": "/api/v1/keys", "X-Rewrite-URL": "/api/v1/keys"}
+    assert closed.get("/products", headers=mine | tricks).json == []
+    for path in ("/keys", "/api/v1/keys/", "/api/v1//keys", "//api/v1/keys", "/API/v1/keys", "/api/v1/credentials"):
+        assert closed.get(path, headers=mine).status_code == 404
+
+
+def test_owasp_api7_server_side_request_forgery(trusting: FlaskClient) -> None:
+    """Addresses that a token brings along are not asked."""
+    with socket.create_server(("127.0.0.1", 0)) as trap:
+        trap.settimeout(0.0)
+        url = f"http://127.0.0.1:{trap.getsockname()[1]}/keys"
+        for header in ("jku", "x5u", "kid"):
+            token = issuer.token(headers={header: url}, exp=time.time() + 600)
+            assert trusting.get("/products", headers=bearer(token)).status_code in (200, 401)
+        with pytest.raises(BlockingIOError):
+            trap.accept()
+
+
+def test_owasp_api8_security_misconfiguration(closed: FlaskClient) -> None:
+    """Closed unless opened: credentials, metrics, other origins; an error tells nothing of the inside."""
+    assert closed.get("/products").status_code == 401
+    assert closed.get("/metrics", headers=ADMIN).status_code == 403
+    answer = closed.get("/products", headers=ADMIN | {"Origin": "https://evil.example"})
+    assert "Access-Control-Allow-Origin" not in answer.headers
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert closed.open("/products", method="TRACE", headers=ADMIN).status_code == 405
+    for path in ("/products/x", "/nothing", "/products?limit=x"):
+        assert not {"Traceback", "sqlite", "/work", ".py"} & set(closed.get(path, headers=ADMIN).text.split('"'))
+
+
+def test_owasp_api9_improper_inventory_management(closed: FlaskClient) -> None:
+    """What is served is what is documented, with what each operation needs."""
+    document = closed.get("/openapi.json").json
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            if method != "parameters" and path.startswith(("/api/", "/products", "/users")):
+                assert operation["security"] and {} not in operation["security"], (method, path)
+    served = {rule.rule.replace("<", "{").replace(">", "}") for rule in closed.application.url_map.iter_rules()}
+    assert served - {"/docs/{path:name}"} == set(document["paths"])
+
+
+def test_owasp_api10_unsafe_consumption_of_apis(tmp_path: Path) -> None:
+    """The one thing that is taken from elsewhere, an issuer's keys, comes by https and is judged key by key."""
+    with pytest.raises(Unavailable, match="https"):
+        create_app(Config(auth="required", jwt_issuer="a", jwt_audience="b", jwt_jwks="http://example.org/keys"))
+    (tmp_path / "keys.json").write_bytes(issuer.key_set({"kty": "oct", "k": "c2VjcmV0", "alg": "HS256"}))
+    with pytest.raises(Unavailable):
+        create_app(Config(auth="required", jwt_issuer="a", jwt_audience="b", jwt_jwks=str(tmp_path / "keys.json")))

@@ -18,11 +18,15 @@ SERVICE_SCHEMAS: Part = {
                 "type": "array",
                 "items": {
                     "type": "object",
-                    "required": ["name", "url", "items"],
+                    "required": ["name", "url"],
                     "properties": {
                         "name": {"type": "string"},
                         "url": {"type": "string", "format": "uri-reference"},
-                        "items": {"type": "integer", "minimum": 0, "description": "How many there are."},
+                        "items": {
+                            "type": "integer",
+                            "minimum": 0,
+                            "description": "How many there are; left out for who may not read them all.",
+                        },
                     },
                 },
             },

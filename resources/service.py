@@ -13,11 +13,12 @@ from config import Config
 from errors import MetricsClosed, NotFound, Unauthorized
 from resources.openapi import document
 from resources.openapi_service import UNLIMITED
-from resources.resource import Resource
+from resources.resource import Ownership, Resource
 from storage.contract import Store
 from web import exactjson
 from web.application import Reply
 from web.auth import OWN, PUBLIC, needs
+from web.caller import ADMIN, caller
 from web.content import HTML, JSON, quality, require_acceptable
 from web.observe import Metrics
 
@@ -66,16 +67,18 @@ class ServiceHandlers:
 
     @needs(PUBLIC)
     def read_index(self) -> Response:
-        """What is here: the collections with their counts, and where to go on."""
-        collections = [
-            {"name": each.name, "url": f"/{each.name}", "items": self._store.count(each.name)}
-            for each in self._resources
-        ]
+        """What is here: the collections, with their counts for who may read them all, and where to go on."""
+        collections = [{"name": each.name, "url": f"/{each.name}"} | self._count(each) for each in self._resources]
         links = {"openapi": "/openapi.json", "health": "/healthz", "readiness": "/readyz"}
         if self._config.docs:
             links = {"docs": "/docs", **links}
         value = {"service": "restkeeper", "collections": collections, "links": links}
-        return _negotiated("index.html", value, base=request.host_url.rstrip("/"))
+        return _negotiated("index.html", value, base=request.host_url.rstrip("/"), key=self._config.auth == "required")
+
+    def _count(self, resource: Resource) -> dict[str, int]:
+        all_of_it = resource.ownership is not Ownership.ALL
+        may = caller().may(f"{resource.name}:read" if all_of_it else ADMIN)
+        return {"items": self._store.count(resource.name)} if may else {}
 
     @needs(PUBLIC)
     def read_health(self) -> Response:

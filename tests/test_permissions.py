@@ -203,6 +203,21 @@ def test_an_item_keeps_its_owner(client: FlaskClient, mine: dict[str, str], othe
     assert client.get(path, headers=others).status_code == 404
 
 
+def test_counts_are_for_who_may_read(client: FlaskClient, mine: dict[str, str]) -> None:
+    """The index tells how many items there are only to who may see them all."""
+    client.post("/notes", json={"name": "x"}, headers=mine)
+
+    def counted(headers: dict[str, str]) -> set[str]:
+        return {each["name"] for each in client.get("/", headers=headers).json["collections"] if "items" in each}
+
+    assert counted({}) == set()
+    page = client.get("/", headers={"Accept": "text/html"})
+    assert page.status_code == 200 and 'Authorization: Bearer $KEY"' in page.text.replace("&#34;", '"')
+    assert counted(mine) == {"posts"}
+    assert counted(key(client, "products:read")) == {"products"}
+    assert counted(ADMIN) == {"products", "users", "notes", "posts"}
+
+
 def test_what_callers_get_is_not_for_shared_caches(client: FlaskClient) -> None:
     """With credentials required, items and lists are private, keys are not stored at all."""
     path = client.post("/products", json={"name": "x"}, headers=ADMIN).headers["Location"]

@@ -18,13 +18,13 @@ from config import Config, ConfigError
 from errors import Unavailable
 from resources import declared, stored
 from resources.collection import CollectionHandlers
-from resources.keys import KEYS, KeyHandlers, known_scopes, note_use
+from resources.keys import KeyHandlers, note_use
 from resources.resource import Resource
 from resources.service import PROBES, ServiceHandlers
 from storage import Store, open_store
 from web import cors, dialects, edge, errors, limits, observe
 from web.application import Application
-from web.auth import Authenticator, Guard, new_id
+from web.auth import Authenticator, Guard
 from web.idempotency import Idempotency
 from web.mapped import shared_path
 from web.tokens import Tokens
@@ -77,9 +77,7 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] | Non
         dialects.install(routes, resource.collection)  # what others' clients write, in our words
         for prefix, name in PREFIXES.items():
             app.register_blueprint(routes, url_prefix=f"{prefix}/{resource.name}", name=name + resource.name)
-    keys = KeyHandlers(KEYS, store, config, idempotency, new_id=new_id)
-    keys.scopes = known_scopes(resources)
-    app.register_blueprint(keys.blueprint(), url_prefix="/api/v1/keys")
+    app.register_blueprint(KeyHandlers(resources, store, config, idempotency).blueprint(), url_prefix="/api/v1/keys")
     app.register_blueprint(ServiceHandlers(resources, list(PREFIXES), store, config, metrics).blueprint())
     guard.learn(app)
 

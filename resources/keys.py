@@ -4,11 +4,12 @@ The secret is answered once and kept nowhere: what keys are checked by (`web/aut
 in the same transaction, so that a key that is revoked is gone for the very next request.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from flask import Blueprint, request
 
+from config import Config
 from errors import ValidationFailed
 from resources.collection import CollectionHandlers
 from resources.resource import JsonObject, Resource
@@ -16,9 +17,10 @@ from schemas.key import KeySchema
 from storage.contract import Index, Record, Store, Transaction
 from web import exactjson
 from web.application import Reply
-from web.auth import CREDENTIALS, Credential, digest_of, needs, new_token
+from web.auth import CREDENTIALS, Credential, digest_of, needs, new_id, new_token
 from web.caller import ADMIN
 from web.content import JSON, require_acceptable
+from web.idempotency import Idempotency
 
 KEYS = Resource(name="keys", singular="key", schema=KeySchema, indexes=(Index("created_at"),), search=("name",))
 
@@ -98,10 +100,13 @@ def _changed(record: Record, now: str, **values: Any) -> Record:
 
 
 class KeyHandlers(CollectionHandlers):
-    """The handlers of /api/v1/keys. `scopes` are those that a key may be given."""
+    """The handlers of /api/v1/keys, to the collections of `resources`."""
 
-    scopes: tuple[str, ...] = ()
     caching = PRIVATE
+
+    def __init__(self, resources: Sequence[Resource], store: Store, config: Config, idempotency: Idempotency) -> None:
+        super().__init__(KEYS, store, config, idempotency, new_id=new_id)
+        self._scopes = known_scopes(resources)
 
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever keys are mounted. What a key may do never changes: make another."""
@@ -133,7 +138,7 @@ class KeyHandlers(CollectionHandlers):
         def work(transaction: Transaction) -> Reply:
             if (reply := once.kept(transaction)) is not None:
                 return reply
-            record = make_key(sent, self.scopes, id=self._new_id(), now=self._now())
+            record = make_key(sent, self._scopes, id=self._new_id(), now=self._now())
             reply = _shown_once(record, insert_key(transaction, record))
             reply.headers["Location"] = f"{request.path}/{record.id}"
             return once.keep(transaction, reply)

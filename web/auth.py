@@ -183,14 +183,15 @@ def _unauthorized(detail: str, authorization: str) -> Unauthorized:
 class Guard:
     """What stands before every handler: first `identify`, and once it is counted who comes how often, `authorize`.
 
-    `open_to` is who nobody's credentials stand for. With `local_only`, other machines are turned away.
+    Who shows nothing is nobody where credentials are `required`, else everybody. With `local_only`, other machines are
+    turned away. `needs` has the permission of each endpoint.
     """
 
     def __init__(self, authenticator: Authenticator, *, required: bool, local_only: bool) -> None:
         self._authenticator = authenticator
         self._anonymous = NOBODY if required else EVERYBODY
         self._local_only = local_only
-        self._needs: dict[str | None, str] = {}
+        self.needs: dict[str | None, str] = {}
 
     def identify(self, asked: Request) -> None:
         """Remember who calls, or why that cannot be."""
@@ -201,7 +202,7 @@ class Guard:
             environ[_REFUSED] = Forbidden(
                 "AUTH=open serves its own machine alone; set AUTH=required, or AUTH=open-to-all to serve whoever comes"
             )
-        elif self._needs.get(asked.endpoint) != OWN:
+        elif self.needs.get(asked.endpoint) != OWN:
             try:
                 who = self._authenticator(environ)
             except Problem as problem:
@@ -216,7 +217,7 @@ class Guard:
         environ = asked.environ
         if (refused := environ.get(_REFUSED)) is not None:
             raise refused
-        needed = self._needs.get(asked.endpoint, PUBLIC)
+        needed = self.needs.get(asked.endpoint, PUBLIC)
         who = caller_in(environ)
         if needed in (PUBLIC, OWN) or who.may(needed) or asked.method == "OPTIONS":
             return
@@ -233,12 +234,7 @@ class Guard:
             if (needed := getattr(view, "needs", None)) is None:
                 raise RuntimeError(f"{rule.endpoint}: say what it needs, with @needs")
             collection = getattr(getattr(view, "__self__", None), "name", "")
-            self._needs[rule.endpoint] = f"{collection}:{needed}" if needed in ("read", "write") else needed
-
-    @property
-    def needs(self) -> dict[str | None, str]:
-        """The permission that each endpoint needs."""
-        return self._needs
+            self.needs[rule.endpoint] = f"{collection}:{needed}" if needed in ("read", "write") else needed
 
 
 @lru_cache(maxsize=1024)

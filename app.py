@@ -11,8 +11,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gunicorn.app.wsgiapp import run as serve
-
 import cli
 from config import Config, ConfigError
 from errors import Unavailable
@@ -127,8 +125,11 @@ Restkeeper serves at {base}
 
 Stop it with Ctrl-C.
 """)
-    sys.argv = ["gunicorn", "--config", str(Path(__file__).with_name("gunicorn.conf.py"))]
-    serve()
+    sys.stdout.flush()
+    here = Path(__file__).resolve().parent
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(here), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-m", "gunicorn", "--config", str(here / "gunicorn.conf.py")]
+    os.execv(sys.executable, command)  # noqa: S606 - anew, for gevent must come before what is imported here
 
 
 if __name__ == "__main__":

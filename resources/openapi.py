@@ -30,7 +30,8 @@ _ABOUT = """\
 A service that keeps REST resources.
 
 Errors are problem details (RFC 9457). Lists are paged by the `Link` header (RFC 8288). Writes can be made conditional
-on an `ETag` (RFC 9110, section 13). Every `GET` has its `HEAD`, and every address answers `OPTIONS`.
+on an `ETag` (RFC 9110, section 13), and a `POST` with an `Idempotency-Key` can be sent again until it is answered.
+Every `GET` has its `HEAD`, and every address answers `OPTIONS`.
 
 JSON is read strictly (RFC 7493): a name occurs once in its object, integers are of 64 bits, other numbers are within
 the range of a double, and no string holds NUL."""

@@ -6,7 +6,9 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import fields
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -99,16 +101,36 @@ def test_its_dependencies_are_those_declared() -> None:
         assert re.search(rf"^\|[^|]*\b{name}\b[^|]*\|", README, re.M), name
 
 
+def _port_of(process: subprocess.Popen[str]) -> int:
+    """The port that a process has come to listen on, as the kernel knows it."""
+    while process.poll() is None:
+        with suppress(OSError):  # descriptors come and go
+            sockets = {os.readlink(each) for each in Path(f"/proc/{process.pid}/fd").iterdir()}
+            for line in Path("/proc/net/tcp").read_text().splitlines():
+                fields = line.split()
+                if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
+                    return int(fields[1].partition(":")[2], 16)
+    raise RuntimeError("it ended")
+
+
 def test_the_development_server_welcomes_and_serves(tmp_path: Path) -> None:
     """`python app.py`, which `make run` runs, says where it serves, and what to call first."""
     environ = {**os.environ, "HOST": "127.0.0.1", "PORT": "0", "DATABASE_URL": f"sqlite:///{tmp_path}/x.db"}
     environ.pop("WEB_CONCURRENCY", None)
-    running = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, str(ROOT / "app.py")]
+    with (tmp_path / "log.txt").open("w") as log:
+        running = subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=log, text=True)
     assert running.stdout
     welcome = "".join(iter(running.stdout.readline, "Stop it with Ctrl-C.\n"))
+    connection = HTTPConnection("127.0.0.1", _port_of(running), timeout=30)
+    connection.request("GET", "/products")
+    assert connection.getresponse().read() == b"[]"
+    connection.close()
     running.terminate()
     running.stdout.close()
     running.wait(timeout=30)
+    (line,) = (tmp_path / "log.txt").read_text().splitlines()
+    assert "path=/products" in line
     assert "/docs" in welcome and f"{tmp_path}/x.db" in welcome and "curl http://127.0.0.1:" in welcome
 
 

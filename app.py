@@ -14,7 +14,7 @@ from pathlib import Path
 import cli
 from config import Config, ConfigError
 from errors import Unavailable
-from resources import declared, stored
+from resources import declared, require_free_names, stored
 from resources.collection import CollectionHandlers
 from resources.keys import KeyHandlers, note_use
 from resources.resource import Resource
@@ -42,6 +42,7 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] | Non
         except (ConfigError, Unavailable) as error:
             sys.exit(f"restkeeper: {error}")
     resources = declared() if resources is None else resources
+    require_free_names(resources)
     store = open_store(config.database_url, stored(resources), synchronous=config.sqlite_synchronous)
     app = Application("restkeeper", static_folder=None)
     app.url_map.merge_slashes = False

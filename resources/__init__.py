@@ -16,6 +16,16 @@ def declared() -> tuple[Resource, ...]:
     return tuple(module.RESOURCE for module in modules if hasattr(module, "RESOURCE"))
 
 
+RESERVED = {"api", "docs", "healthz", "keys", "metrics", "openapi", "problems", "readyz"}  # paths of the service's own
+
+
+def require_free_names(resources: Sequence[Resource]) -> None:
+    """Raises ValueError for collections that cannot be where their names say."""
+    names = [each.name for each in resources]
+    if taken := {name for name in names if name in RESERVED or names.count(name) > 1}:
+        raise ValueError(f"{', '.join(sorted(taken))}: the name is taken; call the collection something else")
+
+
 def stored(resources: Sequence[Resource]) -> list[Collection]:
     """All that a store keeps for a service with these resources: theirs, and what the service needs for itself."""
     return [*(each.collection for each in (*resources, KEYS)), CREDENTIALS]

@@ -107,7 +107,7 @@ class CollectionHandlers:
         try:
             record = self._bounded(self.resource.create(sent, id=self._new_id(), now=self._now()))
         except ValidationFailed:
-            if (reply := self._store.write(once.kept)) is not None:
+            if (reply := once.kept(self._store)) is not None:
                 return reply  # what was valid when it was answered
             raise
         if self._owned:
@@ -116,9 +116,7 @@ class CollectionHandlers:
         def work(transaction: Transaction) -> Reply:
             if (reply := once.kept(transaction)) is not None:
                 return reply
-            if is_conditional():
-                revision = transaction.revision(self.name)
-                require_match(self._list_tag(revision, self._config.page_limit, self._only_of()))
+            self._require_list_match(transaction)
             transaction.insert(self.name, record)
             reply = self._item(record)
             reply.headers["Location"] = f"{request.path}/{record.id}"
@@ -232,6 +230,12 @@ class CollectionHandlers:
             self._require_sight(record)
             if record.owner != caller().id and not caller().may(ADMIN):
                 raise Forbidden("only its owner may change this item")
+
+    def _require_list_match(self, transaction: Transaction) -> None:
+        """What a POST may be conditional on: the list that it adds to, as its first page is tagged."""
+        if is_conditional():
+            revision = transaction.revision(self.name)
+            require_match(self._list_tag(revision, self._config.page_limit, self._only_of()))
 
     def _tag(self, record: Record) -> str:
         """The strong ETag of an item: its version in this store, and the shape that it is represented in."""

@@ -5,7 +5,6 @@ in the same transaction, so that a key that is revoked is gone for the very next
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from flask import Blueprint, request
 
@@ -21,6 +20,7 @@ from web.auth import CREDENTIALS, Credential, digest_of, needs, new_id, new_toke
 from web.caller import ADMIN
 from web.content import JSON, require_acceptable
 from web.idempotency import Idempotency
+from web.preconditions import require_match
 
 KEYS = Resource(name="keys", singular="key", schema=KeySchema, indexes=(Index("created_at"),), search=("name",))
 
@@ -58,8 +58,12 @@ def insert_key(transaction: Transaction, record: Record) -> str:
 
 
 def rotate_key(transaction: Transaction, id: str, *, now: str) -> tuple[Record, str]:
-    """Give a key another token; the former one is void. Raises NotFound."""
-    record = _changed(transaction.read(KEYS.name, id), now)
+    """Give a key another token; the former one is void. Raises NotFound, and ValidationFailed for a key that ended."""
+    former = transaction.read(KEYS.name, id)
+    key = exactjson.loads(KEYS.body(former)) | {"updated_at": now, "version": former.version + 1}
+    if key["expires_at"] is not None and key["expires_at"] <= now:
+        raise ValidationFailed(errors=[{"pointer": "#/expires_at", "detail": "has passed: make another key"}])
+    record = Record(id, key["version"], now, KEYS.shape, exactjson.dumps(key))
     token = new_token(id)
     transaction.update(KEYS.name, record)
     transaction.update(CREDENTIALS.name, _credential(record, token).record(id))
@@ -81,9 +85,12 @@ def note_use(store: Store) -> Callable[[str, str], None]:
         def work(transaction: Transaction) -> None:
             credential = transaction.read(CREDENTIALS.name, id)
             transaction.update(CREDENTIALS.name, credential._replace(updated_at=now))
-            transaction.update(KEYS.name, _changed(transaction.read(KEYS.name, id), now, last_used_at=now))
+            record = transaction.read(KEYS.name, id)
+            key = exactjson.loads(KEYS.body(record)) | {"last_used_at": now}
+            # No new version: whoever read the key before it was used may revoke or rotate it on that condition.
+            transaction.update(KEYS.name, record._replace(shape=KEYS.shape, body=exactjson.dumps(key)))
 
-        store.write(work)
+        store.write(work, patient=False)
 
     return note
 
@@ -91,12 +98,6 @@ def note_use(store: Store) -> Callable[[str, str], None]:
 def _credential(record: Record, token: str) -> Credential:
     key = exactjson.loads(record.body)
     return Credential(digest_of(token), tuple(key["scopes"]), key["expires_at"])
-
-
-def _changed(record: Record, now: str, **values: Any) -> Record:
-    version = record.version + 1
-    key = exactjson.loads(KEYS.body(record)) | values | {"updated_at": now, "version": version}
-    return record._replace(version=version, updated_at=now, shape=KEYS.shape, body=exactjson.dumps(key))
 
 
 class KeyHandlers(CollectionHandlers):
@@ -139,7 +140,8 @@ class KeyHandlers(CollectionHandlers):
             if (reply := once.kept(transaction)) is not None:
                 return reply
             record = make_key(sent, self._scopes, id=self._new_id(), now=self._now())
-            reply = _shown_once(record, insert_key(transaction, record))
+            self._require_list_match(transaction)
+            reply = self._shown_once(record, insert_key(transaction, record))
             reply.headers["Location"] = f"{request.path}/{record.id}"
             return once.keep(transaction, reply)
 
@@ -154,8 +156,9 @@ class KeyHandlers(CollectionHandlers):
         def work(transaction: Transaction) -> Reply:
             if (reply := once.kept(transaction)) is not None:
                 return reply
-            self._require_match(transaction.read(KEYS.name, id))
-            return once.keep(transaction, _shown_once(*rotate_key(transaction, id, now=self._now())))
+            record = transaction.read(KEYS.name, id)
+            require_match(self._tag(record), record.updated_at)
+            return once.keep(transaction, self._shown_once(*rotate_key(transaction, id, now=self._now())))
 
         return self._store.write(work)
 
@@ -170,7 +173,7 @@ class KeyHandlers(CollectionHandlers):
 
         return Reply(self.resource.body(self._store.write(work)), content_type=JSON)
 
-
-def _shown_once(record: Record, token: str) -> Reply:
-    body = exactjson.dumps(exactjson.loads(record.body) | {"secret": token})
-    return Reply(body, content_type=JSON, headers={"Cache-Control": PRIVATE})
+    def _shown_once(self, record: Record, token: str) -> Reply:
+        body = exactjson.dumps(exactjson.loads(record.body) | {"secret": token})
+        headers = {"Cache-Control": PRIVATE, "ETag": f'"{self._tag(record)}"'}
+        return Reply(body, content_type=JSON, headers=headers)

@@ -249,7 +249,7 @@ class KeyPaths(CollectionPaths):
         parts["schemas"][f"{name}WithSecret"] = shown
         content = {JSON: {"schema": ref("schemas", f"{name}WithSecret")}}
         for done, headers in (("Created", _CREATED), ("Rotated", ("Idempotent-Replayed",))):
-            headers = ("Cache-Control", *headers)
+            headers = ("Cache-Control", "ETag", *headers)
             parts["responses"][f"{name}{done}"] = answer("The key, and its secret.", headers, content)
         return parts
 
@@ -258,10 +258,8 @@ class KeyPaths(CollectionPaths):
         base, name = f"{prefix}/{self._resource.name}", self._name
         paths = super().paths(prefix)
         del paths[f"{base}/{{id}}"]["put"], paths[f"{base}/{{id}}"]["patch"]
-        create, handlers = paths[base]["post"], KeyHandlers
-        create["parameters"] = refs("IdempotencyKey")
-        create["responses"].pop("412")
-        problems = (*_CHANGE, *_ONCE, *self._once)
+        handlers = KeyHandlers
+        problems = (*_CHANGE, *_ONCE, *self._once, errors.ValidationFailed)
         parameters = ("IdempotencyKey", *_ON_ITEMS)
         rotate = self._operation(handlers.rotate_item, prefix, f"{name}Rotated", problems, parameters)
         paths[f"{base}/{{id}}/rotate"] = {"parameters": refs(f"{name}Id"), "post": rotate}

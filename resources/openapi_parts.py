@@ -141,13 +141,14 @@ def shared_parameters(config: Config) -> Part:
         for name, (header, about) in _CONDITIONS.items()
     }
     cursor = {"type": "string", "pattern": "^[A-Za-z0-9_-]{12,}$"}
-    key = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!#-~]([ -~]*[!-~])?$"}
+    bare, quoted = "[!#-~]([ -~]*[!-~])?", r'"([ !#-\[\]-~]|\\["\\])+"'
+    key = {"type": "string", "minLength": 1, "maxLength": 512, "pattern": f"^({bare}|{quoted})$"}
     once = {
         "name": "Idempotency-Key",
         "in": "header",
         "required": config.idempotency == "required",
         "description": "A new one for each thing to do, the same one when it is sent again: it is then done once, and "
-        f"answered as it first was, for {config.idempotency_ttl} seconds. Bare, or as a quoted string.",
+        f"answered as it first was, for {config.idempotency_ttl} seconds. 1 to 255 characters, bare or quoted.",
         "schema": key,
     }
     return conditions | {

@@ -39,7 +39,10 @@ JsonObject = dict[str, Any]
 
 
 class Ownership(Enum):
-    """What it means to have made an item, besides the scopes that reading and writing need anyhow."""
+    """What it means to have made an item, besides the scopes that reading and writing need anyhow.
+
+    A unique field is unique for all owners together: that a value is taken tells that somebody has it.
+    """
 
     NONE = "nothing"
     CHANGES = "others read it, and only its owner changes it"

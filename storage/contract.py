@@ -196,8 +196,13 @@ class Store(Protocol):
     def revision(self, collection: str) -> str:
         """A token that differs whenever anything in the collection does, also from that of any other store."""
 
-    def write(self, work: Callable[[Transaction], T]) -> T:
+    def answer(self, id: bytes) -> Answer | None:
+        """As `Transaction.answer`."""
+
+    def write(self, work: Callable[[Transaction], T], *, patient: bool = True) -> T:
         """Run `work` in one transaction and return its result once that is durable.
+
+        While another process writes it waits for some seconds, or if it is not `patient` raises Unavailable at once.
 
         What `work` raises undoes what it did and is raised here. `work` runs in a copy of the caller's context
         (contextvars), maybe on another thread: several callers' works can share one commit.

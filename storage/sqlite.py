@@ -88,6 +88,7 @@ class SqliteStore:
         self._turn = threading.RLock()
         self._queue: deque[_Work] = deque()
         self._idle: list[sqlite3.Connection] = []
+        self._readers = 0  # connections for reading, idle or in use
         with _told(f"the store {path!r} cannot be opened"):
             self._writer = self._connect(timeout=BUSY_SECONDS)
             _migrate(self._writer)
@@ -102,9 +103,13 @@ class SqliteStore:
 
     def read(self, collection: str, id: str) -> Record:
         kept = self._present()
-        if (record := kept.records.get((collection, id))) is None:
+        try:
+            record = kept.records[collection, id]
+        except KeyError:
             record = self._look_up(collection, id)
             kept.add((collection, id), record)
+        if record is None:
+            raise _missing()
         return record
 
     def _present(self) -> "_Kept":
@@ -114,7 +119,7 @@ class SqliteStore:
             kept = self._kept = _Kept(state)
         return kept
 
-    def _look_up(self, collection: str, id: str) -> Record:
+    def _look_up(self, collection: str, id: str) -> Record | None:
         try:  # what `_reader` does, without its cost, for what is asked for most
             connection = self._idle.pop()
         except IndexError:
@@ -162,17 +167,30 @@ class SqliteStore:
                 revision = kept.revisions[collection] = _revision(connection, self.epoch, collection)
         return revision
 
-    def write(self, work: Callable[[Transaction], T]) -> T:
+    def answer(self, id: bytes) -> Answer | None:
+        with self._reader() as connection:
+            return _answer(connection, id)
+
+    def write(self, work: Callable[[Transaction], T], *, patient: bool = True) -> T:
         queued = _Work(work)
+        if not patient:
+            self._try(queued)
+            return queued.outcome()  # type: ignore[no-any-return]
         self._queue.append(queued)
         time.sleep(0)  # whoever is ready to write joins this commit
         with self._turn:
             while not queued.done:
                 self._commit([self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))])
-        if queued.error is not None:
-            raise queued.error
-        result: T = queued.result
-        return result
+        return queued.outcome()  # type: ignore[no-any-return]
+
+    def _try(self, queued: "_Work") -> None:
+        """Commit a work by itself, if nobody is in the way. Raises Unavailable."""
+        if not self._turn.acquire(blocking=False):
+            raise Unavailable("the store is being written to", headers=RETRY)
+        try:
+            self._commit([queued], patience=0.0)
+        finally:
+            self._turn.release()
 
     def scan(self, collection: str) -> Iterator[Record]:
         with self._reader() as connection:
@@ -204,10 +222,11 @@ class SqliteStore:
         with self._turn:
             for connection in (self._writer, *self._idle):
                 connection.close()
-            self._idle.clear()
-            if self._index:  # only now: see `open_index`
+            if self._index and len(self._idle) == self._readers:  # else some are in use: see `open_index`
                 close_index(self._index)
-                self._index = None
+            self._idle.clear()
+            self._index = None
+            self._kept = _Kept(None)
 
     def _require_file(self) -> None:
         """Raises Unavailable when writes would go to a file that no name leads to."""
@@ -245,6 +264,7 @@ class SqliteStore:
                 connection = self._idle.pop()
             except IndexError:
                 connection = self._connect(timeout=BUSY_SECONDS)
+                self._readers += 1
             yield connection
         except sqlite3.Error as error:
             raise _unavailable("the store does not answer", error) from error
@@ -252,13 +272,13 @@ class SqliteStore:
             if connection is not None:
                 self._idle.append(connection)
 
-    def _commit(self, batch: list["_Work"]) -> None:
+    def _commit(self, batch: list["_Work"], patience: float | None = None) -> None:
         """Run works in one transaction. Each fails alone; when the transaction fails, all do."""
         connection = self._writer
         try:
             with _told("the store cannot be written to"):
                 self._require_file()
-                _patiently(connection, "BEGIN IMMEDIATE")
+                _patiently(connection, "BEGIN IMMEDIATE", patience)
                 for queued in batch:
                     connection.execute("SAVEPOINT work")
                     queued.run(_Transaction(connection, self.epoch))
@@ -289,16 +309,19 @@ class _Kept:
 
     def __init__(self, state: object) -> None:
         self.state = state
-        self.records: dict[tuple[str, str], Record] = {}
+        self.records: dict[tuple[str, str], Record | None] = {}  # None: there is none
         self.revisions: dict[str, str] = {}
         self._bytes = 0
 
-    def add(self, key: tuple[str, str], record: Record) -> None:
-        """Keep a record, if need be in the place of all others."""
-        self._bytes += len(record.body) + RECORD_OVERHEAD
-        if self._bytes > KEPT_BYTES:
+    def add(self, key: tuple[str, str], record: Record | None) -> None:
+        """Keep a record, if need be in the place of all others; not one that takes a good part of the room."""
+        size = RECORD_OVERHEAD + (len(record.body) if record else 0)
+        if size > KEPT_BYTES // 16 or key in self.records:
+            return
+        if self._bytes + size > KEPT_BYTES:
             self.records.clear()
-            self._bytes = len(record.body) + RECORD_OVERHEAD
+            self._bytes = 0
+        self._bytes += size
         self.records[key] = record
 
 
@@ -322,6 +345,12 @@ class _Work:
         except Exception as error:
             self.error = error
 
+    def outcome(self) -> Any:
+        """What the work returned, once it is durable; raises what it raised."""
+        if self.error is not None:
+            raise self.error
+        return self.result
+
 
 class _Transaction:
     """See `contract.Transaction`."""
@@ -331,7 +360,9 @@ class _Transaction:
         self._epoch = epoch
 
     def read(self, collection: str, id: str) -> Record:
-        return _read(self._connection, collection, id)
+        if (record := _read(self._connection, collection, id)) is None:
+            raise _missing()
+        return record
 
     def revision(self, collection: str) -> str:
         return _revision(self._connection, self._epoch, collection)
@@ -351,8 +382,7 @@ class _Transaction:
         self._connection.execute(_TOUCH, (-1, collection))
 
     def answer(self, id: bytes) -> Answer | None:
-        row = self._connection.execute("SELECT given, body FROM answers WHERE id = ?", (id,)).fetchone()
-        return Answer._make(row) if row else None
+        return _answer(self._connection, id)
 
     def keep_answer(self, id: bytes, answer: Answer) -> None:
         self._connection.execute("REPLACE INTO answers (id, given, body) VALUES (?, ?, ?)", (id, *answer))
@@ -370,11 +400,14 @@ class _Transaction:
             raise _missing()
 
 
-def _read(connection: sqlite3.Connection, collection: str, id: str) -> Record:
+def _read(connection: sqlite3.Connection, collection: str, id: str) -> Record | None:
     row = connection.execute(_READ, (collection, id)).fetchone()
-    if row is None:
-        raise _missing()
-    return Record._make(row)
+    return Record._make(row) if row else None
+
+
+def _answer(connection: sqlite3.Connection, id: bytes) -> Answer | None:
+    row = connection.execute("SELECT given, body FROM answers WHERE id = ?", (id,)).fetchone()
+    return Answer._make(row) if row else None
 
 
 def _revision(connection: sqlite3.Connection, epoch: str, collection: str) -> str:
@@ -504,9 +537,9 @@ def _unavailable(what: str, error: sqlite3.Error) -> Unavailable:
     return Unavailable(f"{what}: {error}", headers=RETRY)
 
 
-def _patiently(connection: sqlite3.Connection, statement: str) -> None:
-    """Execute what needs a lock that another process may have, asking again until BUSY_SECONDS have passed."""
-    deadline = time.monotonic() + BUSY_SECONDS
+def _patiently(connection: sqlite3.Connection, statement: str, patience: float | None = None) -> None:
+    """Execute what needs a lock that another process may have, asking again until so many seconds have passed."""
+    deadline = time.monotonic() + (BUSY_SECONDS if patience is None else patience)
     while True:
         try:
             connection.execute(statement)

@@ -1,6 +1,8 @@
 """Authentication: what is shown, what is refused, and what the refusal says."""
 
+import sqlite3
 from base64 import b64encode
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,7 +124,7 @@ def test_a_secret_is_shown_once_and_kept_nowhere(client: FlaskClient) -> None:
     assert "secret" not in client.get(f"/api/v1/keys/{key['id']}", headers=bearer(ADMIN_KEY)).json
     assert key["secret"] not in client.get("/api/v1/keys", headers=bearer(ADMIN_KEY)).text
     store = client.application.extensions["restkeeper"]["store"]
-    for collection in ("keys", "credentials"):
+    for collection in ("keys", "_credentials"):
         kept = b"".join(record.body for record in store.scan(collection))
         assert key["secret"].split("_", 2)[2].encode() not in kept
 
@@ -152,9 +154,64 @@ def test_a_use_is_noted_to_the_minute(client: FlaskClient) -> None:
     assert key["last_used_at"] is None
     for _ in range(3):
         client.get("/products", headers=bearer(key["secret"]))
-    noted = client.get(path, headers=bearer(ADMIN_KEY)).json
-    assert noted["last_used_at"] is not None
-    assert noted["version"] == 2
+    noted = client.get(path, headers=bearer(ADMIN_KEY))
+    assert noted.json["last_used_at"] is not None
+    again = client.get("/products", headers=bearer(key["secret"]))
+    assert again.status_code == 200
+    assert client.get(path, headers=bearer(ADMIN_KEY)).json == noted.json
+
+
+def test_a_use_is_no_change(client: FlaskClient) -> None:
+    """Who read a key before it was used may revoke it on that condition: a thief who uses it cannot prevent that."""
+    key = make_key(client, "products:read")
+    path = f"/api/v1/keys/{key['id']}"
+    tag = client.get(path, headers=bearer(ADMIN_KEY)).headers["ETag"]
+    client.get("/products", headers=bearer(key["secret"]))
+    assert client.delete(path, headers=bearer(ADMIN_KEY) | {"If-Match": tag}).status_code == 200
+
+
+def test_a_use_that_cannot_be_noted_holds_nobody_up(tmp_path: Path) -> None:
+    """While another process writes, a key opens all the same, and its request waits for nothing."""
+    path = tmp_path / "a.db"
+    app = create_app(Config(database_url=f"sqlite:///{path}", auth="required", admin_key=ADMIN_KEY))
+    key = make_key(app.test_client(), "products:read")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    waited: list[float] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("storage.sqlite.time.sleep", waited.append)
+        assert app.test_client().get("/products", headers=bearer(key["secret"])).status_code == 200
+    other.close()
+    assert [seconds for seconds in waited if seconds > 0] == []
+
+
+def test_a_key_that_has_ended_is_not_rotated(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new secret for it would be void: the answer says to make another key."""
+    key = make_key(client, "products:read", expires_at="2100-01-01T00:00:00Z")
+    handlers = client.application.view_functions["keys.rotate_item"].__self__
+    monkeypatch.setattr(handlers, "_now", lambda: "2100-01-01T00:00:01.000000Z")
+    answer = client.post(f"/api/v1/keys/{key['id']}/rotate", headers=bearer(ADMIN_KEY))
+    assert (answer.status_code, answer.json["errors"][0]["pointer"]) == (422, "#/expires_at")
+
+
+def test_keys_are_made_as_items_are(client: FlaskClient) -> None:
+    """With an ETag and an address, on the condition that the list is as it was read; rotating needs no condition."""
+    tag = client.get("/api/v1/keys", headers=bearer(ADMIN_KEY)).headers["ETag"]
+    sent = {"name": "x", "scopes": ["admin"]}
+    made = client.post("/api/v1/keys", json=sent, headers=bearer(ADMIN_KEY) | {"If-Match": tag})
+    assert made.status_code == 200
+    path = made.headers["Location"]
+    assert client.get(path, headers=bearer(ADMIN_KEY)).headers["ETag"] == made.headers["ETag"]
+    assert client.post("/api/v1/keys", json=sent, headers=bearer(ADMIN_KEY) | {"If-Match": tag}).status_code == 412
+    rotated = client.post(f"{path}/rotate", headers=bearer(ADMIN_KEY) | {"If-Match": made.headers["ETag"]})
+    assert rotated.status_code == 200 and rotated.headers["ETag"] != made.headers["ETag"]
+    assert client.post(f"{path}/rotate", headers=bearer(ADMIN_KEY) | {"If-Match": tag}).status_code == 412
+
+
+def test_basic_without_a_value_is_challenged_as_basic(client: FlaskClient) -> None:
+    """The challenge is of the scheme that was tried, whatever came of it."""
+    answer = client.get("/products", headers={"Authorization": "Basic"})
+    assert answer.headers["WWW-Authenticate"].startswith("Basic ")
 
 
 @pytest.mark.parametrize(
@@ -182,5 +239,8 @@ def test_other_machines_are_turned_away_from_an_open_service() -> None:
     client = create_app(Config()).test_client()
     assert client.get("/products", environ_base={"REMOTE_ADDR": "10.0.0.7"}).status_code == 403
     assert client.get("/products", environ_base={"REMOTE_ADDR": "::1"}).status_code == 200
+    for proxied in ({"X-Forwarded-For": "203.0.113.9"}, {"X-Forwarded-For": "127.0.0.1, x"}, {"Forwarded": "for=x"}):
+        assert client.get("/products", headers=proxied).status_code == 403
+    assert client.get("/products", headers={"X-Forwarded-For": "::1, 127.0.0.1"}).status_code == 200
     everybody = create_app(Config(auth="open-to-all")).test_client()
     assert everybody.get("/products", environ_base={"REMOTE_ADDR": "10.0.0.7"}).status_code == 200

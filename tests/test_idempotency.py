@@ -1,5 +1,6 @@
 """Idempotency-Key: sent again is answered again, and done once."""
 
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -270,3 +271,25 @@ def test_retries_and_killed_workers_make_each_item_once() -> None:
     tally = soak(items=300, kills=6)
     assert tally.kills >= 5
     assert tally.broken > 0
+
+
+def test_a_bad_body_waits_for_no_writer(tmp_path: Path) -> None:
+    """While another process writes, a body that is not valid is told so at once, with a key or without."""
+    path = tmp_path / "a.db"
+    client = create_app(Config(database_url=f"sqlite:///{path}")).test_client()
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    for headers in ({}, {"Idempotency-Key": KEY}):
+        assert client.post("/products", json={"name": ""}, headers=headers).status_code == 422
+    other.close()
+
+
+def test_a_sealed_answer_needs_the_credentials_of_then(tmp_path: Path) -> None:
+    """The idempotency key alone, which may be guessed, opens no secret; who has other credentials now is told so."""
+    admin = "an-admin-key-of-enough-characters"
+    client = create_app(Config(auth="required", admin_key=admin)).test_client()
+    sent = {"name": "x", "scopes": ["admin"]}
+    first = client.post("/api/v1/keys", json=sent, headers={"X-API-Key": admin, "Idempotency-Key": KEY})
+    again = client.post("/api/v1/keys", json=sent, headers={"X-API-Key": admin, "Idempotency-Key": KEY})
+    other = client.post("/api/v1/keys", json=sent, headers={"Authorization": f"Bearer {admin}", "Idempotency-Key": KEY})
+    assert (first.data == again.data, other.status_code) == (True, 422)

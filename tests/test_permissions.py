@@ -126,6 +126,22 @@ def test_a_route_that_says_nothing_stops_the_start() -> None:
         app.extensions["restkeeper"]["guard"].learn(app)
 
 
+def test_a_route_that_comes_late_is_closed() -> None:
+    """A handler that is added once the permissions have been read is not served, to nobody."""
+    app = service()
+    app.add_url_rule("/late", "late", lambda: "x")
+    for headers in ({}, ADMIN):
+        assert app.test_client().get("/late", headers=headers).status_code == 500
+
+
+@pytest.mark.parametrize("name", ["keys", "docs", "products"])
+def test_a_name_that_is_taken_stops_the_start(name: str) -> None:
+    """A collection cannot be where the service itself, or another, already is."""
+    twice = (Resource(name=name, singular="thing", schema=NoteSchema), PRODUCTS)
+    with pytest.raises(ValueError, match=f"{name}: the name is taken"):
+        create_app(Config(), twice)
+
+
 def test_a_missing_scope_is_named(client: FlaskClient) -> None:
     """A 403 says which scope is missing (RFC 6750, section 3.1)."""
     answer = client.post("/products", json={"name": "x"}, headers=key(client, "products:read"))

@@ -74,7 +74,7 @@ def test_the_scheme_is_believed_alike(hops: int, proto: str, scheme: str) -> Non
 
 def test_a_proxy_s_other_words_are_passed_over() -> None:
     """Host, port and prefix are never taken from a forwarded field, also not from Forwarded."""
-    client = create_app(Config(trusted_proxies=1)).test_client()
+    client = create_app(Config(auth="open-to-all", trusted_proxies=1)).test_client()
     fields = ("X-Forwarded-Host", "X-Forwarded-Port", "X-Forwarded-Prefix", "X-Forwarded-Server", "Forwarded")
     answer = client.get("/nothing", headers=dict.fromkeys(fields, "evil") | {"Forwarded": "for=6.6.6.6;host=evil"})
     assert answer.json["type"] == "http://localhost/problems/not-found" and "evil" not in answer.text

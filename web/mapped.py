@@ -20,7 +20,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from mmap import mmap
 from pathlib import Path
-from threading import Lock  # what stands here before gevent replaces it: nobody waits while it is held
+from threading import Lock
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 

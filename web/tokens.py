@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import jwt
 import orjson
 
-from errors import Unauthorized
 from web.jwks import KeySet, KeySource, fetch
 
 MOST_CHARACTERS = 16 * 1024  # of a token
@@ -41,14 +40,11 @@ class Claims(NamedTuple):
     expires: float  # seconds since the epoch
 
 
-class InvalidToken(Unauthorized):
-    """A token that does not hold: 401, the same for every `cause`, which is for the log (RFC 6750, section 3.1)."""
+class InvalidToken(Exception):
+    """A token that does not hold. `cause` is for the log; whoever shows it is told the same for every cause."""
 
     def __init__(self, cause: str) -> None:
-        super().__init__(
-            "the access token is malformed, expired, or not for this service",
-            headers={"WWW-Authenticate": 'Bearer error="invalid_token"'},
-        )
+        super().__init__(cause)
         self.cause = cause
 
 

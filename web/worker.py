@@ -120,7 +120,7 @@ class StrictRequest(Request):  # type: ignore[misc]
 
 
 class Answer(wsgi.Response):  # type: ignore[misc]
-    """A response whose fields are checked together: by gunicorn's own rules, and singly where they are of new names."""
+    """A response whose fields are checked together: by gunicorn's rules, and singly where names are new."""
 
     known: ClassVar[set[str]] = set()  # names that gunicorn sends on as they are; an application has some dozens
 
@@ -128,8 +128,8 @@ class Answer(wsgi.Response):  # type: ignore[misc]
         fields = dict(headers)
         if len(fields) == len(headers) and self.known.issuperset(fields) and VALUE.fullmatch("".join(fields.values())):
             self.headers.extend(headers)
-            if length := fields.get("Content-Length"):
-                self.response_length = int(length)
+            if "Content-Length" in fields:
+                self.response_length = int(fields["Content-Length"])
             return
         super().process_headers(headers)
         if len(self.known) < 256:
@@ -206,6 +206,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
         title = HTTPStatus(status).phrase
         body = json.dumps({"type": "about:blank", "title": title, "status": status, "detail": detail})
         head = f"HTTP/1.1 {status} {title}\r\nContent-Type: application/problem+json\r\nConnection: close\r\n"
+        head += "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
         with suppress(OSError):
             if not client.begun:
                 client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())

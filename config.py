@@ -133,12 +133,15 @@ def _quota(value: Any) -> str:
 def _redis(value: Any) -> str:
     try:
         parts = urlsplit(str(value))
-        known = parts.port != 0 and parts.scheme in ("redis", "rediss", "redis+unix")
+        whole = parts.scheme == "redis+unix" or re.fullmatch(r"(/\d{0,4})?", parts.path)
+        known = parts.port != 0 and parts.scheme in ("redis", "rediss", "redis+unix") and bool(whole)
+        known = known and not parts.query and not parts.fragment
     except ValueError:
         known = False
     if value == "" or known:
         return str(value)
-    raise ValueError("redis://[:PASSWORD@]HOST[:PORT][/NUMBER], the same with rediss://, or redis+unix://PATH")
+    told = "redis://[:PASSWORD@]HOST[:PORT][/NUMBER], the same with rediss://, or redis+unix://PATH"
+    raise ValueError(f"{told}, with what is special in the password written as %2F and the like")
 
 
 def _setting(default: Any, parse: Callable[[Any], Any], about: str, *, secret: bool = False) -> Any:

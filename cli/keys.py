@@ -41,8 +41,8 @@ def list_keys() -> None:
     """List the keys, oldest first."""
     page = service_of_app().store.page(KEYS.name, Query(sort=(Sort("created_at"),)))
     for key in map(exactjson.loads, page.bodies):
-        until, used = key["expires_at"] or "revoked", key["last_used_at"] or "never"
-        click.echo(f"{key['id']}  {key['name']!r}  {' '.join(key['scopes'])}  until {until}  last used {used}")
+        end, used = f"ends {key['expires_at']}" if key["expires_at"] else "has no end", key["last_used_at"] or "never"
+        click.echo(f"{key['id']}  {key['name']!r}  {' '.join(key['scopes'])}  {end}  last used {used}")
 
 
 @keys.command(cls=Command)

@@ -113,7 +113,7 @@ def _shape(query: Query) -> Query:
     return Query(filters, query.search and "?", query.sort, None, 0, query.after and ("?",), query.backward, owner)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=64)  # combinations of filters and sort; some take 100 KiB
 def _page_statements(collection: Collection, query: Query) -> list[str]:
     keys = _sort_keys(collection, query)
     extra = "".join(f",\n    {key}" for key, _ in keys[:-1])

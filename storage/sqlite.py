@@ -32,9 +32,11 @@ OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
 BUSY_SECONDS = 5.0  # how long a writer waits for another process before it answers 503
 RETRY_SECONDS = 0.0005  # about one durable commit on a fast disk
 READ_SECONDS = 5.0  # how long one list may be looked for
+SEARCHES = 8  # that each process runs at once
 STEPS = 10_000  # of SQLite's machine, a few milliseconds: how often a long search lets others work
 KEPT_BYTES = 8 * 1024 * 1024  # of records that each process keeps while nothing changes
 RECORD_OVERHEAD = 700  # bytes that Python's objects for one take, about
+STATEMENTS = 32  # that each connection keeps prepared
 BATCH = 64  # works in one commit: bounds how long the first of them waits for the last
 
 RETRY = {"Retry-After": "1"}
@@ -88,6 +90,7 @@ class SqliteStore:
         self._turn = threading.RLock()
         self._queue: deque[_Work] = deque()
         self._idle: list[sqlite3.Connection] = []
+        self._searches = threading.BoundedSemaphore(SEARCHES)
         self._readers = 0  # connections for reading, idle or in use
         with _told(f"the store {path!r} cannot be opened"):
             self._writer = self._connect(timeout=BUSY_SECONDS)
@@ -136,7 +139,7 @@ class SqliteStore:
         statements, parameters = sql.select_page(self._collections[collection], query)
         wanted = sys.maxsize if query.limit is None else query.limit + 1  # one more tells whether there are more
         rows: list[Any] = []
-        with self._reader() as connection, _within(READ_SECONDS, connection):
+        with self._searching(query), self._reader() as connection, _within(READ_SECONDS, connection):
             for statement in statements:
                 rows += connection.execute(statement, parameters | {"limit": wanted - len(rows)})
                 if len(rows) == wanted:
@@ -156,7 +159,7 @@ class SqliteStore:
             statement, parameters = sql.select_count(self._collections[collection], query)
         else:
             statement, parameters = "SELECT items FROM collections WHERE name = :name", {"name": collection}
-        with self._reader() as connection, _within(READ_SECONDS, connection):
+        with self._searching(query), self._reader() as connection, _within(READ_SECONDS, connection):
             (number,) = connection.execute(statement, parameters).fetchone()
         return int(number)
 
@@ -244,12 +247,32 @@ class SqliteStore:
         return status.st_dev, status.st_ino
 
     def _connect(self, timeout: float) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, timeout=timeout, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(
+            self._path, timeout=timeout, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
+        )
         connection.create_function("fold", 1, sql.fold, deterministic=True)
         _patiently(connection, "PRAGMA journal_mode = WAL")  # which does not wait by itself
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         connection.execute("PRAGMA foreign_keys = ON")
         return connection
+
+    @contextmanager
+    def _searching(self, query: Query) -> Iterator[None]:
+        """One of the few searches at a time: each may take long, and has a connection of its own.
+
+        What is no search, a page in the order of ids, waits for none.
+        """
+        if not (query.narrows or query.sort or query.offset):
+            yield
+            return
+        if not self._searches.acquire(timeout=READ_SECONDS):
+            raise Unavailable(
+                f"{SEARCHES} searches are under way; narrow yours by a field with an index", headers=RETRY
+            )
+        try:
+            yield
+        finally:
+            self._searches.release()
 
     @contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:

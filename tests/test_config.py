@@ -43,6 +43,8 @@ def test_open_is_for_this_machine(host: str) -> None:
         ("DATABASE_URL", "sqlite:///", "DATABASE_URL='sqlite:///': must be memory:// or sqlite:///FILE"),
         ("DATABASE_URL", "sqlite:///:memory:", "must be memory://"),
         ("PORT", "65536", "PORT='65536'"),
+        ("REDIS_URL", "redis://:p@ss/word@h:1/0", "REDIS_URL=(hidden): must be redis://"),
+        ("REDIS_URL", "redis://h:1/0?socket_timeout=x", "REDIS_URL=(hidden): must be redis://"),
         ("METRICS_TOKEN_FILE", "/no/such/file", "METRICS_TOKEN_FILE='/no/such/file': cannot be read"),
     ],
 )

@@ -8,9 +8,11 @@ from typing import Any
 import orjson
 import pytest
 from flask.testing import FlaskClient
+from werkzeug.datastructures import MultiDict
 from werkzeug.test import TestResponse
 
 from resources.collection import PAGES_BYTES
+from web import pagination
 from web.recent import Recent
 
 
@@ -244,3 +246,29 @@ def test_links_keep_the_query(client: FlaskClient) -> None:
     fill(client, 3)
     answer = client.get("/products?limit=1&q=SKU%26-&tags=t0&offset=0")
     assert links(answer)["first"] == "/products?limit=1&q=SKU%26-&tags=t0&offset=0"
+
+
+def test_a_range_is_for_lists_that_are_read(client: FlaskClient) -> None:
+    """OPTIONS, which only tells how to ask, passes the query over, whoever's words it is in."""
+    for query in ("range=[0,9]", "_start=0&_end=x", "cursor=x"):
+        assert client.options(f"/products?{query}").status_code == 200
+
+
+@pytest.mark.parametrize("key", [2**63, 2**64 - 1, True, [], {}])
+def test_a_cursor_that_is_made_up_is_refused(client: FlaskClient, key: object) -> None:
+    """A checksum is no secret: what it covers is looked at, and what no sort key can be is 400."""
+    payload = orjson.dumps([False, key, "x"])
+    token = pagination._token(
+        pagination._checksum(payload, pagination._bound("/products", MultiDict({"sort": "stock"}))) + payload
+    )
+    answer = client.get("/products", query_string={"sort": "stock", "cursor": token})
+    assert (answer.status_code, answer.json["errors"][0]["parameter"]) == (400, "cursor")
+
+
+def test_filters_have_an_end(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query takes so many filters, and says so to the next one."""
+    monkeypatch.setattr("web.queries.MAX_FILTERS", 3)
+    three = "price[gt]=1&price[lt]=9&name[ne]=x"
+    assert client.get(f"/products?{three}&limit=5&sort=name").status_code == 200
+    answer = client.get(f"/products?{three}&stock=1")
+    assert answer.json["errors"] == [{"parameter": "stock", "detail": "is one filter too many: a list takes 3"}]

@@ -150,7 +150,7 @@ def test_keys_from_the_shell_are_those_of_the_service(tmp_path: Path) -> None:
         assert server.get("/products", bearer(token)).status == 200
         (line,) = flask("list").stdout.splitlines()
         id = line.split()[0]
-        assert "'shop'  products:read  until 2" in line and token not in line
+        assert "'shop'  products:read  ends 2" in line and token not in line
         rotated = flask("rotate", id).stdout.strip()
         assert [server.get("/products", bearer(each)).status for each in (token, rotated)] == [401, 200]
         flask("revoke", id)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from contextvars import ContextVar
 from decimal import Decimal
 from functools import partial
@@ -19,6 +19,7 @@ import pytest
 from errors import Duplicate, NotFound, Unavailable
 from storage import open_store
 from storage.contract import Collection, Field, Filter, Index, Kind, Op, Query, Record, Sort, Store, Transaction
+from storage.sqlite import SEARCHES
 from web import exactjson
 
 FIELDS = {
@@ -679,3 +680,19 @@ def test_a_store_by_another_name_sees_changes(tmp_path: Path) -> None:
     assert second.read("things", "a").version == 2
     first.close()
     second.close()
+
+
+def test_searches_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only so many searches run at once; one that waits too long is told so, what is no search never waits."""
+    monkeypatch.setattr("storage.sqlite.READ_SECONDS", 0.01)
+    store = open_store(f"sqlite:///{tmp_path}/a.db", [THINGS])
+    keep(store, record("a"))
+    with ExitStack() as stack:
+        for _ in range(SEARCHES):
+            stack.enter_context(store._searching(Query(search="x")))  # type: ignore[attr-defined]
+        with pytest.raises(Unavailable, match="searches are under way"):
+            store.page("things", Query(search="x"))
+        assert store.read("things", "a").id == "a"
+        assert store.page("things", Query(limit=20)).bodies
+    assert store.page("things", Query(sort=(Sort("name"),))).bodies
+    store.close()

@@ -50,6 +50,8 @@ def install(routes: Blueprint, collection: Collection) -> None:
     """Let the list of `collection` be asked for in others' words."""
 
     def translate() -> None:
+        if request.method == "OPTIONS":
+            return  # which is answered without a look at the query
         if _HABIT.search(request.environ.get("QUERY_STRING", "")) and str(request.endpoint).endswith(".list_items"):
             request.args = ImmutableMultiDict(_translated(request.args.items(multi=True), collection))
 

@@ -46,7 +46,12 @@ def _fits(after: list[object], query: Query) -> bool:
     """Whether this can be a position in the order asked for: nobody vouches for a cursor but its checksum."""
     keys = [key.field for key in query.sort]
     width = keys.index("id") + 1 if "id" in keys else len(keys) + 1
-    return len(after) in (0, width) and all(isinstance(value, (str, int, float, type(None))) for value in after)
+    return len(after) in (0, width) and all(map(_is_key, after))
+
+
+def _is_key(value: object) -> bool:
+    """Whether it can be a sort key, of whatever field: integers are of 64 bits."""
+    return value is None or type(value) in (str, float) or (type(value) is int and -(2**63) <= value < 2**63)
 
 
 def links(asked: Asked, query: Query, page: Page, total: int | None, path: str, args: MultiDict[str, str]) -> str:

@@ -24,6 +24,7 @@ OPERATORS = {
 }
 
 MAX_OFFSET = 2**31 - 1
+MAX_FILTERS = 100  # of one query: what stores prepare for each combination takes memory
 MAX_VALUES = 200  # of one `in`: as many ids as an address of 8 KiB has room for
 
 _FILTER = re.compile(r"(\w+)(?:\[(\w+)\])?")
@@ -119,10 +120,13 @@ class _Reader:
 
 
 def _filters(reader: _Reader, collection: Collection) -> tuple[Filter, ...]:
-    found = []
+    found: list[Filter] = []
     for name in reader.args:
         if name in RESERVED:
             continue
+        if len(found) >= MAX_FILTERS:
+            reader.fault(name, f"is one filter too many: a list takes {MAX_FILTERS}")
+            break
         parts = _FILTER.fullmatch(name)
         field = collection.fields.get(parts[1]) if parts else None
         if parts is None or field is None:

@@ -31,6 +31,7 @@ from web.clock import utc_now
 from web.uuid7 import uuid7
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
+UNKEPT = 20_000  # items, more than a process keeps
 SMALL, LARGE = 1_000, 1_000_000  # items
 PRODUCT = {
     "name": "Desk lamp",
@@ -75,8 +76,8 @@ def with_field(request: bytes, field: str) -> bytes:
     return request.replace(b"\r\n\r\n", f"\r\n{field}\r\n\r\n".encode(), 1)
 
 
-def fill(path: Path, count: int) -> str:
-    """Keep `count` products in a new store at `path`; the id of the middle one."""
+def fill(path: Path, count: int) -> list[str]:
+    """Keep `count` products in a new store at `path`; their ids."""
     store = open_store(f"sqlite:///{path}", [RESOURCE.collection])
     ids = [uuid7() for _ in range(count)]
     now, exact = utc_now(), exactjson.loads(json.dumps(PRODUCT))
@@ -87,7 +88,7 @@ def fill(path: Path, count: int) -> str:
 
     store.write(work)
     store.close()
-    return ids[count // 2]
+    return ids
 
 
 def cpu_seconds(server: Gunicorn) -> float:
@@ -154,7 +155,7 @@ def main() -> None:
 
         (folder / "small").mkdir()
         (folder / "large").mkdir()
-        item = fill(folder / "small" / "restkeeper.db", SMALL)
+        item = fill(folder / "small" / "restkeeper.db", SMALL)[SMALL // 2]
         print(f"Filling a store with {asked.large:,} items …", flush=True)
         far = fill(folder / "large" / "restkeeper.db", asked.large)
         ours, large = serve("small", LOG_FORMAT="json"), serve("large", LOG_FORMAT="json")
@@ -196,13 +197,14 @@ def scenarios(
     bare: Gunicorn,
     peer: Gunicorn,
     item: str,
-    far: str,
+    far: list[str],
     theirs: str,
     count: int,
 ) -> list[Scenario]:
     """What is compared, printing the heading."""
     # More pages than a process keeps the answers of.
     anew = get(*(f"/products?offset={n}" for n in range(SMALL - 20)))
+    others = get(*(f"/products/{id}" for id in far[:: max(1, count // UNKEPT)]))
     one = Side(ours, get(f"/products/{item}"))
     made = guarded.post("/api/v1/keys", {"name": "bench", "scopes": ["products:read"]}, {"X-API-Key": ADMIN_KEY})
     with_key = Side(
@@ -219,12 +221,15 @@ def scenarios(
         Scenario("one item with key and limits / bare Flask", with_key, Side(bare, get("/item")), 0.75),
         Scenario("create with an idempotency key / without", once, Side(ours, post("/products", PRODUCT)), 0.85),
         Scenario("one item with limits / without", Side(limited, get(f"/products/{item}")), one, 0),
+        Scenario("one item, another each time / bare Flask", Side(large, others), Side(bare, get("/item")), 0),
         Scenario("one item / peer", one, Side(peer, get(f"/products/{theirs}")), 4),
         Scenario("page of 20 / peer", Side(ours, get("/products")), Side(peer, get("/products")), 4),
         Scenario(
             "create, durable / peer", Side(ours, post("/products", PRODUCT)), Side(peer, post("/products", PRODUCT)), 3
         ),
-        Scenario(f"one item, of {count:,} / of {SMALL:,}", Side(large, get(f"/products/{far}")), one, 1 / 1.5),
+        Scenario(
+            f"one item, of {count:,} / of {SMALL:,}", Side(large, get(f"/products/{far[count // 2]}")), one, 1 / 1.5
+        ),
         Scenario("first page, likewise", Side(large, get("/products")), Side(ours, get("/products")), 1 / 1.5),
         Scenario(
             "middle page by cursor, likewise",

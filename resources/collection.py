@@ -92,7 +92,7 @@ class CollectionHandlers:
             tag = self._list_tag(revision, asked.limit, owner)
             if is_conditional() and (answer := self._unchanged(tag)):
                 return answer
-            page = self._page(asked, replace(query, owner=owner), tag)
+            page = self._page(asked, query if owner is None else replace(query, owner=owner), tag)
             self._pages.keep(key, page, page.size + len(request.query_string))
         elif is_conditional() and (answer := self._unchanged(page.tag)):
             return answer

@@ -80,6 +80,8 @@ def part_name(resource: Resource) -> str:
 class CollectionPaths:
     """One collection: the components that it adds, and its paths under a prefix."""
 
+    handlers: type[CollectionHandlers] = CollectionHandlers
+
     def __init__(self, resource: Resource, schema: Part, config: Config, problems: ProblemResponses) -> None:
         self._resource = resource
         self._schema = schema
@@ -105,7 +107,7 @@ class CollectionPaths:
 
     def paths(self, prefix: str) -> Part:
         """The operations on the list and on an item of it."""
-        name, handlers = self._name, CollectionHandlers
+        name, handlers = self._name, self.handlers
         listing = ("Limit", "Offset", "Cursor", *self._parameters(), *self._filters, *_ON_LISTS)
         reading = (f"{name}Fields", *_ON_ITEMS, "IfModifiedSince")
         required = (errors.PreconditionRequired,) if self._config.require_if_match else ()
@@ -139,13 +141,13 @@ class CollectionPaths:
         own = handler.__name__.replace("items", self._resource.name).replace("item", self._resource.singular)
         needed = handler.needs  # type: ignore[attr-defined] # without it the service would not have started
         scope = f"{self._resource.name}:{needed}" if needed in ("read", "write") else needed
-        ways: list[Part] = [{scheme: [scope]} for scheme in SECURITY_SCHEMES]
+        ways: list[Part] = [{scheme: []} for scheme in SECURITY_SCHEMES]
         ways = ways if self._config.auth == "required" else [{}, *ways]
         unchanged = {"304": ref("responses", "NotModified")} if own.startswith(("list", "read")) else {}
         return {
             "operationId": own + prefix.replace("/api/", "_").replace("/", "_"),
             "summary": own.replace("_", " ").capitalize(),
-            "description": handler.__doc__,
+            "description": f"{handler.__doc__}\n\nWho shows credentials needs the scope `{scope}`.",
             "tags": [self._resource.name],
             "parameters": refs(*parameters),
             "responses": {"200": ref("responses", done), **unchanged, **self._problems(*problems)},
@@ -231,7 +233,9 @@ class CollectionPaths:
 
 
 class KeyPaths(CollectionPaths):
-    """API keys, with one of `scopes` each: they are made, rotated and revoked, and otherwise stay as they are."""
+    """API keys, with some of `scopes` each: they are made, rotated and revoked, and otherwise stay as they are."""
+
+    handlers = KeyHandlers
 
     def __init__(self, schema: Part, scopes: Sequence[str], config: Config, problems: ProblemResponses) -> None:
         schema["properties"]["scopes"]["items"] = {"type": "string", "enum": list(scopes)}
@@ -258,18 +262,11 @@ class KeyPaths(CollectionPaths):
         base, name = f"{prefix}/{self._resource.name}", self._name
         paths = super().paths(prefix)
         del paths[f"{base}/{{id}}"]["put"], paths[f"{base}/{{id}}"]["patch"]
-        handlers = KeyHandlers
         problems = (*_CHANGE, *_ONCE, *self._once, errors.ValidationFailed)
         parameters = ("IdempotencyKey", *_ON_ITEMS)
-        rotate = self._operation(handlers.rotate_item, prefix, f"{name}Rotated", problems, parameters)
+        rotate = self._operation(KeyHandlers.rotate_item, prefix, f"{name}Rotated", problems, parameters)
         paths[f"{base}/{{id}}/rotate"] = {"parameters": refs(f"{name}Id"), "post": rotate}
-        for each in (*paths[base].values(), paths[f"{base}/{{id}}"]["get"], paths[f"{base}/{{id}}"]["delete"]):
-            each["description"] = _of_keys(each["description"])
         return paths
-
-
-def _of_keys(text: str) -> str:
-    return text.replace("items", "keys").replace("an item", "a key").replace("one item", "one key")
 
 
 def _examples(name: str, value: Any) -> Part:

@@ -10,10 +10,11 @@ import re
 import signal
 import socket
 from contextlib import suppress
+from functools import lru_cache
 from http import HTTPStatus
 from logging import ERROR, INFO
 from math import inf
-from time import monotonic
+from time import monotonic, time
 from typing import Any, ClassVar
 
 import gevent
@@ -135,6 +136,20 @@ class Answer(wsgi.Response):  # type: ignore[misc]
         if len(self.known) < 256:
             self.known.update(name for name, _ in self.headers if name.lower() not in ("content-length", "upgrade"))
             self.known.add("Content-Length")
+
+    def default_headers(self) -> list[str]:
+        """As gunicorn's, with the date written once a second."""
+        if self.upgrade:
+            return super().default_headers()  # type: ignore[no-any-return]
+        connection = "close" if self.should_close() else "keep-alive"
+        first = f"HTTP/{self.req.version[0]}.{self.req.version[1]} {self.status}\r\nServer: {self.version}\r\n"
+        lines = [first, f"Date: {_date(int(time()))}\r\n", f"Connection: {connection}\r\n"]
+        return [*lines, "Transfer-Encoding: chunked\r\n"] if self.chunked else lines
+
+
+@lru_cache(maxsize=2)
+def _date(second: int) -> str:
+    return util.http_date(second)  # type: ignore[no-any-return]
 
 
 class Worker(GeventWorker):  # type: ignore[misc]

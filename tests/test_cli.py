@@ -16,10 +16,11 @@ from click.testing import Result
 from flask.testing import FlaskCliRunner
 
 from app import create_app
+from cli.upkeep import BATCH
 from config import Config
 from resources.products import RESOURCE as PRODUCTS
 from storage import open_store
-from storage.contract import Record
+from storage.contract import Answer, Record, Transaction
 from tests.live import ROOT, Gunicorn
 from web.application import Application
 
@@ -371,3 +372,49 @@ def test_memory(arguments: list[str]) -> None:
     result = create_app(Config()).test_cli_runner().invoke(args=arguments)
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert "memory://" in result.stderr
+
+
+def test_reap(app: Application, run: Callable[..., Result]) -> None:
+    """Answers that have expired are taken away, in batches; one that has time left is still given again."""
+    store = app.extensions["restkeeper"]["store"]
+
+    def keep_expired(transaction: Transaction) -> None:
+        for number in range(BATCH + 1):
+            transaction.keep_answer(b"%d" % number, Answer(0.0, b"x"))
+
+    store.write(keep_expired)
+    client, once = app.test_client(), {"Idempotency-Key": "mine"}
+    first = client.post("/products", json=GOOD, headers=once)
+    assert run("reap").stdout == f"took away {BATCH + 1} expired answers\n"
+    assert run("reap").stdout == "took away 0 expired answers\n"
+    assert client.post("/products", json=GOOD, headers=once).data == first.data
+
+
+def test_keys(run: Callable[..., Result], app: Application) -> None:
+    """A key is made, listed, rotated and revoked; its secret alone goes to stdout."""
+    made = run("keys", "create", "shop", "--scope", "products:read", "--scope", "users:read")
+    assert made.exit_code == 0
+    token, id = made.stdout.strip(), made.stderr.split()[1].rstrip(";")
+    assert token.startswith(f"rk_{id}_") and token not in made.stderr
+    assert run("keys", "list").stdout == f"{id}  'shop'  products:read users:read  has no end  last used never\n"
+    assert app.test_client().get("/products", headers={"X-API-Key": token}).status_code == 200
+    assert "last used 2" in run("keys", "list").stdout
+    assert run("keys", "rotate", id).stdout.strip() != token
+    assert run("keys", "revoke", id).exit_code == 0
+    assert run("keys", "list").stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("create", "x", "--scope", "orders:read"), "#/scopes/0: must be one of: admin, products:read, "),
+        (("create", "", "--scope", "admin"), "#/name: must have 1 to 200 characters"),
+        (("rotate", "nobody"), "there is no such item"),
+        (("revoke", "nobody"), "there is no such item"),
+    ],
+)
+def test_keys_that_cannot_be(run: Callable[..., Result], arguments: tuple[str, ...], told: str) -> None:
+    """What is wrong is told in one line, and nothing is made."""
+    result = run("keys", *arguments)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"Error: {told}") and result.stderr.count("\n") == 1

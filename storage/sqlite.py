@@ -22,11 +22,11 @@ from typing import Any, TypeVar
 from errors import Duplicate, NotFound, Unavailable
 from storage import sql
 from storage.contract import ALL, Answer, Collection, Page, Query, Record, Transaction
+from storage.migrations import MIGRATIONS, declare, migrate
 from storage.walindex import close_index, open_index
 
 T = TypeVar("T")
 
-MIGRATIONS = sorted((Path(__file__).parent / "migrations" / "sqlite").glob("[0-9]*.sql"))
 OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
 
 BUSY_SECONDS = 5.0  # how long a writer waits for another process before it answers 503
@@ -94,8 +94,8 @@ class SqliteStore:
         self._readers = 0  # connections for reading, idle or in use
         with _told(f"the store {path!r} cannot be opened"):
             self._writer = self._connect(timeout=BUSY_SECONDS)
-            _migrate(self._writer)
-            _declare(self._writer, self._collections.values())
+            migrate(self._writer)
+            declare(self._writer, self._collections.values())
             (self.epoch,) = self._writer.execute("SELECT epoch FROM store").fetchone()
             self._writer.execute("PRAGMA busy_timeout = 0")  # `_patiently` does the waiting
             self._file = self._present_file()
@@ -460,66 +460,6 @@ def _make_another_store(path: Path) -> None:
         copy.execute("UPDATE store SET epoch = lower(hex(randomblob(4)))")
     finally:
         copy.close()
-
-
-def _migrate(connection: sqlite3.Connection) -> None:
-    """Bring the tables up to date, each migration whole or not at all, one process at a time."""
-    if connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),):
-        return  # without asking for the write lock, which an import may hold for long
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version > len(MIGRATIONS):
-            raise Unavailable(f"the store was written by a newer program (migration {version} of {len(MIGRATIONS)})")
-        for number, migration in enumerate(MIGRATIONS[version:], start=version + 1):
-            for statement in _statements(migration.read_text(encoding="utf-8")):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {number}")
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-
-
-def _statements(script: str) -> Iterator[str]:
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
-
-
-def _declare(connection: sqlite3.Connection, collections: Iterable[Collection]) -> None:
-    """Give every collection its row and exactly the indexes that it declares."""
-    statements = [statement for collection in collections for statement in _undeclared(connection, collection)]
-    if not statements:
-        return  # likewise without the write lock
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        for collection in collections:
-            for statement in _undeclared(connection, collection):  # again: another process may have been first
-                connection.execute(statement)
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-
-
-def _undeclared(connection: sqlite3.Connection, collection: Collection) -> Iterator[str]:
-    """The statements that lead from what the file has of a collection to what is declared."""
-    name = sql.literal(collection.name)
-    if not connection.execute("SELECT 1 FROM collections WHERE name = ?", (collection.name,)).fetchone():
-        yield f"INSERT INTO collections (name) VALUES ({name})"  # noqa: S608 - a checked literal
-    wanted, prefix = sql.indexes_of(collection), sql.index_prefix(collection)
-    query = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND substr(name, 1, ?) = ?"
-    present = dict(connection.execute(query, (len(prefix), prefix)).fetchall())
-    for index in present:
-        if wanted.get(index) != present[index]:
-            yield f'DROP INDEX "{index}"'
-    for index, statement in wanted.items():
-        if present.get(index) != statement:
-            yield statement
 
 
 @contextmanager

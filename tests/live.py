@@ -30,6 +30,8 @@ class Answer(NamedTuple):
 class Gunicorn:
     """gunicorn with the project's configuration, in `folder`; `settings` become environment variables.
 
+    One that is empty is left to its default. AUTH is open unless said.
+
     The listening socket is made here and handed down, so that no other process can take the port in between.
     """
 
@@ -53,7 +55,7 @@ class Gunicorn:
             self.process = subprocess.Popen(
                 [*command, "--bind", f"fd://{listener.fileno()}"],
                 cwd=ROOT,
-                env=environ,
+                env={name: value for name, value in environ.items() if value},
                 stdout=log,
                 stderr=log,
                 pass_fds=[listener.fileno()],

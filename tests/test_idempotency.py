@@ -117,6 +117,20 @@ def test_a_key_counts_for_its_path(client: FlaskClient, post: Post) -> None:
     assert count(client) == 2
 
 
+def test_a_server_may_leave_out_what_is_empty(client: FlaskClient) -> None:
+    """PEP 3333 lets a server omit SCRIPT_NAME where it is empty; a key counts there as anywhere."""
+    whole = client.application.wsgi_app
+
+    def without(environ: dict[str, Any], start_response: Any) -> Any:
+        environ.pop("SCRIPT_NAME", None)
+        return whole(environ, start_response)
+
+    client.application.wsgi_app = without  # type: ignore[method-assign]
+    answers = [client.post("/products", json=LAMP, headers={"Idempotency-Key": KEY}) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert answers[0].data == answers[1].data
+
+
 def test_a_key_counts_for_its_caller() -> None:
     """Two callers that choose one key do not meet: neither sees what the other was answered."""
     app = create_app(Config(auth="required", admin_key="an-admin-key-of-enough-characters"))

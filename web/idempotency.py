@@ -24,8 +24,8 @@ from web.application import Reply
 from web.caller import caller_in
 
 LONGEST = 255  # characters of a key
-SWEEP_ONE_IN = 16  # new answers takes away
-SWEPT = 32  # that have expired: more than come, so that they never pile up
+SWEEP_ONE_IN = 16  # of so many new answers, one
+SWEPT = 32  # takes away so many that have expired: more than come, so that they never pile up
 
 _QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')  # a string of RFC 9651, section 3.3.3
 _BARE = re.compile(r"[!#-~](?:[ -~]*[!-~])?")
@@ -54,9 +54,8 @@ class Idempotency:
     def once(self, sent: Any, *, secret: bool = False) -> Once:
         """How often the current request, with this JSON value for a body, is to be done.
 
-        What it is answered is sealed with the key and the caller's credentials if it is `secret`: the store has
-        neither. Raises IdempotencyKeyInvalid, and
-        IdempotencyKeyMissing where one is required.
+        If the answer is `secret`, it is sealed with the key and the caller's credentials: the store has neither.
+        Raises IdempotencyKeyInvalid, and IdempotencyKeyMissing where a key is required.
         """
         environ = request.environ
         field = environ.get("HTTP_IDEMPOTENCY_KEY")
@@ -65,7 +64,8 @@ class Idempotency:
                 raise IdempotencyKeyMissing("send an Idempotency-Key, a new one for each thing that is to be done")
             return Once()
         key = read_key(field)
-        id = sha256(orjson.dumps([caller_in(environ).id, environ["SCRIPT_NAME"], environ["PATH_INFO"], key])).digest()
+        place = [environ.get("SCRIPT_NAME", ""), environ.get("PATH_INFO", "")]  # PEP 3333: what is empty may be missing
+        id = sha256(orjson.dumps([caller_in(environ).id, *place, key])).digest()
         seal = _seal_of(environ, key) if secret else None
         now = self._now()
         return _Keyed(id, _print_of(sent), seal, now, now - self.seconds)

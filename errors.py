@@ -99,6 +99,15 @@ class IllegalTransition(Problem):
     )
 
 
+class CursorExpired(Problem):
+    status, name, title = 410, "cursor-expired", "Events after this cursor are gone"
+    about = (
+        "What happened right after the event that the cursor stands for is not kept any more (`EVENTS_TTL`), or the "
+        "cursor is of another service, such as the original of a restored backup. `resume` is the cursor before the "
+        "oldest event that is kept: read the items anew, and go on from there."
+    )
+
+
 class PreconditionFailed(Problem):
     status, name, title = 412, "precondition-failed", "A precondition does not hold"
     about = (

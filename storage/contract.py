@@ -7,6 +7,8 @@ from enum import Enum, StrEnum
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
+from storage.outbox import OutboxStore, OutboxTransaction
+
 T = TypeVar("T")
 Scalar = str | int | Decimal | bool | None
 
@@ -144,7 +146,7 @@ class Page(NamedTuple):
     last: tuple[Scalar, ...] = ()
 
 
-class Transaction(Protocol):
+class Transaction(OutboxTransaction, Protocol):
     """What can be done inside `Store.write`: all of it is kept or none."""
 
     def read(self, collection: str, id: str) -> Record:
@@ -175,7 +177,7 @@ class Transaction(Protocol):
         """
 
 
-class Store(Protocol):
+class Store(OutboxStore, Protocol):
     """Keeps the records of some collections. Safe for threads and greenlets; several processes may share one.
 
     Any method raises Unavailable when the store cannot be had in time. `epoch` is different for every store, and for

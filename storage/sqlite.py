@@ -23,6 +23,7 @@ from errors import Duplicate, NotFound, Unavailable
 from storage import sql
 from storage.contract import ALL, Answer, Collection, Page, Query, Record, Transaction
 from storage.migrations import MIGRATIONS, declare, migrate
+from storage.sqlite_outbox import Outbox, OutboxReader, newest_id
 from storage.walindex import close_index, open_index
 
 T = TypeVar("T")
@@ -77,7 +78,7 @@ WHERE collection = ?
 ORDER BY id"""  # noqa: S608 - constant columns
 
 
-class SqliteStore:
+class SqliteStore(OutboxReader):
     """See `contract.Store`. `synchronous` is SQLite's: "full" or "normal"."""
 
     def __init__(self, path: str, collections: Iterable[Collection], *, synchronous: str = "full") -> None:
@@ -169,6 +170,13 @@ class SqliteStore:
             with self._reader() as connection:
                 revision = kept.revisions[collection] = _revision(connection, self.epoch, collection)
         return revision
+
+    def last_event(self) -> str:
+        kept = self._present()
+        if kept.last_event is None:
+            with self._reader() as connection:
+                kept.last_event = newest_id(connection, self.epoch)
+        return kept.last_event
 
     def answer(self, id: bytes) -> Answer | None:
         with self._reader() as connection:
@@ -334,6 +342,7 @@ class _Kept:
         self.state = state
         self.records: dict[tuple[str, str], Record | None] = {}  # None: there is none
         self.revisions: dict[str, str] = {}
+        self.last_event: str | None = None
         self._bytes = 0
 
     def add(self, key: tuple[str, str], record: Record | None) -> None:
@@ -375,7 +384,7 @@ class _Work:
         return self.result
 
 
-class _Transaction:
+class _Transaction(Outbox):
     """See `contract.Transaction`."""
 
     def __init__(self, connection: sqlite3.Connection, epoch: str) -> None:

@@ -1,0 +1,186 @@
+"""What a store promises of events and of their delivery: the part of `contract` that tells others what has changed.
+
+An event is recorded in the transaction of its change. Events have one order, that of the commits. A subscription goes
+through them at its own pace: what it wants is queued for it, and each delivery is leased to one worker at a time.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+
+class Event(NamedTuple):
+    """One change. `data` is JSON, `at` RFC 3339 in UTC."""
+
+    type: str  # such as product.created
+    collection: str
+    item: str  # its id
+    at: str
+    data: bytes
+    owner: str | None = None  # of the item
+
+
+class Recorded(NamedTuple):
+    """An event as it was recorded. `id` tells it from all others, also those of other stores."""
+
+    id: str
+    type: str
+    at: str
+    data: bytes
+
+    @property
+    def payload(self) -> bytes:
+        """As readers and receivers get it: JSON in the form of Standard Webhooks 1.0.0, with the id beside."""
+        head = f'{{"id":"{self.id}","type":"{self.type}","timestamp":"{self.at}","data":'
+        return head.encode() + self.data + b"}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which events. `types` may end with `*`, which stands for anything.
+
+    All of the `collections` count, and of those in `own` just what happened to items of `owner`.
+    """
+
+    collections: tuple[str, ...]
+    types: tuple[str, ...] = ("*",)
+    own: tuple[str, ...] = ()
+    owner: str | None = None
+
+
+class Events(NamedTuple):
+    """A stretch of events in their order. `last` is the id of the last that was looked at, wanted or not.
+
+    `more` tells whether there were others behind that one.
+    """
+
+    events: list[Recorded]
+    last: str
+    more: bool
+
+
+class Secret(NamedTuple):
+    """What deliveries are signed with, until a time in seconds since 1970, or for good."""
+
+    value: str
+    until: float | None = None
+
+
+class Subscription(NamedTuple):
+    """A webhook with something to do. `failures` are the tries in a row that failed.
+
+    `behind`: there are events to queue. `due`: deliveries that are due by `horizon` can be leased.
+    """
+
+    webhook: str
+    secrets: tuple[Secret, ...]
+    failures: int
+    behind: bool
+    due: bool
+    horizon: float
+
+
+class Delivery(NamedTuple):
+    """A delivery that was leased. One that was `asked` for by hand is tried once, outside of any order."""
+
+    id: int
+    lease: int
+    webhook: str
+    asked: bool
+    tries: int  # before this one
+    event: Recorded
+
+
+class Try(NamedTuple):
+    """How a try went. It ended `at` a time, and took `seconds`; `status` is None where nobody answered.
+
+    Unless it `succeeded`, it is to be repeated at the time `next`, or if that is None, never. Until the time `hold`
+    nothing else is to be sent there either. All times in seconds since 1970.
+    """
+
+    delivery: Delivery
+    at: float
+    succeeded: bool
+    status: int | None
+    seconds: float
+    excerpt: str
+    next: float | None = None
+    hold: float = 0.0
+
+
+class Logged(NamedTuple):
+    """A delivery as the log has it: `state` is pending, delivered or failed; the rest is of the last try."""
+
+    id: int
+    event: str
+    type: str
+    state: str
+    tries: int
+    due: float | None
+    tried: float | None
+    status: int | None
+    seconds: float | None
+    excerpt: str | None
+
+
+class OutboxTransaction(Protocol):
+    """What can be done with events and deliveries inside `Store.write`."""
+
+    def record(self, event: Event) -> str:
+        """Record an event, behind all others; its id."""
+
+    def sweep_events(self, before: str, limit: int) -> int:
+        """Take away at most `limit` events from before a time, with their deliveries, the oldest first; how many.
+
+        The newest event stays whatever its age.
+        """
+
+    def subscribe(self, webhook: str, secrets: Sequence[Secret]) -> None:
+        """Queue what happens from now on for a webhook."""
+
+    def keep_secrets(self, webhook: str, secrets: Sequence[Secret]) -> None:
+        """Sign deliveries with these."""
+
+    def secrets(self, webhook: str) -> tuple[Secret, ...]:
+        """What deliveries are signed with. Raises NotFound."""
+
+    def unsubscribe(self, webhook: str) -> None:
+        """Forget a webhook and all its deliveries."""
+
+    def queue(self, webhook: str, wanted: Wanted, now: float, limit: int) -> None:
+        """Look at so many further events, and queue what is wanted; an item's events one after the other."""
+
+    def lease(self, webhook: str, horizon: float, until: float, limit: int) -> list[Delivery]:
+        """Take at most `limit` deliveries that are due by `horizon`, the earliest first; nobody else has them `until`.
+
+        Never two of one item at once.
+        """
+
+    def settle(self, tried: Try) -> bool:
+        """Note how a try went; whether that still mattered: the lease may be another's by now."""
+
+    def ask(self, webhook: str, event: str) -> int:
+        """Queue one event by its id, to be tried once, at once; the delivery's id. Raises NotFound."""
+
+    def logged(self, webhook: str, id: int) -> Logged:
+        """A delivery of this webhook. Raises NotFound."""
+
+
+class OutboxStore(Protocol):
+    """What can be read of events and deliveries, each as of one moment."""
+
+    def last_event(self) -> str:
+        """The id of the newest event; before the first one, that of their beginning. Costs next to nothing."""
+
+    def events(self, after: str, wanted: Wanted, limit: int) -> Events:
+        """Events behind the one with the id `after` (empty: all that are kept), at most `limit`.
+
+        Looks at a bounded number of events. Raises CursorExpired where that one, or what came right after it, is not
+        kept (any more) in this store.
+        """
+
+    def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
+        """Those that have something to do: of webhooks that are not `active`, what was asked for by hand."""
+
+    def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[Logged]:
+        """The log of a webhook, the newest first, from before the delivery with that id."""

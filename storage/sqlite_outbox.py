@@ -1,0 +1,355 @@
+"""Events and deliveries in SQLite: the two halves of `outbox`, for the transaction and the store of `sqlite.py`."""
+
+import re
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import orjson
+
+from errors import CursorExpired, NotFound
+from storage.outbox import Delivery, Event, Events, Logged, Recorded, Secret, Subscription, Try, Wanted
+
+LOOKED_AT = 2000  # events in one search: some milliseconds
+
+_RECORD = """\
+INSERT INTO events
+    (origin, type, collection, item, owner, at, data)
+VALUES (?, ?, ?, ?, ?, ?, ?)"""
+
+_SWEEP = """\
+DELETE FROM events
+WHERE position IN (SELECT position FROM events ORDER BY position LIMIT ?)
+    AND at < ?
+    AND position < (SELECT max(position) FROM events)"""
+
+_WANTED = """\
+position > :after AND position <= :until
+    AND (
+        collection IN (SELECT value FROM json_each(:collections))
+        OR (owner = :owner AND collection IN (SELECT value FROM json_each(:own)))
+    )
+    AND EXISTS (SELECT 1 FROM json_each(:types) WHERE events.type GLOB value)"""
+
+_SELECT = f"""\
+SELECT
+    position,
+    origin,
+    type,
+    at,
+    CAST(data AS BLOB)
+FROM events
+WHERE {_WANTED}
+ORDER BY position
+LIMIT :limit"""  # noqa: S608 - constant conditions
+
+_SELECT_ITEMS = f"""\
+SELECT
+    position,
+    collection || '/' || item
+FROM events
+WHERE {_WANTED}
+ORDER BY position"""  # noqa: S608 - constant conditions
+
+_QUEUE = """\
+INSERT INTO deliveries (webhook, event, item, due)
+SELECT
+    :webhook,
+    :event,
+    :item,
+    CASE WHEN EXISTS (
+        SELECT 1 FROM deliveries WHERE webhook = :webhook AND item = :item AND state = 'pending'
+    ) THEN NULL ELSE :now END"""
+
+_LEASE = """\
+UPDATE deliveries SET
+    due = :until,
+    lease = lease + 1
+WHERE id IN (
+    SELECT id FROM deliveries WHERE webhook = :webhook AND due <= :horizon ORDER BY due, id LIMIT :limit
+)
+RETURNING id"""
+
+_LEASED = """\
+SELECT
+    deliveries.id,
+    lease,
+    webhook,
+    deliveries.item IS NULL,
+    tries,
+    position,
+    origin,
+    type,
+    at,
+    CAST(data AS BLOB)
+FROM deliveries JOIN events ON position = event
+WHERE deliveries.id = ?"""
+
+_SETTLE = """\
+UPDATE deliveries SET
+    state = :state,
+    due = :next,
+    tries = tries + 1,
+    tried = :at,
+    status = :status,
+    seconds = :seconds,
+    excerpt = :excerpt
+WHERE id = :id AND lease = :lease AND state = 'pending'
+RETURNING item"""
+
+# What waited for the delivery that is settled.
+_RELEASE = """\
+UPDATE deliveries SET due = :now
+WHERE id = (SELECT min(id) FROM deliveries WHERE webhook = :webhook AND item = :item AND state = 'pending')"""
+
+_FAILED = """\
+UPDATE subscriptions SET
+    failures = failures + 1,
+    held = max(held, :hold)
+WHERE webhook = :webhook"""
+
+_SUBSCRIPTIONS = """\
+WITH
+active AS (SELECT value AS webhook FROM json_each(:active)),
+newest AS (SELECT coalesce(max(position), 0) AS position FROM events),
+known AS (
+    SELECT
+        webhook,
+        secrets,
+        failures,
+        webhook IN active AND subscriptions.position < newest.position AS behind,
+        CASE WHEN webhook IN active AND held <= :now THEN :now ELSE 0.0 END AS horizon
+    FROM subscriptions, newest
+)
+SELECT
+    webhook,
+    secrets,
+    failures,
+    behind,
+    EXISTS (SELECT 1 FROM deliveries WHERE deliveries.webhook = known.webhook AND due <= horizon) AS ready,
+    horizon
+FROM known
+WHERE behind OR ready"""
+
+_LOGGED = """\
+SELECT
+    id,
+    event,
+    state,
+    tries,
+    due,
+    tried,
+    status,
+    seconds,
+    excerpt,
+    origin,
+    type
+FROM deliveries JOIN events ON position = event
+WHERE webhook = :webhook"""
+
+_ID = re.compile(r"evt_([0-9a-f]{8})_(0|[1-9a-f][0-9a-f]{0,14})", re.ASCII)
+
+
+class Outbox:
+    """See `outbox.OutboxTransaction`."""
+
+    _connection: sqlite3.Connection
+    _epoch: str
+
+    def record(self, event: Event) -> str:
+        type, collection, item, at, data, owner = event
+        row = (self._epoch, type, collection, item, owner, at, data.decode())
+        return _id(self._connection.execute(_RECORD, row).lastrowid or 0, self._epoch)
+
+    def sweep_events(self, before: str, limit: int) -> int:
+        return self._connection.execute(_SWEEP, (limit, before)).rowcount
+
+    def subscribe(self, webhook: str, secrets: Sequence[Secret]) -> None:
+        statement = "INSERT INTO subscriptions (webhook, position, secrets) VALUES (?, ?, ?)"
+        self._connection.execute(statement, (webhook, _newest(self._connection), _written(secrets)))
+
+    def keep_secrets(self, webhook: str, secrets: Sequence[Secret]) -> None:
+        statement = "UPDATE subscriptions SET secrets = ? WHERE webhook = ?"
+        self._connection.execute(statement, (_written(secrets), webhook))
+
+    def secrets(self, webhook: str) -> tuple[Secret, ...]:
+        row = self._connection.execute("SELECT secrets FROM subscriptions WHERE webhook = ?", (webhook,)).fetchone()
+        if row is None:
+            raise NotFound("there is no such webhook")
+        return _secrets(row[0])
+
+    def unsubscribe(self, webhook: str) -> None:
+        self._connection.execute("DELETE FROM deliveries WHERE webhook = ?", (webhook,))
+        self._connection.execute("DELETE FROM subscriptions WHERE webhook = ?", (webhook,))
+
+    def queue(self, webhook: str, wanted: Wanted, now: float, limit: int) -> None:
+        row = self._connection.execute("SELECT position FROM subscriptions WHERE webhook = ?", (webhook,)).fetchone()
+        if row is None:
+            return  # it was deleted meanwhile
+        until = min(max(row[0], _oldest(self._connection) - 1) + limit, _newest(self._connection))
+        rows = self._connection.execute(_SELECT_ITEMS, _parameters(row[0], until, wanted)).fetchall()
+        queued = [{"webhook": webhook, "event": event, "item": item, "now": now} for event, item in rows]
+        self._connection.executemany(_QUEUE, queued)
+        self._connection.execute("UPDATE subscriptions SET position = ? WHERE webhook = ?", (until, webhook))
+
+    def lease(self, webhook: str, horizon: float, until: float, limit: int) -> list[Delivery]:
+        asked = {"webhook": webhook, "horizon": horizon, "until": until, "limit": limit}
+        ids = sorted(self._connection.execute(_LEASE, asked).fetchall())
+        rows = (self._connection.execute(_LEASED, id).fetchone() for id in ids)
+        return [
+            Delivery(id, lease, of, bool(asked), tries, _recorded(*rest)) for id, lease, of, asked, tries, *rest in rows
+        ]
+
+    def settle(self, tried: Try) -> bool:
+        delivery = tried.delivery
+        state = "delivered" if tried.succeeded else "failed" if tried.next is None else "pending"
+        row = {**tried._asdict(), "id": delivery.id, "lease": delivery.lease, "state": state}
+        del row["delivery"]
+        settled = self._connection.execute(_SETTLE, row).fetchone()
+        if settled is None:
+            return False
+        if delivery.asked:
+            return True
+        if state != "pending":
+            self._connection.execute(_RELEASE, {"now": tried.at, "webhook": delivery.webhook, "item": settled[0]})
+        if tried.succeeded:
+            statement = "UPDATE subscriptions SET failures = 0 WHERE webhook = ? AND failures > 0"
+            self._connection.execute(statement, (delivery.webhook,))
+        else:
+            self._connection.execute(_FAILED, {"hold": tried.hold, "webhook": delivery.webhook})
+        return True
+
+    def ask(self, webhook: str, event: str) -> int:
+        statement = "INSERT INTO deliveries (webhook, event, due) VALUES (?, ?, 0)"
+        position, origin = _parse(event)
+        if _origin(self._connection, position) != origin:
+            raise NotFound("there is no such event (any more)")
+        return self._connection.execute(statement, (webhook, position)).lastrowid or 0
+
+    def logged(self, webhook: str, id: int) -> Logged:
+        row = self._connection.execute(f"{_LOGGED} AND id = :id", {"webhook": webhook, "id": id}).fetchone()
+        if row is None:
+            raise NotFound("there is no such delivery")
+        return _logged(*row)
+
+
+class OutboxReader:
+    """See `outbox.OutboxStore`."""
+
+    epoch: str
+
+    def _reader(self) -> AbstractContextManager[sqlite3.Connection]:
+        raise NotImplementedError
+
+    def events(self, after: str, wanted: Wanted, limit: int) -> Events:
+        with self._reader() as connection, _snapshot(connection):
+            oldest, newest = _oldest(connection), _newest(connection)
+            begin = _place(connection, after, oldest, newest, self.epoch) if after else oldest - 1
+            until = min(begin + LOOKED_AT, newest)
+            parameters = _parameters(begin, until, wanted) | {"limit": limit}
+            rows = connection.execute(_SELECT, parameters).fetchall()
+            end = rows[-1][0] if len(rows) == limit else until
+            found = [_recorded(*row) for row in rows]
+            return Events(found, _id_at(connection, end, self.epoch), end < newest)
+
+    def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
+        with self._reader() as connection:
+            rows = connection.execute(_SUBSCRIPTIONS, {"active": orjson.dumps(active).decode(), "now": now}).fetchall()
+        return [
+            Subscription(webhook, _secrets(secrets), failures, bool(behind), bool(due), horizon)
+            for webhook, secrets, failures, behind, due, horizon in rows
+        ]
+
+    def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[Logged]:
+        statement = _LOGGED + (" AND id < :before" if before else "") + (" AND state = :state" if state else "")
+        asked = {"webhook": webhook, "before": before, "state": state, "limit": limit}
+        with self._reader() as connection:
+            rows = connection.execute(f"{statement} ORDER BY id DESC LIMIT :limit", asked).fetchall()
+        return [_logged(*row) for row in rows]
+
+
+@contextmanager
+def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """Whatever is read is of one moment; inside a transaction it is anyhow."""
+    if connection.in_transaction:
+        yield
+        return
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")
+
+
+def _id(position: int, origin: str) -> str:
+    return f"evt_{origin}_{position:x}"
+
+
+def _parse(id: str) -> tuple[int, str]:
+    """Position and origin in an event's id; those of no event in what is none."""
+    parts = _ID.fullmatch(id)
+    return (int(parts[2], 16), parts[1]) if parts else (-1, "")
+
+
+def _newest(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT coalesce(max(position), 0) FROM events").fetchone()[0])
+
+
+def _oldest(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT coalesce(min(position), 1) FROM events").fetchone()[0])
+
+
+def _origin(connection: sqlite3.Connection, position: int) -> str | None:
+    row = connection.execute("SELECT origin FROM events WHERE position = ?", (position,)).fetchone()
+    return row[0] if row else None
+
+
+def newest_id(connection: sqlite3.Connection, epoch: str) -> str:
+    """The id of the newest event, or of the beginning."""
+    return _id_at(connection, _newest(connection), epoch)
+
+
+def _id_at(connection: sqlite3.Connection, position: int, epoch: str) -> str:
+    """The id of the event at a position; before the first one that is kept, an id all the same."""
+    return _id(position, _origin(connection, position) or epoch)
+
+
+def _place(connection: sqlite3.Connection, id: str, oldest: int, newest: int, epoch: str) -> int:
+    """The position of an event that is kept, or that came right before those. Raises CursorExpired."""
+    position, origin = _parse(id)
+    if oldest <= position <= newest and _origin(connection, position) == origin:
+        return position
+    if position == oldest - 1:  # what it was is not known any more
+        return position
+    raise CursorExpired(
+        "what came after this cursor is not kept any more, or it is another service's", resume=_id(oldest - 1, epoch)
+    )
+
+
+def _parameters(after: int, until: int, wanted: Wanted) -> dict[str, int | str | None]:
+    return {
+        "after": after,
+        "until": until,
+        "collections": orjson.dumps(wanted.collections).decode(),
+        "own": orjson.dumps(wanted.own).decode(),
+        "owner": wanted.owner,
+        "types": orjson.dumps(wanted.types).decode(),
+    }
+
+
+def _recorded(position: int, origin: str, type: str, at: str, data: bytes) -> Recorded:
+    return Recorded(_id(position, origin), type, at, data)
+
+
+def _written(secrets: Sequence[Secret]) -> str:
+    return orjson.dumps([list(secret) for secret in secrets]).decode()
+
+
+def _secrets(text: str) -> tuple[Secret, ...]:
+    return tuple(Secret(*each) for each in orjson.loads(text))
+
+
+def _logged(*row: Any) -> Logged:
+    id, event, *rest, origin, type = row
+    return Logged(id, _id(event, origin), type, *rest)

@@ -16,6 +16,7 @@ from config import Config, ConfigError
 from errors import Unavailable
 from resources import declared, require_free_names, stored
 from resources.collection import CollectionHandlers
+from resources.events import EventHandlers
 from resources.keys import KeyHandlers, note_use
 from resources.resource import Resource
 from resources.service import PROBES, ServiceHandlers
@@ -77,6 +78,7 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] | Non
         for prefix, name in PREFIXES.items():
             app.register_blueprint(routes, url_prefix=f"{prefix}/{resource.name}", name=name + resource.name)
     app.register_blueprint(KeyHandlers(resources, store, config, idempotency).blueprint(), url_prefix="/api/v1/keys")
+    app.register_blueprint(EventHandlers(resources, store, config).blueprint(), url_prefix="/api/v1/events")
     app.register_blueprint(ServiceHandlers(resources, list(PREFIXES), store, config, metrics).blueprint())
     guard.learn(app)
 

@@ -195,6 +195,11 @@ class Config:
     idempotency_ttl: int = _setting(
         24 * 3600, _whole(60, 366 * 24 * 3600), "seconds for which the answer to a POST with a key is kept"
     )
+    events_ttl: int = _setting(
+        7 * 24 * 3600,
+        _whole(60, 366 * 24 * 3600),
+        "seconds for which events and their deliveries are kept",
+    )
     docs: bool = _setting(True, _flag, "`0`: no page at `/docs` (the OpenAPI document stays)")
     rate_limit: str = _setting(
         "",

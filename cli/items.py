@@ -20,6 +20,7 @@ from flask.cli import with_appcontext
 from cli.common import Command, service_of_app, told_of
 from config import Config
 from errors import Duplicate, InvalidJson, Problem, ValidationFailed
+from resources.changes import insert_item
 from resources.resource import JsonObject, Resource
 from storage.contract import Kind, Record, Transaction
 from web import exactjson
@@ -95,7 +96,7 @@ class _Import:
         """Insert what is good. Raises ClickException at the end when anything was bad and must not be."""
         for number, read in self._entries:
             try:
-                transaction.insert(self._resource.name, self._record(read()))
+                insert_item(transaction, self._resource, self._record(read()), now=self._now)
                 self.kept += 1
             except (Duplicate, InvalidJson, ValidationFailed) as problem:
                 self._note(number, problem)

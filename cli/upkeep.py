@@ -1,6 +1,7 @@
 """`flask backup`, `flask migrate`, `flask reap`: what keeps a store safe, in shape and small."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -11,7 +12,8 @@ from flask.cli import with_appcontext
 from cli.common import Command, service_of_app
 from errors import NotFound
 from resources.resource import Resource
-from storage.contract import Transaction
+from storage.contract import Store, Transaction
+from web.clock import rfc3339
 from web.idempotency import Idempotency
 
 BATCH = 500  # records that change in one transaction: others' writes wait no longer than for that
@@ -61,9 +63,18 @@ def _batches(ids: Iterator[str]) -> Iterator[list[str]]:
 @click.command(cls=Command)
 @with_appcontext
 def reap() -> None:
-    """Take away the answers to POSTs with a key that have expired (IDEMPOTENCY_TTL), a batch at a time."""
+    """Take away what has expired, a batch at a time: answers to POSTs with a key (IDEMPOTENCY_TTL), and events
+    with their deliveries (EVENTS_TTL)."""
     service = service_of_app()
-    idempotency, swept = Idempotency(service.config.idempotency_ttl), 0
-    while count := service.store.write(lambda transaction: idempotency.sweep(transaction, BATCH)):
-        swept += count
-    click.echo(f"took away {swept} expired answers")
+    idempotency, before = Idempotency(service.config.idempotency_ttl), rfc3339(time.time() - service.config.events_ttl)
+    answers = _swept(service.store, lambda transaction: idempotency.sweep(transaction, BATCH))
+    events = _swept(service.store, lambda transaction: transaction.sweep_events(before, BATCH))
+    click.echo(f"took away {answers} expired answers and {events} expired events")
+
+
+def _swept(store: Store, sweep: Callable[[Transaction], int]) -> int:
+    """How much was taken away in all."""
+    total = 0
+    while count := store.write(sweep):
+        total += count
+    return total

@@ -16,7 +16,9 @@ def declared() -> tuple[Resource, ...]:
     return tuple(module.RESOURCE for module in modules if hasattr(module, "RESOURCE"))
 
 
-RESERVED = {"api", "docs", "healthz", "keys", "metrics", "openapi", "problems", "readyz"}  # paths of the service's own
+# Paths of the service's own, and what they are about.
+# Paths of the service's own, and what they are about.
+RESERVED = {"api", "docs", "events", "healthz", "keys", "metrics", "openapi", "problems", "readyz", "webhooks"}
 
 
 def require_free_names(resources: Sequence[Resource]) -> None:

@@ -11,6 +11,7 @@ from werkzeug.datastructures import ImmutableMultiDict, MultiDict
 
 from config import Config
 from errors import BodyTooLarge, Forbidden, NotFound, ValidationFailed
+from resources.changes import delete_item, insert_item, update_item
 from resources.resource import JsonObject, Ownership, Resource
 from storage.contract import Query, Record, Store, Transaction
 from web.application import OwnHeaders, Reply
@@ -103,9 +104,9 @@ class CollectionHandlers:
         """Create an item."""
         require_acceptable(JSON)
         sent = self._read(JSON)
-        once = self._idempotency.once(sent)
+        once, now = self._idempotency.once(sent), self._now()
         try:
-            record = self._bounded(self.resource.create(sent, id=self._new_id(), now=self._now()))
+            record = self._bounded(self.resource.create(sent, id=self._new_id(), now=now))
         except ValidationFailed:
             if (reply := once.kept(self._store)) is not None:
                 return reply  # what was valid when it was answered
@@ -117,7 +118,7 @@ class CollectionHandlers:
             if (reply := once.kept(transaction)) is not None:
                 return reply
             self._require_list_match(transaction)
-            transaction.insert(self.name, record)
+            insert_item(transaction, self.resource, record, now=now)
             reply = self._item(record)
             reply.headers["Location"] = f"{request.path}/{record.id}"
             return once.keep(transaction, reply)
@@ -155,7 +156,7 @@ class CollectionHandlers:
             record = transaction.read(self.name, id)
             self._require_right(record)
             self._require_match(record)
-            transaction.delete(self.name, id)
+            delete_item(transaction, self.resource, record, now=self._now())
             return record
 
         record = self._store.write(work)
@@ -168,9 +169,10 @@ class CollectionHandlers:
             record = transaction.read(self.name, id)
             self._require_right(record)
             self._require_match(record)
-            changed = change(record, sent, now=self._now())
+            now = self._now()
+            changed = change(record, sent, now=now)
             if changed is not record:
-                transaction.update(self.name, self._bounded(changed))
+                update_item(transaction, self.resource, self._bounded(changed), now=now)
             return changed
 
         return self._item(self._store.write(work))

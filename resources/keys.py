@@ -22,7 +22,9 @@ from web.content import JSON, require_acceptable
 from web.idempotency import Idempotency
 from web.preconditions import require_match
 
-KEYS = Resource(name="keys", singular="key", schema=KeySchema, indexes=(Index("created_at"),), search=("name",))
+KEYS = Resource(
+    name="keys", singular="key", schema=KeySchema, indexes=(Index("created_at"),), search=("name",), events=False
+)
 
 PRIVATE = "no-store"
 

@@ -54,7 +54,7 @@ class Resource:
     """A collection: its names, the schema of its items, what is found fast and what full text looks through.
 
     `name` is the plural as it stands in paths, of ASCII letters, digits and underscores. `ownership` binds all callers
-    but admins.
+    but admins. With `events`, every change of an item is told to whoever follows.
     """
 
     name: str
@@ -63,6 +63,7 @@ class Resource:
     indexes: tuple[Index, ...] = ()
     search: tuple[str, ...] = ()
     ownership: Ownership = Ownership.NONE
+    events: bool = True
 
     def __post_init__(self) -> None:
         """Raises ValueError for a declaration that could not be kept to."""

@@ -4,9 +4,17 @@ An event is recorded in the transaction of its change. Events have one order, th
 through them at its own pace: what it wants is queued for it, and each delivery is leased to one worker at a time.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+EVENT_ID = r"evt_[0-9a-f]{8}_(0|[1-9a-f][0-9a-f]{0,14})"  # as an expression: which store's, and which of it
+
+
+def is_event_id(text: str) -> bool:
+    """Whether a text could be the id of an event."""
+    return re.fullmatch(EVENT_ID, text) is not None
 
 
 class Event(NamedTuple):

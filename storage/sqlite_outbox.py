@@ -1,6 +1,5 @@
 """Events and deliveries in SQLite: the two halves of `outbox`, for the transaction and the store of `sqlite.py`."""
 
-import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -9,7 +8,7 @@ from typing import Any
 import orjson
 
 from errors import CursorExpired, NotFound
-from storage.outbox import Delivery, Event, Events, Logged, Recorded, Secret, Subscription, Try, Wanted
+from storage.outbox import Delivery, Event, Events, Logged, Recorded, Secret, Subscription, Try, Wanted, is_event_id
 
 LOOKED_AT = 2000  # events in one search: some milliseconds
 
@@ -147,8 +146,6 @@ SELECT
     type
 FROM deliveries JOIN events ON position = event
 WHERE webhook = :webhook"""
-
-_ID = re.compile(r"evt_([0-9a-f]{8})_(0|[1-9a-f][0-9a-f]{0,14})", re.ASCII)
 
 
 class Outbox:
@@ -288,8 +285,10 @@ def _id(position: int, origin: str) -> str:
 
 def _parse(id: str) -> tuple[int, str]:
     """Position and origin in an event's id; those of no event in what is none."""
-    parts = _ID.fullmatch(id)
-    return (int(parts[2], 16), parts[1]) if parts else (-1, "")
+    if not is_event_id(id):
+        return -1, ""
+    _, origin, position = id.split("_")
+    return int(position, 16), origin
 
 
 def _newest(connection: sqlite3.Connection) -> int:

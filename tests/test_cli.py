@@ -21,8 +21,10 @@ from config import Config
 from resources.products import RESOURCE as PRODUCTS
 from storage import open_store
 from storage.contract import Answer, Record, Transaction
+from storage.outbox import Event
 from tests.live import ROOT, Gunicorn
 from web.application import Application
+from web.clock import rfc3339
 
 GOOD = {"name": "Desk lamp", "price": 49.9, "tags": ["office"]}
 TRICKY = {
@@ -375,19 +377,21 @@ def test_memory(arguments: list[str]) -> None:
 
 
 def test_reap(app: Application, run: Callable[..., Result]) -> None:
-    """Answers that have expired are taken away, in batches; one that has time left is still given again."""
+    """Answers and events that have expired are taken away, in batches; those that have time left stay."""
     store = app.extensions["restkeeper"]["store"]
 
     def keep_expired(transaction: Transaction) -> None:
         for number in range(BATCH + 1):
             transaction.keep_answer(b"%d" % number, Answer(0.0, b"x"))
+            transaction.record(Event("product.created", "products", "x", rfc3339(0), b"{}"))
 
     store.write(keep_expired)
     client, once = app.test_client(), {"Idempotency-Key": "mine"}
     first = client.post("/products", json=GOOD, headers=once)
-    assert run("reap").stdout == f"took away {BATCH + 1} expired answers\n"
-    assert run("reap").stdout == "took away 0 expired answers\n"
+    assert run("reap").stdout == f"took away {BATCH + 1} expired answers and {BATCH + 1} expired events\n"
+    assert run("reap").stdout == "took away 0 expired answers and 0 expired events\n"
     assert client.post("/products", json=GOOD, headers=once).data == first.data
+    assert [event["data"] for event in client.get("/api/v1/events").json] == [first.json]
 
 
 def test_keys(run: Callable[..., Result], app: Application) -> None:

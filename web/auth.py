@@ -31,6 +31,7 @@ CREDENTIALS = Collection("_credentials", {})
 
 PUBLIC = "public"  # needs nothing
 OWN = "own"  # asks for credentials of its own
+KNOWN = "known"  # needs to know who calls; what they may see of it is the handler's to say
 
 USE_SECONDS = 60  # how exactly it is known when a key was last used
 
@@ -46,7 +47,7 @@ View = TypeVar("View", bound=Callable[..., Any])
 
 
 def needs(permission: str) -> Callable[[View], View]:
-    """Say what a handler needs: PUBLIC, OWN, ADMIN, or what is done to its collection, "read" or "write"."""
+    """Say what a handler needs: PUBLIC, OWN, KNOWN, ADMIN, or what is done to its collection, "read" or "write"."""
 
     def declare(view: View) -> View:
         view.needs = permission  # type: ignore[attr-defined]
@@ -226,7 +227,7 @@ class Guard:
         if (needed := self.needs.get(asked.endpoint)) is None:
             raise RuntimeError(f"{asked.endpoint}: was added after the guard had learned what routes need")
         who = caller_in(environ)
-        if needed in (PUBLIC, OWN) or who.may(needed):
+        if needed in (PUBLIC, OWN) or who.may(needed) or (needed == KNOWN and who is not NOBODY):
             return
         if who is NOBODY:
             challenge = f"Bearer {_REALM}"

@@ -52,7 +52,7 @@ def parse(args: MultiDict[str, str], collection: Collection, names: Iterable[str
     """
     if not args:
         return Asked(Query(limit=limit), limit)
-    reader = _Reader(args)
+    reader = Reader(args)
     filters = _filters(reader, collection)
     limit = next((len(ids) for field, _, ids in filters if field == "id" and isinstance(ids, tuple)), limit)
     asked = Asked(
@@ -60,8 +60,8 @@ def parse(args: MultiDict[str, str], collection: Collection, names: Iterable[str
             filters=filters,
             search=reader.one("q", str, ""),
             sort=reader.one("sort", lambda text: _sort(text, collection), ()),
-            limit=(size := reader.one("limit", _whole(1, limit_max), limit)),
-            offset=reader.one("offset", _whole(0, MAX_OFFSET), 0),
+            limit=(size := reader.one("limit", whole(1, limit_max), limit)),
+            offset=reader.one("offset", whole(0, MAX_OFFSET), 0),
         ),
         size,
         reader.one("fields", lambda text: _names(text, names), None),
@@ -78,7 +78,7 @@ def parse_fields(args: MultiDict[str, str], names: Iterable[str]) -> tuple[str, 
     """The fields to show where `fields` is the only parameter there is. Raises InvalidQuery."""
     if not args:
         return None
-    reader = _Reader(args)
+    reader = Reader(args)
     fields: tuple[str, ...] | None = reader.one("fields", lambda text: _names(text, names), None)
     for name in args:
         if name != "fields":
@@ -87,8 +87,8 @@ def parse_fields(args: MultiDict[str, str], names: Iterable[str]) -> tuple[str, 
     return fields
 
 
-class _Reader:
-    """Reads parameters one by one and keeps what is wrong with each."""
+class Reader:
+    """Reads parameters one by one and keeps what is wrong with each; `finish` raises InvalidQuery with all of it."""
 
     def __init__(self, args: MultiDict[str, str]) -> None:
         self.args = args
@@ -102,6 +102,14 @@ class _Reader:
         if len(values) != 1:
             return default
         return self.value(name, read, values[0], default)
+
+    def several(self, name: str, read: Callable[[str], Any], most: int) -> tuple[Any, ...]:
+        """The values of a parameter that may be given repeatedly, and each time with commas; each value once."""
+        texts = dict.fromkeys(text for given in self.args.getlist(name) for text in given.split(","))
+        if len(texts) > most:
+            self.fault(name, f"has at most {most} values")
+            return ()
+        return tuple(self.value(name, read, text) for text in texts)
 
     def value(self, name: str, read: Callable[[str], Any], text: str, default: Any = None) -> Any:
         try:
@@ -119,7 +127,7 @@ class _Reader:
             raise InvalidQuery(told, errors=self._faults)
 
 
-def _filters(reader: _Reader, collection: Collection) -> tuple[Filter, ...]:
+def _filters(reader: Reader, collection: Collection) -> tuple[Filter, ...]:
     found: list[Filter] = []
     for name in reader.args:
         if name in RESERVED:
@@ -141,7 +149,7 @@ def _filters(reader: _Reader, collection: Collection) -> tuple[Filter, ...]:
     return tuple(found)
 
 
-def _filter(reader: _Reader, name: str, field: Field, op: Op) -> list[Filter]:
+def _filter(reader: Reader, name: str, field: Field, op: Op) -> list[Filter]:
     """A parameter's filters. One that is repeated means any of the values for eq and in, all of them for the others."""
     texts = reader.args.getlist(name)
     if op is Op.IN:
@@ -158,7 +166,7 @@ def _filter(reader: _Reader, name: str, field: Field, op: Op) -> list[Filter]:
 def _value(text: str, field: Field) -> Any:
     match field.kind:
         case Kind.INTEGER:
-            return _whole(-(2**63), 2**63 - 1)(text)
+            return whole(-(2**63), 2**63 - 1)(text)
         case Kind.NUMBER:
             if not _NUMBER.fullmatch(text):
                 raise ValueError("must be a number")
@@ -183,7 +191,7 @@ def _time(text: str) -> str:
     return time.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def _whole(low: int, high: int) -> Callable[[str], int]:
+def whole(low: int, high: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         if not _WHOLE.fullmatch(text) or not low <= int(text) <= high:
             raise ValueError(f"must be a whole number from {low} to {high}")

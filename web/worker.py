@@ -196,6 +196,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
             self.handle_exit(signal.SIGTERM, None)
         response, environ = wsgi.create(req, sock, addr, listener_name, self.cfg, Answer)
         environ["wsgi.multithread"] = True
+        environ["restkeeper.stopping"] = self.is_stopping
         result = self.wsgi(environ, response.start_response)
         try:
             for data in result:
@@ -226,6 +227,10 @@ class Worker(GeventWorker):  # type: ignore[misc]
             if not client.begun:
                 client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
                 client.flush()
+
+    def is_stopping(self) -> bool:
+        """Whether who waits for something that may yet happen had better be answered now."""
+        return not self.alive
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         """Stop: requests in flight are finished, idle connections closed at once."""

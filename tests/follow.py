@@ -1,0 +1,92 @@
+"""The proof of the feed: writers, one reader who follows, and a comparison at the end.
+
+`python -m tests.follow` makes 20,000 changes through two workers; `make test` runs less.
+"""
+
+import argparse
+import json
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from tests.live import Gunicorn
+
+WRITERS = 8
+CHANGES_EACH = 5  # of an item: created, then updated so often less one
+
+Change = tuple[str, int]  # the item's id and version
+
+
+class Writer:
+    """A client that creates and updates items, and remembers what it was answered."""
+
+    def __init__(self, server: Gunicorn) -> None:
+        self._connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
+        self.made: list[Change] = []
+
+    def write(self, items: int) -> list[Change]:
+        for _ in range(items):
+            item = self._send("POST", "/products", {"name": "x"})
+            for stock in range(1, CHANGES_EACH):
+                item = self._send("PATCH", f"/products/{item['id']}", {"stock": stock})
+        self._connection.close()
+        return self.made
+
+    def _send(self, method: str, path: str, body: Any) -> Any:
+        self._connection.request(method, path, json.dumps(body), {"Content-Type": "application/json"})
+        response = self._connection.getresponse()
+        item = json.loads(response.read())
+        assert response.status == 200, item
+        self.made.append((item["id"], item["version"]))
+        return item
+
+
+def read(server: Gunicorn, done: threading.Event) -> list[Change]:
+    """What a reader sees who follows from the beginning, until nothing more comes once the writers are done."""
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
+    seen: list[Change] = []
+    path = "/api/v1/events?wait=1"
+    while True:
+        was_done = done.is_set()
+        connection.request("GET", path)
+        response = connection.getresponse()
+        events = json.loads(response.read())
+        assert response.status == 200, events
+        seen += [(event["data"]["id"], event["data"]["version"]) for event in events]
+        path = (response.getheader("Link") or "").split(">")[0][1:]
+        if was_done and not events:
+            connection.close()
+            return seen
+
+
+def follow(changes: int) -> None:
+    """A whole run on a service of its own. Raises AssertionError when a change is missing, twice or out of order."""
+    done = threading.Event()
+    with tempfile.TemporaryDirectory() as folder, Gunicorn(Path(folder), workers=2, LOG_LEVEL="error") as server:
+        with ThreadPoolExecutor(WRITERS + 1) as pool:
+            reading = pool.submit(read, server, done)
+            share = changes // CHANGES_EACH // WRITERS
+            writing = [pool.submit(Writer(server).write, share) for _ in range(WRITERS)]
+            try:
+                made = [change for each in writing for change in each.result()]
+            finally:
+                done.set()
+            seen = reading.result()
+    assert len(made) == share * CHANGES_EACH * WRITERS
+    assert len(seen) == len(set(seen)), "an event was seen twice"
+    assert set(seen) == set(made), "an event is missing, or tells of nothing"
+    of_item: dict[str, list[int]] = {}
+    for id, version in seen:
+        of_item.setdefault(id, []).append(version)
+    assert all(one < other for versions in of_item.values() for one, other in pairwise(versions)), "out of order"
+    print(f"{len(made)} changes by two workers, each seen once and those of an item in order")
+
+
+if __name__ == "__main__":
+    options = argparse.ArgumentParser(prog="python -m tests.follow")
+    options.add_argument("--changes", type=int, default=20_000)
+    follow(options.parse_args().changes)

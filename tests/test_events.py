@@ -1,0 +1,278 @@
+"""The feed of events: what is in it, for whom, and how it is followed."""
+
+import threading
+import time
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from app import create_app
+from config import Config
+from storage.contract import Store
+from tests.test_permissions import ADMIN, NOTES, RESOURCES, key, service
+from web.application import Application
+
+FEED = "/api/v1/events"
+
+
+@pytest.fixture
+def app() -> Application:
+    return create_app(Config())
+
+
+@pytest.fixture
+def client(app: Application) -> FlaskClient:
+    """A client of a fresh service in memory."""
+    return app.test_client()
+
+
+@pytest.fixture
+def guarded() -> FlaskClient:
+    """A client of a service that asks for credentials, with collections of all kinds of ownership."""
+    return service().test_client()
+
+
+def make(client: FlaskClient, name: str = "Lamp", **options: Any) -> Any:
+    return client.post("/products", json={"name": name}, **options).json
+
+
+def names(answer: Any) -> list[str]:
+    assert answer.status_code == 200, answer.text
+    return [event["data"]["name"] for event in answer.json]
+
+
+def next_of(answer: Any) -> str:
+    (link,) = answer.headers["Link"].split(", ")
+    assert link.endswith('>; rel="next"')
+    return str(link.split(">")[0][1:])
+
+
+class TestWhatIsInIt:
+    def test_every_change_is_an_event(self, client: FlaskClient) -> None:
+        """Created, replaced, merged, deleted: each with the item as it then was, in the order they were done."""
+        item = make(client)
+        path = f"/products/{item['id']}"
+        replaced = client.put(path, json={"name": "Desk lamp"}).json
+        merged = client.patch(path, json={"stock": 3}).json
+        deleted = client.delete(path).json
+        events = client.get(FEED).json
+        assert [event["type"] for event in events] == [
+            f"product.{done}" for done in ("created", *["updated"] * 2, "deleted")
+        ]
+        assert [event["data"] for event in events] == [item, replaced, merged, deleted]
+        assert all(set(event) == {"id", "type", "timestamp", "data"} for event in events)
+        assert [event["timestamp"] for event in events[:3]] == [event["data"]["updated_at"] for event in events[:3]]
+
+    def test_what_changes_nothing_is_none(self, client: FlaskClient) -> None:
+        """A PUT or PATCH that leaves the item as it is, and whatever is refused."""
+        item = make(client)
+        path = f"/products/{item['id']}"
+        assert client.put(path, json=item).status_code == 200
+        assert client.patch(path, json={"stock": 0}).status_code == 200
+        assert client.patch(path, json={"stock": -1}).status_code == 422
+        assert client.delete(path, headers={"If-Match": '"other"'}).status_code == 412
+        assert client.post("/products", json={"sku": "nameless"}).status_code == 422
+        assert len(client.get(FEED).json) == 1
+
+    def test_what_is_done_once_is_told_once(self, client: FlaskClient) -> None:
+        """A create that is sent again is answered again, and is one event."""
+        once = {"Idempotency-Key": "k"}
+        assert make(client, headers=once) == make(client, headers=once)
+        assert len(client.get(FEED).json) == 1
+
+    def test_keys_are_none_of_its_business(self, client: FlaskClient) -> None:
+        """Who may call is told to nobody."""
+        made = client.post("/api/v1/keys", json={"name": "k", "scopes": ["admin"]})
+        client.delete(made.headers["Location"])
+        assert client.get(FEED).json == []
+
+
+class TestHowItIsFollowed:
+    def test_next_leads_through_all_of_it(self, client: FlaskClient) -> None:
+        """Each event once, and then to what comes later; `next` is there always, with what was asked for."""
+        for n in range(5):
+            make(client, str(n))
+        path, seen = f"{FEED}?limit=2&type=product.*", []
+        for expected in (["0", "1"], ["2", "3"], ["4"], []):
+            answer = client.get(path)
+            assert names(answer) == expected
+            seen += [event["id"] for event in answer.json]
+            path = next_of(answer)
+            assert "limit=2" in path and "type=product.%2A" in path
+        assert len(set(seen)) == 5
+        make(client, "later")
+        assert names(client.get(path)) == ["later"]
+
+    def test_every_event_is_a_cursor(self, client: FlaskClient) -> None:
+        """A reader that stops in the middle of a page goes on behind the last event that it has."""
+        for n in range(3):
+            make(client, str(n))
+        second = client.get(FEED).json[1]["id"]
+        assert names(client.get(f"{FEED}?after={second}")) == ["2"]
+
+    def test_it_can_be_followed_from_now_on(self, client: FlaskClient) -> None:
+        """`after=latest` passes over all that was."""
+        make(client, "old")
+        answer = client.get(f"{FEED}?after=latest")
+        assert answer.json == []
+        make(client, "new")
+        assert names(client.get(next_of(answer))) == ["new"]
+
+    def test_types_and_collections_narrow_it(self, client: FlaskClient) -> None:
+        """Several of each, by commas or repeated."""
+        item = make(client)
+        client.delete(f"/products/{item['id']}")
+        client.post("/api/v1/users", json={"email": "a@example.org"})
+        types = lambda query: [event["type"] for event in client.get(f"{FEED}?{query}").json]  # noqa: E731
+        assert types("type=product.deleted") == ["product.deleted"]
+        assert types("type=product.created,user.*") == ["product.created", "user.created"]
+        assert types("type=product.created&type=product.deleted") == ["product.created", "product.deleted"]
+        assert types("collection=users") == ["user.created"]
+        assert types("collection=products,users&type=*.created".replace("*.", "user.")) == ["user.created"]
+
+    @pytest.mark.parametrize(
+        ("query", "parameter"),
+        [
+            ("after=x", "after"),
+            ("after=evt_1_1", "after"),
+            ("after=", "after"),
+            ("type=product", "type"),
+            ("type=*.created", "type"),
+            ("type=", "type"),
+            ("collection=orders", "collection"),
+            ("collection=keys", "collection"),
+            ("limit=0", "limit"),
+            ("limit=101", "limit"),
+            ("wait=31", "wait"),
+            ("wait=1.5", "wait"),
+            ("wait=-1", "wait"),
+            ("wait=1&wait=2", "wait"),
+            ("since=1", "since"),
+        ],
+    )
+    def test_what_it_does_not_know_it_refuses(self, client: FlaskClient, query: str, parameter: str) -> None:
+        """Each parameter that is unknown or malformed is named."""
+        answer = client.get(f"{FEED}?{query}")
+        assert (answer.status_code, answer.json["type"].split("/")[-1]) == (400, "invalid-query")
+        assert [fault["parameter"] for fault in answer.json["errors"]] == [parameter]
+
+    def test_a_cursor_that_expired_says_where_to_resume(self, app: Application, client: FlaskClient) -> None:
+        """410, with the cursor before the oldest event that is kept, in the body and as a link."""
+        store: Store = app.extensions["restkeeper"]["store"]
+        for n in range(4):
+            make(client, str(n))
+        first, second = (event["id"] for event in client.get(FEED).json[:2])
+        store.write(lambda transaction: transaction.sweep_events("9999", 2))
+        answer = client.get(f"{FEED}?after={first}&limit=1")
+        assert (answer.status_code, answer.json["type"].split("/")[-1]) == (410, "cursor-expired")
+        assert names(client.get(next_of(answer))) == ["2"]
+        assert names(client.get(f"{FEED}?after={answer.json['resume']}")) == ["2", "3"]
+        assert names(client.get(f"{FEED}?after={second}")) == ["2", "3"]
+
+    def test_a_page_has_an_etag(self, client: FlaskClient) -> None:
+        """It holds until there is something else to answer at that address; If-Match works as everywhere."""
+        make(client)
+        answer = client.get(FEED)
+        held = {"If-None-Match": answer.headers["ETag"]}
+        unchanged = client.get(FEED, headers=held)
+        assert (unchanged.status_code, unchanged.data) == (304, b"")
+        assert all(unchanged.headers[name] == answer.headers[name] for name in ("ETag", "Cache-Control", "Link"))
+        assert client.get(FEED, headers={"If-Match": '"x"'}).status_code == 412
+        full, filtered = client.get(f"{FEED}?limit=1"), client.get(f"{FEED}?collection=users")
+        assert len({answer.headers["ETag"], filtered.headers["ETag"]}) == 2
+        make(client)
+        assert client.get(FEED, headers=held).status_code == 200
+        assert client.get(f"{FEED}?limit=1", headers={"If-None-Match": full.headers["ETag"]}).status_code == 304
+
+    def test_head_is_answered_as_get(self, client: FlaskClient) -> None:
+        """With the same fields, and without the events."""
+        make(client)
+        head, get = client.head(FEED), client.get(FEED)
+        assert head.data == b"" and head.headers["ETag"] == get.headers["ETag"]
+        assert head.headers["Content-Length"] == str(len(get.data))
+
+
+class TestWaiting:
+    def test_it_is_answered_when_something_happens(self, app: Application, client: FlaskClient) -> None:
+        """A reader that waits has the event long before its time is over."""
+        follow = next_of(client.get(f"{FEED}?after=latest")) + "&wait=30"
+        writer = threading.Timer(0.3, make, [app.test_client(), "at last"])
+        began = time.monotonic()
+        writer.start()
+        assert names(client.get(follow)) == ["at last"]
+        assert time.monotonic() - began < 20
+        writer.join()
+
+    def test_it_goes_on_waiting_for_what_is_wanted(self, app: Application, client: FlaskClient) -> None:
+        """Other events neither end the wait nor are seen."""
+
+        def write() -> None:
+            writer = app.test_client()
+            make(writer, "unwanted")
+            writer.post("/users", json={"email": "a@example.org", "name": "wanted"})
+
+        thread = threading.Timer(0.2, write)
+        thread.start()
+        assert names(client.get(f"{FEED}?collection=users&wait=30")) == ["wanted"]
+        thread.join()
+
+    def test_it_ends_with_its_time(self, client: FlaskClient) -> None:
+        """Nothing happened: an empty page, or for who has that already, 304."""
+        began = time.monotonic()
+        answer = client.get(f"{FEED}?wait=1")
+        assert answer.json == [] and time.monotonic() - began >= 1
+        held = {"If-None-Match": answer.headers["ETag"]}
+        assert client.get(f"{FEED}?wait=1", headers=held).status_code == 304
+
+    def test_what_is_there_is_not_waited_for(self, client: FlaskClient) -> None:
+        """The answer to a reader who is behind comes at once."""
+        make(client)
+        began = time.monotonic()
+        assert names(client.get(f"{FEED}?wait=30")) == ["Lamp"]
+        assert time.monotonic() - began < 20
+
+    def test_too_many_are_told_to_come_again(self, app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Beyond what a process bears it is 503, at once."""
+        monkeypatch.setattr(app.view_functions["events.list_events"].__self__._waiters, "_most", 0)
+        answer = app.test_client().get(f"{FEED}?wait=30")
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+
+    def test_it_ends_when_the_server_stops(self, client: FlaskClient) -> None:
+        """Who waits is answered, with nothing, when the server says that it stops."""
+        began = time.monotonic()
+        answer = client.get(f"{FEED}?wait=30", environ_overrides={"restkeeper.stopping": lambda: True})
+        assert answer.json == [] and time.monotonic() - began < 20
+
+
+class TestForWhom:
+    def test_who_may_read_a_collection_sees_its_events(self, guarded: FlaskClient) -> None:
+        """And no others; asking for another by name is refused, and so is who may read none."""
+        make(guarded, headers=ADMIN)
+        guarded.post("/users", json={"email": "a@example.org", "name": "Ada"}, headers=ADMIN)
+        reader = key(guarded, "products:read")
+        assert names(guarded.get(FEED, headers=reader)) == ["Lamp"]
+        assert names(guarded.get(FEED, headers=ADMIN)) == ["Lamp", "Ada"]
+        refused = guarded.get(f"{FEED}?collection=products,users", headers=reader)
+        assert (refused.status_code, "users:read" in refused.json["detail"]) == (403, True)
+        assert guarded.get(FEED, headers=key(guarded, "users:write")).status_code == 403
+        assert guarded.get(FEED).status_code == 401
+
+    def test_what_others_do_not_see_is_told_to_its_owner(self, guarded: FlaskClient) -> None:
+        """Of a collection whose items have owners, one's own events; where others may read, all of them."""
+        mine, yours = (
+            key(guarded, *(f"{name}:{do}" for name in ("notes", "posts") for do in ("read", "write"))) for _ in "ab"
+        )
+        for path in ("/notes", "/posts"):
+            guarded.post(path, json={"name": f"my {path}"}, headers=mine)
+            guarded.post(path, json={"name": f"your {path}"}, headers=yours)
+        assert names(guarded.get(FEED, headers=mine)) == ["my /notes", "my /posts", "your /posts"]
+        assert names(guarded.get(f"{FEED}?collection=notes", headers=yours)) == ["your /notes"]
+        assert len(guarded.get(FEED, headers=ADMIN).json) == 4
+        assert NOTES in RESOURCES
+
+    def test_two_callers_have_two_etags(self, guarded: FlaskClient) -> None:
+        """What one may see is never taken for what the other may, and no cache keeps it for others."""
+        make(guarded, headers=ADMIN)
+        few, all_ = (guarded.get(FEED, headers=who) for who in (key(guarded, "products:read"), ADMIN))
+        assert few.headers["ETag"] != all_.headers["ETag"] and few.headers["Cache-Control"].startswith("private")

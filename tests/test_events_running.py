@@ -1,0 +1,68 @@
+"""The feed under gunicorn: with writers in several processes, with many who wait, at the end."""
+
+import json
+import signal
+import socket
+import time
+from pathlib import Path
+
+from tests.follow import follow
+from tests.live import Gunicorn
+
+WAITERS = 200
+
+
+def test_a_reader_misses_nothing_and_sees_nothing_twice() -> None:
+    """While two workers write, who follows sees each change once, and those of an item in order."""
+    follow(2000)
+
+
+def waiter(server: Gunicorn, path: str) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+    return connection
+
+
+def body_of(connection: socket.socket) -> list[dict[str, object]]:
+    with connection, connection.makefile("rb") as file:
+        head, _, body = file.read().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 "), head
+    found: list[dict[str, object]] = json.loads(body)
+    return found
+
+
+def test_many_wait_and_hold_up_nobody(tmp_path: Path) -> None:
+    """With hundreds who wait others are answered, and one event then reaches them all."""
+    with Gunicorn(tmp_path, LOG_LEVEL="error") as server:
+        waiting = [waiter(server, "/api/v1/events?after=latest&wait=30") for _ in range(WAITERS)]
+        began = time.monotonic()
+        assert [server.get("/products").status for _ in range(20)] == [200] * 20
+        waiting[0].settimeout(0.5)
+        assert _is_silent(waiting[0])
+        waiting[0].settimeout(30)
+        server.post("/products", {"name": "x"})
+        told = [body_of(connection) for connection in waiting]
+        assert [len(events) for events in told] == [1] * WAITERS
+        assert time.monotonic() - began < 25
+
+
+def _is_silent(connection: socket.socket) -> bool:
+    try:
+        connection.recv(1, socket.MSG_PEEK)
+    except TimeoutError:
+        return True
+    return False
+
+
+def test_a_stop_answers_who_waits(tmp_path: Path) -> None:
+    """On SIGTERM those who wait are answered at once, and the service ends."""
+    with Gunicorn(tmp_path, LOG_LEVEL="error") as server:
+        connection = waiter(server, "/api/v1/events?wait=30")
+        connection.settimeout(0.5)
+        assert _is_silent(connection)
+        connection.settimeout(30)
+        began = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        assert body_of(connection) == []
+        server.process.wait(timeout=30)
+        assert time.monotonic() - began < 20

@@ -30,8 +30,10 @@ fmt: $(VENV)/.dev ## format the code and mend what ruff can mend
 bench: $(VENV)/.bench ## compare with bare Flask and with peers, as ratios
 	$(BIN)/python -m bench
 
-soak: $(VENV)/.dev ## 10,000 items made exactly once while workers are killed 200 times
+soak: $(VENV)/.dev ## the proofs at full length: made once, told once, delivered at least once, whoever is killed
 	@$(BIN)/python -m tests.soak
+	@$(BIN)/python -m tests.follow
+	@$(BIN)/python -m tests.soak_webhooks
 
 lock: $(VENV)/.dev ## make requirements*.txt anew from pyproject.toml
 	$(BIN)/pip install -q uv

@@ -20,6 +20,7 @@ from resources.events import EventHandlers
 from resources.keys import KeyHandlers, note_use
 from resources.resource import Resource
 from resources.service import PROBES, ServiceHandlers
+from resources.webhooks import WebhookHandlers
 from storage import Store, open_store
 from web import cors, dialects, edge, errors, limits, observe
 from web.application import Application
@@ -78,6 +79,8 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] | Non
         for prefix, name in PREFIXES.items():
             app.register_blueprint(routes, url_prefix=f"{prefix}/{resource.name}", name=name + resource.name)
     app.register_blueprint(KeyHandlers(resources, store, config, idempotency).blueprint(), url_prefix="/api/v1/keys")
+    webhooks = WebhookHandlers(resources, store, config, idempotency)
+    app.register_blueprint(webhooks.blueprint(), url_prefix="/api/v1/webhooks")
     app.register_blueprint(EventHandlers(resources, store, config).blueprint(), url_prefix="/api/v1/events")
     app.register_blueprint(ServiceHandlers(resources, list(PREFIXES), store, config, metrics).blueprint())
     guard.learn(app)
@@ -112,6 +115,7 @@ def _is_taken(host: str, port: int) -> bool:
 def main() -> None:
     """Serve for development: gunicorn with its configuration file, after a word of welcome."""
     os.environ.setdefault("AUTH", "open")  # on this machine alone: Config sees to that
+    os.environ.setdefault("WEBHOOK_WORKER", "inside")
     try:
         config = Config.from_env()
     except ConfigError as error:

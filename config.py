@@ -124,6 +124,17 @@ def _database(value: Any) -> str:
     raise ValueError("memory:// or sqlite:///FILE (four slashes for an absolute path)")
 
 
+def _delays(value: Any) -> tuple[int, ...]:
+    """Seconds, of a comma-separated list or a typed one."""
+    try:
+        delays = tuple(map(int, value.split(",") if isinstance(value, str) else value))
+    except (TypeError, ValueError):
+        delays = ()
+    if not 1 <= len(delays) <= 50 or not all(0 <= delay <= 7 * 24 * 3600 for delay in delays):
+        raise ValueError("1 to 50 whole numbers of seconds, separated by commas, each at most a week")
+    return delays
+
+
 def _quota(value: Any) -> str:
     if value in ("", "off") or _QUOTA.fullmatch(str(value)):
         return str(value)
@@ -199,6 +210,21 @@ class Config:
         7 * 24 * 3600,
         _whole(60, 366 * 24 * 3600),
         "seconds for which events and their deliveries are kept",
+    )
+    webhook_allow_private: bool = _setting(
+        False, _flag, "`1`: webhooks may go to private addresses and by http, as a test or an inner network needs"
+    )
+    webhook_timeout: int = _setting(15, _whole(1, 60), "seconds that a webhook's endpoint has for an answer, in all")
+    webhook_retries: tuple[int, ...] = _setting(
+        (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400),
+        _delays,
+        "seconds from each failure of a delivery to its next try; after the last, the webhook is disabled",
+    )
+    webhook_worker: str = _setting(
+        "apart",
+        _one_of("apart", "inside"),
+        "`apart`: `flask deliver` sends what webhooks wait for; `inside`: the service does so itself. "
+        "`inside` by `make run`",
     )
     docs: bool = _setting(True, _flag, "`0`: no page at `/docs` (the OpenAPI document stays)")
     rate_limit: str = _setting(

@@ -27,7 +27,11 @@ import os
 import shutil
 import sys
 import tempfile
+from functools import partial
+from threading import Thread
 from typing import Any
+
+DELIVERIES_END_SECONDS = 2.0
 
 
 def _leave_nothing() -> None:
@@ -50,6 +54,7 @@ monkey.patch_ssl()  # what is imported below imports ssl, which each worker woul
 from prometheus_client import values  # noqa: E402
 from prometheus_client.multiprocess import mark_process_dead  # noqa: E402
 
+from cli.deliver import deliverer_of, keep_delivering  # noqa: E402
 from config import OPEN_IS_LOCAL, Config, ConfigError, is_loopback  # noqa: E402
 from errors import Unavailable  # noqa: E402
 from resources import declared, stored  # noqa: E402
@@ -119,8 +124,20 @@ def _has_keys() -> bool:
 
 
 def post_worker_init(worker: Any) -> None:
-    """Log from the worker as configured."""
+    """Log from the worker as configured, and deliver where that is its business."""
     configure_logging(_config.log_format, _config.log_level)
+    if _config.webhook_worker == "inside":
+        parts = worker.wsgi.extensions["restkeeper"]
+        deliverer = deliverer_of(parts["config"], parts["store"], parts["resources"])
+        run = partial(keep_delivering, deliverer, worker.is_stopping)
+        worker.delivering = Thread(target=run, name="deliver", daemon=True)  # gevent makes a greenlet of it
+        worker.delivering.start()
+
+
+def worker_exit(server: Any, worker: Any) -> None:
+    """Let deliveries that are on their way end, if they end soon; others are sent again."""
+    if delivering := getattr(worker, "delivering", None):
+        delivering.join(timeout=DELIVERIES_END_SECONDS)
 
 
 def child_exit(server: Any, worker: Any) -> None:

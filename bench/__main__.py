@@ -21,15 +21,18 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
+from bench.deliveries import deliveries
 from bench.load import Load, Requests, run
+from clock import utc_now
 from resources.products import RESOURCE
 from storage import open_store
 from storage.contract import Transaction
 from tests.live import Gunicorn
 from web import exactjson
-from web.clock import utc_now
 from web.uuid7 import uuid7
 
+DELIVERIES = "deliveries a second, by one worker"
+DELIVERED = 3_000
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 UNKEPT = 20_000  # items, more than a process keeps
 SMALL, LARGE = 1_000, 1_000_000  # items
@@ -165,12 +168,17 @@ def main() -> None:
         size = len(ours.get(f"/products/{item}").body)
         bare = serve("bare", "bench.bare:app", BENCH_ITEM_BYTES=str(size))
         peer = serve("peer", "bench.peer:create_app()", BENCH_PEER_URL=f"sqlite:///{folder}/peer/peer.db")
+        silent = serve("silent", "bench.silent:app", LOG_FORMAT="json")
         for _ in range(SMALL):
             peer.post("/products", PRODUCT)
         theirs = peer.get("/products").json()[SMALL // 100]["id"]
-        for scenario in scenarios(ours, limited, guarded, large, bare, peer, item, far, theirs, asked.large):
+        for scenario in scenarios(ours, limited, guarded, large, silent, bare, peer, item, far, theirs, asked.large):
             if asked.only in scenario.name:
                 compare(scenario, asked.rounds, asked.seconds)
+        if asked.only in DELIVERIES:
+            receiver = stack.enter_context(Gunicorn(folder / "bare", "bench.bare:app", workers=1))
+            rates = [deliveries(folder / f"deliveries{n}", receiver, DELIVERED) for n in range(asked.rounds)]
+            print(f"{DELIVERIES}: {statistics.median(rates):.0f}   goal 500", flush=True)
         latencies(
             {"ours": Side(ours, get(f"/products/{item}")), "bare Flask": Side(bare, get("/item"))}, 2 * asked.seconds
         )
@@ -194,6 +202,7 @@ def scenarios(
     limited: Gunicorn,
     guarded: Gunicorn,
     large: Gunicorn,
+    silent: Gunicorn,
     bare: Gunicorn,
     peer: Gunicorn,
     item: str,
@@ -210,6 +219,7 @@ def scenarios(
     with_key = Side(
         guarded, (with_field(get(f"/products/{item}")[0], f"Authorization: Bearer {made.json()['secret']}"),)
     )
+    create = Side(ours, post("/products", PRODUCT))
     keys = (f"Idempotency-Key: {uuid4()}" for _ in count_up())
     once = Side(ours, (with_field(post("/products", PRODUCT)[0], key) for key in keys))
     print(f"\n{'':<44} {'ratio':>6}  {'per CPU':>7}  {'µs more':>7}  {'ours/s':>8} {'other/s':>8}")
@@ -219,14 +229,13 @@ def scenarios(
         Scenario("page of 100 / bare Flask", Side(ours, get("/products?limit=100")), Side(bare, get("/page/100")), 0.6),
         Scenario("page of 20, another each time / bare Flask", Side(ours, anew), Side(bare, get("/page/20")), 0),
         Scenario("one item with key and limits / bare Flask", with_key, Side(bare, get("/item")), 0.75),
-        Scenario("create with an idempotency key / without", once, Side(ours, post("/products", PRODUCT)), 0.85),
+        Scenario("create with an idempotency key / without", once, create, 0.85),
+        Scenario("create with its event / without", create, Side(silent, create.requests), 0.9),
         Scenario("one item with limits / without", Side(limited, get(f"/products/{item}")), one, 0),
         Scenario("one item, another each time / bare Flask", Side(large, others), Side(bare, get("/item")), 0),
         Scenario("one item / peer", one, Side(peer, get(f"/products/{theirs}")), 4),
         Scenario("page of 20 / peer", Side(ours, get("/products")), Side(peer, get("/products")), 4),
-        Scenario(
-            "create, durable / peer", Side(ours, post("/products", PRODUCT)), Side(peer, post("/products", PRODUCT)), 3
-        ),
+        Scenario("create, durable / peer", create, Side(peer, create.requests), 3),
         Scenario(
             f"one item, of {count:,} / of {SMALL:,}", Side(large, get(f"/products/{far[count // 2]}")), one, 1 / 1.5
         ),

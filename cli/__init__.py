@@ -5,6 +5,7 @@ They may run while the service serves that store. What goes wrong is told in one
 
 from flask import Flask
 
+from cli.deliver import deliver
 from cli.items import export_items, import_items
 from cli.keys import keys
 from cli.upkeep import backup, migrate, reap
@@ -12,5 +13,5 @@ from cli.upkeep import backup, migrate, reap
 
 def install(app: Flask) -> None:
     """Add the commands to `flask`."""
-    for command in (keys, import_items, export_items, backup, migrate, reap):
+    for command in (keys, import_items, export_items, backup, migrate, reap, deliver):
         app.cli.add_command(command)

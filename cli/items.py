@@ -18,13 +18,13 @@ import click
 from flask.cli import with_appcontext
 
 from cli.common import Command, service_of_app, told_of
+from clock import utc_now
 from config import Config
 from errors import Duplicate, InvalidJson, Problem, ValidationFailed
 from resources.changes import insert_item
 from resources.resource import JsonObject, Resource
 from storage.contract import Kind, Record, Transaction
 from web import exactjson
-from web.clock import utc_now
 from web.uuid7 import uuid7
 
 SHOWN = 20  # bad lines that are told in full

@@ -6,11 +6,11 @@ import click
 from flask.cli import with_appcontext
 
 from cli.common import Command, service_of_app
+from clock import rfc3339, utc_now
 from resources.keys import KEYS, insert_key, known_scopes, make_key, revoke_key, rotate_key
 from storage.contract import Query, Sort
 from web import exactjson
 from web.auth import new_id
-from web.clock import rfc3339, utc_now
 
 DAY = 24 * 3600
 

@@ -10,10 +10,10 @@ import click
 from flask.cli import with_appcontext
 
 from cli.common import Command, service_of_app
+from clock import rfc3339
 from errors import NotFound
 from resources.resource import Resource
 from storage.contract import Store, Transaction
-from web.clock import rfc3339
 from web.idempotency import Idempotency
 
 BATCH = 500  # records that change in one transaction: others' writes wait no longer than for that

@@ -6,6 +6,7 @@ from importlib import import_module
 
 from resources.keys import KEYS
 from resources.resource import Resource
+from resources.webhooks import WEBHOOKS
 from storage.contract import Collection
 from web.auth import CREDENTIALS
 
@@ -16,18 +17,20 @@ def declared() -> tuple[Resource, ...]:
     return tuple(module.RESOURCE for module in modules if hasattr(module, "RESOURCE"))
 
 
-# Paths of the service's own, and what they are about.
-# Paths of the service's own, and what they are about.
+# Paths of the service's own, and the kinds of what is there.
 RESERVED = {"api", "docs", "events", "healthz", "keys", "metrics", "openapi", "problems", "readyz", "webhooks"}
+RESERVED_KINDS = {"event", "key", "webhook"}
 
 
 def require_free_names(resources: Sequence[Resource]) -> None:
     """Raises ValueError for collections that cannot be where their names say."""
-    names = [each.name for each in resources]
-    if taken := {name for name in names if name in RESERVED or names.count(name) > 1}:
+    names, kinds = [each.name for each in resources], [each.singular for each in resources]
+    taken = {name for name in names if name in RESERVED or names.count(name) > 1}
+    taken |= {kind for kind in kinds if kind in RESERVED_KINDS or kinds.count(kind) > 1}  # events are told apart by it
+    if taken:
         raise ValueError(f"{', '.join(sorted(taken))}: the name is taken; call the collection something else")
 
 
 def stored(resources: Sequence[Resource]) -> list[Collection]:
     """All that a store keeps for a service with these resources: theirs, and what the service needs for itself."""
-    return [*(each.collection for each in (*resources, KEYS)), CREDENTIALS]
+    return [*(each.collection for each in (*resources, KEYS, WEBHOOKS)), CREDENTIALS]

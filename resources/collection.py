@@ -9,6 +9,7 @@ from typing import NamedTuple
 from flask import Blueprint, request
 from werkzeug.datastructures import ImmutableMultiDict, MultiDict
 
+from clock import utc_now
 from config import Config
 from errors import BodyTooLarge, Forbidden, NotFound, ValidationFailed
 from resources.changes import delete_item, insert_item, update_item
@@ -17,7 +18,6 @@ from storage.contract import Query, Record, Store, Transaction
 from web.application import OwnHeaders, Reply
 from web.auth import needs
 from web.caller import ADMIN, caller
-from web.clock import utc_now
 from web.content import JSON, MERGE_PATCH, read_object, require_acceptable
 from web.idempotency import Idempotency
 from web.pagination import links, resolve
@@ -106,7 +106,7 @@ class CollectionHandlers:
         sent = self._read(JSON)
         once, now = self._idempotency.once(sent), self._now()
         try:
-            record = self._bounded(self.resource.create(sent, id=self._new_id(), now=now))
+            record = self._allowed(self.resource.create(sent, id=self._new_id(), now=now))
         except ValidationFailed:
             if (reply := once.kept(self._store)) is not None:
                 return reply  # what was valid when it was answered
@@ -172,10 +172,14 @@ class CollectionHandlers:
             now = self._now()
             changed = change(record, sent, now=now)
             if changed is not record:
-                update_item(transaction, self.resource, self._bounded(changed), now=now)
+                self._update(transaction, self._allowed(changed), now)
             return changed
 
         return self._item(self._store.write(work))
+
+    def _update(self, transaction: Transaction, record: Record, now: str) -> None:
+        """Keep a changed item."""
+        update_item(transaction, self.resource, record, now=now)
 
     def _ask(self) -> Asked:
         args = request.args if request.query_string else NO_ARGS
@@ -206,8 +210,8 @@ class CollectionHandlers:
     def _read(self, *types: str) -> JsonObject:
         return read_object(*types, max_body=self._config.max_body, max_depth=self._config.max_depth)
 
-    def _bounded(self, record: Record) -> Record:
-        """The record, if a client can send back what it reads. Raises BodyTooLarge: patches could add up."""
+    def _allowed(self, record: Record) -> Record:
+        """The record, if it may be kept: a client can send back what it reads. Raises BodyTooLarge: patches add up."""
         if len(record.body) > self._config.max_body:
             raise BodyTooLarge(f"the item would have more than {self._config.max_body} bytes")
         return record

@@ -14,13 +14,13 @@ from flask import Blueprint, request
 
 from config import Config
 from errors import CursorExpired, Forbidden
-from resources.changes import known_types
+from resources.changes import SERVICE, event_collections, known_types
 from resources.collection import OF_CALLER
 from resources.resource import Ownership, Resource
 from storage.contract import Store
 from storage.outbox import Events, Wanted, is_event_id
 from web.application import OwnHeaders, Reply
-from web.auth import KNOWN, needs
+from web.auth import KNOWN, lacking, needs
 from web.caller import ADMIN, caller
 from web.content import JSON, require_acceptable
 from web.longpoll import LONGEST, Waiters
@@ -29,7 +29,6 @@ from web.queries import Reader, whole
 
 PARAMETERS = ("after", "type", "collection", "limit", "wait")
 LATEST = "latest"
-SERVICES = "webhooks"  # the collection that events about the service itself belong to, for admins
 
 
 class _Asked(NamedTuple):
@@ -47,7 +46,7 @@ class EventHandlers:
 
     def __init__(self, resources: Sequence[Resource], store: Store, config: Config) -> None:
         self._resources = {each.name: each for each in resources}
-        self._known = (*self._resources, SERVICES)
+        self._known = event_collections(resources)
         self._types = known_types(resources)
         self._store = store
         self._config = config
@@ -128,9 +127,10 @@ class EventHandlers:
     def _wanted(self, asked: _Asked) -> Wanted:
         """What the caller may see of what is asked for. Raises Forbidden for a collection that is named and closed."""
         who = caller()
-        open_ = [name for name in self._known if who.may(ADMIN if name == SERVICES else f"{name}:read")]
+        scopes = {name: ADMIN if name == SERVICE else f"{name}:read" for name in self._known}
+        open_ = [name for name, scope in scopes.items() if who.may(scope)]
         if closed := [name for name in asked.collections if name not in open_]:
-            raise Forbidden(f"this needs the scope {closed[0]}:read")
+            raise lacking(scopes[closed[0]])
         if not open_:
             raise Forbidden("this needs the scope to read a collection")
         names = [name for name in open_ if name in (asked.collections or open_)]

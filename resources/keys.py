@@ -6,27 +6,20 @@ in the same transaction, so that a key that is revoked is gone for the very next
 
 from collections.abc import Callable, Iterable, Sequence
 
-from flask import Blueprint, request
-
 from config import Config
 from errors import ValidationFailed
-from resources.collection import CollectionHandlers
+from resources.bearers import BearerHandlers
 from resources.resource import JsonObject, Resource
 from schemas.key import KeySchema
 from storage.contract import Index, Record, Store, Transaction
 from web import exactjson
-from web.application import Reply
-from web.auth import CREDENTIALS, Credential, digest_of, needs, new_id, new_token
+from web.auth import CREDENTIALS, Credential, digest_of, new_id, new_token
 from web.caller import ADMIN
-from web.content import JSON, require_acceptable
 from web.idempotency import Idempotency
-from web.preconditions import require_match
 
 KEYS = Resource(
     name="keys", singular="key", schema=KeySchema, indexes=(Index("created_at"),), search=("name",), events=False
 )
-
-PRIVATE = "no-store"
 
 
 def known_scopes(resources: Iterable[Resource]) -> tuple[str, ...]:
@@ -102,80 +95,24 @@ def _credential(record: Record, token: str) -> Credential:
     return Credential(digest_of(token), tuple(key["scopes"]), key["expires_at"])
 
 
-class KeyHandlers(CollectionHandlers):
-    """The handlers of /api/v1/keys, to the collections of `resources`."""
+class KeyHandlers(BearerHandlers):
+    """The handlers of /api/v1/keys, to the collections of `resources`. What a key may do never changes: make another.
 
-    caching = PRIVATE
+    A key that is rotated or deleted is void for the very next request.
+    """
 
     def __init__(self, resources: Sequence[Resource], store: Store, config: Config, idempotency: Idempotency) -> None:
         super().__init__(KEYS, store, config, idempotency, new_id=new_id)
         self._scopes = known_scopes(resources)
 
-    def blueprint(self) -> Blueprint:
-        """The routes, relative to wherever keys are mounted. What a key may do never changes: make another."""
-        routes = Blueprint(self.name, __name__)
-        routes.add_url_rule("", view_func=self.list_items, methods=["GET"])
-        routes.add_url_rule("", view_func=self.create_item, methods=["POST"])
-        routes.add_url_rule("/<id>", view_func=self.read_item, methods=["GET"])
-        routes.add_url_rule("/<id>", view_func=self.delete_item, methods=["DELETE"])
-        routes.add_url_rule("/<id>/rotate", view_func=self.rotate_item, methods=["POST"])
-        return routes
+    def _make(self, sent: JsonObject) -> Record:
+        return make_key(sent, self._scopes, id=self._new_id(), now=self._now())
 
-    @needs(ADMIN)
-    def list_items(self) -> Reply:
-        """List the keys, a page at a time."""
-        return super().list_items()
+    def _insert(self, transaction: Transaction, record: Record) -> str:
+        return insert_key(transaction, record)
 
-    @needs(ADMIN)
-    def read_item(self, id: str) -> Reply:
-        """Read one key."""
-        return super().read_item(id)
+    def _renew(self, transaction: Transaction, record: Record) -> tuple[Record, str]:
+        return rotate_key(transaction, record.id, now=self._now())
 
-    @needs(ADMIN)
-    def create_item(self) -> Reply:
-        """Make a key. The answer alone has its secret."""
-        require_acceptable(JSON)
-        sent = self._read(JSON)
-        once = self._idempotency.once(sent, secret=True)
-
-        def work(transaction: Transaction) -> Reply:
-            if (reply := once.kept(transaction)) is not None:
-                return reply
-            record = make_key(sent, self._scopes, id=self._new_id(), now=self._now())
-            self._require_list_match(transaction)
-            reply = self._shown_once(record, insert_key(transaction, record))
-            reply.headers["Location"] = f"{request.path}/{record.id}"
-            return once.keep(transaction, reply)
-
-        return self._store.write(work)
-
-    @needs(ADMIN)
-    def rotate_item(self, id: str) -> Reply:
-        """Give a key another secret; the former one is void at once. The answer alone has the new one."""
-        require_acceptable(JSON)
-        once = self._idempotency.once(None, secret=True)
-
-        def work(transaction: Transaction) -> Reply:
-            if (reply := once.kept(transaction)) is not None:
-                return reply
-            record = transaction.read(KEYS.name, id)
-            require_match(self._tag(record), record.updated_at)
-            return once.keep(transaction, self._shown_once(*rotate_key(transaction, id, now=self._now())))
-
-        return self._store.write(work)
-
-    @needs(ADMIN)
-    def delete_item(self, id: str) -> Reply:
-        """Revoke a key, for the very next request; the answer is the key as it last was."""
-        require_acceptable(JSON)
-
-        def work(transaction: Transaction) -> Record:
-            self._require_match(transaction.read(KEYS.name, id))
-            return revoke_key(transaction, id)
-
-        return Reply(self.resource.body(self._store.write(work)), content_type=JSON)
-
-    def _shown_once(self, record: Record, token: str) -> Reply:
-        body = exactjson.dumps(exactjson.loads(record.body) | {"secret": token})
-        headers = {"Cache-Control": PRIVATE, "ETag": f'"{self._tag(record)}"'}
-        return Reply(body, content_type=JSON, headers=headers)
+    def _remove(self, transaction: Transaction, id: str) -> None:
+        revoke_key(transaction, id)

@@ -9,8 +9,10 @@ from apispec.ext.marshmallow import MarshmallowPlugin
 
 import errors
 from config import Config
+from resources.changes import known_types
 from resources.keys import KEYS, known_scopes
 from resources.openapi_collection import CollectionPaths, KeyPaths, part_name
+from resources.openapi_events import EventPaths, sent_to_webhooks
 from resources.openapi_limits import add_limits
 from resources.openapi_parts import (
     FAULT,
@@ -24,7 +26,9 @@ from resources.openapi_parts import (
     shared_parameters,
 )
 from resources.openapi_service import SERVICE_SCHEMAS, service_paths
+from resources.openapi_webhooks import WebhookPaths
 from resources.resource import Resource
+from resources.webhooks import WEBHOOKS
 
 _ABOUT = """\
 A service that keeps REST resources.
@@ -40,7 +44,7 @@ the range of a double, and no string holds NUL."""
 def document(resources: Sequence[Resource], config: Config, prefixes: Sequence[str]) -> Part:
     """The OpenAPI 3.1 document of the collections, each under all `prefixes`, and of the service."""
     problems = ProblemResponses()
-    schemas = _marshmallow_schemas((*resources, KEYS))
+    schemas = _marshmallow_schemas((*resources, KEYS, WEBHOOKS))
     paths: Part = {}
     components: Part = {
         "schemas": schemas | SERVICE_SCHEMAS | {"Problem": PROBLEM, "Fault": FAULT},
@@ -50,10 +54,17 @@ def document(resources: Sequence[Resource], config: Config, prefixes: Sequence[s
         "responses": {"NotModified": answer("Nothing has changed.", ("ETag", "Cache-Control"))},
         "securitySchemes": METRICS_TOKEN | SECURITY_SCHEMES,
     }
-    mounted: list[tuple[CollectionPaths, Sequence[str]]] = [
+    mounted: list[tuple[CollectionPaths | EventPaths, Sequence[str]]] = [
         (CollectionPaths(each, schemas[part_name(each)], config, problems), prefixes) for each in resources
     ]
-    mounted.append((KeyPaths(schemas[part_name(KEYS)], known_scopes(resources), config, problems), ["/api/v1"]))
+    mounted += (
+        (part, ["/api/v1"])
+        for part in (
+            KeyPaths(schemas[part_name(KEYS)], known_scopes(resources), config, problems),
+            WebhookPaths(schemas[part_name(WEBHOOKS)], known_types(resources), config, problems),
+            EventPaths(resources, config, problems),
+        )
+    )
     for collection, places in mounted:
         for section, parts in collection.components().items():
             components[section] |= parts
@@ -78,9 +89,12 @@ def document(resources: Sequence[Resource], config: Config, prefixes: Sequence[s
         "tags": [
             *({"name": each.name, "description": f"The {each.name} that are kept."} for each in resources),
             {"name": KEYS.name, "description": "Who may call, and what."},
+            {"name": "events", "description": "What happened, in its order, for whoever follows."},
+            {"name": WEBHOOKS.name, "description": "Who is told of events by HTTP, and what they are sent."},
             {"name": "service", "description": "The service about itself."},
         ],
         "paths": paths,
+        "webhooks": sent_to_webhooks(resources, config),
         "components": components,
     }
 

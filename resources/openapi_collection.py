@@ -5,14 +5,15 @@ from typing import Any
 
 import errors
 from config import Config
+from resources.bearers import BearerHandlers
 from resources.collection import CollectionHandlers
 from resources.keys import KEYS, KeyHandlers
 from resources.openapi_parts import (
     EXAMPLE_ID,
-    SECURITY_SCHEMES,
     Part,
     ProblemResponses,
     answer,
+    guarded_operation,
     in_path,
     query,
     query_list,
@@ -74,6 +75,7 @@ Problems = Sequence[type[errors.Problem]]
 
 
 def part_name(resource: Resource) -> str:
+    """What components of a collection begin with."""
     return resource.singular.title().replace("_", "")
 
 
@@ -141,18 +143,10 @@ class CollectionPaths:
         own = handler.__name__.replace("items", self._resource.name).replace("item", self._resource.singular)
         needed = handler.needs  # type: ignore[attr-defined] # without it the service would not have started
         scope = f"{self._resource.name}:{needed}" if needed in ("read", "write") else needed
-        ways: list[Part] = [{scheme: []} for scheme in SECURITY_SCHEMES]
-        ways = ways if self._config.auth == "required" else [{}, *ways]
         unchanged = {"304": ref("responses", "NotModified")} if own.startswith(("list", "read")) else {}
-        return {
-            "operationId": own + prefix.replace("/api/", "_").replace("/", "_"),
-            "summary": own.replace("_", " ").capitalize(),
-            "description": f"{handler.__doc__}\n\nWho shows credentials needs the scope `{scope}`.",
-            "tags": [self._resource.name],
-            "parameters": refs(*parameters),
-            "responses": {"200": ref("responses", done), **unchanged, **self._problems(*problems)},
-            "security": ways,
-        }
+        about = f"{handler.__doc__}\n\nWho shows credentials needs the scope `{scope}`."
+        responses = {"200": ref("responses", done), **unchanged, **self._problems(*problems)}
+        return guarded_operation(own, prefix, self._resource.name, about, self._config, refs(*parameters), responses)
 
     def _schemas(self) -> Part:
         """The item as answered, with only some fields, as sent whole, as a patch; the names of fields."""
@@ -160,17 +154,18 @@ class CollectionPaths:
         own = {field: part for field, part in properties.items() if not part.get("readOnly")}
         required = self._schema.get("required", [])
         patch = {field: part if field in required else _or_null(part) for field, part in own.items()}
+        shown = {field: _without(part, "readOnly") for field, part in properties.items()}  # webhooks are sent these too
         typed = self._resource.collection.fields.values()
         sortable = [field.name for field in typed if field.sortable]
         closed = {"type": "object", "additionalProperties": False}
         return {
-            name: closed | {"properties": properties, "required": list(properties)},
-            f"{name}Part": closed | {"properties": properties, "description": "The fields that `fields` asked for."},
+            name: closed | {"properties": shown, "required": list(shown)},
+            f"{name}Part": closed | {"properties": shown, "description": "The fields that `fields` asked for."},
             f"{name}Input": closed | {"properties": own, "required": required},
             f"{name}Patch": closed
             | {
                 "description": "JSON Merge Patch (RFC 7396): null gives a field its default.",
-                "properties": {field: _without_default(part) for field, part in patch.items()},
+                "properties": {field: _without(part, "default") for field, part in patch.items()},
             },
             f"{name}Field": {"type": "string", "enum": list(properties)},
             f"{name}SortKey": {"type": "string", "enum": [way + each for each in sortable for way in ("", "-")]},
@@ -198,16 +193,18 @@ class CollectionPaths:
             yield f"{self._name}.{field.name}.{op}", _filter(field, op)
 
     def _body(self, schema: str, *types: str) -> Part:
-        content = {"schema": ref("schemas", schema)} | _examples(self._resource.singular, self._example(whole=False))
+        content = {"schema": ref("schemas", schema)} | examples(
+            self._resource.singular, example_of(self._resource, whole=False)
+        )
         return {"required": True, "content": {each: content for each in types}}
 
     def _responses(self) -> Part:
-        name, one, example = self._name, self._resource.singular, self._example(whole=True)
+        name, one, example = self._name, self._resource.singular, example_of(self._resource, whole=True)
         whole = ref("schemas", name)
         some = {"anyOf": [whole, ref("schemas", f"{name}Part")]}
         page = {"type": "array", "items": some, "maxItems": max(self._config.page_limit_max, MAX_VALUES)}
-        pages = {"schema": page} | _examples(self._resource.name, [example] if example else None)
-        item, part = ({"schema": schema} | _examples(one, example) for schema in (whole, some))
+        pages = {"schema": page} | examples(self._resource.name, [example] if example else None)
+        item, part = ({"schema": schema} | examples(one, example) for schema in (whole, some))
         headers = ("ETag", "Link", "X-Total-Count", "Cache-Control")
         return {
             f"{name}Page": answer("The page.", headers, {JSON: pages}),
@@ -217,59 +214,87 @@ class CollectionPaths:
             f"{name}Deleted": answer("The item as it last was.", (), {JSON: item}),
         }
 
-    def _example(self, *, whole: bool) -> Part | None:
-        """An item made of the examples and defaults that the schema's fields give, None where they do not suffice."""
-        fields = self._resource.schema().fields
-        made = dict(_READ_ONLY_EXAMPLES)
-        for name, field in fields.items():
-            if examples := field.metadata.get("examples"):
-                made[name] = examples[0]
-            elif field.required:
-                return None
-            elif whole and name not in READ_ONLY:
-                default = None if field.dump_only else field.load_default
-                made[name] = default() if callable(default) else default
-        return {name: made[name] for name in self._resource.names if name in made and (whole or name not in READ_ONLY)}
+
+class BearerPaths(CollectionPaths):
+    """What bears a secret that is answered once. `secret` says which, `rotating` what can be wrong with another."""
+
+    handlers: type[BearerHandlers]
+    secret: Part
+    rotating: Problems = ()
+
+    def components(self) -> Part:
+        """As any collection's, with the answers that show a secret."""
+        parts, name = super().components(), self._name
+        parts["schemas"][f"{name}WithSecret"] = with_members(parts["schemas"][name], {"secret": self.secret})
+        content = {JSON: {"schema": ref("schemas", f"{name}WithSecret")}}
+        for done, headers in (("Created", _CREATED), ("Rotated", ("Idempotent-Replayed",))):
+            headers = ("Cache-Control", "ETag", *headers)
+            parts["responses"][f"{name}{done}"] = answer(
+                f"The {self._resource.singular}, and its secret.", headers, content
+            )
+        return parts
+
+    def paths(self, prefix: str) -> Part:
+        """The operations on the list and on an item of it, and that which gives it another secret."""
+        name = self._name
+        problems = (*_CHANGE, *_ONCE, *self._once, *self.rotating)
+        rotate = self._operation(
+            self.handlers.rotate_item, prefix, f"{name}Rotated", problems, ("IdempotencyKey", *_ON_ITEMS)
+        )
+        rotating = {"parameters": refs(f"{name}Id"), "post": rotate}
+        return super().paths(prefix) | {f"{prefix}/{self._resource.name}/{{id}}/rotate": rotating}
 
 
-class KeyPaths(CollectionPaths):
+class KeyPaths(BearerPaths):
     """API keys, with some of `scopes` each: they are made, rotated and revoked, and otherwise stay as they are."""
 
     handlers = KeyHandlers
+    secret = _SECRET
+    rotating = (errors.ValidationFailed,)
 
     def __init__(self, schema: Part, scopes: Sequence[str], config: Config, problems: ProblemResponses) -> None:
         schema["properties"]["scopes"]["items"] = {"type": "string", "enum": list(scopes)}
         super().__init__(KEYS, schema, config, problems)
 
     def components(self) -> Part:
-        """As any collection's, less what changes items, with the answers that show a secret."""
+        """As of all that bears a secret, less what changes items."""
         parts, name = super().components(), self._name
         del parts["schemas"][f"{name}Patch"], parts["requestBodies"][f"{name}Patch"], parts["responses"][f"{name}Kept"]
-        whole = parts["schemas"][name]
-        shown = whole | {
-            "properties": whole["properties"] | {"secret": _SECRET},
-            "required": [*whole["required"], "secret"],
-        }
-        parts["schemas"][f"{name}WithSecret"] = shown
-        content = {JSON: {"schema": ref("schemas", f"{name}WithSecret")}}
-        for done, headers in (("Created", _CREATED), ("Rotated", ("Idempotent-Replayed",))):
-            headers = ("Cache-Control", "ETag", *headers)
-            parts["responses"][f"{name}{done}"] = answer("The key, and its secret.", headers, content)
         return parts
 
     def paths(self, prefix: str) -> Part:
         """The operations on the list and on a key of it."""
-        base, name = f"{prefix}/{self._resource.name}", self._name
         paths = super().paths(prefix)
-        del paths[f"{base}/{{id}}"]["put"], paths[f"{base}/{{id}}"]["patch"]
-        problems = (*_CHANGE, *_ONCE, *self._once, errors.ValidationFailed)
-        parameters = ("IdempotencyKey", *_ON_ITEMS)
-        rotate = self._operation(KeyHandlers.rotate_item, prefix, f"{name}Rotated", problems, parameters)
-        paths[f"{base}/{{id}}/rotate"] = {"parameters": refs(f"{name}Id"), "post": rotate}
+        item = paths[f"{prefix}/{self._resource.name}/{{id}}"]
+        del item["put"], item["patch"]
         return paths
 
 
-def _examples(name: str, value: Any) -> Part:
+def with_members(schema: Part, members: Part) -> Part:
+    """The schema of an object with more members, all of them required."""
+    return schema | {
+        "properties": schema["properties"] | members,
+        "required": [*schema["required"], *members],
+    }
+
+
+def example_of(resource: Resource, *, whole: bool) -> Part | None:
+    """An item made of the examples and defaults that the schema's fields give, None where they do not suffice."""
+    fields = resource.schema().fields
+    made = dict(_READ_ONLY_EXAMPLES)
+    for name, field in fields.items():
+        if found := field.metadata.get("examples"):
+            made[name] = found[0]
+        elif field.required:
+            return None
+        elif whole and name not in READ_ONLY:
+            default = None if field.dump_only else field.load_default
+            made[name] = default() if callable(default) else default
+    return {name: made[name] for name in resource.names if name in made and (whole or name not in READ_ONLY)}
+
+
+def examples(name: str, value: Any) -> Part:
+    """What goes beside a schema to show a value, if there is one."""
     return {"examples": {name: {"value": value}}} if value else {}
 
 
@@ -281,8 +306,8 @@ def _or_null(part: Part) -> Part:
     return nullable | {"enum": [*part["enum"], None]} if "enum" in part else nullable
 
 
-def _without_default(part: Part) -> Part:
-    return {key: value for key, value in part.items() if key != "default"}
+def _without(part: Part, keyword: str) -> Part:
+    return {key: value for key, value in part.items() if key != keyword}
 
 
 def _filter(field: Field, op: Op) -> Part:

@@ -25,7 +25,8 @@ HEADERS: Part = {
     "Location": {"description": "Where the item is.", "schema": {"type": "string", "format": "uri-reference"}},
     "Link": {
         "description": "Pages: first, prev, next, last, as far as there are such (RFC 8288). "
-        "Whoever follows next by cursor sees every item that stays exactly once, whatever is written meanwhile.",
+        "Whoever follows next by cursor sees every item that stays exactly once, whatever is written meanwhile. "
+        "The feed of events always has a next; where a cursor expired, it leads to the oldest event that is kept.",
         "schema": _STRING,
     },
     "X-Total-Count": {
@@ -54,7 +55,13 @@ _CONDITIONS = {
     "IfModifiedSince": ("If-Modified-Since", "Answer 304 if nothing has changed since (an HTTP date)."),
 }
 
-_PROBLEM_HEADERS = {401: ("WWW-Authenticate",), 412: ("ETag",), 429: ("Retry-After",), 503: ("Retry-After",)}
+_PROBLEM_HEADERS = {
+    401: ("WWW-Authenticate",),
+    410: ("Link",),
+    412: ("ETag",),
+    429: ("Retry-After",),
+    503: ("Retry-After",),
+}
 
 PROBLEM: Part = {
     "type": "object",
@@ -130,6 +137,27 @@ def answer(about: str, headers: Iterable[str] = (), content: Part | None = None)
     """A response with these of HEADERS, and a schema and examples by media type."""
     named = {name: ref("headers", name) for name in ("X-Request-Id", *headers)}
     return {"description": about, "headers": named} | ({"content": content} if content else {})
+
+
+def operation_id(id: str, prefix: str) -> str:
+    """The operationId of an operation under `prefix`."""
+    return id + prefix.replace("/api/", "_").replace("/", "_")
+
+
+def guarded_operation(
+    id: str, prefix: str, tag: str, about: str, config: Config, parameters: list[Part], responses: Part
+) -> Part:
+    """An operation under `prefix` that asks for credentials, its summary made of the id."""
+    ways: list[Part] = [{scheme: []} for scheme in SECURITY_SCHEMES]
+    return {
+        "operationId": operation_id(id, prefix),
+        "summary": id.replace("_", " ").capitalize(),
+        "description": about,
+        "tags": [tag],
+        "parameters": parameters,
+        "responses": responses,
+        "security": ways if config.auth == "required" else [{}, *ways],
+    }
 
 
 def shared_parameters(config: Config) -> Part:

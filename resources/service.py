@@ -69,7 +69,7 @@ class ServiceHandlers:
     def read_index(self) -> Response:
         """What is here: the collections, with their counts for who may read them all, and where to go on."""
         collections = [{"name": each.name, "url": f"/{each.name}"} | self._count(each) for each in self._resources]
-        links = {"openapi": "/openapi.json", "health": "/healthz", "readiness": "/readyz"}
+        links = {"events": "/api/v1/events", "openapi": "/openapi.json", "health": "/healthz", "readiness": "/readyz"}
         if self._config.docs:
             links = {"docs": "/docs", **links}
         value = {"service": "restkeeper", "collections": collections, "links": links}

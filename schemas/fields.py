@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Context, Decimal
 from typing import Any
+from urllib.parse import urlsplit
 
 from marshmallow import ValidationError, fields, validate
 
@@ -43,6 +44,27 @@ class Email(Text):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(3, 254, validate=(Pattern(self._PATTERN, error=self._ERROR),), **options)
+
+
+class Url(Text):
+    """An http or https URL (RFC 3986) of ASCII characters that names a host, and no user, password or fragment."""
+
+    _ERROR = "must be a URL like https://example.org/path, with no user, password or fragment"
+
+    def __init__(self, high: int = 2048, *, metadata: Mapping[str, Any] | None = None, **options: Any) -> None:
+        options["validate"] = (*options.get("validate", ()), _require_url)
+        super().__init__(1, high, metadata={"format": "uri", **(metadata or {})}, **options)
+
+
+def _require_url(text: str) -> None:
+    try:
+        parts = urlsplit(text)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        sound = False
+    plain = text.isascii() and text.isprintable() and not set(text) & set(' "<>\\^`{|}#')  # RFC 3986, section 2
+    if not sound or not plain or "@" in urlsplit(text).netloc:
+        raise ValidationError(Url._ERROR)
 
 
 class Whole(fields.Integer):

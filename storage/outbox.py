@@ -115,6 +115,11 @@ class Try(NamedTuple):
     next: float | None = None
     hold: float = 0.0
 
+    @property
+    def is_final(self) -> bool:
+        """Whether it failed, and is not to be repeated."""
+        return not self.succeeded and self.next is None
+
 
 class Logged(NamedTuple):
     """A delivery as the log has it: `state` is pending, delivered or failed; the rest is of the last try."""
@@ -151,6 +156,9 @@ class OutboxTransaction(Protocol):
 
     def secrets(self, webhook: str) -> tuple[Secret, ...]:
         """What deliveries are signed with. Raises NotFound."""
+
+    def resume(self, webhook: str, now: float) -> None:
+        """Forget the failures of a webhook: what waits for another try is due now, but for what somebody has."""
 
     def unsubscribe(self, webhook: str) -> None:
         """Forget a webhook and all its deliveries."""

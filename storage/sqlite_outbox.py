@@ -64,7 +64,8 @@ SELECT
 _LEASE = """\
 UPDATE deliveries SET
     due = :until,
-    lease = lease + 1
+    lease = lease + 1,
+    leased = 1
 WHERE id IN (
     SELECT id FROM deliveries WHERE webhook = :webhook AND due <= :horizon ORDER BY due, id LIMIT :limit
 )
@@ -89,6 +90,7 @@ _SETTLE = """\
 UPDATE deliveries SET
     state = :state,
     due = :next,
+    leased = 0,
     tries = tries + 1,
     tried = :at,
     status = :status,
@@ -107,6 +109,10 @@ UPDATE subscriptions SET
     failures = failures + 1,
     held = max(held, :hold)
 WHERE webhook = :webhook"""
+
+_RESUME = """\
+UPDATE deliveries SET due = :now
+WHERE webhook = :webhook AND due > :now AND leased = 0"""
 
 _SUBSCRIPTIONS = """\
 WITH
@@ -175,6 +181,10 @@ class Outbox:
         if row is None:
             raise NotFound("there is no such webhook")
         return _secrets(row[0])
+
+    def resume(self, webhook: str, now: float) -> None:
+        self._connection.execute("UPDATE subscriptions SET failures = 0, held = 0 WHERE webhook = ?", (webhook,))
+        self._connection.execute(_RESUME, {"webhook": webhook, "now": now})
 
     def unsubscribe(self, webhook: str) -> None:
         self._connection.execute("DELETE FROM deliveries WHERE webhook = ?", (webhook,))

@@ -17,6 +17,7 @@ from flask.testing import FlaskCliRunner
 
 from app import create_app
 from cli.upkeep import BATCH
+from clock import rfc3339
 from config import Config
 from resources.products import RESOURCE as PRODUCTS
 from storage import open_store
@@ -24,7 +25,6 @@ from storage.contract import Answer, Record, Transaction
 from storage.outbox import Event
 from tests.live import ROOT, Gunicorn
 from web.application import Application
-from web.clock import rfc3339
 
 GOOD = {"name": "Desk lamp", "price": 49.9, "tags": ["office"]}
 TRICKY = {

@@ -92,8 +92,9 @@ def tab(tmp_path: Path) -> Iterator[Tab]:
 
 
 def test_the_docs_page_shows_every_operation(server: Gunicorn, tab: Tab) -> None:
-    """Each operation of the document is on the page; opened, one shows its parameters."""
-    paths = server.get("/openapi.json").json()["paths"].values()
+    """Each operation of the document is on the page, what is sent among them; opened, one shows its parameters."""
+    document = server.get("/openapi.json").json()
+    paths = [*document["paths"].values(), *document["webhooks"].values()]
     tab.open(f"{server.base}/docs")
     assert tab.shown(".opblock") == sum(len(item.keys() - {"parameters"}) for item in paths)
     tab.click("#operations-products-list_products button")

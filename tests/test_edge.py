@@ -206,7 +206,8 @@ def test_head_is_get_without_its_content(server: Gunicorn, path: str) -> None:
     path = path.replace("{match}", "{item}").replace("{item}", made.headers["location"])
     got, told = server.get(path, headers), server.request("HEAD", path, headers=headers)
     assert told.body == b"" and told.status == got.status
-    assert told.headers | {"date": ""} == got.headers | {"date": ""}
+    clocks = {"date": "", "expires": ""} if "expires" in got.headers else {"date": ""}  # a second may pass meanwhile
+    assert told.headers | clocks == got.headers | clocks
 
 
 def test_options_of_each_route(client: FlaskClient) -> None:

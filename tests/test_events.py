@@ -255,6 +255,9 @@ class TestForWhom:
         assert names(guarded.get(FEED, headers=ADMIN)) == ["Lamp", "Ada"]
         refused = guarded.get(f"{FEED}?collection=products,users", headers=reader)
         assert (refused.status_code, "users:read" in refused.json["detail"]) == (403, True)
+        assert 'error="insufficient_scope", scope="users:read"' in refused.headers["WWW-Authenticate"]
+        for_admins = guarded.get(f"{FEED}?collection=webhooks", headers=reader)
+        assert (for_admins.status_code, for_admins.json["detail"]) == (403, "this needs the scope admin")
         assert guarded.get(FEED, headers=key(guarded, "users:write")).status_code == 403
         assert guarded.get(FEED).status_code == 401
 

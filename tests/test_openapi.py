@@ -1,29 +1,43 @@
 """The OpenAPI document is valid, complete and true to itself."""
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
-from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 import errors
 import resources
 from app import create_app
 from config import Config
+from delivery.deliverer import LARGEST, Deliverer
+from delivery.sender import Answer
+from resources.changes import event_collections, known_types
+from resources.webhooks import PING
 from tests.test_schemas import ORDERS
 
 METHODS = {"get", "post", "put", "patch", "delete"}
+HEADERS = ["webhook-id", "webhook-timestamp", "webhook-signature"]
+RESOURCES = (*resources.declared(), ORDERS)
+BODIES: dict[str, Any] = {
+    "products": {"name": "Lamp"},
+    "users": {"email": "a@example.org"},
+    "orders": {"number": "1"},
+}
 UNDOCUMENTED = {"/docs/{name}"}  # the docs page's own files
 
 
 @pytest.fixture(scope="module")
 def app() -> Flask:
     """The service with a third collection, whose fields are of every kind."""
-    return create_app(Config(), [*resources.declared(), ORDERS])
+    return create_app(Config(), RESOURCES)
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +56,12 @@ def everything(part: Any) -> Iterator[Any]:
         yield part
     for inner in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
         yield from everything(inner)
+
+
+def fits(document: Any, schema: Any, value: Any) -> None:
+    """Raises ValidationError for a value that is not as the schema says."""
+    whole = {**schema, "components": document["components"]}
+    Draft202012Validator(whole, format_checker=FormatChecker()).validate(value)
 
 
 def test_the_document_is_valid(document: Any) -> None:
@@ -69,9 +89,10 @@ def test_no_docs_page_is_documented_where_there_is_none() -> None:
 def test_every_operation_can_be_told_from_the_others(document: Any) -> None:
     """operationIds are unique names; each operation has a summary, a description and a tag that is explained."""
     found = [operation for _, _, operation in operations(document)]
-    ids = [operation["operationId"] for operation in found]
+    sent = [item["post"] for item in document["webhooks"].values()]
+    ids = [operation["operationId"] for operation in (*found, *sent)]
     assert len(set(ids)) == len(ids) and all(id.isidentifier() for id in ids)
-    assert all(operation["summary"] and operation["description"] for operation in found)
+    assert all(operation["summary"] and operation["description"] for operation in (*found, *sent))
     assert {tag for operation in found for tag in operation["tags"]} == {tag["name"] for tag in document["tags"]}
 
 
@@ -96,8 +117,7 @@ def test_every_example_is_valid(document: Any) -> None:
             pairs.append((part, part["default"]))
     assert len(pairs) > 50
     for schema, value in pairs:
-        whole = {**schema, "components": document["components"]}
-        Draft202012Validator(whole, format_checker=FormatChecker()).validate(value)
+        fits(document, schema, value)
 
 
 @pytest.mark.parametrize("name", ["Product", "User"])
@@ -145,3 +165,89 @@ def test_a_third_collection_is_documented(document: Any) -> None:
     listed = {ref["$ref"].rpartition("/")[2] for ref in paths["/orders"]["get"]["parameters"]}
     assert {"Limit", "OrderSort", "OrderSearch", "Order.due.gte", "Order.paid.eq", "IfMatch"} <= listed
     assert not any(name.startswith("Order.lines") for name in listed if name.endswith(("gt", "lt", "like")))
+
+
+def sent_by_the_service() -> list[tuple[Mapping[str, str], Any]]:
+    """Headers and content of all that a webhook is sent, of events of every type; one is too large to be sent whole."""
+    service = create_app(Config(), RESOURCES)
+    client = service.test_client()
+    gone, webhook = (
+        client.post("/api/v1/webhooks", json={"url": f"https://{name}.example.org/"}).json for name in ("gone", "here")
+    )
+    large = {"name": "x", "attributes": {"text": "x" * LARGEST}}
+    for name, body in (("products", large), *((name, BODIES[name]) for name in BODIES)):
+        path = client.post(f"/{name}", json=body).headers["Location"]
+        client.patch(path, json={next(iter(body)): "y@example.org"})
+        client.delete(path)
+    client.post(f"/api/v1/webhooks/{webhook['id']}/ping")
+    sent: list[tuple[Mapping[str, str], Any]] = []
+
+    def send(url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        if url == gone["url"]:
+            return Answer(410, "", None)
+        sent.append((headers, json.loads(body)))
+        return Answer(200, "", None)
+
+    deliverer = Deliverer(service.extensions["restkeeper"]["store"], send, event_collections(RESOURCES))
+    while deliverer.deliver_once():
+        pass
+    deliverer.close()
+    return sent
+
+
+def test_all_that_webhooks_are_sent_is_documented(document: Any) -> None:
+    """Each type of event that there is has its entry, with the headers that it comes with; there are no others."""
+    types = {type for type in known_types(RESOURCES) if not type.endswith("*")}
+    assert set(document["webhooks"]) == types | {PING}
+    for item in document["webhooks"].values():
+        assert [ref["$ref"].rpartition("/")[2] for ref in item["post"]["parameters"]] == HEADERS
+        assert {"2XX", "410", "429", "503", "default"} == set(item["post"]["responses"])
+        assert f"{LARGEST:,} bytes" in item["post"]["description"]
+    assert all(document["components"]["parameters"][name]["required"] for name in HEADERS)
+
+
+def test_webhooks_are_sent_what_is_documented(document: Any) -> None:
+    """What is really sent, of every type, is as its entry says, and of no other type."""
+    sent = sent_by_the_service()
+    assert {content["type"] for _, content in sent} == set(document["webhooks"])
+    for headers, content in sent:
+        for type, item in document["webhooks"].items():
+            schema = item["post"]["requestBody"]["content"]["application/json"]["schema"]
+            with nullcontext() if type == content["type"] else pytest.raises(ValidationError):
+                fits(document, schema, content)
+        assert list(headers) == HEADERS
+        for name in HEADERS:
+            fits(document, document["components"]["parameters"][name]["schema"], headers[name])
+    assert {"id", "version", "updated_at"} in [content["data"].keys() for _, content in sent]
+
+
+def test_the_feed_is_as_documented(document: Any) -> None:
+    """Events as readers get them fit the schema that their type is mapped to."""
+    client = create_app(Config(), RESOURCES).test_client()
+    for name, body in BODIES.items():
+        client.delete(client.post(f"/{name}", json=body).headers["Location"])
+    events = client.get("/api/v1/events").json
+    fits(document, document["components"]["responses"]["EventPage"]["content"]["application/json"]["schema"], events)
+    mapping = document["components"]["schemas"]["Event"]["discriminator"]["mapping"]
+    assert len(events) == 2 * len(BODIES)
+    for event in events:
+        fits(document, {"$ref": mapping[event["type"]]}, event)
+
+
+def test_a_collection_without_events_is_in_no_feed() -> None:
+    """What is not told is not documented as if it were."""
+    quiet = replace(ORDERS, events=False)
+    document = create_app(Config(), [quiet]).test_client().get("/openapi.json").json
+    OpenAPIV31SpecValidator(document).validate()
+    assert set(document["webhooks"]) == {"webhook.disabled", PING}
+    assert "OrderEvent" not in document["components"]["schemas"]
+
+
+def test_webhooks_take_the_types_that_there_are(document: Any) -> None:
+    """They can be chosen from a list, and a new webhook cannot be what only the service makes of it."""
+    schemas = document["components"]["schemas"]
+    for name in ("Webhook", "WebhookInput", "NewWebhook", "WebhookPatch"):
+        assert schemas[name]["properties"]["types"]["items"]["enum"] == list(known_types(RESOURCES))
+        assert schemas[name]["properties"]["url"]["format"] == "uri"
+    assert schemas["NewWebhook"]["properties"]["status"]["enum"] == ["active", "paused"]
+    assert "disabled" in schemas["WebhookInput"]["properties"]["status"]["enum"]

@@ -252,6 +252,18 @@ class TestDeliveries:
         settle(store, third, ok=True)
         assert store.subscriptions(["w"], 60.0)[0].failures == 0
 
+    def test_failures_can_be_forgotten(self, store: Store) -> None:
+        """Then what waited for another try is due, but not what somebody has, nor what has to keep its order."""
+        record(store, event("a"), event("a"), event("b"))
+        queue(store)
+        first, third = lease(store, until=40.0)
+        settle(store, first, next=5000.0, hold=9000.0)
+        store.write(lambda transaction: transaction.resume("w", 20.0))
+        ((_, _, failures, _, due, _),) = store.subscriptions(["w"], 20.0)
+        assert (failures, due) == (0, True)
+        assert [each.event.id for each in lease(store, now=20.0)] == [first.event.id]
+        assert settle(store, third, ok=True)
+
     def test_what_is_asked_for_goes_at_once_and_alone(self, store: Store) -> None:
         """Also to a webhook that is not active, whatever waits, and it does not count as a failure of the endpoint."""
         ids = record(store, event("a"), event("a"))

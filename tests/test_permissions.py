@@ -13,7 +13,7 @@ from resources.resource import Ownership, Resource
 from resources.users import RESOURCE as USERS
 from schemas.product import ProductSchema
 from web.application import Application
-from web.auth import OWN, PUBLIC
+from web.auth import KNOWN, OWN, PUBLIC
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 ADMIN = {"X-API-Key": ADMIN_KEY}
@@ -34,6 +34,7 @@ RESOURCES = (PRODUCTS, USERS, NOTES, POSTS)
 BODIES: dict[str, Any] = {
     "users": {"email": "a@example.org"},
     "keys": {"name": "x", "scopes": ["products:read"]},
+    "webhooks": {"url": "https://example.org/hook"},
 }
 
 
@@ -72,7 +73,11 @@ def path_of(client: FlaskClient, rule: str) -> str:
     if "<id>" not in rule:
         return rule.replace("<name>", "forbidden").replace("<path:name>", "swagger-ui.css")
     made = client.post(f"/api/v1/{name}", json=BODIES.get(name, {"name": "x"}), headers=ADMIN)
-    return rule.replace("<id>", made.json["id"])
+    path = rule.replace("<id>", made.json["id"])
+    if "<delivery>" not in rule:
+        return path
+    queued = client.post(f"/api/v1/{name}/{made.json['id']}/ping", headers=ADMIN)
+    return path.replace("<delivery>", str(queued.json["id"]))
 
 
 def ask(client: FlaskClient, method: str, path: str, headers: dict[str, str]) -> int:
@@ -81,9 +86,14 @@ def ask(client: FlaskClient, method: str, path: str, headers: dict[str, str]) ->
 
 
 def wrong(permission: str) -> list[str]:
-    """The most that a caller can have and still not have the permission."""
+    """The most that a caller can have and still not have the permission; to be known is to read something."""
     every = [f"{each.name}:{action}" for each in RESOURCES for action in ("read", "write")]
-    return [scope for scope in every if scope != permission]
+    return [scope for scope in every if not (scope.endswith(":read") if permission == KNOWN else scope == permission)]
+
+
+def holder_of(client: FlaskClient, permission: str) -> dict[str, str]:
+    """The header of a key with the least that has the permission."""
+    return key(client, "products:read" if permission == KNOWN else permission)
 
 
 @pytest.mark.parametrize(("rule", "method", "permission"), list(routes()))
@@ -103,18 +113,18 @@ def test_every_route_asks_for_its_permission(client: FlaskClient, rule: str, met
     assert ask(client, method, path, key(client, *wrong(permission))) == (200 if free else 403)
     if not free:
         owned = collection_of(rule) in ("notes", "posts") and "<id>" in rule
-        assert ask(client, method, path, ADMIN if permission == "admin" or owned else key(client, permission)) == 200
+        assert ask(client, method, path, ADMIN if owned else holder_of(client, permission)) == 200
 
 
-@pytest.mark.parametrize(("rule", "method", "permission"), [each for each in routes() if ":" in each[2]])
+@pytest.mark.parametrize(("rule", "method", "permission"), [each for each in routes() if "<id>" in each[0]])
 def test_permission_comes_before_existence(client: FlaskClient, rule: str, method: str, permission: str) -> None:
     """Who lacks the scope does not learn whether an item exists."""
-    if "<id>" not in rule or method == "OPTIONS":
+    if method == "OPTIONS":
         return
-    nothing = rule.replace("<id>", "nothing")
+    nothing = rule.replace("<id>", "nothing").replace("<delivery>", "1")
     assert ask(client, method, nothing, {}) == 401
     assert ask(client, method, nothing, key(client, *wrong(permission))) == 403
-    assert ask(client, method, nothing, key(client, permission)) == 404
+    assert ask(client, method, nothing, holder_of(client, permission)) == 404
 
 
 def test_a_route_that_says_nothing_stops_the_start() -> None:
@@ -134,11 +144,20 @@ def test_a_route_that_comes_late_is_closed() -> None:
         assert app.test_client().get("/late", headers=headers).status_code == 500
 
 
-@pytest.mark.parametrize("name", ["keys", "docs", "products"])
-def test_a_name_that_is_taken_stops_the_start(name: str) -> None:
-    """A collection cannot be where the service itself, or another, already is."""
-    twice = (Resource(name=name, singular="thing", schema=NoteSchema), PRODUCTS)
-    with pytest.raises(ValueError, match=f"{name}: the name is taken"):
+@pytest.mark.parametrize(
+    ("name", "singular", "taken"),
+    [
+        ("keys", "thing", "keys"),
+        ("docs", "thing", "docs"),
+        ("products", "thing", "products"),
+        ("things", "webhook", "webhook"),
+        ("things", "product", "product"),
+    ],
+)
+def test_a_name_that_is_taken_stops_the_start(name: str, singular: str, taken: str) -> None:
+    """A collection is not where the service itself, or another, already is, nor are its events called like theirs."""
+    twice = (Resource(name=name, singular=singular, schema=NoteSchema), PRODUCTS)
+    with pytest.raises(ValueError, match=f"{taken}: the name is taken"):
         create_app(Config(), twice)
 
 

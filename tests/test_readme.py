@@ -5,10 +5,11 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import fields
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,12 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 def blocks(language: str) -> list[str]:
     """The fenced blocks of a language."""
     return re.findall(rf"^```{language}\n(.*?)^```$", README, re.M | re.S)
+
+
+def python(part: str) -> str:
+    """The one block of Python that has this in it."""
+    (found,) = [block for block in blocks("python") if part in block]
+    return found
 
 
 @pytest.mark.parametrize("number", range(len(blocks("sh"))))
@@ -50,7 +57,7 @@ def test_its_commands_run(number: int, tmp_path: Path) -> None:
 @pytest.fixture
 def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The README's order, as files that count as the project's."""
-    order_schema, order_resource, _ = blocks("python")
+    order_schema, order_resource = python("OrderSchema(ItemSchema)"), python("RESOURCE = ")
     for package, name, text in ((schemas, "order", order_schema), (resources, "orders", order_resource)):
         folder = tmp_path / package.__name__
         folder.mkdir()
@@ -71,10 +78,39 @@ def test_its_resource_is_served() -> None:
 def test_its_test_passes() -> None:
     """The test that it shows is one that passes."""
     scope: dict[str, object] = {}
-    exec(blocks("python")[2], scope)  # noqa: S102 - the README is ours
+    exec(python("def test_"), scope)  # noqa: S102 - the README is ours
     test = scope["test_a_lamp_is_kept"]
     assert callable(test)
     test()
+
+
+def test_its_receiver_takes_what_is_sent(tmp_path: Path) -> None:
+    """The receiver that it shows verifies a delivery of a running service, and refuses one that was tampered with."""
+    script = python("HTTPServer((").replace("9000", "0").replace("HTTPServer((", "server = HTTPServer((", 1)
+    script = script.replace(".serve_forever()", "\nprint(server.server_port, flush=True)\nserver.serve_forever()")
+    with Gunicorn(tmp_path, WEBHOOK_ALLOW_PRIVATE="1", WEBHOOK_WORKER="inside") as server:
+        environ = {**os.environ, "SECRET": ""}
+        made = server.post("/api/v1/webhooks", {"url": "http://127.0.0.1:9/", "status": "paused"}).json()
+        environ["SECRET"] = made["secret"]
+        command = [sys.executable, "-c", script]
+        receiver = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert receiver.stdout and receiver.stderr
+        port = int(receiver.stdout.readline())
+        forged = HTTPConnection("127.0.0.1", port, timeout=30)
+        signed = {"webhook-id": "evt_1", "webhook-timestamp": str(int(time.time())), "webhook-signature": "v1,AAAA"}
+        forged.request("POST", "/", b"{}", signed)
+        with pytest.raises(HTTPException):
+            forged.getresponse()
+        forged.close()
+        hook = f"/api/v1/webhooks/{made['id']}"
+        changes = {"url": f"http://127.0.0.1:{port}/", "status": "active"}
+        assert server.request("PATCH", hook, changes).status == 200
+        item = server.post("/products", {"name": "Lamp"}).json()
+        id, type, item_id = receiver.stdout.readline().split()
+        assert (type, item_id) == ("product.created", item["id"]) and id.startswith("evt_")
+        receiver.terminate()
+        _, told = receiver.communicate()
+    assert "WebhookVerificationError" in told
 
 
 def test_its_tables_are_complete() -> None:
@@ -82,7 +118,7 @@ def test_its_tables_are_complete() -> None:
     serving = Config.from_env({})
     for setting in fields(Config):
         default = getattr(serving, setting.name)
-        shown = ",".join(default) if isinstance(default, tuple) else str(default)
+        shown = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
         shown = {"True": "1", "False": "0"}.get(shown, shown)
         row = next(line for line in README.splitlines() if line.startswith(f"| `{setting.name.upper()}` |"))
         assert (f"`{shown}`" if shown else "| |") in row
@@ -99,15 +135,17 @@ def test_it_knows_every_command_and_route() -> None:
     own = [name for name, command in app.cli.commands.items() if command.callback.__module__.startswith("cli.")]
     assert len(own) >= 6
     assert [name for name in own if f"flask {name}" not in README] == []
-    rules = (rule.rule for rule in app.url_map.iter_rules() if rule.endpoint.startswith(("service.", "keys.")))
-    assert [rule for rule in rules if rule.replace("<id>", ":id").partition("/<")[0] not in README] == []
+    parts = ("service.", "keys.", "events.", "webhooks.")
+    rules = [rule.rule for rule in app.url_map.iter_rules() if rule.endpoint.startswith(parts)]
+    named = [rule.replace("<id>", ":id").replace("<delivery>", ":delivery").partition("/<")[0] for rule in rules]
+    assert [rule for rule in named if rule not in README] == []
 
 
 def test_its_dependencies_are_those_declared() -> None:
     """Each package of pyproject.toml is told why."""
     declared = re.search(r"^dependencies = \[(.*?)^\]", (ROOT / "pyproject.toml").read_text(), re.M | re.S)
     assert declared
-    for name in re.findall(r'"([A-Za-z-]+)', declared[1]):
+    for name in re.findall(r'"([A-Za-z0-9-]+)', declared[1]):
         assert re.search(rf"^\|[^|]*\b{name}\b[^|]*\|", README, re.M), name
 
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from clock import utc_now
 from config import Config
 from resources.products import RESOURCE
 from storage import open_store
 from storage.contract import Transaction
 from tests.live import Answer, Gunicorn
-from web.clock import utc_now
 from web.uuid7 import uuid7
 
 

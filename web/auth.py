@@ -20,10 +20,10 @@ from typing import Any, NamedTuple, TypeVar
 import orjson
 from flask import Flask, Request
 
+from clock import rfc3339
 from errors import BadRequest, Forbidden, NotFound, Problem, Unauthorized, Unavailable
 from storage.contract import Collection, Record, Store
 from web.caller import ADMIN, EVERYBODY, NOBODY, Caller, caller_in, remember
-from web.clock import rfc3339
 from web.tokens import InvalidToken, Tokens, is_token
 
 # What keys are checked by; `updated_at` is when one was last seen in use. No resource can have such a name.
@@ -185,6 +185,12 @@ def _unauthorized(detail: str, authorization: str) -> Unauthorized:
     return Unauthorized(detail, headers={"WWW-Authenticate": challenge})
 
 
+def lacking(scope: str) -> Forbidden:
+    """A refusal to who has not got a scope (RFC 6750, section 3.1)."""
+    challenge = f'Bearer {_REALM}, error="insufficient_scope", scope="{scope}"'
+    return Forbidden(f"this needs the scope {scope}", headers={"WWW-Authenticate": challenge})
+
+
 class Guard:
     """What stands before every handler: first `identify`, and once it is counted who comes how often, `authorize`.
 
@@ -232,8 +238,7 @@ class Guard:
         if who is NOBODY:
             challenge = f"Bearer {_REALM}"
             raise Unauthorized("send a key or a token", headers={"WWW-Authenticate": challenge})
-        challenge = f'Bearer {_REALM}, error="insufficient_scope", scope="{needed}"'
-        raise Forbidden(f"this needs the scope {needed}", headers={"WWW-Authenticate": challenge})
+        raise lacking(needed)
 
     def learn(self, app: Flask) -> None:
         """Read what every route needs. Raises RuntimeError for one that does not say."""

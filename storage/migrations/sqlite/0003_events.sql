@@ -24,7 +24,8 @@ CREATE TABLE subscriptions (
 
 -- `due` is when to try next (0: at once, even if the webhook is paused), or while a worker has it, when to take it from
 -- that one; null while an earlier delivery of the same item is pending, and at the end. `item` is null where no order
--- is to be kept. `lease` counts who had it, so that a worker that was given up cannot settle it.
+-- is to be kept. `lease` counts who had it, so that a worker that was given up cannot settle it; `leased` is 1 while
+-- somebody has.
 CREATE TABLE deliveries (
     id      INTEGER PRIMARY KEY AUTOINCREMENT,
     webhook TEXT NOT NULL,
@@ -33,6 +34,7 @@ CREATE TABLE deliveries (
     state   TEXT NOT NULL DEFAULT 'pending',
     due     REAL,
     lease   INTEGER NOT NULL DEFAULT 0,
+    leased  INTEGER NOT NULL DEFAULT 0,
     tries   INTEGER NOT NULL DEFAULT 0,
     tried   REAL,
     status  INTEGER,

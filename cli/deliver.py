@@ -1,0 +1,70 @@
+"""`flask deliver`: the webhook worker."""
+
+import logging
+import signal
+import time
+from collections.abc import Callable, Sequence
+from types import FrameType
+
+import click
+from flask.cli import with_appcontext
+
+from cli.common import Command, service_of_app
+from config import Config
+from delivery.deliverer import Deliverer
+from delivery.sender import Sender
+from resources.changes import event_collections
+from resources.resource import Resource
+from storage.contract import Store
+from web.observe import configure_logging
+
+AGAIN_SECONDS = 1.0  # after what nobody foresaw
+
+_log = logging.getLogger("restkeeper")
+
+
+def deliverer_of(config: Config, store: Store, resources: Sequence[Resource]) -> Deliverer:
+    """What sends the events of these collections as configured."""
+    timeout = float(config.webhook_timeout)
+    send = Sender(allow_private=config.webhook_allow_private, timeout=timeout)
+    return Deliverer(store, send, event_collections(resources), timeout=timeout, retries=config.webhook_retries)
+
+
+def keep_delivering(deliverer: Deliverer, is_stopping: Callable[[], bool]) -> None:
+    """Deliver until it is time to stop, whatever happens meanwhile."""
+    while not is_stopping():
+        try:
+            deliverer.run(is_stopping)
+        except Exception:
+            _log.exception("deliveries go on in %s s", AGAIN_SECONDS)
+            time.sleep(AGAIN_SECONDS)
+
+
+@click.command(cls=Command)
+@click.option("--once", is_flag=True, help="Send what is due now, each once, and end.")
+@with_appcontext
+def deliver(once: bool) -> None:
+    """Send what webhooks wait for, until SIGTERM or Ctrl-C; what is on its way then is seen to its end.
+
+    Any number of these may run beside the service, on the same store.
+    """
+    service = service_of_app()
+    configure_logging(service.config.log_format, service.config.log_level)
+    deliverer = deliverer_of(*service)
+    if once:
+        click.echo(f"sent {deliverer.deliver_once()}")
+    else:
+        keep_delivering(deliverer, _asked_to_stop())
+    deliverer.close()
+
+
+def _asked_to_stop() -> Callable[[], bool]:
+    """Whether SIGTERM or SIGINT came, from now on."""
+    asked: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, note)
+    return lambda: bool(asked)

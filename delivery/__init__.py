@@ -1,0 +1,1 @@
+"""Webhooks: how they are signed and sent."""

@@ -1,0 +1,264 @@
+"""Webhooks: who is told of events by HTTP (Standard Webhooks 1.0.0). Only admins see and make them.
+
+What is here says where and what; `delivery` does the sending. A secret is answered once, and kept for signing.
+"""
+
+import ipaddress
+import re
+import secrets
+import time
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from urllib.parse import urlencode, urlsplit
+
+from flask import Blueprint, request
+
+from addresses import is_public
+from clock import rfc3339
+from config import Config
+from errors import NotFound, ValidationFailed
+from resources.bearers import PRIVATE, BearerHandlers
+from resources.changes import known_types
+from resources.resource import JsonObject, Resource
+from schemas.webhook import WebhookSchema
+from storage.contract import Index, Record, Store, Transaction
+from storage.outbox import Event, Logged, Secret
+from web import exactjson
+from web.application import Reply
+from web.auth import needs
+from web.caller import ADMIN
+from web.content import JSON, require_acceptable
+from web.idempotency import Idempotency
+from web.queries import Reader, whole
+
+WEBHOOKS = Resource(
+    name="webhooks",
+    singular="webhook",
+    schema=WebhookSchema,
+    indexes=(Index("created_at"),),
+    search=("url", "description"),
+    events=False,
+)
+STATES = ("pending", "delivered", "failed")
+PARAMETERS = ("state", "limit", "cursor")
+
+PING = "webhook.ping"
+PINGS = "_pings"  # the collection that they belong to, which nobody can ask for
+GRACE_SECONDS = 24 * 3600  # for which the secret before the newest goes on signing
+SECRET_BYTES = 32
+
+
+def new_secret() -> str:
+    """A secret to sign with, as Standard Webhooks writes it."""
+    return "whsec_" + b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+
+
+class WebhookHandlers(BearerHandlers):
+    """The handlers of /api/v1/webhooks, for events of the collections of `resources`."""
+
+    def __init__(
+        self,
+        resources: Sequence[Resource],
+        store: Store,
+        config: Config,
+        idempotency: Idempotency,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(WEBHOOKS, store, config, idempotency)
+        self._types = known_types(resources)
+        self._clock = clock
+
+    def blueprint(self) -> Blueprint:
+        """The routes, relative to wherever webhooks are mounted."""
+        routes = super().blueprint()
+        routes.add_url_rule("/<id>", view_func=self.replace_item, methods=["PUT"])
+        routes.add_url_rule("/<id>", view_func=self.merge_item, methods=["PATCH"])
+        routes.add_url_rule("/<id>/ping", view_func=self.ping_item, methods=["POST"])
+        routes.add_url_rule("/<id>/deliveries", view_func=self.list_deliveries, methods=["GET"])
+        routes.add_url_rule("/<id>/deliveries/<delivery>", view_func=self.read_delivery, methods=["GET"])
+        redeliver = "/<id>/deliveries/<delivery>/redeliver"
+        routes.add_url_rule(redeliver, view_func=self.redeliver, methods=["POST"])
+        return routes
+
+    def _make(self, sent: JsonObject) -> Record:
+        record = self._sound(WEBHOOKS.create(sent, id=self._new_id(), now=self._now()))
+        if exactjson.loads(record.body)["status"] == "disabled":
+            raise ValidationFailed(errors=[{"pointer": "#/status", "detail": "must be one of: active, paused"}])
+        return record
+
+    def _insert(self, transaction: Transaction, record: Record) -> str:
+        secret = new_secret()
+        transaction.insert(self.name, record)
+        transaction.subscribe(record.id, [Secret(secret)])
+        return secret
+
+    def _renew(self, transaction: Transaction, record: Record) -> tuple[Record, str]:
+        """Until the grace is over, what was the newest secret signs as well."""
+        secret, now = new_secret(), self._now()
+        former = transaction.secrets(record.id)[0]
+        grace = Secret(former.value, self._clock() + GRACE_SECONDS)
+        webhook = exactjson.loads(self.resource.body(record)) | {"updated_at": now, "version": record.version + 1}
+        record = Record(record.id, webhook["version"], now, WEBHOOKS.shape, exactjson.dumps(webhook))
+        transaction.update(self.name, record)
+        transaction.keep_secrets(record.id, [Secret(secret), grace])
+        return record, secret
+
+    def _update(self, transaction: Transaction, record: Record, now: str) -> None:
+        """Whoever changes a webhook wants to see whether it works now, not when the schedule comes to it."""
+        super()._update(transaction, record, now)
+        transaction.resume(record.id, self._clock())
+
+    def _remove(self, transaction: Transaction, id: str) -> None:
+        transaction.delete(self.name, id)
+        transaction.unsubscribe(id)
+
+    @needs(ADMIN)
+    def replace_item(self, id: str) -> Reply:
+        """Replace a webhook but for its secret: optional fields that are left out take their defaults."""
+        return super().replace_item(id)
+
+    @needs(ADMIN)
+    def merge_item(self, id: str) -> Reply:
+        """Change some fields of a webhook (JSON Merge Patch, RFC 7396): `status` pauses it and sets it going again."""
+        return super().merge_item(id)
+
+    @needs(ADMIN)
+    def ping_item(self, id: str) -> Reply:
+        """Send a `webhook.ping` event, once, whatever the webhook's status; the answer is its delivery."""
+
+        def work(transaction: Transaction) -> int:
+            body = WEBHOOKS.body(transaction.read(self.name, id))
+            return transaction.ask(id, transaction.record(Event(PING, PINGS, id, self._now(), body)))
+
+        return self._ask_for(id, work)
+
+    @needs(ADMIN)
+    def redeliver(self, id: str, delivery: str) -> Reply:
+        """Send the event of a delivery again, once, whatever the webhook's status; the answer is the new delivery."""
+
+        def work(transaction: Transaction) -> int:
+            return transaction.ask(id, transaction.logged(id, _number(delivery)).event)
+
+        return self._ask_for(id, work)
+
+    @needs(ADMIN)
+    def list_deliveries(self, id: str) -> Reply:
+        """List the deliveries of a webhook, the newest first, each with how its last try went."""
+        require_acceptable(JSON)
+        reader = Reader(request.args)
+        for name in request.args:
+            if name not in PARAMETERS:
+                reader.fault(name, f"is not a parameter of this list; there are: {', '.join(PARAMETERS)}")
+        before = reader.one("cursor", whole(1, 2**63 - 1), None)
+        limit = reader.one("limit", whole(1, self._config.page_limit_max), self._config.page_limit)
+        state = reader.one("state", _state, None)
+        reader.finish()
+        self._store.read(self.name, id)
+        found = self._store.deliveries(id, before, limit + 1, state)
+        reply = Reply(exactjson.dumps([_shown(each) for each in found[:limit]]), content_type=JSON)
+        reply.headers["Cache-Control"] = PRIVATE
+        reply.headers["Link"] = _links(found[limit - 1].id if len(found) > limit else None)
+        return reply
+
+    @needs(ADMIN)
+    def read_delivery(self, id: str, delivery: str) -> Reply:
+        """Read one delivery of a webhook."""
+        require_acceptable(JSON)
+        number = _number(delivery)
+        for found in self._store.deliveries(id, number + 1, 1):
+            if found.id == number:
+                return _one(found)
+        raise NotFound("there is no such delivery")
+
+    def _ask_for(self, id: str, ask: Callable[[Transaction], int]) -> Reply:
+        """Queue a delivery by hand, once for each idempotency key."""
+        require_acceptable(JSON)
+        once = self._idempotency.once(None)
+
+        def work(transaction: Transaction) -> Reply:
+            if (reply := once.kept(transaction)) is not None:
+                return reply
+            asked = ask(transaction)
+            return once.keep(transaction, _one(transaction.logged(id, asked)))
+
+        return self._store.write(work)
+
+    def _allowed(self, record: Record) -> Record:
+        return self._sound(super()._allowed(record))
+
+    def _sound(self, record: Record) -> Record:
+        """The record, if events could be sent so. Raises ValidationFailed."""
+        webhook = exactjson.loads(record.body)
+        faults = [
+            {"pointer": f"#/types/{n}", "detail": f"must be one of: {', '.join(self._types)}"}
+            for n, type in enumerate(webhook["types"])
+            if type not in self._types
+        ]
+        if fault := _fault_of(webhook["url"], self._config.webhook_allow_private):
+            faults.insert(0, {"pointer": "#/url", "detail": fault})
+        if faults:
+            raise ValidationFailed(errors=faults)
+        return record
+
+
+def _fault_of(url: str, allow_private: bool) -> str:
+    """Why an address is not to be called, as far as can be told without asking what its name leads to; else empty."""
+    if allow_private:
+        return ""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if parts.scheme != "https":
+        return "must begin with https://, unless WEBHOOK_ALLOW_PRIVATE is set"
+    if host == "localhost" or (_is_address(host) and not is_public(host)):
+        return "must be a public address, unless WEBHOOK_ALLOW_PRIVATE is set"
+    return ""
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _number(text: str) -> int:
+    """The number of a delivery. Raises NotFound."""
+    if not re.fullmatch(r"[1-9]\d{0,17}", text, re.ASCII):
+        raise NotFound("there is no such delivery")
+    return int(text)
+
+
+def _state(text: str) -> str:
+    if text not in STATES:
+        raise ValueError(f"must be one of: {', '.join(STATES)}")
+    return text
+
+
+def _links(last: int | None) -> str:
+    kept = [pair for pair in request.args.items(multi=True) if pair[0] != "cursor"]
+    places = [("first", kept)] + ([("next", [*kept, ("cursor", str(last))])] if last else [])
+    return ", ".join(f'<{request.path}{"?" if kept else ""}{urlencode(kept)}>; rel="{rel}"' for rel, kept in places)
+
+
+def _one(found: Logged) -> Reply:
+    reply = Reply(exactjson.dumps(_shown(found)), content_type=JSON)
+    reply.headers["Cache-Control"] = PRIVATE
+    return reply
+
+
+def _shown(found: Logged) -> JsonObject:
+    """A delivery as it is answered."""
+    return {
+        "id": found.id,
+        "event": found.event,
+        "type": found.type,
+        "state": found.state,
+        "tries": found.tries,
+        "next_try_at": None if not found.due else rfc3339(found.due),
+        "tried_at": None if found.tried is None else rfc3339(found.tried),
+        "status": found.status,
+        "latency_ms": None if found.seconds is None else round(found.seconds * 1000, 1),
+        "response": found.excerpt,
+    }

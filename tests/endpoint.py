@@ -1,0 +1,151 @@
+"""Servers as a sender may meet them: what each connection gets is a script, what was asked is kept."""
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+PAUSE = 0.02  # seconds between two drops
+
+
+class Endpoint:
+    """A server on 127.0.0.1: how many connected to it, and which requests it has read."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}/hook?x=1"
+        self.connected = 0
+        self.requests: list[bytes] = []
+        self.stopped = threading.Event()
+
+
+class Guest:
+    """One connection of an endpoint."""
+
+    def __init__(self, sock: socket.socket, endpoint: Endpoint, number: int) -> None:
+        self.sock, self.endpoint, self.number = sock, endpoint, number
+        self._file = sock.makefile("rb")
+
+    def request(self) -> bytes:
+        """Read a request with its body; empty where the other side has gone."""
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            line = self._file.readline()
+            if not line:
+                return b""
+            head += line
+        lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+        request = head + self._file.read(int(lengths[0]) if lengths else 0)
+        self.endpoint.requests.append(request)
+        return request
+
+    def say(self, data: bytes) -> None:
+        self.sock.sendall(data)
+
+    def drip(self, data: bytes) -> None:
+        """Say something byte by byte, until the end of it or of the test."""
+        for byte in data:
+            if self.endpoint.stopped.wait(PAUSE):
+                return
+            self.say(bytes([byte]))
+
+    def close(self) -> None:
+        self._file.close()
+        self.sock.close()
+
+
+Script = Callable[[Guest], None]
+
+
+def answering(answer: bytes) -> Script:
+    """Each request of a connection gets this answer, until the other side goes."""
+
+    def script(guest: Guest) -> None:
+        while guest.request():
+            guest.say(answer)
+
+    return script
+
+
+OK = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+
+@contextmanager
+def serving(script: Script, tls: ssl.SSLContext | None = None) -> Iterator[Endpoint]:
+    """A running endpoint, each connection of it in a thread of its own."""
+    threads: list[threading.Thread] = []
+    open_: list[socket.socket] = []
+
+    def one(sock: socket.socket, number: int) -> None:
+        with suppress(OSError, ValueError):  # the other side goes when it likes to, and so does the end of the test
+            try:
+                wrapped = tls.wrap_socket(sock, server_side=True) if tls else sock
+                open_.append(wrapped)
+                guest = Guest(wrapped, endpoint, number)
+                try:
+                    script(guest)
+                finally:
+                    guest.close()
+            finally:
+                sock.close()
+
+    def accept() -> None:
+        while True:
+            try:
+                sock, _ = listening.accept()
+            except OSError:
+                return
+            endpoint.connected += 1
+            open_.append(sock)
+            threads.append(threading.Thread(target=one, args=(sock, endpoint.connected)))
+            threads[-1].start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        endpoint = Endpoint(listening.getsockname()[1])
+        accepting = threading.Thread(target=accept)
+        accepting.start()
+        try:
+            yield endpoint
+        finally:
+            endpoint.stopped.set()
+            listening.shutdown(socket.SHUT_RDWR)  # wakes who accepts
+            accepting.join()
+            for sock in list(open_):
+                with suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+            for thread in threads:
+                thread.join()
+
+
+def self_signed(directory: Path, name: str) -> Path:
+    """A PEM file with a key and a certificate that it signed itself, for a name or an address."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
+    try:
+        names: x509.GeneralName = x509.IPAddress(ip_address(name))
+    except ValueError:
+        names = x509.DNSName(name)
+    now = datetime.now(UTC)
+    usage = x509.KeyUsage(True, False, False, False, False, True, False, False, False)
+    certificate = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([names]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = directory / "server.pem"
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    path.write_bytes(key.private_bytes(*form) + certificate.public_bytes(serialization.Encoding.PEM))
+    return path

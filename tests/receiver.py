@@ -1,0 +1,97 @@
+"""Endpoints for webhooks that verify what they get by the unmodified `standardwebhooks` package."""
+
+import json
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+
+
+@dataclass
+class Inbox:
+    """What one endpoint took. `behaves` says what it answers: a status, or None for never."""
+
+    behaves: Callable[[], int | None]
+    secret: str = ""
+    events: list[dict[str, Any]] = field(default_factory=list)  # those answered 2xx, in their order
+    ids: list[str] = field(default_factory=list)  # webhook-id of each
+    refused: int = 0  # signatures that did not hold
+    tries: int = 0
+
+
+class Receiver:
+    """A server at 127.0.0.1 with an endpoint for each name: healthy, flaky (half fail), hanging."""
+
+    def __init__(self) -> None:
+        chance = random.Random(0)  # noqa: S311
+        self.ended = threading.Event()
+        self.changed = threading.Condition()
+        self.inboxes = {
+            "healthy": Inbox(lambda: 200),
+            "flaky": Inbox(lambda: 200 if chance.random() < 0.5 else 500),
+            "hanging": Inbox(lambda: None),
+        }
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                status = receiver.take(self.path.strip("/"), dict(self.headers.items()), body)
+                if status is None:
+                    receiver.ended.wait()
+                    self.close_connection = True
+                    return
+                head = f"HTTP/1.1 {status} x\r\nContent-Length: 2\r\n\r\nok"
+                self.wfile.write(head.encode())
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Say nothing."""
+
+            def handle(self) -> None:
+                try:
+                    super().handle()
+                except ConnectionError:
+                    self.close_connection = True  # the worker was killed
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 512
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self.base = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+
+    def __enter__(self) -> "Receiver":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.ended.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def take(self, name: str, headers: dict[str, str], body: bytes) -> int | None:
+        """Verify a delivery and say what it is answered."""
+        inbox = self.inboxes[name]
+        try:
+            event = Webhook(inbox.secret).verify(body, headers)
+        except WebhookVerificationError:
+            event = None
+        with self.changed:
+            inbox.tries += 1
+            if event is None:
+                inbox.refused += 1
+                return 400
+            if (status := inbox.behaves()) == 200:
+                inbox.events.append(json.loads(body))
+                inbox.ids.append(headers["webhook-id"])
+            self.changed.notify_all()
+            return status

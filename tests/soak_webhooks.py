@@ -1,0 +1,189 @@
+"""The proof of at least once: changes, three endpoints, workers of both kinds that are killed, and a count at the end.
+
+`python -m tests.soak_webhooks` makes 5,000 changes and kills a hundred processes with -9; `make test` does less.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any
+
+from tests.live import ROOT, Gunicorn
+from tests.receiver import Inbox, Receiver
+
+CLIENTS = 4
+WORKERS = 2
+CHANGES_EACH = 5  # of an item: created, then updated so often less one
+PATIENCE = 180.0  # seconds that anything may take
+SETTINGS = {
+    "WEBHOOK_ALLOW_PRIVATE": "1",
+    "WEBHOOK_TIMEOUT": "1",
+    "WEBHOOK_RETRIES": ",".join(["0", "0", "1", "1", "1"] * 10),
+    "LOG_LEVEL": "error",
+}
+
+
+class Workers:
+    """`flask deliver`, so many times: who is killed is started anew, as a supervisor would."""
+
+    def __init__(self, folder: Path) -> None:
+        self._environ = {"PATH": os.environ["PATH"], "DATABASE_URL": f"sqlite:///{folder}/restkeeper.db", **SETTINGS}
+        self._log = (folder / "deliver.txt").open("ab")
+        self.running = [self._start() for _ in range(WORKERS)]
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-m", "flask", "deliver"]
+        return subprocess.Popen(command, cwd=ROOT, env=self._environ, stdout=self._log, stderr=self._log)
+
+    def kill(self, number: int) -> None:
+        """Kill one with -9, and start another."""
+        self.running[number].kill()
+        self.running[number].wait()
+        self.running[number] = self._start()
+
+    def stop(self) -> None:
+        """Ask all to end. Raises AssertionError for one that does not end well."""
+        for each in self.running:
+            each.send_signal(signal.SIGTERM)
+        codes = [each.wait(timeout=PATIENCE) for each in self.running]
+        self._log.close()
+        assert codes == [0] * WORKERS, codes
+
+
+class Soak:
+    """A run: `items` with their changes, while so many `kills` hit workers of both kinds at random."""
+
+    def __init__(self, server: Gunicorn, workers: Workers, receiver: Receiver, items: int, kills: int) -> None:
+        self._server, self._workers, self._receiver = server, workers, receiver
+        self._items, self._kills = items, kills
+        self._numbers = iter(range(items))
+        self._done = 0
+        self._changed = threading.Condition()
+        self._chance = random.Random(0)  # noqa: S311
+        self.killed = {"web": 0, "delivery": 0}
+
+    def run(self) -> None:
+        with ThreadPoolExecutor(CLIENTS + 1) as pool:
+            runs = [pool.submit(self._kill), *(pool.submit(self._change_items) for _ in range(CLIENTS))]
+        for run in runs:
+            run.result()
+
+    def _change_items(self) -> None:
+        connection = HTTPConnection("127.0.0.1", self._server.port, timeout=PATIENCE)
+        while True:
+            with self._changed:
+                number = next(self._numbers, None)
+            if number is None:
+                return connection.close()
+            item = self._send(connection, "POST", "/products", {"name": f"item {number}"}, f"soak-{number}")
+            for stock in range(1, CHANGES_EACH):
+                self._send(connection, "PATCH", f"/products/{item['id']}", {"stock": stock})
+            with self._changed:
+                self._done += 1
+                self._changed.notify_all()
+
+    def _send(self, connection: HTTPConnection, method: str, path: str, body: Any, key: str = "") -> Any:
+        """Send until it is answered: a POST with a key, and a PATCH by itself, can be repeated."""
+        headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": key} if key else {})
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            try:
+                connection.request(method, path, json.dumps(body), headers)
+                response = connection.getresponse()
+                answer = response.read()
+            except (OSError, HTTPException):
+                connection.close()
+                continue
+            if response.status == 200:
+                return json.loads(answer)
+            assert response.status == 503, answer
+        raise TimeoutError(f"{method} {path} was never answered")
+
+    def _kill(self) -> None:
+        for turn in range(self._kills):
+            due = self._items * turn // self._kills
+            with self._changed:
+                assert self._changed.wait_for(lambda due=due: self._done >= due, PATIENCE), "nothing changes any more"
+            if self._chance.random() < 0.5:
+                self._kill_web()
+            else:
+                self._workers.kill(self._chance.randrange(WORKERS))
+                self.killed["delivery"] += 1
+
+    def _kill_web(self) -> None:
+        while not (pids := self._server.worker_pids()):
+            pass
+        try:
+            os.kill(self._chance.choice(pids), signal.SIGKILL)
+            self.killed["web"] += 1
+        except ProcessLookupError:
+            self._kill_web()
+
+    def check(self) -> None:
+        """Wait until the healthy and the flaky have all. Raises AssertionError for what is missing or out of order."""
+        feed, path = [], "/api/v1/events"
+        while events := (page := self._server.get(path)).json():
+            feed += [event for event in events if event["type"] != "webhook.disabled"]
+            path = page.headers["link"].split(">")[0][1:]
+        assert len(feed) == self._items * CHANGES_EACH, f"{len(feed)} events"
+        ids = {event["id"] for event in feed}
+        inboxes = [self._receiver.inboxes[name] for name in ("healthy", "flaky")]
+        with self._receiver.changed:
+            complete = self._receiver.changed.wait_for(lambda: all(ids <= set(each.ids) for each in inboxes), PATIENCE)
+        for name, inbox in self._receiver.inboxes.items():
+            assert inbox.refused == 0, f"{name}: {inbox.refused} bad signatures"
+        assert complete, [f"{len(ids - set(each.ids))} missing" for each in inboxes]
+        for inbox in inboxes:
+            _require_order(inbox)
+
+
+def _require_order(inbox: Inbox) -> None:
+    """Each event of an item came first after those before it."""
+    newest: dict[str, int] = {}
+    for event in inbox.events:
+        item, version = event["data"]["id"], event["data"].get("version", 0)
+        assert version <= newest.get(item, 0) + 1, f"{item}: {version} came after {newest.get(item, 0)}"
+        newest[item] = max(version, newest.get(item, 0))
+
+
+def soak(changes: int, kills: int) -> None:
+    """A whole run. Raises AssertionError when anything is missing."""
+    items = changes // CHANGES_EACH
+    with tempfile.TemporaryDirectory() as name, Receiver() as receiver:
+        folder = Path(name)
+        with Gunicorn(folder, workers=2, **SETTINGS) as server:
+            for each, inbox in receiver.inboxes.items():
+                answer = server.post("/api/v1/webhooks", {"url": f"{receiver.base}/{each}", "types": ["product.*"]})
+                inbox.secret = answer.json()["secret"]
+            workers = Workers(folder)
+            try:
+                run = Soak(server, workers, receiver, items, kills)
+                run.run()
+                run.check()
+            finally:
+                receiver.ended.set()
+                workers.stop()
+    took = {name: f"{len(inbox.ids)} taken of {inbox.tries} tries" for name, inbox in receiver.inboxes.items()}
+    told = ", ".join(f"{name}: {counts}" for name, counts in took.items())
+    print(
+        f"{changes} changes, each delivered and verified, those of an item in order; "
+        f"killed {run.killed['web']} web and {run.killed['delivery']} delivery workers ({told})"
+    )
+
+
+if __name__ == "__main__":
+    options = argparse.ArgumentParser(prog="python -m tests.soak_webhooks")
+    options.add_argument("--changes", type=int, default=5000)
+    options.add_argument("--kills", type=int, default=100)
+    asked = options.parse_args()
+    soak(asked.changes, asked.kills)

@@ -1,0 +1,135 @@
+"""Only what is reachable from everywhere, and stands for one machine, may be called for somebody else."""
+
+from ipaddress import IPv6Address
+
+import pytest
+
+from addresses import is_public
+
+PUBLIC = ["8.8.8.8", "1.1.1.1", "93.184.216.34", "100.63.255.255", "100.128.0.1", "172.32.0.1", "192.0.1.1"]
+PUBLIC_6 = ["2606:4700:4700::1111", "2a00:1450:4001:80e::200e", "2400:cb00::1", "2606:4700::1%eth0"]
+PRIVATE = [
+    "0.0.0.0",  # noqa: S104 - nothing binds to it
+    "0.1.2.3",
+    "10.0.0.1",
+    "10.255.255.255",
+    "100.64.0.1",
+    "100.100.100.200",
+    "100.127.255.255",
+    "127.0.0.1",
+    "127.255.255.254",
+    "169.254.169.254",
+    "172.16.0.1",
+    "172.31.255.255",
+    "192.0.0.8",
+    "192.0.0.9",
+    "192.0.0.192",
+    "192.0.2.1",
+    "192.88.99.1",
+    "192.168.1.1",
+    "198.18.0.1",
+    "198.19.255.255",
+    "198.51.100.1",
+    "203.0.113.1",
+    "224.0.0.1",
+    "239.255.255.255",
+    "240.0.0.1",
+    "255.255.255.255",
+]
+PRIVATE_6 = [
+    "::",
+    "::1",
+    "::1%lo",
+    "100::1",
+    "2001::1",
+    "2001:0:808:808::",
+    "2001:1::1",
+    "2001:2::1",
+    "2001:10::1",
+    "2001:20::1",
+    "2001:db8::1",
+    "3fff::1",
+    "4000::1",
+    "5f00::1",
+    "64:ff9b:1::1",
+    "64:ff9b:1::8.8.8.8",
+    "::ffff:0:8.8.8.8",
+    "fc00::1",
+    "fd00:ec2::254",
+    "fe80::1",
+    "fe80::1%eth0",
+    "fe80::1%25",
+    "febf::1",
+    "fec0::1",
+    "ff02::1",
+    "ff0e::1",
+]
+NO_ADDRESS = [
+    "",
+    " ",
+    "localhost",
+    "127.1",
+    "2130706433",
+    "0177.0.0.1",
+    "0x7f.1",
+    "8.8.8.8%eth0",
+    "8.8.8.8/32",
+    "fe80::%",
+]
+
+
+def in_hex(address: str) -> str:
+    """An IPv4 address as the last two groups of an IPv6 one."""
+    first, second, third, fourth = map(int, address.split("."))
+    return f"{first:02x}{second:02x}:{third:02x}{fourth:02x}"
+
+
+def embedded(address: str) -> list[str]:
+    """The IPv6 addresses that stand for an IPv4 one."""
+    low = in_hex(address)
+    return [f"::ffff:{low}", f"::ffff:{address}", f"::{low}", f"64:ff9b::{low}", f"2002:{low}::", f"2002:{low}::1"]
+
+
+@pytest.mark.parametrize("address", PUBLIC + PUBLIC_6)
+def test_addresses_of_the_internet_are_public(address: str) -> None:
+    """A global unicast address may be called."""
+    assert is_public(address)
+
+
+@pytest.mark.parametrize("address", PRIVATE + PRIVATE_6)
+def test_addresses_of_special_purpose_are_not_public(address: str) -> None:
+    """What a registry sets apart is not called, whatever this Python knows of it."""
+    assert not is_public(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["2001::1", "2001:1::1", "2001:20::1", "2001:db8::1", "3fff::1", "::ffff:127.0.0.1"]
+)
+def test_what_pythons_differ_on_is_not_public(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A patch level that takes more IPv6 addresses for global changes nothing."""
+    monkeypatch.setattr(IPv6Address, "is_global", True)
+    assert not is_public(address)
+
+
+@pytest.mark.parametrize("address", ["168.63.129.16", *embedded("168.63.129.16")])
+def test_the_metadata_service_of_azure_is_not_public(address: str) -> None:
+    """It is a neighbour at an address that looks public."""
+    assert not is_public(address)
+
+
+@pytest.mark.parametrize("address", PRIVATE)
+def test_an_address_that_stands_for_a_private_one_is_not_public(address: str) -> None:
+    """No IPv6 form leads around the check of IPv4."""
+    assert [each for each in embedded(address) if is_public(each)] == []
+
+
+@pytest.mark.parametrize("address", PUBLIC)
+def test_an_address_that_stands_for_a_public_one_is_public(address: str) -> None:
+    """What is translated to a public address is as good as that."""
+    assert [each for each in embedded(address) if not is_public(each)] == []
+
+
+@pytest.mark.parametrize("address", NO_ADDRESS)
+def test_what_is_no_address_is_not_public(address: str) -> None:
+    """Only the one way of writing that the system tells is an address."""
+    assert not is_public(address)

@@ -1,0 +1,497 @@
+"""The webhook worker: what is sent to whom, when again, and in which order; by the test's own clock and endpoints."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import orjson
+import pytest
+from flask.testing import FlaskClient
+
+from app import create_app
+from clock import rfc3339
+from config import Config
+from delivery import deliverer as module
+from delivery.deliverer import LANES, LEASE_SECONDS, RETRIES, Deliverer
+from delivery.sender import Answer
+from resources.changes import event_collections
+from storage.contract import Store
+from web.application import Application
+
+OK = Answer(200, "thanks", None)
+BROKEN = Answer(500, "no", None)
+TIMEOUT = 15.0
+
+
+class Endpoints:
+    """All endpoints there are: each answers as the test says, and remembers what it was sent."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Answer | Callable[[dict[str, Any]], Answer]] = {}
+        self.got: list[tuple[str, str, dict[str, Any]]] = []  # URL, webhook-id, content
+        self.headers: list[dict[str, str]] = []
+
+    def __call__(self, url: str, headers: Any, body: bytes) -> Answer:
+        content = orjson.loads(body)
+        self.got.append((url, headers["webhook-id"], content))
+        self.headers.append(dict(headers))
+        answer = self.answers.get(url, OK)
+        return answer if isinstance(answer, Answer) else answer(content)
+
+    def names(self, url: str = "https://a.example/") -> list[str]:
+        return [content["data"]["name"] for to, _, content in self.got if to == url and "name" in content["data"]]
+
+
+class Clock:
+    """Time stands still until the test moves it."""
+
+    def __init__(self) -> None:
+        self.time = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+@pytest.fixture
+def app() -> Application:
+    return create_app(Config())
+
+
+@pytest.fixture
+def client(app: Application) -> FlaskClient:
+    """A client of a fresh service in memory."""
+    return app.test_client()
+
+
+@pytest.fixture
+def store(app: Application) -> Store:
+    found: Store = app.extensions["restkeeper"]["store"]
+    return found
+
+
+@pytest.fixture
+def endpoints() -> Endpoints:
+    return Endpoints()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def worker(app: Application, endpoints: Endpoints, clock: Clock) -> Iterator[Deliverer]:
+    made = another(app, endpoints, clock)
+    yield made
+    made.close()
+
+
+def another(app: Application, endpoints: Endpoints, clock: Clock) -> Deliverer:
+    parts = app.extensions["restkeeper"]
+    names = event_collections(parts["resources"])
+    return Deliverer(parts["store"], endpoints, names, timeout=TIMEOUT, now=clock, chance=lambda: 0.0)
+
+
+def subscribe(client: FlaskClient, url: str = "https://a.example/", **more: Any) -> dict[str, Any]:
+    answer = client.post("/api/v1/webhooks", json={"url": url, **more})
+    assert answer.status_code == 200, answer.text
+    made: dict[str, Any] = answer.json
+    return made
+
+
+def make(client: FlaskClient, name: str = "Lamp") -> dict[str, Any]:
+    made: dict[str, Any] = client.post("/products", json={"name": name}).json
+    return made
+
+
+def log(client: FlaskClient, webhook: dict[str, Any], query: str = "") -> list[dict[str, Any]]:
+    answer = client.get(f"/api/v1/webhooks/{webhook['id']}/deliveries{query}")
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json
+    return found
+
+
+def status(client: FlaskClient, webhook: dict[str, Any]) -> str:
+    return str(client.get(f"/api/v1/webhooks/{webhook['id']}").json["status"])
+
+
+class TestSending:
+    def test_each_change_is_sent_to_who_wants_it(
+        self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints
+    ) -> None:
+        """From the webhook's beginning on, by type; what is sent is the event of the feed."""
+        make(client, "before")
+        subscribe(client)
+        subscribe(client, "https://b.example/", types=["user.*", "product.deleted"])
+        item = make(client)
+        client.post("/users", json={"email": "a@example.org", "name": "Ada"})
+        client.delete(f"/products/{item['id']}")
+        while worker.deliver_once():
+            pass
+        types = lambda url: [content["type"] for to, _, content in endpoints.got if to == url]  # noqa: E731
+        assert sorted(types("https://a.example/")) == ["product.created", "product.deleted", "user.created"]
+        assert sorted(types("https://b.example/")) == ["product.deleted", "user.created"]
+        feed = {event["id"]: event for event in client.get("/api/v1/events").json}
+        assert all(feed[id] == content for _, id, content in endpoints.got)
+
+    def test_nothing_is_sent_twice(
+        self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, clock: Clock
+    ) -> None:
+        """What was delivered is done, whatever time passes."""
+        webhook = subscribe(client)
+        make(client)
+        assert [worker.deliver_once() for _ in range(3)] == [1, 0, 0]
+        clock.time += 1e6
+        assert worker.deliver_once() == 0 and len(endpoints.got) == 1
+        (entry,) = log(client, webhook)
+        assert (entry["state"], entry["tries"], entry["status"], entry["response"]) == ("delivered", 1, 200, "thanks")
+
+    def test_several_workers_share(
+        self, app: Application, client: FlaskClient, endpoints: Endpoints, clock: Clock
+    ) -> None:
+        """Each delivery is one worker's, and all are done."""
+        subscribe(client)
+        for n in range(40):
+            make(client, str(n))
+        workers = [another(app, endpoints, clock) for _ in range(4)]
+        done = threading.Event()
+        threads = [threading.Thread(target=each.run, args=(done.is_set,)) for each in workers]
+        for thread in threads:
+            thread.start()
+        while len(endpoints.got) < 40:
+            done.wait(0.01)
+        done.set()
+        for thread, each in zip(threads, workers, strict=True):
+            thread.join()
+            each.close()
+        assert sorted(endpoints.names(), key=int) == [str(n) for n in range(40)]
+
+    def test_what_is_too_large_is_sent_thin(self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints) -> None:
+        """Of an item that would make a payload beyond 20,000 bytes, what it takes to fetch it."""
+        subscribe(client)
+        item = client.post("/products", json={"name": "x", "attributes": {"text": "y" * 20_000}}).json
+        worker.deliver_once()
+        ((_, _, content),) = endpoints.got
+        assert content["data"] == {name: item[name] for name in ("id", "version", "updated_at")}
+
+    def test_a_webhook_that_changes_is_followed(
+        self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints
+    ) -> None:
+        """Another address, other types, a pause and its end, the deletion: each holds for the next delivery."""
+        webhook = subscribe(client)
+        path = f"/api/v1/webhooks/{webhook['id']}"
+        make(client, "one")
+        client.patch(path, json={"url": "https://b.example/"})
+        worker.deliver_once()
+        client.patch(path, json={"status": "paused"})
+        make(client, "two")
+        assert worker.deliver_once() == 0
+        client.patch(path, json={"status": "active", "types": ["product.*"]})
+        worker.deliver_once()
+        assert endpoints.names("https://b.example/") == ["one", "two"], "what happened during a pause is not lost"
+        make(client, "three")
+        client.delete(path)
+        assert worker.deliver_once() == 0 and len(endpoints.got) == 2
+
+
+class TestTryingAgain:
+    def test_the_schedule_is_kept(
+        self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, clock: Clock
+    ) -> None:
+        """Each failure is followed by the next delay, all with one id; after the last the webhook is disabled."""
+        webhook = subscribe(client)
+        endpoints.answers["https://a.example/"] = BROKEN
+        make(client)
+        assert worker.deliver_once() == 1
+        for tries, delay in enumerate(RETRIES, start=1):
+            (entry,) = log(client, webhook)
+            assert (entry["state"], entry["tries"], entry["status"]) == ("pending", tries, 500)
+            assert entry["next_try_at"] == rfc3339(clock.time + delay)
+            clock.time += delay - 1
+            assert worker.deliver_once() == 0
+            clock.time += 1
+            assert status(client, webhook) == "active"
+            assert worker.deliver_once() == 1
+        assert len({id for _, id, _ in endpoints.got}) == 1 and len(endpoints.got) == len(RETRIES) + 1
+        (entry,) = log(client, webhook)
+        assert (entry["state"], entry["next_try_at"], status(client, webhook)) == ("failed", None, "disabled")
+        clock.time += 1e6
+        assert worker.deliver_once() == 0
+
+    def test_a_disabled_webhook_is_told_as_an_event(
+        self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints
+    ) -> None:
+        """410 disables at once; the feed has it with the reason, and other webhooks are told."""
+        gone = subscribe(client)
+        subscribe(client, "https://b.example/", types=["webhook.disabled"])
+        endpoints.answers["https://a.example/"] = Answer(410, "", None)
+        make(client)
+        worker.deliver_once()
+        assert status(client, gone) == "disabled"
+        event = client.get("/api/v1/events").json[-1]
+        assert (event["type"], event["data"]["id"], event["data"]["reason"]) == (
+            "webhook.disabled",
+            gone["id"],
+            "410 Gone",
+        )
+        worker.deliver_once()
+        assert endpoints.got[-1][0] == "https://b.example/" and endpoints.got[-1][2] == event
+
+    def test_a_webhook_that_is_set_going_again_goes_on(
+        self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints
+    ) -> None:
+        """What happened while it was disabled is delivered then."""
+        webhook = subscribe(client)
+        endpoints.answers["https://a.example/"] = Answer(410, "", None)
+        make(client, "lost")
+        worker.deliver_once()
+        make(client, "kept")
+        endpoints.answers.clear()
+        assert client.patch(f"/api/v1/webhooks/{webhook['id']}", json={"status": "active"}).status_code == 200
+        while worker.deliver_once():
+            pass
+        assert endpoints.names() == ["lost", "kept"]
+
+    def test_a_change_tries_at_once_what_waits(
+        self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints
+    ) -> None:
+        """Who corrects the address need not wait for the schedule."""
+        webhook = subscribe(client, "https://wrong.example/")
+        endpoints.answers["https://wrong.example/"] = Answer(503, "", 3600.0)
+        make(client)
+        assert [worker.deliver_once(), worker.deliver_once()] == [1, 0]
+        client.patch(f"/api/v1/webhooks/{webhook['id']}", json={"url": "https://a.example/"})
+        assert worker.deliver_once() == 1 and endpoints.names() == ["Lamp"]
+
+    def test_retry_after_is_honoured(
+        self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, clock: Clock
+    ) -> None:
+        """Nothing at all is sent to an endpoint before the time that it asked for."""
+        webhook = subscribe(client)
+        endpoints.answers["https://a.example/"] = Answer(429, "slowly", 90.0)
+        make(client, "one")
+        worker.deliver_once()
+        endpoints.answers.clear()
+        make(client, "two")
+        clock.time += 89
+        assert worker.deliver_once() == 0
+        assert log(client, webhook)[-1]["next_try_at"] == rfc3339(clock.time + 1)
+        clock.time += 1
+        while worker.deliver_once():
+            pass
+        assert sorted(endpoints.names()) == ["one", "one", "two"]
+
+    @pytest.mark.parametrize("answer", [Answer(301, "", None), Answer(204, "", None), Answer(None, "timed out", None)])
+    def test_only_2xx_is_success(
+        self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, answer: Answer
+    ) -> None:
+        """A redirect is none, and silence is none."""
+        webhook = subscribe(client)
+        endpoints.answers["https://a.example/"] = answer
+        make(client)
+        worker.deliver_once()
+        (entry,) = log(client, webhook)
+        assert entry["state"] == ("delivered" if answer.status == 204 else "pending")
+        assert (entry["status"], entry["response"]) == (answer.status, answer.excerpt)
+
+    def test_what_a_worker_left_is_done_by_another(
+        self, app: Application, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, clock: Clock, store: Store
+    ) -> None:
+        """A delivery that was leased and never settled is sent once the lease has ended, with the same id."""
+        webhook = subscribe(client)
+        make(client)
+        worker._waiting(clock(), set())
+        store.write(lambda transaction: transaction.queue(webhook["id"], module.Wanted(("products",)), clock(), 10))
+        ((_, dead),) = [
+            (each.event.id, each)
+            for each in store.write(
+                lambda transaction: transaction.lease(webhook["id"], clock(), clock() + TIMEOUT + LEASE_SECONDS, 10)
+            )
+        ]
+        clock.time += TIMEOUT + LEASE_SECONDS - 1
+        assert worker.deliver_once() == 0
+        clock.time += 1
+        assert worker.deliver_once() == 1
+        assert [id for _, id, _ in endpoints.got] == [dead.event.id]
+
+    def test_a_worker_that_stood_still_does_not_send(
+        self, app: Application, client: FlaskClient, endpoints: Endpoints, clock: Clock
+    ) -> None:
+        """One that wakes up when its lease is over leaves the delivery to others."""
+        subscribe(client)
+        make(client)
+        worker = another(app, endpoints, clock)
+        run, ended = worker._run, threading.Event()
+
+        def late(job: Any) -> None:
+            clock.time += LEASE_SECONDS + 1
+            run(job)
+            ended.set()
+
+        worker._run = late  # type: ignore[method-assign]
+        worker.deliver_once()
+        assert ended.is_set() and endpoints.got == []
+        worker._run = run  # type: ignore[method-assign]
+        clock.time += TIMEOUT
+        assert worker.deliver_once() == 1
+        worker.close()
+
+
+class TestOrder:
+    def test_the_events_of_an_item_arrive_in_order(
+        self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, clock: Clock
+    ) -> None:
+        """Also when the first of them fails for a while; other items do not wait for it."""
+        subscribe(client)
+        item, other = make(client), make(client)
+        for stock in (1, 2):
+            client.patch(f"/products/{item['id']}", json={"stock": stock})
+        failing = {"left": 2}
+
+        def answer(content: dict[str, Any]) -> Answer:
+            if content["data"]["id"] == item["id"] and failing["left"]:
+                failing["left"] -= 1
+                return BROKEN
+            return OK
+
+        endpoints.answers["https://a.example/"] = answer
+        for _ in range(6):
+            worker.deliver_once()
+            clock.time += 300
+        versions = lambda id: [c["data"]["version"] for _, _, c in endpoints.got if c["data"]["id"] == id]  # noqa: E731
+        assert versions(item["id"]) == [1, 1, 1, 2, 3] and versions(other["id"]) == [1]
+
+    def test_one_endpoint_does_not_delay_another(
+        self, app: Application, client: FlaskClient, endpoints: Endpoints, clock: Clock
+    ) -> None:
+        """While one keeps its connections hanging, all that is for the other arrives there."""
+        subscribe(client, "https://hanging.example/")
+        subscribe(client)
+        release = threading.Event()
+
+        def hang(content: dict[str, Any]) -> Answer:
+            release.wait(60)
+            return BROKEN
+
+        endpoints.answers["https://hanging.example/"] = hang
+        for n in range(LANES * 3):
+            make(client, str(n))
+        worker, done = another(app, endpoints, clock), threading.Event()
+        thread = threading.Thread(target=worker.run, args=(done.is_set,))
+        thread.start()
+        try:
+            while len(endpoints.names()) < LANES * 3:
+                assert thread.is_alive()
+                done.wait(0.01)
+            assert len(endpoints.names("https://hanging.example/")) == LANES
+        finally:
+            done.set()
+            release.set()
+            thread.join()
+            worker.close()
+
+    def test_one_that_fails_is_tried_with_one_delivery_at_a_time(
+        self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, clock: Clock
+    ) -> None:
+        """Until it succeeds; then again with all its lanes."""
+        subscribe(client)
+        for n in range(LANES * 2):
+            make(client, str(n))
+        endpoints.answers["https://a.example/"] = BROKEN
+        assert [worker.deliver_once(), worker.deliver_once()] == [LANES, 1]
+        endpoints.answers.clear()
+        assert [worker.deliver_once(), worker.deliver_once()] == [1, LANES - 2]
+
+
+class TestByHand:
+    def test_a_ping_is_sent_once(
+        self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, clock: Clock
+    ) -> None:
+        """Also to a webhook that is paused; whether it arrived is in its delivery, and it is not tried again."""
+        webhook = subscribe(client, status="paused")
+        other = subscribe(client, "https://b.example/")
+        make(client)
+        endpoints.answers["https://a.example/"] = BROKEN
+        ping = client.post(f"/api/v1/webhooks/{webhook['id']}/ping").json
+        assert (ping["type"], ping["state"], ping["tries"]) == ("webhook.ping", "pending", 0)
+        while worker.deliver_once():
+            pass
+        assert [content["type"] for url, _, content in endpoints.got if "a.example" in url] == ["webhook.ping"]
+        entry = client.get(f"/api/v1/webhooks/{webhook['id']}/deliveries/{ping['id']}").json
+        assert (entry["state"], entry["status"], entry["response"]) == ("failed", 500, "no")
+        assert "webhook.ping" not in [each["type"] for each in log(client, other)]
+        assert "webhook.ping" not in [event["type"] for event in client.get("/api/v1/events").json]
+        assert status(client, webhook) == "paused"
+
+    def test_a_delivery_can_be_repeated(self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints) -> None:
+        """With the same event and id, as a delivery of its own."""
+        webhook = subscribe(client)
+        make(client)
+        worker.deliver_once()
+        (first,) = log(client, webhook)
+        path = f"/api/v1/webhooks/{webhook['id']}/deliveries/{first['id']}/redeliver"
+        once = {"Idempotency-Key": "again"}
+        again = client.post(path, headers=once)
+        assert client.post(path, headers=once).data == again.data, "sent twice, asked for once"
+        worker.deliver_once()
+        assert [id for _, id, _ in endpoints.got] == [first["event"]] * 2
+        assert [entry["state"] for entry in log(client, webhook)] == ["delivered"] * 2
+        assert again.json["id"] != first["id"] and again.json["event"] == first["event"]
+
+
+class TestTrouble:
+    def test_a_store_that_is_busy_loses_nothing(
+        self,
+        client: FlaskClient,
+        worker: Deliverer,
+        endpoints: Endpoints,
+        store: Store,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """What was sent while it could not be noted is noted when it can."""
+        webhook = subscribe(client)
+        make(client)
+        write, refused = store.write, []
+
+        def refuse_once(work: Any, **options: Any) -> Any:
+            if endpoints.got and not refused:
+                refused.append(work)
+                raise module.Unavailable("busy")
+            return write(work, **options)
+
+        monkeypatch.setattr(store, "write", refuse_once)
+        done = threading.Event()
+        thread = threading.Thread(target=worker.run, args=(done.is_set,))
+        thread.start()
+        while log(client, webhook)[:1] == [] or log(client, webhook)[0]["state"] != "delivered":
+            assert thread.is_alive()
+            done.wait(0.01)
+        done.set()
+        thread.join()
+        assert refused and len(endpoints.got) == 1
+
+    def test_what_nobody_foresaw_is_one_deliverys_own(
+        self,
+        client: FlaskClient,
+        worker: Deliverer,
+        endpoints: Endpoints,
+        clock: Clock,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """A fault of ours while sending is logged, others go on, and the delivery is tried again."""
+        subscribe(client)
+        make(client, "bad")
+        make(client, "good")
+        faults = [RuntimeError("a fault of ours")]
+
+        def answer(content: dict[str, Any]) -> Answer:
+            if content["data"]["name"] == "bad" and faults:
+                raise faults.pop()
+            return OK
+
+        endpoints.answers["https://a.example/"] = answer
+        worker.deliver_once()
+        assert "a fault of ours" in caplog.text
+        clock.time += TIMEOUT + LEASE_SECONDS
+        worker.deliver_once()
+        assert sorted(endpoints.names()) == ["bad", "bad", "good"]

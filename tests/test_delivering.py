@@ -1,0 +1,105 @@
+"""Webhooks as they run: `flask deliver` beside the service, the service by itself, and processes that are killed."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.live import ROOT, Gunicorn
+from tests.receiver import Receiver
+from tests.soak_webhooks import soak
+
+SECONDS = 30.0
+
+
+def subscribe(server: Gunicorn, receiver: Receiver, name: str) -> str:
+    made = server.post("/api/v1/webhooks", {"url": f"{receiver.base}/{name}"}).json()
+    receiver.inboxes[name].secret = made["secret"]
+    return f"/api/v1/webhooks/{made['id']}"
+
+
+def arrived(receiver: Receiver, name: str, count: int) -> list[str]:
+    """The types of the events that an endpoint took, once there are so many."""
+    inbox = receiver.inboxes[name]
+    with receiver.changed:
+        assert receiver.changed.wait_for(lambda: len(inbox.events) >= count, SECONDS), f"{len(inbox.events)} came"
+    return [event["type"] for event in inbox.events]
+
+
+def deliver(folder: Path, *arguments: str, **settings: str) -> "subprocess.Popen[str]":
+    environ = {
+        "PATH": os.environ["PATH"],
+        "DATABASE_URL": f"sqlite:///{folder}/restkeeper.db",
+        "WEBHOOK_ALLOW_PRIVATE": "1",
+        **settings,
+    }
+    command = [sys.executable, "-m", "flask", "deliver", *arguments]
+    return subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_nothing_is_lost_when_workers_are_killed() -> None:
+    """While workers of both kinds are killed, what endpoints should have arrives, verified and in order."""
+    soak(changes=250, kills=5)
+
+
+def test_the_service_sends_by_itself_where_that_is_wanted(tmp_path: Path) -> None:
+    """With WEBHOOK_WORKER=inside a change is delivered with no other process; a stop ends it."""
+    settings = {"WEBHOOK_ALLOW_PRIVATE": "1", "WEBHOOK_WORKER": "inside", "LOG_LEVEL": "warning"}
+    with Receiver() as receiver, Gunicorn(tmp_path, **settings) as server:
+        hook = subscribe(server, receiver, "healthy")
+        server.post("/products", {"name": "x"})
+        server.post(f"{hook}/ping", None)
+        assert sorted(arrived(receiver, "healthy", 2)) == ["product.created", "webhook.ping"]
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(timeout=SECONDS) == 0
+    assert server.log.read_text() == ""
+
+
+def test_a_slow_endpoint_keeps_the_service_from_nothing(tmp_path: Path) -> None:
+    """While deliveries hang, the processes that wait for them answer others, and deliver to others."""
+    settings = {"WEBHOOK_ALLOW_PRIVATE": "1", "WEBHOOK_WORKER": "inside", "LOG_LEVEL": "warning"}
+    with Receiver() as receiver, Gunicorn(tmp_path, **settings) as server:
+        subscribe(server, receiver, "hanging")
+        subscribe(server, receiver, "healthy")
+        for n in range(20):
+            server.post("/products", {"name": str(n)})
+        assert len(arrived(receiver, "healthy", 20)) == 20
+        assert server.get("/products").status == 200
+        assert receiver.inboxes["hanging"].tries > 0
+        receiver.ended.set()
+
+
+def test_a_worker_that_is_asked_to_stop_ends_what_it_began(tmp_path: Path) -> None:
+    """On SIGTERM the delivery that is on its way is waited for and noted, and nothing new is begun."""
+    with Receiver() as receiver, Gunicorn(tmp_path, WEBHOOK_ALLOW_PRIVATE="1") as server:
+        hook = subscribe(server, receiver, "hanging")
+        server.post("/products", {"name": "x"})
+        worker = deliver(tmp_path, WEBHOOK_TIMEOUT="3")
+        with receiver.changed:
+            assert receiver.changed.wait_for(lambda: receiver.inboxes["hanging"].tries, SECONDS)
+        worker.send_signal(signal.SIGTERM)
+        server.post("/products", {"name": "y"})
+        _, told = worker.communicate(timeout=SECONDS)
+        assert worker.returncode == 0, told
+        log = server.get(f"{hook}/deliveries").json()
+        assert [(entry["state"], entry["tries"], entry["response"]) for entry in log] == [
+            ("pending", 1, "timed out after 3 s")
+        ]
+
+
+@pytest.mark.parametrize("private", ["0", "1"])
+def test_private_addresses_are_called_only_where_allowed(tmp_path: Path, private: str) -> None:
+    """A webhook that was made while they were allowed is not called once they are not."""
+    with Receiver() as receiver, Gunicorn(tmp_path, WEBHOOK_ALLOW_PRIVATE="1") as server:
+        hook = subscribe(server, receiver, "healthy")
+        server.post("/products", {"name": "x"})
+        worker = deliver(tmp_path, "--once", WEBHOOK_ALLOW_PRIVATE=private)
+        out, told = worker.communicate(timeout=SECONDS)
+        assert (worker.returncode, out) == (0, "sent 1\n"), told
+        (entry,) = server.get(f"{hook}/deliveries").json()
+        assert entry["state"] == ("delivered" if private == "1" else "pending")
+        assert (receiver.inboxes["healthy"].tries == 0) == (private == "0")
+        assert private == "1" or "WEBHOOK_ALLOW_PRIVATE" in entry["response"]

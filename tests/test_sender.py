@@ -1,0 +1,877 @@
+"""What is sent to strangers goes only to public addresses, ends in time, and never raises."""
+
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delivery.sender import EXCERPT, Answer, Sender
+from delivery.wire import MOST_BYTES
+from tests.endpoint import OK, Endpoint, Guest, Script, answering, self_signed, serving
+
+PUBLIC, OTHER_PUBLIC = "93.184.216.34", "2606:4700::1111"
+LONG = 8.0  # seconds that no test of a short timeout takes
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
+
+
+@pytest.fixture
+def sender() -> Iterator[Sender]:
+    """One that may call this machine and has time."""
+    with closing(Sender(allow_private=True, timeout=30)) as made:
+        yield made
+
+
+@pytest.fixture
+def guarded() -> Iterator[Sender]:
+    """One that may call public addresses only."""
+    with closing(Sender(timeout=30)) as made:
+        yield made
+
+
+@pytest.fixture
+def hasty() -> Iterator[Callable[[str], Answer]]:
+    """Sends in 0.5 s and proves that it took no longer than a few seconds."""
+
+    def send(url: str, body: bytes = b"{}") -> Answer:
+        began = time.monotonic()
+        answer = made(url, {}, body)
+        assert time.monotonic() - began < LONG
+        return answer
+
+    with closing(Sender(allow_private=True, timeout=0.5)) as made:
+        yield send
+
+
+class Net:
+    """A resolver that says what the test says, and a network where public addresses lead to ports of this machine."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, list[list[str]]] = {}  # what each resolution of a name brings, the last for all others
+        self.asked: list[str] = []
+        self.ports: dict[str, int] = {}
+        self.connected: list[str] = []
+        self.seconds: list[float] = []
+        self._connect = socket.socket.connect
+
+    def resolve(self, host: str, port: int, *_: Any, **__: Any) -> list[tuple[Any, ...]]:
+        self.asked.append(host)
+        brought = self.names.get(host, [[]])
+        found = brought.pop(0) if len(brought) > 1 else brought[0]
+        families = [socket.AF_INET6 if ":" in each else socket.AF_INET for each in found]
+        return [(family, 1, 6, "", (each, port)) for family, each in zip(families, found, strict=True)]
+
+    def connect(self, sock: socket.socket, address: tuple[str, int]) -> None:
+        self.connected.append(address[0])
+        self.seconds.append(sock.gettimeout() or 0.0)
+        if address[0] not in self.ports:
+            raise ConnectionRefusedError
+        self._connect(sock, ("127.0.0.1", self.ports[address[0]]))
+
+
+@pytest.fixture
+def net(monkeypatch: pytest.MonkeyPatch) -> Net:
+    made = Net()
+    monkeypatch.setattr(socket, "getaddrinfo", made.resolve)
+    monkeypatch.setattr(socket.socket, "connect", lambda sock, address: made.connect(sock, address))
+    return made
+
+
+@pytest.fixture
+def tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A place where it is not Greenwich's time."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "JST-9")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def _reset(guest: Guest) -> None:
+    """Break a connection."""
+    guest.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    guest.close()
+
+
+# What is sent
+
+
+def test_a_request_is_what_was_asked_for_and_little_else(sender: Sender) -> None:
+    """One POST with its body, the given headers, its type, length and host, and who sends it."""
+    with serving(OK) as endpoint:
+        assert sender(endpoint.url, {"webhook-id": "1"}, b'{"a": 1}') == Answer(200, "ok", None)
+    head, _, body = endpoint.requests[0].partition(b"\r\n\r\n")
+    line, *fields = head.decode().split("\r\n")
+    assert line == "POST /hook?x=1 HTTP/1.1" and body == b'{"a": 1}' and len(endpoint.requests) == 1
+    assert sorted(fields) == [
+        "Accept-Encoding: identity",
+        "Content-Length: 8",
+        "Content-Type: application/json",
+        f"Host: 127.0.0.1:{endpoint.port}",
+        "User-Agent: Restkeeper",
+        "webhook-id: 1",
+    ]
+
+
+def test_no_proxy_of_the_environment_is_used(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is to be checked is called directly."""
+    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    with serving(OK) as endpoint:
+        assert sender(endpoint.url, {}, b"{}").status == 200
+
+
+def test_no_cookie_is_sent_back(sender: Sender) -> None:
+    """A sender remembers nothing that an endpoint tells it."""
+    with serving(answering(b"HTTP/1.1 204 No Content\r\nSet-Cookie: a=b\r\n\r\n")) as endpoint:
+        assert [sender(endpoint.url, {}, b"{}").status for _ in range(2)] == [204, 204]
+    assert not any(b"cookie" in request.lower() for request in endpoint.requests)
+
+
+def test_a_header_that_is_none_is_a_fault_of_the_caller(sender: Sender) -> None:
+    """No line is smuggled into a request."""
+    with serving(OK) as endpoint, pytest.raises(ValueError):
+        sender(endpoint.url, {"webhook-id": "1\r\nx: y"}, b"{}")
+    assert not endpoint.requests
+
+
+def test_a_redirect_is_only_a_status(sender: Sender) -> None:
+    """Nobody is called whom the operator of the URL names afterwards."""
+    with serving(OK) as inside:
+        moved = f"HTTP/1.1 307 Moved\r\nLocation: {inside.url}\r\nContent-Length: 0\r\n\r\n"
+        with serving(answering(moved.encode())) as endpoint:
+            assert sender(endpoint.url, {}, b"{}") == Answer(307, "", None)
+    assert inside.connected == 0 and len(endpoint.requests) == 1
+
+
+# What comes
+
+
+@pytest.mark.parametrize(
+    "content, excerpt",
+    [
+        (b"a" * 5000, "a" * EXCERPT),
+        (b"\xff\xfe ok \xc3\xa9", "�� ok é"),
+        (b"a\0b\x1b[2Jc\x7f\x85d", "a�b�[2Jc��d"),
+        ("a\u202eb\u2028c".encode(), "a�b�c"),
+        (b"one\r\ntwo\n\tthree", "one\ntwo\n\tthree"),
+    ],
+)
+def test_an_excerpt_is_short_and_harmless(sender: Sender, content: bytes, excerpt: str) -> None:
+    """At most 1024 bytes, as text that does nothing to who shows it."""
+    with serving(answering(HEAD % len(content) + content)) as endpoint:
+        assert sender(endpoint.url, {}, b"{}") == Answer(200, excerpt, None)
+
+
+def test_compressed_content_is_not_unpacked(sender: Sender) -> None:
+    """No small answer becomes a large one in memory."""
+    with serving(answering(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc")) as endpoint:
+        assert sender(endpoint.url, {}, b"{}").excerpt == "abc"
+
+
+def test_chunked_content_is_read(sender: Sender) -> None:
+    """Its chunks are one text, and the connection is kept."""
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"
+    with serving(answering(chunked)) as endpoint:
+        assert [sender(endpoint.url, {}, b"{}").excerpt for _ in range(2)] == ["abc", "abc"]
+    assert endpoint.connected == 1
+
+
+@pytest.mark.parametrize(
+    "field, seconds",
+    [
+        ("120", 120.0),
+        ("0", 0.0),
+        ("  7 ", 7.0),
+        ("Sun, 06 Nov 1994 08:49:37 GMT", 0.0),
+        ("-1", None),
+        ("1.5", None),
+        ("soon", None),
+        ("", None),
+        ("9" * 5000, None),
+        ("٣", None),
+        ("Sun, 99 Nov 1994 08:49:37 GMT", None),
+        ("Sun, 06 Nov 1994 08:49:37 +99999999999999", None),
+        ("Sun, 06 Nov 999999 08:49:37 GMT", None),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(sender: Sender, field: str, seconds: float | None) -> None:
+    """Seconds are told as they are, a date that is past as 0, what is neither as nothing."""
+    head = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nRetry-After: " + field.encode() + b"\r\n\r\n"
+    with serving(answering(head)) as endpoint:
+        assert sender(endpoint.url, {}, b"{}") == Answer(503, "", seconds)
+
+
+@pytest.mark.parametrize("form", ["%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y"])
+def test_a_date_to_retry_after_is_told_in_seconds(sender: Sender, form: str, tokyo: None) -> None:
+    """Each of the three forms of a date (RFC 9110, section 5.6.7) says how long it is until then, wherever we are."""
+    date = time.strftime(form, time.gmtime(time.time() + 5000))
+    with serving(
+        answering(f"HTTP/1.1 429 Slow\r\nContent-Length: 0\r\nRetry-After: {date}\r\n\r\n".encode())
+    ) as endpoint:
+        assert sender(endpoint.url, {}, b"{}").retry_after == pytest.approx(5000, abs=60)
+
+
+def test_interim_answers_are_passed_over(sender: Sender) -> None:
+    """100 and 103 are not yet the answer."""
+    interim = (
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n"
+    )
+    with serving(answering(interim + HEAD % 2 + b"ok")) as endpoint:
+        assert [sender(endpoint.url, {}, b"{}") for _ in range(2)] == [Answer(200, "ok", None)] * 2
+    assert endpoint.connected == 1
+
+
+def test_an_answer_before_all_is_read_counts(sender: Sender) -> None:
+    """An endpoint that refuses a long body and goes is heard."""
+
+    def script(guest: Guest) -> None:
+        guest.sock.recv(1)
+        guest.say(b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+
+    with serving(script) as endpoint:
+        assert sender(endpoint.url, {}, b" " * 30_000_000).status == 413
+
+
+# Connections
+
+
+def test_a_connection_is_used_again(sender: Sender) -> None:
+    """Many sends to one place need one connection."""
+    with serving(OK) as endpoint:
+        assert [sender(endpoint.url, {}, b"{}").status for _ in range(5)] == [200] * 5
+        assert endpoint.connected == 1
+
+
+def test_each_place_has_its_own_connection(sender: Sender) -> None:
+    """What is for one endpoint is never sent to another."""
+    with serving(OK) as one, serving(OK) as other:
+        for endpoint in (one, other, one, other):
+            assert sender(endpoint.url, {}, str(endpoint.port).encode()).status == 200
+    for endpoint in (one, other):
+        assert endpoint.connected == 1
+        assert [request.rpartition(b"\n")[2] for request in endpoint.requests] == [str(endpoint.port).encode()] * 2
+
+
+def test_a_connection_that_is_to_be_closed_is_not_kept(sender: Sender) -> None:
+    """`Connection: close` is obeyed."""
+    with serving(answering(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")) as endpoint:
+        assert [sender(endpoint.url, {}, b"{}").status for _ in range(2)] == [200] * 2
+        assert endpoint.connected == 2
+
+
+def test_a_longer_answer_is_read_to_its_end_to_keep_the_connection(sender: Sender) -> None:
+    """20,000 bytes of content are no reason to connect anew."""
+    with serving(answering(HEAD % 20000 + b"a" * 20000)) as endpoint:
+        assert [len(sender(endpoint.url, {}, b"{}").excerpt) for _ in range(3)] == [EXCERPT] * 3
+        assert endpoint.connected == 1
+
+
+def test_a_very_long_answer_ends_the_connection(sender: Sender) -> None:
+    """Its status and beginning are told; the rest is left, and never taken for the next answer."""
+    content = b"HTTP/1.1 500 Fake\r\nContent-Length: 0\r\n\r\n" * (MOST_BYTES // 20)
+    with serving(answering(HEAD % len(content) + content)) as endpoint:
+        assert [sender(endpoint.url, {}, b"{}").status for _ in range(2)] == [200] * 2
+        assert endpoint.connected == 2
+
+
+def test_a_kept_connection_that_was_closed_is_no_failure(sender: Sender) -> None:
+    """When an endpoint gave a connection up in between, a new one is made."""
+    closed = threading.Event()
+
+    def script(guest: Guest) -> None:
+        guest.request()
+        guest.say(HEAD % 0)
+        guest.close()
+        closed.set()
+
+    with serving(script) as endpoint:
+        for number in (1, 2):
+            closed.clear()
+            assert sender(endpoint.url, {}, b"{}").status == 200
+            assert closed.wait(30) and endpoint.connected == number
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_kept_connection_that_breaks_is_no_failure(sender: Sender, reset: bool) -> None:
+    """When an endpoint gives a connection up as the next request comes, that is sent once more on a new one."""
+
+    def script(guest: Guest) -> None:
+        guest.request()
+        guest.say(HEAD % 0)
+        if guest.number == 1:
+            guest.request()
+            if reset:
+                _reset(guest)
+        else:
+            guest.request()
+
+    with serving(script) as endpoint:
+        assert [sender(endpoint.url, {}, b"{}").status for _ in range(2)] == [200, 200]
+        assert endpoint.connected == 2 and len(endpoint.requests) >= 3
+
+
+def test_what_comes_unasked_is_no_answer(sender: Sender) -> None:
+    """What an endpoint says of a connection that it gives up is not taken for the answer to the next request."""
+    said = threading.Event()
+
+    def script(guest: Guest) -> None:
+        guest.request()
+        guest.say(HEAD % 0)
+        go.wait(30)
+        guest.say(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
+        said.set()
+
+    go = threading.Event()
+    with serving(script) as endpoint:
+        assert sender(endpoint.url, {}, b"{}").status == 200
+        go.set()
+        assert said.wait(30)
+        assert sender(endpoint.url, {}, b"{}").status == 200
+
+
+def test_no_more_connections_are_kept_than_a_number(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that was not used for longest goes first."""
+    monkeypatch.setattr("delivery.sender.KEPT", 2)
+    with serving(OK) as one, serving(OK) as two, serving(OK) as three:
+        for endpoint in (one, two, three, three, two, one):
+            assert sender(endpoint.url, {}, b"{}").status == 200
+        assert [one.connected, two.connected, three.connected] == [2, 1, 1]
+
+
+def test_a_new_connection_that_breaks_is_a_failure(sender: Sender) -> None:
+    """Nothing is sent twice to an endpoint that may have taken it."""
+
+    def script(guest: Guest) -> None:
+        guest.request()
+
+    with serving(script) as endpoint:
+        assert sender(endpoint.url, {}, b"{}") == Answer(None, "connection closed without an answer", None)
+        assert endpoint.connected == 1
+
+
+def test_what_is_sent_again_may_fail_again(sender: Sender) -> None:
+    """Only once is a request repeated."""
+
+    def script(guest: Guest) -> None:
+        guest.request()
+        if guest.number == 1:
+            guest.say(HEAD % 0)
+            guest.request()
+
+    with serving(script) as endpoint:
+        assert [sender(endpoint.url, {}, b"{}").status for _ in range(2)] == [200, None]
+        assert endpoint.connected == 2
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_kept_connection_that_breaks_in_the_answer_is_a_failure(sender: Sender, reset: bool) -> None:
+    """An endpoint that has begun to answer has taken the request."""
+
+    def script(guest: Guest) -> None:
+        guest.request()
+        guest.say(HEAD % 0)
+        guest.request()
+        guest.say(b"HTTP/1.1 2")
+        if reset:
+            guest.endpoint.stopped.wait(0.2)  # until what was said has been read
+            _reset(guest)
+
+    with serving(script) as endpoint:
+        assert [sender(endpoint.url, {}, b"{}").status for _ in range(2)] == [200, None]
+        assert endpoint.connected == 1
+
+
+def test_many_threads_share_a_sender(sender: Sender) -> None:
+    """Each has its own answer, and there are no more connections than threads."""
+
+    def script(guest: Guest) -> None:
+        while request := guest.request():
+            body = request.partition(b"\r\n\r\n")[2]
+            guest.say(HEAD % len(body) + body)
+
+    with serving(script) as endpoint, ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda number: sender(endpoint.url, {}, b"%d" % number), range(400)))
+        assert [answer.excerpt for answer in answers] == [str(number) for number in range(400)]
+        assert endpoint.connected <= 8
+
+
+def test_closing_ends_what_is_kept(sender: Sender) -> None:
+    """After it the endpoint sees the end, also where a send was under way."""
+    gone, busy, go = threading.Event(), threading.Event(), threading.Event()
+
+    def script(guest: Guest) -> None:
+        guest.request()
+        busy.set()
+        assert go.wait(30)
+        guest.say(HEAD % 0)
+        guest.request()
+        gone.set()
+
+    with serving(script) as endpoint, ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(sender, endpoint.url, {}, b"{}")
+        assert busy.wait(30)
+        sender.close()
+        go.set()
+        assert sending.result().status == 200
+        assert gone.wait(30)
+
+
+# Bounds
+
+
+def _never(guest: Guest) -> None:
+    guest.request()
+    guest.endpoint.stopped.wait()
+
+
+def _dripping_head(guest: Guest) -> None:
+    guest.request()
+    guest.drip(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 1000)
+
+
+def _forever_100(guest: Guest) -> None:
+    guest.request()
+    while True:
+        guest.say(b"HTTP/1.1 100 Continue\r\n\r\n" * 10)
+        if guest.endpoint.stopped.wait(0.01):
+            return
+
+
+def _forever_103(guest: Guest) -> None:
+    guest.request()
+    while True:
+        guest.drip(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+        if guest.endpoint.stopped.is_set():
+            return
+
+
+def _not_reading(guest: Guest) -> None:
+    guest.endpoint.stopped.wait()
+
+
+@pytest.mark.parametrize("script", [_never, _dripping_head, _forever_100, _forever_103, _not_reading])
+def test_a_send_without_an_answer_ends_in_time(hasty: Callable[..., Answer], script: Script) -> None:
+    """However an endpoint holds back its answer, there is one deadline for all."""
+    with serving(script) as endpoint:
+        assert hasty(endpoint.url, b" " * 30_000_000) == Answer(None, "timed out after 0.5 s", None)
+        assert endpoint.connected == 1
+
+
+def test_a_body_that_drips_ends_in_time(hasty: Callable[..., Answer]) -> None:
+    """The status has come and counts, with so much of the content as came with it."""
+
+    def script(guest: Guest) -> None:
+        guest.request()
+        guest.say(HEAD % 100000 + b"begin")
+        guest.drip(b"." * 100000)
+
+    with serving(script) as endpoint:
+        answer = hasty(endpoint.url)
+    assert answer.status == 200 and answer.excerpt.startswith("begin") and len(answer.excerpt) < EXCERPT
+
+
+def test_a_kept_connection_that_stays_silent_ends_in_time(hasty: Callable[..., Answer], net: Net) -> None:
+    """There the request is not sent again, nor the name resolved for that: the time is over."""
+
+    def script(guest: Guest) -> None:
+        guest.request()
+        guest.say(HEAD % 0)
+        _not_reading(guest)
+
+    with serving(script) as endpoint:
+        net.names["hook.example"], net.ports[PUBLIC] = [[PUBLIC]], endpoint.port
+        assert [hasty("http://hook.example/", body).status for body in (b"{}", b" " * 30_000_000)] == [200, None]
+        assert endpoint.connected == 1 and net.asked == ["hook.example"]
+
+
+def _forever(what: bytes) -> Script:
+    def script(guest: Guest) -> None:
+        guest.request()
+        guest.say(b"HTTP/1.1 ")
+        while True:
+            guest.say(what * 100)
+
+    return script
+
+
+@pytest.mark.parametrize("what", [b"100 a\r\n\r\nHTTP/1.1 ", b"103 a\r\n\r\nHTTP/1.1 ", b"200 OK\r\na: b\r\n", b"x"])
+def test_a_head_without_end_is_no_answer(sender: Sender, what: bytes) -> None:
+    """So much as no answer needs is not read, however fast it comes."""
+    with serving(_forever(what)) as endpoint:
+        assert sender(endpoint.url, {}, b"{}") == Answer(None, "what came is no HTTP answer", None)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"200 OK\r\n\r\n",
+        b"200 OK\r\nContent-Length: 99999999999\r\n\r\n",
+        b"200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffff\r\n",
+    ],
+)
+def test_content_without_end_is_left(sender: Sender, head: bytes) -> None:
+    """Its beginning is told, and the endpoint cannot say the rest."""
+    cut = threading.Event()
+
+    def script(guest: Guest) -> None:
+        guest.request()
+        guest.say(b"HTTP/1.1 " + head)
+        try:
+            while True:
+                guest.say(b"x" * 10000)
+        except OSError:
+            cut.set()
+
+    with serving(script) as endpoint:
+        assert sender(endpoint.url, {}, b"{}") == Answer(200, "x" * EXCERPT, None)
+        assert cut.wait(30)
+
+
+# Failures
+
+
+@pytest.mark.parametrize(
+    "said, reason",
+    [
+        (b"", "connection closed without an answer"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "what came is no HTTP answer"),
+        (b"\0" * 100, "what came is no HTTP answer"),
+        (b"HTTP/1.1 abc\r\n\r\n", "what came is no HTTP answer"),
+        (b"HTTP/9.9 200 OK\r\n\r\n", "what came is no HTTP answer"),
+        (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200 + b"\r\n", "what came is no HTTP answer"),
+        (b"HTTP/1.1 200 OK\r\n" + b"a" * 70000, "what came is no HTTP answer"),
+    ],
+)
+def test_what_is_no_answer_is_told_plainly(sender: Sender, said: bytes, reason: str) -> None:
+    """Whatever an endpoint says, it raises nothing and does not get into the reason."""
+
+    def script(guest: Guest) -> None:
+        guest.request()
+        guest.say(said)
+
+    with serving(script) as endpoint:
+        assert sender(endpoint.url, {}, b"{}") == Answer(None, reason, None)
+
+
+@pytest.mark.parametrize("chunk", [b"zz\r\n", b"-5\r\n", b"5\r\nab", b"\r\n", b"2\r\nabcdef"])
+def test_content_that_breaks_off_leaves_the_status(sender: Sender, chunk: bytes) -> None:
+    """An endpoint that has answered has taken the request, however its content ends."""
+
+    def script(guest: Guest) -> None:
+        guest.request()
+        guest.say(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk)
+
+    with serving(script) as endpoint:
+        assert [sender(endpoint.url, {}, b"{}").status for _ in range(2)] == [200, 200]
+        assert endpoint.connected == 2
+
+
+def test_a_port_where_nobody_listens_is_told(sender: Sender) -> None:
+    """The reason is one that the owner of an endpoint understands."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    assert sender(f"http://127.0.0.1:{port}/", {}, b"{}") == Answer(None, "connection refused", None)
+
+
+@pytest.mark.parametrize(
+    "code, reason",
+    [(socket.EAI_NONAME, "no such host"), (socket.EAI_AGAIN, "the name cannot be resolved now")],
+)
+def test_a_name_that_is_not_resolved_is_told(
+    guarded: Sender, monkeypatch: pytest.MonkeyPatch, code: int, reason: str
+) -> None:
+    """A name that does not exist is another thing than a resolver that is down."""
+
+    def resolve(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror(code, "words of the system")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    assert guarded("https://hook.example/", {}, b"{}") == Answer(None, reason, None)
+
+
+def test_a_name_without_addresses_is_told(guarded: Sender, net: Net) -> None:
+    """A resolver that brings nothing is one that does not know the name."""
+    assert guarded("https://hook.example/", {}, b"{}") == Answer(None, "no such host", None)
+
+
+# The guard
+
+LITERALS = [
+    "127.0.0.1",
+    "2130706433",
+    "0177.0.0.1",
+    "0x7f.0.0.1",
+    "0x7f000001",
+    "127.1",
+    "127.0.1",
+    "%31%32%37.0.0.1",
+    "0",
+    "0.0.0.0",  # noqa: S104 - nothing binds to it
+    "10.0.0.1",
+    "169.254.169.254",
+    "168.63.129.16",
+    "localhost",
+    "LOCALHOST",
+    "[::1]",
+    "[::]",
+    "[::ffff:127.0.0.1]",
+    "[::ffff:7f00:1]",
+    "[64:ff9b::7f00:1]",
+    "[fe80::1%251]",
+    "[fe80::1%1]",
+]
+
+
+@pytest.mark.parametrize("host", LITERALS)
+def test_no_way_of_writing_leads_around_the_guard(guarded: Sender, host: str) -> None:
+    """However an address that is not public is written, it is refused, and nobody connects."""
+    with serving(OK) as endpoint:
+        answer = guarded(f"https://{host}:{endpoint.port}/", {}, b"{}")
+        assert endpoint.connected == 0
+    assert answer.status is None and answer.retry_after is None
+    assert answer.excerpt.startswith("refused: ") and answer.excerpt.endswith("public address (WEBHOOK_ALLOW_PRIVATE)")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "１２７.0.0.1",
+        "127。0。0。1",
+        "ⓛⓞⓒⓐⓛⓗⓞⓢⓣ",
+        "①②⑦.⓪.⓪.①",
+        "127.0.0.1\u200b",
+        "127.0.0.1%2f",
+        "127.0.0.1%00",
+        "127.0.0.1\\",
+        "x@127.0.0.1",
+        "x:y@127.0.0.1",
+        "@127.0.0.1",
+        "127.0.0.1.",
+        "127.0.0.1..",
+        "localhost.",
+        ".",
+        ".localhost",
+        "..",
+        "a" * 64,
+        "\ud800",
+        "[::1%25]",
+        "[::1%",
+        "",
+    ],
+)
+def test_odd_hosts_lead_nowhere(guarded: Sender, host: str) -> None:
+    """What is hardly a host raises nothing, and nobody connects."""
+    with serving(OK) as endpoint:
+        assert guarded(f"https://{host}:{endpoint.port}/", {}, b"{}").status is None
+        assert endpoint.connected == 0
+
+
+@pytest.mark.parametrize(
+    "url", ["", "hook", "//hook", "https", "https://", "https:///x", "https://h:99999/", "https:h"]
+)
+def test_what_is_no_url_is_told(sender: Sender, url: str) -> None:
+    """It raises nothing."""
+    answer = sender(url, {}, b"{}")
+    assert answer.status is None and answer.excerpt.startswith("refused: ")
+
+
+def test_what_was_checked_is_what_is_connected_to(guarded: Sender, net: Net) -> None:
+    """A name that is public when checked and private a moment later is asked for once, and the private never called."""
+    with serving(OK) as inside:
+        net.names["evil.example"] = [[PUBLIC], ["127.0.0.1"]]
+        net.ports["127.0.0.1"] = inside.port
+        assert guarded(f"https://evil.example:{inside.port}/", {}, b"{}").excerpt == "connection refused"
+        assert net.asked == ["evil.example"] and net.connected == [PUBLIC]
+        second = guarded(f"https://evil.example:{inside.port}/", {}, b"{}")
+        assert second.excerpt == "refused: 127.0.0.1 is not a public address (WEBHOOK_ALLOW_PRIVATE)"
+        assert net.asked == ["evil.example"] * 2 and net.connected == [PUBLIC]
+        assert inside.connected == 0
+
+
+def test_a_full_stop_at_the_end_leads_to_the_same_check(guarded: Sender, net: Net) -> None:
+    """The name is resolved as it is written, and what comes of that is checked."""
+    net.names["hook.example."] = [["127.0.0.1"]]
+    answer = guarded("https://hook.example./", {}, b"{}")
+    assert answer.excerpt == "refused: 127.0.0.1 is not a public address (WEBHOOK_ALLOW_PRIVATE)"
+    assert net.asked == ["hook.example."] and net.connected == []
+
+
+def test_of_several_addresses_only_the_public_ones_are_called(guarded: Sender, net: Net) -> None:
+    """A private one among them is passed over, and the others are tried in turn."""
+    net.names["mixed.example"] = [["10.0.0.1", PUBLIC, "::1", OTHER_PUBLIC, "::ffff:127.0.0.1"]]
+    assert guarded("https://mixed.example/", {}, b"{}").excerpt == "connection refused"
+    assert net.connected == [PUBLIC, OTHER_PUBLIC]
+
+
+def test_an_address_that_is_dead_leaves_time_for_the_others(guarded: Sender, net: Net) -> None:
+    """Each of several addresses has its share of the time."""
+    net.names["many.example"] = [[PUBLIC, OTHER_PUBLIC, "8.8.8.8"]]
+    guarded("https://many.example/", {}, b"{}")
+    first, second, third = net.seconds
+    assert first <= 10 and first < second <= 15 and second < third <= 30
+
+
+@pytest.mark.parametrize(
+    "url", ["http://hook.example/", "HTTP://hook.example/", "ftp://hook.example/", "file:///etc/x"]
+)
+def test_only_https_is_called(guarded: Sender, net: Net, url: str) -> None:
+    """Others are refused before a name is resolved."""
+    assert guarded(url, {}, b"{}") == Answer(None, "refused: only https is called (WEBHOOK_ALLOW_PRIVATE)", None)
+    assert net.asked == []
+
+
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "gopher://127.0.0.1/", "file:///etc/passwd", "unix:/run/x"])
+def test_no_other_scheme_is_ever_called(sender: Sender, url: str) -> None:
+    """Where private addresses may be called, there are http and https."""
+    assert sender(url, {}, b"{}").excerpt.startswith("refused: ")
+
+
+def test_userinfo_is_refused(sender: Sender) -> None:
+    """A password in a URL is not sent, nor the request without it."""
+    with serving(OK) as endpoint:
+        answer = sender(f"http://ada:secret@127.0.0.1:{endpoint.port}/", {}, b"{}")
+        assert answer == Answer(None, "refused: the URL has a user name, or no host", None)
+        assert endpoint.connected == 0
+
+
+# TLS
+
+
+@pytest.fixture
+def hosted(tmp_path: Path, net: Net, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Endpoints with TLS at https://hook.example, with a certificate for a name, which is trusted or not."""
+
+    def host(script: Script, name: str = "hook.example", trusted: bool = True) -> Any:
+        pem = self_signed(tmp_path, name)
+        if trusted:
+            monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(pem)
+        return serving(script, context)
+
+    net.names["hook.example"] = [[PUBLIC]]
+    return host
+
+
+def _to(endpoint: Endpoint, net: Net, timeout: float = 30, body: bytes = b"{}", times: int = 1) -> list[Answer]:
+    net.ports[PUBLIC] = endpoint.port
+    with closing(Sender(timeout=timeout)) as sender:
+        return [sender("https://hook.example/", {}, body) for _ in range(times)]
+
+
+def test_a_trusted_endpoint_is_sent_to_over_tls(hosted: Callable[..., Any], net: Net) -> None:
+    """The certificate is for the name, the address public, the connection kept, and the name asked for once."""
+    with hosted(OK) as endpoint:
+        assert _to(endpoint, net, times=3) == [Answer(200, "ok", None)] * 3
+        assert net.asked == ["hook.example"] and net.connected == [PUBLIC]
+    assert b"\r\nHost: hook.example\r\n" in endpoint.requests[0]
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(hosted: Callable[..., Any], net: Net) -> None:
+    """A self-signed one proves nothing, and nothing is sent."""
+    with hosted(OK, trusted=False) as endpoint:
+        [answer] = _to(endpoint, net)
+    assert answer.status is None and answer.excerpt.startswith("certificate verify failed: self")
+    assert endpoint.requests == []
+
+
+def test_a_certificate_for_another_name_is_refused(hosted: Callable[..., Any], net: Net) -> None:
+    """Who is trusted for one name is not another, and nothing is sent."""
+    with hosted(OK, name="other.example") as endpoint:
+        [answer] = _to(endpoint, net)
+    assert answer.status is None and answer.excerpt.startswith("certificate verify failed: Hostname mismatch")
+    assert endpoint.requests == []
+
+
+def test_private_addresses_need_certificates_too(tmp_path: Path, sender: Sender) -> None:
+    """What may call this machine does not trust it more."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(self_signed(tmp_path, "127.0.0.1"))
+    with serving(OK, context) as endpoint:
+        answer = sender(f"https://127.0.0.1:{endpoint.port}/", {}, b"{}")
+    assert answer.excerpt.startswith("certificate verify failed: ") and endpoint.requests == []
+
+
+def test_what_speaks_no_tls_is_told(net: Net) -> None:
+    """An endpoint of plain HTTP at an https URL is a fault of TLS."""
+    net.names["hook.example"] = [[PUBLIC]]
+
+    def script(guest: Guest) -> None:
+        guest.say(HEAD % 0)
+        guest.sock.recv(100)
+
+    with serving(script) as endpoint:
+        [answer] = _to(endpoint, net)
+    assert answer.status is None and answer.excerpt.startswith("TLS failed: ")
+
+
+def test_a_handshake_that_drips_ends_in_time(net: Net) -> None:
+    """The deadline is one for the handshake too."""
+    net.names["hook.example"] = [[PUBLIC]]
+    with serving(lambda guest: guest.drip(b"\x16\x03\x03\x40\x00" + b"\x02" * 16000)) as endpoint:
+        began = time.monotonic()
+        assert _to(endpoint, net, 0.3) == [Answer(None, "timed out after 0.3 s", None)]
+    assert time.monotonic() - began < LONG
+
+
+def test_tls_that_is_read_slowly_ends_in_time(hosted: Callable[..., Any], net: Net) -> None:
+    """A body of many records has one deadline, though each record could be sent in time."""
+
+    def script(guest: Guest) -> None:
+        while not guest.endpoint.stopped.wait(0.01):
+            guest.sock.recv(16384)
+
+    with hosted(script) as endpoint:
+        began = time.monotonic()
+        assert _to(endpoint, net, 0.5, b" " * 30_000_000) == [Answer(None, "timed out after 0.5 s", None)]
+    assert time.monotonic() - began < LONG
+
+
+def test_a_kept_tls_connection_that_breaks_is_no_failure(hosted: Callable[..., Any], net: Net) -> None:
+    """Over TLS too the request is sent once more."""
+
+    def script(guest: Guest) -> None:
+        guest.request()
+        guest.say(HEAD % 0)
+        guest.request()
+
+    with hosted(script) as endpoint:
+        assert [answer.status for answer in _to(endpoint, net, times=2)] == [200, 200]
+        assert endpoint.connected == 2
+
+
+# gevent
+
+PATCHED = """
+from gevent import monkey; monkey.patch_all()
+import sys, time
+import gevent
+from delivery.sender import Sender
+sender = Sender(allow_private=True, timeout=float(sys.argv[2]))
+sends = [gevent.spawn(sender, sys.argv[1], {}, b"{}") for _ in range(20)]
+gevent.joinall(sends, raise_error=True)
+sender.close()
+print(*sorted({str(send.value) for send in sends}))
+"""
+
+
+@pytest.mark.parametrize(
+    "script, timeout, answer",
+    [(OK, 30, Answer(200, "ok", None)), (_dripping_head, 0.3, Answer(None, "timed out after 0.3 s", None))],
+)
+def test_greenlets_share_a_sender(script: Script, timeout: float, answer: Answer) -> None:
+    """Under gevent's patches it does the same, within the same bounds."""
+    with serving(script) as endpoint:
+        command = [sys.executable, "-W", "ignore", "-c", PATCHED, endpoint.url, str(timeout)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parent.parent)
+    assert done.stdout.strip() == str(answer), done.stderr

@@ -1,0 +1,79 @@
+"""Signatures are those of Standard Webhooks: its own library takes them, and nothing else for them."""
+
+import time
+from base64 import b64decode
+
+import pytest
+from standardwebhooks import Webhook, WebhookVerificationError
+
+from delivery.signature import signed
+from resources.webhooks import new_secret
+
+BODY = '{"word": "größer"}'.encode()
+SECRET = new_secret()
+
+
+def verify(secret: str, headers: dict[str, str], body: bytes = BODY) -> None:
+    Webhook(secret).verify(body, headers)
+
+
+def test_the_library_takes_what_is_signed() -> None:
+    """A body with its headers verifies."""
+    verify(SECRET, signed("msg_1", BODY, [SECRET], now=time.time()))
+
+
+def test_a_changed_body_is_refused() -> None:
+    """The signature is for these bytes."""
+    with pytest.raises(WebhookVerificationError, match="No matching"):
+        verify(SECRET, signed("msg_1", BODY, [SECRET], now=time.time()), BODY + b" ")
+
+
+@pytest.mark.parametrize("name, value", [("webhook-id", "msg_2"), ("webhook-timestamp", -60)])
+def test_a_changed_header_is_refused(name: str, value: str | int) -> None:
+    """The signature is for this id, at this time."""
+    with pytest.raises(WebhookVerificationError, match="No matching"):
+        now = time.time()
+        changed = {name: value if isinstance(value, str) else str(int(now) + value)}
+        verify(SECRET, signed("msg_1", BODY, [SECRET], now=now) | changed)
+
+
+def test_an_old_message_is_refused() -> None:
+    """The time is the one that is given, in seconds, so that a receiver sees a replay."""
+    with pytest.raises(WebhookVerificationError, match="too old"):
+        verify(SECRET, signed("msg_1", BODY, [SECRET], now=time.time() - 600))
+
+
+def test_another_secret_is_refused() -> None:
+    """Who does not know the secret cannot sign."""
+    with pytest.raises(WebhookVerificationError, match="No matching"):
+        verify(new_secret(), signed("msg_1", BODY, [SECRET], now=time.time()))
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_two_secrets_verify_by_either(which: int) -> None:
+    """While a secret is changed a receiver may know the old one or the new one."""
+    secrets = [SECRET, new_secret()]
+    verify(secrets[which], signed("msg_1", BODY, secrets, now=time.time()))
+
+
+def test_headers_are_those_of_the_specification() -> None:
+    """For a known secret, time and body they are what was computed elsewhere (openssl dgst -sha256 -mac HMAC)."""
+    headers = signed("msg_1", b"{}", ["whsec_" + "A" * 43 + "="], now=1700000000.9)
+    assert headers == {
+        "webhook-id": "msg_1",
+        "webhook-timestamp": "1700000000",
+        "webhook-signature": "v1,LzeNxZHo3O8fwpFJpLh/0B99ugILNFJw+/9lTgx0APs=",
+    }
+
+
+def test_a_new_secret_is_32_bytes_that_nobody_knows() -> None:
+    """It is long enough, of the form that libraries read, and another each time."""
+    secrets = {new_secret() for _ in range(100)}
+    assert len(secrets) == 100
+    assert all(secret.startswith("whsec_") and len(b64decode(secret[6:], validate=True)) == 32 for secret in secrets)
+
+
+def test_a_secret_that_is_no_base64_is_a_fault() -> None:
+    """It is not quietly read as another secret."""
+    with pytest.raises(ValueError):
+        signed("msg_1", BODY, [SECRET[:10] + "!" + SECRET[10:]], now=0)

@@ -1,0 +1,221 @@
+"""Webhooks as a resource: what can be said of one, its secret, its log."""
+
+import re
+from base64 import b64decode
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from app import create_app
+from config import Config
+from delivery.deliverer import Deliverer
+from delivery.sender import Answer
+from storage.contract import Store
+from web.application import Application
+
+HOOKS = "/api/v1/webhooks"
+URL = "https://shop.example.org/hooks"
+
+
+@pytest.fixture
+def app() -> Application:
+    return create_app(Config())
+
+
+@pytest.fixture
+def client(app: Application) -> FlaskClient:
+    """A client of a fresh service in memory."""
+    return app.test_client()
+
+
+def make(client: FlaskClient, **fields: Any) -> Any:
+    answer = client.post(HOOKS, json={"url": URL, **fields})
+    assert answer.status_code == 200, answer.text
+    return answer.json
+
+
+def faults(answer: Any) -> list[str]:
+    assert answer.status_code == 422, answer.text
+    return [fault["pointer"] for fault in answer.json["errors"]]
+
+
+class TestTheResource:
+    def test_it_is_made_with_defaults(self, client: FlaskClient) -> None:
+        """Active, for all events, with a secret of 32 bytes that nobody else keeps."""
+        answer = client.post(HOOKS, json={"url": URL})
+        made = answer.json
+        assert (made["types"], made["status"], made["description"], made["version"]) == (["*"], "active", "", 1)
+        assert re.fullmatch(r"whsec_[A-Za-z0-9+/]+=*", made["secret"]) and len(b64decode(made["secret"][6:])) == 32
+        assert answer.headers["Cache-Control"] == "no-store"
+        assert answer.headers["Location"] == f"{HOOKS}/{made['id']}"
+
+    def test_the_secret_is_shown_once(self, client: FlaskClient) -> None:
+        """Neither when it is read, listed, changed or deleted."""
+        made = make(client)
+        secret, path = made.pop("secret"), f"{HOOKS}/{made['id']}"
+        assert client.get(path).json == made and client.get(HOOKS).json == [made]
+        changed = client.patch(path, json={"description": "x"})
+        shown = [client.get(path), client.get(HOOKS), changed, client.put(path, json={"url": URL}), client.delete(path)]
+        assert all(answer.status_code == 200 and secret not in answer.text for answer in shown)
+
+    def test_what_is_made_once_has_one_secret(self, client: FlaskClient) -> None:
+        """A create that is sent again shows the same webhook with the same secret."""
+        once = {"Idempotency-Key": "k"}
+        first, again = (client.post(HOOKS, json={"url": URL}, headers=once) for _ in range(2))
+        assert first.data == again.data and len(client.get(HOOKS).json) == 1
+
+    def test_it_is_paused_and_set_going_again(self, client: FlaskClient) -> None:
+        """By its status; `disabled` is the service's to say."""
+        path = f"{HOOKS}/{make(client)['id']}"
+        for status in ("paused", "active"):
+            assert client.patch(path, json={"status": status}).json["status"] == status
+        refused = client.patch(path, json={"status": "disabled"})
+        assert (refused.status_code, refused.json["allowed"]) == (409, ["paused"])
+        assert faults(client.post(HOOKS, json={"url": URL, "status": "disabled"})) == ["#/status"]
+
+    def test_it_changes_under_the_usual_conditions(self, client: FlaskClient) -> None:
+        """If-Match holds for changes, the deletion and the rotation."""
+        answer = client.post(HOOKS, json={"url": URL})
+        path, old = answer.headers["Location"], {"If-Match": answer.headers["ETag"]}
+        assert client.patch(path, json={"description": "x"}, headers=old).status_code == 200
+        assert client.patch(path, json={"description": "y"}, headers=old).status_code == 412
+        assert client.post(f"{path}/rotate", headers=old).status_code == 412
+        assert client.delete(path, headers=old).status_code == 412
+        assert client.delete(path).status_code == 200 and client.get(path).status_code == 404
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "http://shop.example.org/",
+            "ftp://shop.example.org/",
+            "shop.example.org",
+            "https://",
+            "https:///path",
+            "https://user@shop.example.org/",
+            "https://user:secret@shop.example.org/",
+            "https://shop.example.org/#fragment",
+            "https://shop.example.org:0/",
+            "https://shop.example.org:99999/",
+            "https://shop.example.org/a b",
+            "https://shop.example.org\\@evil.example/",
+            "https://shop.example.org/\n",
+            "https://shöp.example.org/",
+            "https://[::1/",
+            "https://localhost/",
+            "https://127.0.0.1/",
+            "https://10.0.0.1/",
+            "https://169.254.169.254/latest/meta-data",
+            "https://[::1]/",
+            "https://[::ffff:10.0.0.1]/",
+            "https://224.0.0.1/",
+            "https://" + "x" * 2048,
+        ],
+    )
+    def test_an_address_that_cannot_be_is_refused(self, client: FlaskClient, url: str) -> None:
+        """When the webhook is made, and when it is changed; what a name leads to is looked at when it is called."""
+        assert faults(client.post(HOOKS, json={"url": url})) == ["#/url"]
+        path = f"{HOOKS}/{make(client)['id']}"
+        assert faults(client.patch(path, json={"url": url})) == ["#/url"]
+        assert client.get(path).json["url"] == URL
+
+    @pytest.mark.parametrize("url", ["http://127.0.0.1:9000/x", "http://localhost/", "https://10.0.0.1/", URL])
+    def test_private_addresses_can_be_allowed(self, url: str) -> None:
+        """With WEBHOOK_ALLOW_PRIVATE, and then by http too."""
+        client = create_app(Config(webhook_allow_private=True)).test_client()
+        assert client.post(HOOKS, json={"url": url}).status_code == 200
+        assert faults(client.post(HOOKS, json={"url": "http://me@127.0.0.1/"})) == ["#/url"]
+
+    def test_types_are_those_there_are(self, client: FlaskClient) -> None:
+        """`*`, all of a kind, one; each that is none is pointed at, together with the address."""
+        made = make(client, types=["product.*", "user.deleted", "webhook.disabled"])
+        assert made["types"] == ["product.*", "user.deleted", "webhook.disabled"]
+        wrong = {
+            "url": "http://shop.example.org/",
+            "types": ["product.created", "order.created", "webhook.ping", "*.created"],
+        }
+        assert faults(client.post(HOOKS, json=wrong)) == ["#/url", "#/types/1", "#/types/2", "#/types/3"]
+        assert faults(client.post(HOOKS, json={"url": URL, "types": []})) == ["#/types"]
+
+    def test_webhooks_are_no_events(self, client: FlaskClient) -> None:
+        """To make, change and delete one is told to nobody."""
+        path = f"{HOOKS}/{make(client)['id']}"
+        client.patch(path, json={"description": "x"})
+        client.delete(path)
+        assert client.get("/api/v1/events").json == []
+
+
+class TestRotation:
+    def test_both_secrets_sign_for_a_day(self, app: Application, client: FlaskClient) -> None:
+        """Then just the new one; and of several rotations only the last two count."""
+        made = make(client)
+        path = f"{HOOKS}/{made['id']}/rotate"
+        store: Store = app.extensions["restkeeper"]["store"]
+        secrets = [made["secret"], *(client.post(path).json["secret"] for _ in range(2))]
+        kept = store.write(lambda transaction: transaction.secrets(made["id"]))
+        assert [each.value for each in kept] == secrets[:0:-1]
+        assert kept[0].until is None and kept[1].until is not None
+        signatures: list[str] = []
+
+        def note(url: str, headers: Any, body: bytes) -> Answer:
+            signatures.append(headers["webhook-signature"])
+            return Answer(200, "", None)
+
+        for now in (kept[1].until - 1, kept[1].until + 1):
+            client.post(f"{HOOKS}/{made['id']}/ping")
+            worker = Deliverer(store, note, (), now=lambda now=now: now)
+            worker.deliver_once()
+            worker.close()
+        assert [len(each.split(" ")) for each in signatures] == [2, 1]
+
+    def test_it_is_done_once(self, client: FlaskClient) -> None:
+        """A rotation that is sent again shows the same secret."""
+        path, once = f"{HOOKS}/{make(client)['id']}/rotate", {"Idempotency-Key": "k"}
+        first, again = (client.post(path, headers=once) for _ in range(2))
+        assert first.data == again.data and first.json["version"] == 2
+
+    def test_what_is_not_there_cannot_be_rotated(self, client: FlaskClient) -> None:
+        """404, as for all that is done to a webhook that is none."""
+        for method, rest in [("POST", "/rotate"), ("POST", "/ping"), ("GET", "/deliveries"), ("GET", "/deliveries/1")]:
+            assert client.open(f"{HOOKS}/none{rest}", method=method).status_code == 404
+        assert client.post(f"{HOOKS}/none/deliveries/1/redeliver").status_code == 404
+
+
+class TestTheLog:
+    def test_it_is_paged_from_the_newest(self, client: FlaskClient) -> None:
+        """`next` leads to the end, each delivery once, with the filter that was asked for."""
+        hook = f"{HOOKS}/{make(client)['id']}"
+        ids = [client.post(f"{hook}/ping").json["id"] for _ in range(5)]
+        path, seen = f"{hook}/deliveries?limit=2&state=pending", []
+        while path:
+            answer = client.get(path)
+            seen += [entry["id"] for entry in answer.json]
+            path = next((link.split(">")[0][1:] for link in answer.headers["Link"].split(", ") if "next" in link), "")
+        assert seen == ids[::-1]
+        assert client.get(f"{hook}/deliveries?state=failed").json == []
+        assert client.get(f"{hook}/deliveries").headers["Cache-Control"] == "no-store"
+
+    @pytest.mark.parametrize("query", ["state=lost", "limit=0", "limit=101", "cursor=x", "cursor=0", "offset=1"])
+    def test_what_it_does_not_know_it_refuses(self, client: FlaskClient, query: str) -> None:
+        """Each parameter that is unknown or malformed is named."""
+        answer = client.get(f"{HOOKS}/{make(client)['id']}/deliveries?{query}")
+        assert (answer.status_code, answer.json["errors"][0]["parameter"]) == (400, query.split("=")[0])
+
+    def test_one_delivery_is_read_by_its_number(self, client: FlaskClient) -> None:
+        """And only as one of its webhook; whatever else is 404."""
+        hook, other = (f"{HOOKS}/{make(client)['id']}" for _ in range(2))
+        ping = client.post(f"{hook}/ping").json
+        assert client.get(f"{hook}/deliveries/{ping['id']}").json == ping
+        for path in (
+            f"{other}/deliveries/{ping['id']}",
+            *(f"{hook}/deliveries/{id}" for id in ("9", "0", "x", "9" * 30)),
+        ):
+            assert client.get(path).status_code == 404
+            assert client.post(f"{path}/redeliver").status_code == 404
+
+    def test_it_goes_with_its_webhook(self, client: FlaskClient) -> None:
+        """A webhook that is deleted leaves no log."""
+        hook = f"{HOOKS}/{make(client)['id']}"
+        ping = client.post(f"{hook}/ping").json
+        client.delete(hook)
+        assert client.get(f"{hook}/deliveries/{ping['id']}").status_code == 404

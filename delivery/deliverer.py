@@ -15,16 +15,14 @@ from typing import NamedTuple
 
 import orjson
 
-from clock import rfc3339
 from delivery.sender import Answer
 from delivery.signature import signed
-from errors import NotFound, Unavailable
+from delivery.verdict import WEBHOOKS, disable, is_the_end, verdict
+from errors import Unavailable
 from storage.contract import Store, Transaction
-from storage.outbox import Delivery, Event, Recorded, Subscription, Try, Wanted
+from storage.outbox import Delivery, Recorded, Subscription, Try, Wanted
 
 RETRIES = (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)  # seconds from a failure to the next try
-JITTER = 0.2  # of that time, at most, is added by chance: who failed together does not come back together
-LONGEST_PAUSE = 86_400.0  # seconds that an endpoint may ask for (Retry-After)
 
 AT_ONCE = 512  # deliveries on their way from one process; of these to endpoints that failed last time,
 FAILING_AT_ONCE = 256
@@ -34,8 +32,6 @@ LEASE_SECONDS = 10.0  # beyond the longest try: as long as it may take to keep w
 QUEUED = 500  # events that are looked at in one transaction
 LOOK_SECONDS = 0.1  # between two looks while there is nothing to do
 LARGEST = 20_000  # bytes of a payload; of what is larger, receivers get what it takes to fetch it
-
-WEBHOOKS = "webhooks"
 
 Send = Callable[[str, Mapping[str, str], bytes], Answer]
 
@@ -179,10 +175,13 @@ class Deliverer:
         waiting: list[tuple[Subscription, int]],
         now: float,
     ) -> list[_Job]:
+        ended = set()
         for _, each in tried:
-            if each and transaction.settle(each) and _is_the_end(each):
-                _disable(transaction, each, now)
-        return [job for subscription, room in waiting for job in self._lease(transaction, subscription, room, now)]
+            if each and transaction.settle(each) and is_the_end(each):
+                disable(transaction, each, now)
+                ended.add(each.delivery.webhook)
+        going_on = [each for each in waiting if each[0].webhook not in ended]
+        return [job for subscription, room in going_on for job in self._lease(transaction, subscription, room, now)]
 
     def _lease(self, transaction: Transaction, subscription: Subscription, room: int, now: float) -> list[_Job]:
         webhook, endpoint = subscription.webhook, self._endpoints[subscription.webhook]
@@ -212,21 +211,8 @@ class Deliverer:
             return None  # this process stood still for so long that the delivery may be another's by now
         body = delivery.event.payload
         answer = self._send(job.url, signed(delivery.event.id, body, job.secrets, now=began), body)
-        return self._judged(delivery, answer, self._now(), began)
-
-    def _judged(self, delivery: Delivery, answer: Answer, at: float, began: float) -> Try:
-        """What an answer means (Standard Webhooks 1.0.0): success, another try, or the end."""
-        succeeded = answer.status is not None and 200 <= answer.status < 300
-        pause = min(answer.retry_after or 0.0, LONGEST_PAUSE)
-        next = None
-        if not succeeded and not delivery.asked and answer.status != 410 and delivery.tries < len(self._retries):
-            delay = self._retries[delivery.tries] * (1 + JITTER * self._chance())
-            next = at + max(delay, pause)
-        if not succeeded:
-            told = answer.status or answer.excerpt
-            _log.info("webhook %s: %s: try %d: %s", delivery.webhook, delivery.event.id, delivery.tries + 1, told)
-        hold = at + pause if pause and not succeeded else 0.0
-        return Try(delivery, at, succeeded, answer.status, at - began, answer.excerpt, next, hold)
+        at, chance = self._now(), self._chance()
+        return verdict(delivery, answer, began=began, at=at, retries=self._retries, chance=chance)
 
 
 def lightened(event: Recorded) -> Recorded:
@@ -236,29 +222,3 @@ def lightened(event: Recorded) -> Recorded:
     item = orjson.loads(event.data)
     known = {name: item[name] for name in ("id", "version", "updated_at") if name in item}
     return event._replace(data=orjson.dumps(known))
-
-
-def _is_the_end(tried: Try) -> bool:
-    """Whether nothing more is to be sent there: it is gone, or failed to the end of the schedule."""
-    return tried.is_final and (tried.status == 410 or not tried.delivery.asked)
-
-
-def _disable(transaction: Transaction, tried: Try, now: float) -> None:
-    """Send nothing more to an endpoint, and say so."""
-    at, id = rfc3339(now), tried.delivery.webhook
-    try:
-        record = transaction.read(WEBHOOKS, id)
-    except NotFound:
-        return
-    webhook = orjson.loads(record.body)
-    if webhook["status"] != "active":
-        return
-    webhook |= {"status": "disabled", "updated_at": at, "version": record.version + 1}
-    body = orjson.dumps(webhook)
-    transaction.update(WEBHOOKS, record._replace(version=record.version + 1, updated_at=at, body=body))
-    reason = (
-        "410 Gone" if tried.status == 410 else f"{tried.delivery.tries + 1} tries of {tried.delivery.event.id} failed"
-    )
-    told = orjson.dumps(webhook | {"reason": reason})
-    transaction.record(Event("webhook.disabled", WEBHOOKS, id, at, told))
-    _log.warning("webhook %s is disabled: %s", id, reason)

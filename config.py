@@ -126,11 +126,10 @@ def _database(value: Any) -> str:
 
 def _delays(value: Any) -> tuple[int, ...]:
     """Seconds, of a comma-separated list or a typed one."""
-    try:
-        delays = tuple(map(int, value.split(",") if isinstance(value, str) else value))
-    except (TypeError, ValueError):
-        delays = ()
-    if not 1 <= len(delays) <= 50 or not all(0 <= delay <= 7 * 24 * 3600 for delay in delays):
+    words = value.split(",") if isinstance(value, str) else tuple(value)
+    plain = all(re.fullmatch(r" *[0-9]{1,6} *", str(word)) for word in words)
+    delays = tuple(map(int, words)) if plain else ()
+    if not 1 <= len(delays) <= 50 or max(delays) > 7 * 24 * 3600:
         raise ValueError("1 to 50 whole numbers of seconds, separated by commas, each at most a week")
     return delays
 

@@ -32,6 +32,7 @@ from threading import Thread
 from typing import Any
 
 DELIVERIES_END_SECONDS = 2.0
+LOOKED_UP = 128
 
 
 def _leave_nothing() -> None:
@@ -47,6 +48,7 @@ if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
     atexit.register(lambda owner: owner == os.getpid() and _leave_nothing(), os.getpid())  # when the start fails
 os.makedirs(os.environ["PROMETHEUS_MULTIPROC_DIR"], exist_ok=True)
 
+import gevent  # noqa: E402
 from gevent import monkey  # noqa: E402
 
 monkey.patch_ssl()  # what is imported below imports ssl, which each worker would come too late to patch
@@ -128,6 +130,7 @@ def post_worker_init(worker: Any) -> None:
     configure_logging(_config.log_format, _config.log_level)
     if _config.webhook_worker == "inside":
         parts = worker.wsgi.extensions["restkeeper"]
+        gevent.get_hub().threadpool.maxsize = LOOKED_UP  # for names that are looked up at a time: 10 slow ones stop all
         deliverer = deliverer_of(parts["config"], parts["store"], parts["resources"])
         run = partial(keep_delivering, deliverer, worker.is_stopping)
         worker.delivering = Thread(target=run, name="deliver", daemon=True)  # gevent makes a greenlet of it

@@ -13,8 +13,10 @@ from cli.common import Command, service_of_app
 from config import Config
 from delivery.deliverer import Deliverer
 from delivery.sender import Sender
+from errors import Unavailable
 from resources.changes import event_collections
 from resources.resource import Resource
+from resources.webhooks import disable_webhook
 from storage.contract import Store
 from web.observe import configure_logging
 
@@ -27,35 +29,47 @@ def deliverer_of(config: Config, store: Store, resources: Sequence[Resource]) ->
     """What sends the events of these collections as configured."""
     timeout = float(config.webhook_timeout)
     send = Sender(allow_private=config.webhook_allow_private, timeout=timeout)
-    return Deliverer(store, send, event_collections(resources), timeout=timeout, retries=config.webhook_retries)
+    collections = event_collections(resources)
+    return Deliverer(store, send, collections, disable_webhook, timeout=timeout, retries=config.webhook_retries)
 
 
 def keep_delivering(deliverer: Deliverer, is_stopping: Callable[[], bool]) -> None:
-    """Deliver until it is time to stop, whatever happens meanwhile."""
+    """Deliver until it is time to stop, whatever happens meanwhile, for no supervisor would start this anew."""
     while not is_stopping():
         try:
             deliverer.run(is_stopping)
+        except Unavailable:
+            _log.error("deliveries still wait; /readyz tells why")
         except Exception:
             _log.exception("deliveries go on in %s s", AGAIN_SECONDS)
             time.sleep(AGAIN_SECONDS)
 
 
 @click.command(cls=Command)
-@click.option("--once", is_flag=True, help="Send what is due now, each once, and end.")
+@click.option("--once", is_flag=True, help="Send until nothing more is due, and end.")
 @with_appcontext
 def deliver(once: bool) -> None:
     """Send what webhooks wait for, until SIGTERM or Ctrl-C; what is on its way then is seen to its end.
 
-    Any number of these may run beside the service, on the same store.
+    Any number of these may run beside the service, on the same store. One that cannot reach that for a minute ends.
     """
     service = service_of_app()
     configure_logging(service.config.log_format, service.config.log_level)
     deliverer = deliverer_of(*service)
     if once:
-        click.echo(f"sent {deliverer.deliver_once()}")
+        click.echo(f"tried {_deliver_all(deliverer)}")
     else:
-        keep_delivering(deliverer, _asked_to_stop())
+        click.echo(f"delivering from {service.config.database_url}", err=True)
+        deliverer.run(_asked_to_stop())
     deliverer.close()
+
+
+def _deliver_all(deliverer: Deliverer) -> int:
+    """Send until nothing more is due; how many tries there were."""
+    total = 0
+    while tried := deliverer.deliver_once():
+        total += tried
+    return total
 
 
 def _asked_to_stop() -> Callable[[], bool]:
@@ -64,6 +78,7 @@ def _asked_to_stop() -> Callable[[], bool]:
 
     def note(number: int, frame: FrameType | None) -> None:
         asked.append(number)
+        signal.signal(number, signal.SIG_DFL)  # who asks again is not kept waiting
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, note)

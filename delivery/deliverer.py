@@ -7,7 +7,7 @@ due, all in one transaction. Threads of a pool do the sending, so that who is sl
 import logging
 import random
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event as Flag
@@ -15,25 +15,25 @@ from typing import NamedTuple
 
 import orjson
 
+from delivery.lanes import AT_ONCE, Key, Lanes
 from delivery.sender import Answer
 from delivery.signature import signed
-from delivery.verdict import WEBHOOKS, disable, is_the_end, verdict
-from errors import Unavailable
-from storage.contract import Store, Transaction
-from storage.outbox import Delivery, Recorded, Subscription, Try, Wanted
+from delivery.verdict import is_the_end, reason_of, verdict
+from errors import NotFound, Unavailable
+from storage.contract import Record, Store, Transaction
+from storage.outbox import Attempt, Delivery, Recorded, Subscription, Wanted
 
-RETRIES = (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)  # seconds from a failure to the next try
-
-AT_ONCE = 512  # deliveries on their way from one process; of these to endpoints that failed last time,
-FAILING_AT_ONCE = 256
-LANES = 8  # to one endpoint; to one that failed last time,
-FAILING_LANES = 1
+LEASED = 64  # deliveries that are taken in one transaction, and
+QUEUED = 500  # events that are looked at: bounds how long others wait to write
 LEASE_SECONDS = 10.0  # beyond the longest try: as long as it may take to keep what came of it
-QUEUED = 500  # events that are looked at in one transaction
 LOOK_SECONDS = 0.1  # between two looks while there is nothing to do
+GIVE_UP_SECONDS = 60.0  # for which the store may be out of reach
 LARGEST = 20_000  # bytes of a payload; of what is larger, receivers get what it takes to fetch it
 
+WEBHOOKS = "webhooks"  # the collection that has the endpoints: where, what, and whether
+
 Send = Callable[[str, Mapping[str, str], bytes], Answer]
+Disable = Callable[[Transaction, str, str, float], None]
 
 _log = logging.getLogger("restkeeper")
 
@@ -51,19 +51,19 @@ class _Job(NamedTuple):
     until: float
     url: str
     secrets: tuple[str, ...]
-    failing: bool  # the endpoint was, when it was leased
 
     @property
-    def key(self) -> tuple[int, int]:
+    def key(self) -> Key:
         """What tells it from all others, also of the same delivery."""
         return self.delivery.id, self.delivery.lease
 
 
 class Deliverer:
-    """Sends the events of `collections` by `send`, giving each try up to `timeout` seconds.
+    """Sends events by `send`, giving each try up to `timeout` seconds.
 
-    Any number of them may work on one store, in any processes. `retries` are the seconds from each failure of a
-    delivery to its next try. Not safe for threads.
+    `collections` are those whose events go to who wants all. `retries` are the seconds from each failure of a delivery
+    to its next try; after the last, or 410, `disable` is told in which transaction, which webhook, why and when. Any
+    number of these may work on one store, in any processes. Not safe for threads.
     """
 
     def __init__(
@@ -71,41 +71,56 @@ class Deliverer:
         store: Store,
         send: Send,
         collections: Sequence[str],
+        disable: Disable,
         *,
-        timeout: float = 15.0,
-        retries: Sequence[float] = RETRIES,
+        timeout: float,
+        retries: Sequence[float],
         now: Callable[[], float] = time.time,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._store = store
         self._send = send
-        self._collections = (*collections, WEBHOOKS)
+        self._collections = tuple(collections)
+        self._disable = disable
         self._timeout = timeout
         self._retries = retries
         self._now = now
         self._chance = chance
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="deliver")
-        self._under_way: dict[tuple[int, int], _Job] = {}  # by delivery and lease
-        self._tried: deque[tuple[_Job, Try | None]] = deque()  # what is still to be settled
+        self._lanes = Lanes()
+        self._returned: deque[tuple[_Job, Attempt | None]] = deque()  # from the threads
+        self._tried: list[Attempt] = []  # what is still to be settled
         self._news = Flag()  # that something was tried
-        self._endpoints: dict[str, _Endpoint] = {}
-        self._revision = ""  # of the webhooks that those are
+        self._active: list[str] = []
+        self._revision = ""  # of the webhooks that those are of
 
     def deliver_once(self) -> int:
-        """Send what is due, each once, and keep what came of it; how many there were. Raises Unavailable."""
+        """Send what is due, as much as is sent at a time, and keep what came of it; how many there were.
+
+        Raises Unavailable.
+        """
         _, sent = self._turn()
         self._settle_all()
         return sent
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
-        """Send what is due for as long as nobody says stop; what is on its way then is seen to its end."""
+        """Send what is due for as long as nobody says stop; what is on its way then is seen to its end.
+
+        Raises Unavailable once the store has been out of reach for GIVE_UP_SECONDS: it may be another by now.
+        """
+        trouble_since = None
         while not is_stopping():
             self._news.clear()
             try:
                 busy = any(self._turn())
+                trouble_since = None
             except Unavailable as problem:
-                _log.warning("deliveries wait: %s", problem.detail)
                 busy = False
+                if trouble_since is None:
+                    trouble_since = self._now()
+                    _log.warning("deliveries wait: %s", problem.detail)
+                elif self._now() - trouble_since > GIVE_UP_SECONDS:
+                    raise
             if not busy:
                 self._news.wait(LOOK_SECONDS)
         try:
@@ -118,93 +133,101 @@ class Deliverer:
         self._pool.shutdown()
 
     def _settle_all(self) -> None:
-        while self._under_way:
-            self._news.wait()
+        while self._lanes.under_way or self._tried:
+            self._news.wait(LOOK_SECONDS)
             self._news.clear()
             self._turn(settle_only=True)
 
     def _turn(self, *, settle_only: bool = False) -> tuple[int, int]:
         """Settle what was tried, and set off what is due; how many of both."""
-        tried, now = list(self._tried), self._now()
-        waiting = [] if settle_only else self._waiting(now, {job.key for job, _ in tried})
+        self._collect()
+        now, tried = self._now(), self._tried
+        waiting = [] if settle_only else self._waiting(now)
         if not (tried or waiting):
             return 0, 0
         jobs = self._store.write(lambda transaction: self._work(transaction, tried, waiting, now))
-        for job, _ in tried:
-            del self._under_way[job.key]
-            self._tried.popleft()
+        self._tried = []
         for job in jobs:
-            self._under_way[job.key] = job
-            self._pool.submit(self._run, job)
+            self._set_off(job, now)
         return len(tried), len(jobs)
 
-    def _waiting(self, now: float, done: set[tuple[int, int]]) -> list[tuple[Subscription, int]]:
-        """Who has something to do, and how many deliveries there is room for; by chance, so that all come first."""
-        endpoints = self._known_endpoints()
-        active = [id for id, endpoint in endpoints.items() if endpoint.active]
-        found = [each for each in self._store.subscriptions(active, now) if each.webhook in endpoints]
-        jobs = [job for key, job in self._under_way.items() if key not in done]
-        under_way = Counter(job.delivery.webhook for job in jobs)
-        free = AT_ONCE - len(jobs)
-        free_for_failing = min(free, FAILING_AT_ONCE - sum(job.failing for job in jobs))
-        waiting = []
-        for each in sorted(found, key=lambda _: self._chance()):
-            lanes = FAILING_LANES if each.failures else LANES
-            room = min(lanes - under_way[each.webhook], free_for_failing if each.failures else free)
-            if room > 0:
-                waiting.append((each, room))
-                free -= room
-                free_for_failing -= room if each.failures else 0
-        return waiting
+    def _collect(self) -> None:
+        """Take what the threads have done."""
+        while self._returned:
+            job, tried = self._returned.popleft()
+            self._lanes.end(job.key, succeeded=bool(tried and tried.succeeded), seconds=tried.seconds if tried else 0.0)
+            if tried:
+                self._tried.append(tried)
 
-    def _known_endpoints(self) -> dict[str, _Endpoint]:
-        """All webhooks, read anew when one has changed."""
+    def _waiting(self, now: float) -> list[tuple[Subscription, int]]:
+        """Who has something to do, and how many deliveries there is room for; by chance, so that all come first."""
+        found = {each.webhook: each for each in self._store.subscriptions(self._known_active(), now)}
+        free = self._lanes.free(sorted(found, key=lambda _: self._chance()), now, LEASED)
+        return [(found[webhook], room) for webhook, room in free.items()]
+
+    def _known_active(self) -> list[str]:
+        """The webhooks that are active, read anew when one has changed."""
         if (revision := self._store.revision(WEBHOOKS)) != self._revision:
-            webhooks = {record.id: orjson.loads(record.body) for record in self._store.scan(WEBHOOKS)}
-            self._endpoints = {
-                id: _Endpoint(webhook["url"], tuple(webhook["types"]), webhook["status"] == "active")
-                for id, webhook in webhooks.items()
-            }
+            self._active = [record.id for record in self._store.scan(WEBHOOKS) if _endpoint(record).active]
             self._revision = revision
-        return self._endpoints
+        return self._active
 
     def _work(
         self,
         transaction: Transaction,
-        tried: list[tuple[_Job, Try | None]],
+        tried: list[Attempt],
         waiting: list[tuple[Subscription, int]],
         now: float,
     ) -> list[_Job]:
-        ended = set()
-        for _, each in tried:
-            if each and transaction.settle(each) and is_the_end(each):
-                disable(transaction, each, now)
-                ended.add(each.delivery.webhook)
-        going_on = [each for each in waiting if each[0].webhook not in ended]
-        return [job for subscription, room in going_on for job in self._lease(transaction, subscription, room, now)]
+        for each in tried:
+            if transaction.settle(each) and is_the_end(each):
+                self._disable(transaction, each.delivery.webhook, reason_of(each), now)
+        jobs: list[_Job] = []
+        to_queue = QUEUED
+        for subscription, room in waiting:
+            try:
+                endpoint = _endpoint(transaction.read(WEBHOOKS, subscription.webhook))  # as it is now
+            except NotFound:
+                continue
+            if endpoint.active and subscription.behind and not subscription.due:
+                to_queue -= self._queue(transaction, subscription.webhook, endpoint, now, to_queue)
+            jobs += self._lease(transaction, subscription, endpoint, room, now)
+        return jobs
 
-    def _lease(self, transaction: Transaction, subscription: Subscription, room: int, now: float) -> list[_Job]:
-        webhook, endpoint = subscription.webhook, self._endpoints[subscription.webhook]
-        if subscription.behind and not subscription.due:
-            transaction.queue(webhook, Wanted(self._collections, endpoint.types), now, QUEUED)
+    def _queue(self, transaction: Transaction, webhook: str, endpoint: _Endpoint, now: float, limit: int) -> int:
+        own = (WEBHOOKS,) if any(type.startswith("webhook.") for type in endpoint.types) else ()
+        return transaction.queue(webhook, Wanted((*self._collections, *own), endpoint.types), now, limit)
+
+    def _lease(
+        self, transaction: Transaction, subscription: Subscription, endpoint: _Endpoint, room: int, now: float
+    ) -> list[_Job]:
         until = now + self._timeout + LEASE_SECONDS
         secrets = tuple(each.value for each in subscription.secrets if each.until is None or each.until > now)
-        leased = transaction.lease(webhook, subscription.horizon, until, room)
-        light = (each._replace(event=lightened(each.event)) for each in leased)  # what waits takes little memory
-        return [_Job(each, until, endpoint.url, secrets, subscription.failures > 0) for each in light]
+        asked_only = not (endpoint.active and subscription.open)
+        leased = transaction.lease(subscription.webhook, now, until, room, asked_only=asked_only)
+        return [_Job(each, until, endpoint.url, secrets) for each in leased]
+
+    def _set_off(self, job: _Job, now: float) -> None:
+        self._lanes.begin(job.key, job.delivery.webhook, now)
+        light = job.delivery._replace(event=lightened(job.delivery.event))  # what is on its way takes little memory
+        try:
+            self._pool.submit(self._run, job._replace(delivery=light))
+        except RuntimeError as error:  # the system has no thread for it: the lease will end
+            _log.warning("webhook %s: delivery %d: %s", job.delivery.webhook, job.delivery.id, error)
+            self._returned.append((job, None))
 
     def _run(self, job: _Job) -> None:
-        """Try a delivery, and put what came of it where the next turn finds it. Runs in a thread of the pool."""
+        """Attempt a delivery, and put what came of it where the next turn finds it. Runs in a thread of the pool."""
         tried = None
         try:
             tried = self._try(job)
         except Exception:
             _log.exception("webhook %s: delivery %d", job.delivery.webhook, job.delivery.id)  # the lease will end
         finally:
-            self._tried.append((job, tried))
+            self._returned.append((job, tried))
             self._news.set()
 
-    def _try(self, job: _Job) -> Try | None:
+    def _try(self, job: _Job) -> Attempt | None:
         """Send a delivery; None where that is too late."""
         began, delivery = self._now(), job.delivery
         if began > job.until - self._timeout:
@@ -213,6 +236,11 @@ class Deliverer:
         answer = self._send(job.url, signed(delivery.event.id, body, job.secrets, now=began), body)
         at, chance = self._now(), self._chance()
         return verdict(delivery, answer, began=began, at=at, retries=self._retries, chance=chance)
+
+
+def _endpoint(record: Record) -> _Endpoint:
+    webhook = orjson.loads(record.body)
+    return _Endpoint(webhook["url"], tuple(webhook["types"]), webhook["status"] == "active")
 
 
 def lightened(event: Recorded) -> Recorded:

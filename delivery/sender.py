@@ -36,9 +36,7 @@ class Answer(NamedTuple):
 class Sender:
     """Sends from any number of threads: call it, and `close` it in the end.
 
-    A send takes `timeout` seconds in all and a little more, but for the resolution of names, which is the system's.
-    (gevent's TLS gives each wait the time anew, so there an endpoint can win some by dripping within a record.) With
-    `allow_private` any address may be called, and http too.
+    A send takes `timeout` seconds in all and a little more. With `allow_private` all addresses may be called, and http.
     """
 
     def __init__(self, *, allow_private: bool = False, timeout: float = 15.0) -> None:
@@ -67,7 +65,7 @@ class Sender:
                         raise
             return self._exchange(self._new(place), bounds, parts.request_uri, headers, body)
         except (OSError, HTTPException) as error:
-            return Answer(None, _reason(error, self._timeout), None)
+            return Answer(None, _reason(TimeoutError() if bounds.over else error, self._timeout), None)
 
     def close(self) -> None:
         """Close the connections that are kept; those in use follow with the end of that."""
@@ -115,14 +113,16 @@ class Sender:
     ) -> Answer:
         connection.bounds, keep = bounds, False
         try:
-            if connection.is_closed:
-                connection.connect()
-            with suppress(BrokenPipeError, ConnectionResetError):  # it may have answered without reading all
+            with connection.in_time():
+                if connection.is_closed:
+                    connection.connect()
                 connection.request("POST", target, body, headers)
-            with connection.answer() as response:
-                content, whole = _read(response)
-                keep = whole and not response.will_close
-                return Answer(response.status, _plain(content), _seconds(response.headers.get("Retry-After", "")))
+                with suppress(BrokenPipeError, ConnectionResetError):  # it may have answered without reading all
+                    connection.flush()
+                with connection.answer() as response:
+                    content, whole = _read(response)
+            keep = whole and not response.will_close
+            return Answer(response.status, _plain(content), _seconds(response.headers.get("Retry-After", "")))
         finally:
             if keep:
                 self._give(connection)

@@ -1,12 +1,15 @@
 """Connections to places that strangers chose: only to public addresses, and no longer or larger than is allowed.
 
 A name is resolved once for each connection, and the very address that was checked is the one that is connected to:
-between the two nobody can put another (DNS rebinding). All waits are ordinary ones of sockets.
+between the two nobody can put another (DNS rebinding).
 """
 
 import io
 import socket
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from http.client import HTTPException, HTTPResponse
 from typing import Any
 
@@ -27,6 +30,11 @@ class Bounds:
     def __init__(self, seconds: float) -> None:
         self._until = time.monotonic() + seconds
         self.received = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether there is no time left."""
+        return time.monotonic() >= self._until
 
     def left(self) -> float:
         """Seconds, more than 0. Raises TimeoutError when there are none."""
@@ -83,6 +91,11 @@ class Connection(HTTPConnection):
     place: tuple[str, str, int]  # scheme, host, port
     allow_private: bool
     bounds: Bounds
+    _gathered = b""
+
+    def in_time(self) -> AbstractContextManager[None]:
+        """Within this, all waits together are bounded: those of plain sockets each are, by what is left."""
+        return nullcontext()
 
     def answer(self) -> HTTPResponse:
         """The answer to a request. Its content is not decoded."""
@@ -90,19 +103,21 @@ class Connection(HTTPConnection):
         return super(HTTPConnection, self).getresponse()
 
     def send(self, data: Any) -> None:
-        """Send all of it in what is left of the time: a socket's timeout is one for a whole sendall, over TLS too."""
+        """Gather what http.client writes: head and content leave together."""
+        self._gathered += bytes(data)
+
+    def flush(self) -> None:
+        """Send what was gathered, in what is left of the time: a timeout is one for a whole sendall, over TLS too."""
+        data, self._gathered = self._gathered, b""
         self.sock.settimeout(self.bounds.left())
-        super().send(data)
+        self.sock.sendall(data)
 
     def response_class(self, sock: socket.socket, method: str | None = None) -> HTTPResponse:  # type: ignore[override]
         """What http.client makes of the socket when the request is sent."""
         return _Response(sock, method, self.bounds)
 
     def _new_conn(self) -> socket.socket:
-        try:
-            found = socket.getaddrinfo(self._dns_host, self.port, type=socket.SOCK_STREAM)
-        except UnicodeError:  # a label that is empty or too long
-            found = []
+        found = _resolved(self._dns_host, self.port, self.bounds.left())
         allowed = [each for each in found if self.allow_private or is_public(str(each[4][0]))]
         if found and not allowed:
             raise Refused(f"refused: {found[0][4][0]} is not a public address (WEBHOOK_ALLOW_PRIVATE)")
@@ -128,4 +143,57 @@ class Connection(HTTPConnection):
 
 
 class TlsConnection(Connection, HTTPSConnection):
-    """The same over TLS."""
+    """The same over TLS, where to drip within a handshake or a record could win time: gevent gives each wait all."""
+
+    _twin: socket.socket | None = None  # of the socket, which TLS takes for itself
+
+    def _new_conn(self) -> socket.socket:
+        sock = super()._new_conn()
+        self._twin = sock.dup()
+        return sock
+
+    @contextmanager
+    def in_time(self) -> Iterator[None]:
+        """Whatever is done with the connection, it ends with the time of the send."""
+        timer = threading.Timer(self.bounds.left(), self._end)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _end(self) -> None:
+        if twin := self._twin:
+            with suppress(OSError):  # it may have ended by itself
+                twin.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close it, with its twin."""
+        super().close()
+        twin, self._twin = self._twin, None
+        if twin:
+            twin.close()
+
+
+def _resolved(host: str, port: int, seconds: float) -> list[Any]:
+    """The addresses of a name. Raises gaierror, and TimeoutError: nothing else bounds how long the system looks."""
+    found: list[Any] = []
+    faults: list[OSError] = []
+
+    def resolve() -> None:
+        try:
+            found.extend(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except UnicodeError:  # a label that is empty or too long
+            pass
+        except OSError as error:
+            faults.append(error)
+
+    resolving = threading.Thread(target=resolve, daemon=True)  # a name that is slow must not hold up the end either
+    resolving.start()
+    resolving.join(seconds)
+    if resolving.is_alive():
+        raise TimeoutError
+    if faults:
+        raise faults[0]
+    return found

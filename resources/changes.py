@@ -11,19 +11,19 @@ from storage.contract import Record, Transaction
 from storage.outbox import Event
 
 DONE = ("created", "updated", "deleted")
-SERVICE = "webhooks"  # the collection that is what the service does by itself, for admins to see
-SERVICE_TYPES = ("webhook.disabled",)
+WEBHOOKS = "webhooks"  # what the service does to them by itself is told as well, to admins and who names it
+DISABLED = "webhook.disabled"
 
 
 def known_types(resources: Iterable[Resource]) -> tuple[str, ...]:
-    """What events can be asked for by: types, all of one kind of item, and all there are."""
+    """What events can be asked for by: types, all of one kind of item, and all of the collections."""
     kinds = [(each.singular, DONE) for each in resources if each.events]
-    return ("*", *(f"{kind}.{done}" for kind, all_done in kinds for done in ("*", *all_done)), *SERVICE_TYPES)
+    return ("*", *(f"{kind}.{done}" for kind, all_done in kinds for done in ("*", *all_done)), "webhook.*", DISABLED)
 
 
 def event_collections(resources: Iterable[Resource]) -> tuple[str, ...]:
-    """The collections that events are about: those, and that of the service's own."""
-    return (*(each.name for each in resources if each.events), SERVICE)
+    """The collections whose changes are events."""
+    return tuple(each.name for each in resources if each.events)
 
 
 def insert_item(transaction: Transaction, resource: Resource, record: Record, *, now: str) -> None:

@@ -172,13 +172,13 @@ class CollectionHandlers:
             now = self._now()
             changed = change(record, sent, now=now)
             if changed is not record:
-                self._update(transaction, self._allowed(changed), now)
+                self._update(transaction, record, self._allowed(changed), now)
             return changed
 
         return self._item(self._store.write(work))
 
-    def _update(self, transaction: Transaction, record: Record, now: str) -> None:
-        """Keep a changed item."""
+    def _update(self, transaction: Transaction, former: Record, record: Record, now: str) -> None:
+        """Keep a changed item in the place of what it was."""
         update_item(transaction, self.resource, record, now=now)
 
     def _ask(self) -> Asked:

@@ -14,8 +14,8 @@ from flask import Blueprint, request
 
 from config import Config
 from errors import CursorExpired, Forbidden
-from resources.changes import SERVICE, event_collections, known_types
-from resources.collection import OF_CALLER
+from resources.changes import WEBHOOKS, event_collections, known_types
+from resources.collection import OF_CALLER, PAGE_OVERHEAD
 from resources.resource import Ownership, Resource
 from storage.contract import Store
 from storage.outbox import Events, Wanted, is_event_id
@@ -26,9 +26,11 @@ from web.content import JSON, require_acceptable
 from web.longpoll import LONGEST, Waiters
 from web.preconditions import is_not_modified, require_match
 from web.queries import Reader, whole
+from web.recent import Recent
 
 PARAMETERS = ("after", "type", "collection", "limit", "wait")
 LATEST = "latest"
+FOUND_BYTES = 4 * 1024 * 1024  # of pages, that each process keeps
 
 
 class _Asked(NamedTuple):
@@ -46,11 +48,12 @@ class EventHandlers:
 
     def __init__(self, resources: Sequence[Resource], store: Store, config: Config) -> None:
         self._resources = {each.name: each for each in resources}
-        self._known = event_collections(resources)
+        self._known = (*event_collections(resources), WEBHOOKS)
         self._types = known_types(resources)
         self._store = store
         self._config = config
         self._waiters = Waiters()
+        self._found: Recent[tuple[str, Wanted, int, str], Events] = Recent(FOUND_BYTES)
 
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever events are mounted."""
@@ -87,13 +90,24 @@ class EventHandlers:
         after = asked.after
         if after == LATEST:
             after = self._store.last_event()
-        page = self._store.events(after, wanted, asked.limit)
+        page = self._search(after, wanted, asked.limit)
         deadline = time.monotonic() + asked.wait
-        while asked.wait and not (page.events or page.more):
-            if not self._waiters.until(partial(self._is_behind, page.last), deadline - time.monotonic()):
+        while not page.events and time.monotonic() < deadline:
+            if not page.more and not self._wait(page.last, deadline):
                 break
-            page = self._store.events(page.last, wanted, asked.limit)
+            page = self._search(page.last, wanted, asked.limit)
         return page
+
+    def _search(self, after: str, wanted: Wanted, limit: int) -> Events:
+        """Those who wait at one place for the same share a search: until something happens, it has one answer."""
+        key = (after, wanted, limit, self._store.last_event())
+        if (page := self._found.get(key)) is None:
+            page = self._store.events(after, wanted, limit)
+            self._found.keep(key, page, PAGE_OVERHEAD + sum(len(event.data) for event in page.events))
+        return page
+
+    def _wait(self, last: str, deadline: float) -> bool:
+        return self._waiters.until(partial(self._is_behind, last), deadline - time.monotonic())
 
     def _is_behind(self, last: str) -> bool:
         return self._store.last_event() != last
@@ -101,9 +115,7 @@ class EventHandlers:
     def _ask(self) -> _Asked:
         """What the parameters say. Raises InvalidQuery with every fault."""
         reader = Reader(request.args)
-        for name in request.args:
-            if name not in PARAMETERS:
-                reader.fault(name, f"is not a parameter of the feed; there are: {', '.join(PARAMETERS)}")
+        reader.only(PARAMETERS, "the feed")
         asked = _Asked(
             reader.one("after", _cursor, ""),
             reader.several("type", self._type, len(self._types)) or ("*",),
@@ -127,7 +139,7 @@ class EventHandlers:
     def _wanted(self, asked: _Asked) -> Wanted:
         """What the caller may see of what is asked for. Raises Forbidden for a collection that is named and closed."""
         who = caller()
-        scopes = {name: ADMIN if name == SERVICE else f"{name}:read" for name in self._known}
+        scopes = {name: ADMIN if name == WEBHOOKS else f"{name}:read" for name in self._known}
         open_ = [name for name, scope in scopes.items() if who.may(scope)]
         if closed := [name for name in asked.collections if name not in open_]:
             raise lacking(scopes[closed[0]])

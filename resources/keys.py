@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from config import Config
 from errors import ValidationFailed
-from resources.bearers import BearerHandlers
-from resources.resource import JsonObject, Resource
+from resources.resource import JsonObject, Resource, require_none
+from resources.with_secret import SecretHandlers
 from schemas.key import KeySchema
 from storage.contract import Index, Record, Store, Transaction
 from web import exactjson
@@ -39,8 +39,7 @@ def make_key(sent: JsonObject, scopes: Iterable[str], *, id: str, now: str) -> R
     ]
     if key["expires_at"] is not None and key["expires_at"] <= now:
         faults.append({"pointer": "#/expires_at", "detail": "must be in the future"})
-    if faults:
-        raise ValidationFailed(errors=faults)
+    require_none(faults)
     return record._replace(body=exactjson.dumps(key))
 
 
@@ -95,7 +94,7 @@ def _credential(record: Record, token: str) -> Credential:
     return Credential(digest_of(token), tuple(key["scopes"]), key["expires_at"])
 
 
-class KeyHandlers(BearerHandlers):
+class KeyHandlers(SecretHandlers):
     """The handlers of /api/v1/keys, to the collections of `resources`. What a key may do never changes: make another.
 
     A key that is rotated or deleted is void for the very next request.

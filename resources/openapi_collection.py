@@ -5,7 +5,6 @@ from typing import Any
 
 import errors
 from config import Config
-from resources.bearers import BearerHandlers
 from resources.collection import CollectionHandlers
 from resources.keys import KEYS, KeyHandlers
 from resources.openapi_parts import (
@@ -21,6 +20,7 @@ from resources.openapi_parts import (
     refs,
 )
 from resources.resource import Resource
+from resources.with_secret import SecretHandlers
 from schemas.item import READ_ONLY
 from storage.contract import Field, Kind, Op
 from web.content import JSON, MERGE_PATCH
@@ -215,10 +215,10 @@ class CollectionPaths:
         }
 
 
-class BearerPaths(CollectionPaths):
+class SecretPaths(CollectionPaths):
     """What bears a secret that is answered once. `secret` says which, `rotating` what can be wrong with another."""
 
-    handlers: type[BearerHandlers]
+    handlers: type[SecretHandlers]
     secret: Part
     rotating: Problems = ()
 
@@ -245,7 +245,7 @@ class BearerPaths(CollectionPaths):
         return super().paths(prefix) | {f"{prefix}/{self._resource.name}/{{id}}/rotate": rotating}
 
 
-class KeyPaths(BearerPaths):
+class KeyPaths(SecretPaths):
     """API keys, with some of `scopes` each: they are made, rotated and revoked, and otherwise stay as they are."""
 
     handlers = KeyHandlers

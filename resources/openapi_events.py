@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import errors
 from config import Config
-from resources.changes import DONE, SERVICE_TYPES, event_collections, known_types
+from resources.changes import DISABLED, DONE, event_collections, known_types
 from resources.events import LATEST, EventHandlers
 from resources.openapi_collection import example_of, examples, part_name
 from resources.openapi_parts import Part, ProblemResponses, answer, guarded_operation, query, query_list, ref, refs
@@ -40,7 +40,7 @@ _HEADERS = {
     "webhook-signature": (
         "Shows that the message is whole and from here: `v1,` and in base64 the HMAC-SHA256 of id, timestamp and body, "
         "with full stops between them. Its key is the webhook's secret without `whsec_`, decoded from base64. For a "
-        "day after a secret was rotated there are two, with a space between them; one that fits is enough.",
+        "day after a secret was rotated there is one by the former, too, after a space; one that fits is enough.",
         "^v1,[A-Za-z0-9+/]{43}=( v1,[A-Za-z0-9+/]{43}=)*$",
     ),
 }
@@ -74,7 +74,7 @@ def _told(resources: Sequence[Resource]) -> Iterator[_Told]:
             for type in (f"{each.singular}.{done}" for done in DONE):
                 yield _Told(type, name, f"{name}Event", _example(type, data))
     disabled = (example_of(WEBHOOKS, whole=True) or {}) | {"status": "disabled", "reason": "410 Gone"}
-    for type in SERVICE_TYPES:
+    for type in (DISABLED,):
         yield _Told(type, "DisabledWebhook", "WebhookEvent", _example(type, disabled))
 
 
@@ -182,11 +182,14 @@ def _answers(config: Config) -> Part:
     """What an endpoint can answer, and what is made of it."""
     waits = {"headers": {"Retry-After": ref("headers", "Retry-After")}}
     delays = ", ".join(map(str, config.webhook_retries))
-    again = f"It is tried again, {delays} seconds after each failure and a little more; then the webhook is disabled."
+    again = (
+        f"It is tried again, {delays} seconds after each failure and a little more, and then the webhook is disabled. "
+        "Nothing is sent before `Retry-After` is over, which is a day at most."
+    )
     return {
         "2XX": {"description": "It is received."},
         "410": {"description": "Send no more: the webhook is disabled."},
-        "429": {"description": f"Not now: nothing is sent before `Retry-After` is over. {again}"} | waits,
-        "503": {"description": f"Not now: nothing is sent before `Retry-After` is over. {again}"} | waits,
-        "default": {"description": f"{again} Likewise where nothing is answered in {config.webhook_timeout} seconds."},
+        "429": {"description": f"Not now. {again}"} | waits,
+        "503": {"description": f"Not now. {again}"} | waits,
+        "default": {"description": f"{again} Likewise without an answer in {config.webhook_timeout} seconds."} | waits,
     }

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import errors
 from config import Config
-from resources.openapi_collection import BearerPaths, Handler, Problems, with_members
+from resources.openapi_collection import Handler, Problems, SecretPaths, with_members
 from resources.openapi_events import ID
 from resources.openapi_parts import (
     Part,
@@ -22,16 +22,27 @@ from web.content import JSON
 
 _TIME: Part = {"type": ["string", "null"], "format": "date-time"}
 _DELIVERY: Part = {
-    "id": {"type": "integer", "minimum": 1, "description": "Counts up."},
+    "id": {"type": "integer", "minimum": 1, "description": "Counts all deliveries up."},
     "event": ID,
     "type": {"type": "string", "description": "Type of the event."},
-    "state": {"type": "string", "enum": list(STATES), "description": "Whether it is still to be tried."},
-    "tries": {"type": "integer", "minimum": 0, "description": "How often it was tried."},
-    "next_try_at": _TIME | {"description": "When it will be tried; null where at once, in its turn, or never."},
-    "tried_at": _TIME | {"description": "When it was tried last."},
-    "status": {"type": ["integer", "null"], "description": "What it was answered last; null where that was nothing."},
-    "latency_ms": {"type": ["number", "null"], "description": "How long the last try took."},
-    "response": {"type": ["string", "null"], "description": "How the last answer began, or why there was none."},
+    "state": {
+        "type": "string",
+        "enum": list(STATES),
+        "description": "Whether it arrived, was given up, or is still to be tried.",
+    },
+    "attempts": {"type": "integer", "minimum": 0, "description": "How often it was tried."},
+    "next_attempt_at": _TIME
+    | {"description": "When to try next; null while on its way or in its turn, and at the end."},
+    "attempted_at": _TIME | {"description": "When it was tried last."},
+    "response_status": {
+        "type": ["integer", "null"],
+        "description": "What it was answered last; null where that was nothing.",
+    },
+    "latency_ms": {"type": ["number", "null"], "description": "How long the last attempt took."},
+    "response_excerpt": {
+        "type": ["string", "null"],
+        "description": "How the last answer began, or why there was none.",
+    },
 }
 _ITEM = ref("schemas", "WebhookDelivery")
 _READ, _REDELIVER = "read_webhook_delivery", "redeliver_to_webhook"
@@ -48,7 +59,7 @@ _ASKED = (
 )
 
 
-class WebhookPaths(BearerPaths):
+class WebhookPaths(SecretPaths):
     """Webhooks, for events of `types`, and what came of their deliveries."""
 
     handlers: type[WebhookHandlers] = WebhookHandlers

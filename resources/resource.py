@@ -112,7 +112,7 @@ class Resource:
         """A new item of what was sent. Raises ValidationFailed with every fault."""
         faults = [_fault(f"#/{name}", "is set by the server") for name in READ_ONLY if name in sent]
         values, more = self._load(sent)
-        _require_none(faults + more)
+        require_none(faults + more)
         return self._record(values, id=id, created_at=now, now=now, version=1)
 
     def restore(self, sent: JsonObject, *, id: str, now: str) -> Record:
@@ -127,7 +127,7 @@ class Resource:
         except ValidationError as error:
             faults = _faults(error.messages, "#")
         values, more = self._load(sent)
-        _require_none(faults + more)
+        require_none(faults + more)
         made.setdefault("created_at", made["updated_at"])
         made["now"] = made.pop("updated_at")
         return self._record(values, **made)
@@ -149,7 +149,7 @@ class Resource:
             and all(_is_past(name, sent, current) for name in differing)
         ):
             return record  # also for the second of two equal requests: the first has moved the version since
-        _require_none(faults + more)
+        require_none(faults + more)
         self._require_transition(current, values)
         created_at = current["created_at"]
         changed = self._record(values, id=record.id, created_at=created_at, now=now, version=record.version + 1)
@@ -250,7 +250,8 @@ def _is_past(name: str, sent: JsonObject, current: JsonObject) -> bool:
     return name in MOVING and type(sent[name]) is type(current[name]) and sent[name] < current[name]
 
 
-def _require_none(faults: list[JsonObject]) -> None:
+def require_none(faults: list[JsonObject]) -> None:
+    """Raises ValidationFailed for any: the first of them in words, and all of them with pointers."""
     if faults:
         raise ValidationFailed(_told(faults), errors=faults[:MOST_FAULTS])
 

@@ -4,11 +4,13 @@ What is here says where and what; `delivery` does the sending. A secret is answe
 """
 
 import ipaddress
+import logging
 import re
 import secrets
 import time
 from base64 import b64encode
 from collections.abc import Callable, Sequence
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from flask import Blueprint, request
@@ -16,10 +18,10 @@ from flask import Blueprint, request
 from addresses import is_public
 from clock import rfc3339
 from config import Config
-from errors import NotFound, ValidationFailed
-from resources.bearers import PRIVATE, BearerHandlers
-from resources.changes import known_types
-from resources.resource import JsonObject, Resource
+from errors import NotFound
+from resources.changes import DISABLED, known_types
+from resources.resource import JsonObject, Resource, require_none
+from resources.with_secret import PRIVATE, SecretHandlers
 from schemas.webhook import WebhookSchema
 from storage.contract import Index, Record, Store, Transaction
 from storage.outbox import Event, Logged, Secret
@@ -46,6 +48,10 @@ PING = "webhook.ping"
 PINGS = "_pings"  # the collection that they belong to, which nobody can ask for
 GRACE_SECONDS = 24 * 3600  # for which the secret before the newest goes on signing
 SECRET_BYTES = 32
+MOST_SECRETS = 10  # that sign at a time: a header has room for no more than some dozens
+
+
+_log = logging.getLogger("restkeeper")
 
 
 def new_secret() -> str:
@@ -53,7 +59,30 @@ def new_secret() -> str:
     return "whsec_" + b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
 
 
-class WebhookHandlers(BearerHandlers):
+def disable_webhook(transaction: Transaction, id: str, reason: str, now: float) -> None:
+    """Send nothing more to a webhook (`now` in seconds since 1970), and record that as an event."""
+    try:
+        record = transaction.read(WEBHOOKS.name, id)
+    except NotFound:
+        return
+    webhook = exactjson.loads(WEBHOOKS.body(record))
+    if webhook["status"] == "disabled":
+        return
+    changed = _changed(record, rfc3339(now), status="disabled")
+    transaction.update(WEBHOOKS.name, changed)
+    told = exactjson.dumps(exactjson.loads(changed.body) | {"reason": reason})
+    transaction.record(Event(DISABLED, WEBHOOKS.name, id, changed.updated_at, told))
+    _log.warning("webhook %s is disabled: %s", id, reason)
+
+
+def _changed(record: Record, now: str, **fields: Any) -> Record:
+    """A webhook with other values in fields that need no check."""
+    version = record.version + 1
+    webhook = exactjson.loads(WEBHOOKS.body(record)) | fields | {"updated_at": now, "version": version}
+    return Record(record.id, version, now, WEBHOOKS.shape, exactjson.dumps(webhook))
+
+
+class WebhookHandlers(SecretHandlers):
     """The handlers of /api/v1/webhooks, for events of the collections of `resources`."""
 
     def __init__(
@@ -84,7 +113,7 @@ class WebhookHandlers(BearerHandlers):
     def _make(self, sent: JsonObject) -> Record:
         record = self._sound(WEBHOOKS.create(sent, id=self._new_id(), now=self._now()))
         if exactjson.loads(record.body)["status"] == "disabled":
-            raise ValidationFailed(errors=[{"pointer": "#/status", "detail": "must be one of: active, paused"}])
+            require_none([{"pointer": "#/status", "detail": "must be one of: active, paused"}])
         return record
 
     def _insert(self, transaction: Transaction, record: Record) -> str:
@@ -94,20 +123,21 @@ class WebhookHandlers(BearerHandlers):
         return secret
 
     def _renew(self, transaction: Transaction, record: Record) -> tuple[Record, str]:
-        """Until the grace is over, what was the newest secret signs as well."""
-        secret, now = new_secret(), self._now()
-        former = transaction.secrets(record.id)[0]
-        grace = Secret(former.value, self._clock() + GRACE_SECONDS)
-        webhook = exactjson.loads(self.resource.body(record)) | {"updated_at": now, "version": record.version + 1}
-        record = Record(record.id, webhook["version"], now, WEBHOOKS.shape, exactjson.dumps(webhook))
+        """Until the grace is over, what was the newest secret signs as well, and so do those before it until theirs."""
+        secret, now, clock = new_secret(), self._now(), self._clock()
+        newest, *older = transaction.secrets(record.id)
+        former = [Secret(newest.value, clock + GRACE_SECONDS), *(each for each in older if (each.until or 0) > clock)]
+        record = _changed(record, now)
         transaction.update(self.name, record)
-        transaction.keep_secrets(record.id, [Secret(secret), grace])
+        transaction.keep_secrets(record.id, [Secret(secret), *former][:MOST_SECRETS])
         return record, secret
 
-    def _update(self, transaction: Transaction, record: Record, now: str) -> None:
-        """Whoever changes a webhook wants to see whether it works now, not when the schedule comes to it."""
-        super()._update(transaction, record, now)
-        transaction.resume(record.id, self._clock())
+    def _update(self, transaction: Transaction, former: Record, record: Record, now: str) -> None:
+        """Whoever mends a webhook wants to see whether it works now, not when the schedule comes to it."""
+        super()._update(transaction, former, record, now)
+        before, after = (exactjson.loads(each.body) for each in (former, record))
+        if (before["url"], before["status"]) != (after["url"], after["status"]):
+            transaction.resume(record.id, self._clock())
 
     def _remove(self, transaction: Transaction, id: str) -> None:
         transaction.delete(self.name, id)
@@ -147,9 +177,7 @@ class WebhookHandlers(BearerHandlers):
         """List the deliveries of a webhook, the newest first, each with how its last try went."""
         require_acceptable(JSON)
         reader = Reader(request.args)
-        for name in request.args:
-            if name not in PARAMETERS:
-                reader.fault(name, f"is not a parameter of this list; there are: {', '.join(PARAMETERS)}")
+        reader.only(PARAMETERS, "this list")
         before = reader.one("cursor", whole(1, 2**63 - 1), None)
         limit = reader.one("limit", whole(1, self._config.page_limit_max), self._config.page_limit)
         state = reader.one("state", _state, None)
@@ -166,6 +194,7 @@ class WebhookHandlers(BearerHandlers):
         """Read one delivery of a webhook."""
         require_acceptable(JSON)
         number = _number(delivery)
+        self._store.read(self.name, id)
         for found in self._store.deliveries(id, number + 1, 1):
             if found.id == number:
                 return _one(found)
@@ -179,6 +208,7 @@ class WebhookHandlers(BearerHandlers):
         def work(transaction: Transaction) -> Reply:
             if (reply := once.kept(transaction)) is not None:
                 return reply
+            transaction.read(self.name, id)
             asked = ask(transaction)
             return once.keep(transaction, _one(transaction.logged(id, asked)))
 
@@ -188,8 +218,10 @@ class WebhookHandlers(BearerHandlers):
         return self._sound(super()._allowed(record))
 
     def _sound(self, record: Record) -> Record:
-        """The record, if events could be sent so. Raises ValidationFailed."""
+        """The record, if events could be sent so, or are not to be. Raises ValidationFailed."""
         webhook = exactjson.loads(record.body)
+        if webhook["status"] != "active":
+            return record  # also one that was made when more was allowed
         faults = [
             {"pointer": f"#/types/{n}", "detail": f"must be one of: {', '.join(self._types)}"}
             for n, type in enumerate(webhook["types"])
@@ -197,8 +229,7 @@ class WebhookHandlers(BearerHandlers):
         ]
         if fault := _fault_of(webhook["url"], self._config.webhook_allow_private):
             faults.insert(0, {"pointer": "#/url", "detail": fault})
-        if faults:
-            raise ValidationFailed(errors=faults)
+        require_none(faults)
         return record
 
 
@@ -255,10 +286,10 @@ def _shown(found: Logged) -> JsonObject:
         "event": found.event,
         "type": found.type,
         "state": found.state,
-        "tries": found.tries,
-        "next_try_at": None if not found.due else rfc3339(found.due),
-        "tried_at": None if found.tried is None else rfc3339(found.tried),
-        "status": found.status,
+        "attempts": found.attempts,
+        "next_attempt_at": None if not found.due else rfc3339(found.due),
+        "attempted_at": None if found.attempted is None else rfc3339(found.attempted),
+        "response_status": found.status,
         "latency_ms": None if found.seconds is None else round(found.seconds * 1000, 1),
-        "response": found.excerpt,
+        "response_excerpt": found.excerpt,
     }

@@ -49,7 +49,7 @@ class Email(Text):
 class Url(Text):
     """An http or https URL (RFC 3986) of ASCII characters that names a host, and no user, password or fragment."""
 
-    _ERROR = "must be a URL like https://example.org/path, with no user, password or fragment"
+    _ERROR = "must be a URL like https://example.org/path, in ASCII (xn--…), with no user, password or fragment"
 
     def __init__(self, high: int = 2048, *, metadata: Mapping[str, Any] | None = None, **options: Any) -> None:
         options["validate"] = (*options.get("validate", ()), _require_url)

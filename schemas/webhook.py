@@ -24,7 +24,7 @@ class WebhookSchema(ItemSchema):
         low=1,
         load_default=lambda: ["*"],
         metadata={
-            "description": "Which events: `*`, all of a kind (`product.*`), or types.",
+            "description": "Which events: `*` (all of the collections), all of a kind (`product.*`), or types.",
             "examples": [["product.*"]],
         },
     )

@@ -75,17 +75,16 @@ class Secret(NamedTuple):
 
 
 class Subscription(NamedTuple):
-    """A webhook with something to do. `failures` are the tries in a row that failed.
+    """A webhook with something to do: events to queue (it is `behind`), or deliveries that are `due`.
 
-    `behind`: there are events to queue. `due`: deliveries that are due by `horizon` can be leased.
+    Of one that is not `open`, because it is paused or its endpoint asked for a pause, only what was asked for by hand.
     """
 
     webhook: str
     secrets: tuple[Secret, ...]
-    failures: int
     behind: bool
     due: bool
-    horizon: float
+    open: bool
 
 
 class Delivery(NamedTuple):
@@ -95,12 +94,12 @@ class Delivery(NamedTuple):
     lease: int
     webhook: str
     asked: bool
-    tries: int  # before this one
+    attempts: int  # before this one
     event: Recorded
 
 
-class Try(NamedTuple):
-    """How a try went. It ended `at` a time, and took `seconds`; `status` is None where nobody answered.
+class Attempt(NamedTuple):
+    """How it went. It ended `at` a time, and took `seconds`; `status` is None where nobody answered.
 
     Unless it `succeeded`, it is to be repeated at the time `next`, or if that is None, never. Until the time `hold`
     nothing else is to be sent there either. All times in seconds since 1970.
@@ -122,15 +121,18 @@ class Try(NamedTuple):
 
 
 class Logged(NamedTuple):
-    """A delivery as the log has it: `state` is pending, delivered or failed; the rest is of the last try."""
+    """A delivery as the log has it: `state` is pending, delivered or failed; the rest is of the last try.
+
+    `due` is when to try next; None while somebody has it or another of its item comes first, and at the end.
+    """
 
     id: int
     event: str
     type: str
     state: str
-    tries: int
+    attempts: int
     due: float | None
-    tried: float | None
+    attempted: float | None
     status: int | None
     seconds: float | None
     excerpt: str | None
@@ -143,9 +145,9 @@ class OutboxTransaction(Protocol):
         """Record an event, behind all others; its id."""
 
     def sweep_events(self, before: str, limit: int) -> int:
-        """Take away at most `limit` events from before a time, with their deliveries, the oldest first; how many.
+        """Take away at most `limit` events from before a time, with their deliveries; how many.
 
-        The newest event stays whatever its age.
+        The oldest go first, as far as there is none from after that time among them; the newest stays whatever its age.
         """
 
     def subscribe(self, webhook: str, secrets: Sequence[Secret]) -> None:
@@ -158,22 +160,25 @@ class OutboxTransaction(Protocol):
         """What deliveries are signed with. Raises NotFound."""
 
     def resume(self, webhook: str, now: float) -> None:
-        """Forget the failures of a webhook: what waits for another try is due now, but for what somebody has."""
+        """Forget that an endpoint asked for a pause: what waits for another try, and nobody has, is due now."""
 
     def unsubscribe(self, webhook: str) -> None:
-        """Forget a webhook and all its deliveries."""
+        """Deliver nothing more to a webhook. What its log has goes with the events."""
 
-    def queue(self, webhook: str, wanted: Wanted, now: float, limit: int) -> None:
-        """Look at so many further events, and queue what is wanted; an item's events one after the other."""
+    def queue(self, webhook: str, wanted: Wanted, now: float, limit: int) -> int:
+        """Look at so many further events, and queue what is wanted; an item's events one after the other.
 
-    def lease(self, webhook: str, horizon: float, until: float, limit: int) -> list[Delivery]:
-        """Take at most `limit` deliveries that are due by `horizon`, the earliest first; nobody else has them `until`.
-
-        Never two of one item at once.
+        Returns how many there were to look at.
         """
 
-    def settle(self, tried: Try) -> bool:
-        """Note how a try went; whether that still mattered: the lease may be another's by now."""
+    def lease(self, webhook: str, now: float, until: float, limit: int, *, asked_only: bool = False) -> list[Delivery]:
+        """Take at most `limit` deliveries that are due, the earliest first; nobody else has them `until` that time.
+
+        Never two of one item at once. `asked_only`: just what was asked for by hand.
+        """
+
+    def settle(self, attempt: Attempt) -> bool:
+        """Note how an attempt went; whether that still mattered: the lease may be another's by now."""
 
     def ask(self, webhook: str, event: str) -> int:
         """Queue one event by its id, to be tried once, at once; the delivery's id. Raises NotFound."""
@@ -191,8 +196,8 @@ class OutboxStore(Protocol):
     def events(self, after: str, wanted: Wanted, limit: int) -> Events:
         """Events behind the one with the id `after` (empty: all that are kept), at most `limit`.
 
-        Looks at a bounded number of events. Raises CursorExpired where that one, or what came right after it, is not
-        kept (any more) in this store.
+        Looks at a bounded number of events, and returns few of them where they are large. Raises CursorExpired where
+        that one, or what came right after it, is not kept (any more) in this store.
         """
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:

@@ -97,7 +97,7 @@ class SqliteStore(OutboxReader):
             self._writer = self._connect(timeout=BUSY_SECONDS)
             migrate(self._writer)
             declare(self._writer, self._collections.values())
-            (self.epoch,) = self._writer.execute("SELECT epoch FROM store").fetchone()
+            self.epoch = _epoch(self._writer)
             self._writer.execute("PRAGMA busy_timeout = 0")  # `_patiently` does the waiting
             self._file = self._present_file()
             (mode,) = self._writer.execute("PRAGMA journal_mode").fetchone()
@@ -214,7 +214,7 @@ class SqliteStore(OutboxReader):
         try:
             with self._reader() as connection, _told(f"no backup at {str(target)!r}"):
                 connection.execute("VACUUM INTO ?", (str(partial),))
-                _make_another_store(partial)
+                _forget_epoch(partial)
             with partial.open("rb") as written:
                 os.fsync(written.fileno())
             partial.rename(target)  # it has its name only once it is whole and on the disk
@@ -462,13 +462,22 @@ def _position(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*(None if key == -float("inf") else key for key in keys), id)
 
 
-def _make_another_store(path: Path) -> None:
-    """Give a copy an epoch of its own: its history and that of the original part here."""
+def _forget_epoch(path: Path) -> None:
+    """Let a copy get an epoch of its own when it is first opened: each that is restored from it has its own future."""
     copy = sqlite3.connect(path, isolation_level=None)
     try:
-        copy.execute("UPDATE store SET epoch = lower(hex(randomblob(4)))")
+        copy.execute("UPDATE store SET epoch = ''")
     finally:
         copy.close()
+
+
+def _epoch(connection: sqlite3.Connection) -> str:
+    """What tells this store from all others, made where there is none."""
+    (epoch,) = connection.execute("SELECT epoch FROM store").fetchone()
+    if not epoch:
+        connection.execute("UPDATE store SET epoch = lower(hex(randomblob(4))) WHERE epoch = ''")
+        (epoch,) = connection.execute("SELECT epoch FROM store").fetchone()
+    return str(epoch)
 
 
 @contextmanager

@@ -8,20 +8,29 @@ from typing import Any
 import orjson
 
 from errors import CursorExpired, NotFound
-from storage.outbox import Delivery, Event, Events, Logged, Recorded, Secret, Subscription, Try, Wanted, is_event_id
+from storage.outbox import Attempt, Delivery, Event, Events, Logged, Recorded, Secret, Subscription, Wanted, is_event_id
 
 LOOKED_AT = 2000  # events in one search: some milliseconds
+PAGE_BYTES = 1024 * 1024  # of events in one page, but for the last of them
 
 _RECORD = """\
 INSERT INTO events
     (origin, type, collection, item, owner, at, data)
 VALUES (?, ?, ?, ?, ?, ?, ?)"""
 
-_SWEEP = """\
-DELETE FROM events
-WHERE position IN (SELECT position FROM events ORDER BY position LIMIT ?)
-    AND at < ?
-    AND position < (SELECT max(position) FROM events)"""
+# The oldest events, as far as none among them is from after the time: what is left has no holes.
+_EXPIRED = """\
+WITH oldest AS (SELECT position, at FROM events ORDER BY position LIMIT :limit)
+SELECT max(position) FROM oldest
+WHERE position < (SELECT max(position) FROM events)
+    AND position < coalesce((SELECT min(position) FROM oldest WHERE at >= :before), 9e18)"""
+
+_LOST = """\
+SELECT DISTINCT
+    webhook,
+    item
+FROM deliveries
+WHERE event <= ? AND state = 'pending' AND item IS NOT NULL"""
 
 _WANTED = """\
 position > :after AND position <= :until
@@ -66,10 +75,9 @@ UPDATE deliveries SET
     due = :until,
     lease = lease + 1,
     leased = 1
-WHERE id IN (
-    SELECT id FROM deliveries WHERE webhook = :webhook AND due <= :horizon ORDER BY due, id LIMIT :limit
-)
+WHERE id IN (SELECT id FROM deliveries WHERE webhook = :webhook AND due <= :now{} ORDER BY due, id LIMIT :limit)
 RETURNING id"""
+_LEASE_ALL, _LEASE_ASKED = _LEASE.format(""), _LEASE.format(" AND item IS NULL")
 
 _LEASED = """\
 SELECT
@@ -77,7 +85,7 @@ SELECT
     lease,
     webhook,
     deliveries.item IS NULL,
-    tries,
+    attempts,
     position,
     origin,
     type,
@@ -91,24 +99,19 @@ UPDATE deliveries SET
     state = :state,
     due = :next,
     leased = 0,
-    tries = tries + 1,
-    tried = :at,
+    attempts = attempts + 1,
+    attempted = :at,
     status = :status,
     seconds = :seconds,
     excerpt = :excerpt
 WHERE id = :id AND lease = :lease AND state = 'pending'
 RETURNING item"""
 
-# What waited for the delivery that is settled.
+# What waited for a delivery that is settled or gone.
 _RELEASE = """\
 UPDATE deliveries SET due = :now
-WHERE id = (SELECT min(id) FROM deliveries WHERE webhook = :webhook AND item = :item AND state = 'pending')"""
-
-_FAILED = """\
-UPDATE subscriptions SET
-    failures = failures + 1,
-    held = max(held, :hold)
-WHERE webhook = :webhook"""
+WHERE id = (SELECT min(id) FROM deliveries WHERE webhook = :webhook AND item = :item AND state = 'pending')
+    AND due IS NULL"""
 
 _RESUME = """\
 UPDATE deliveries SET due = :now
@@ -122,18 +125,20 @@ known AS (
     SELECT
         webhook,
         secrets,
-        failures,
         webhook IN active AND subscriptions.position < newest.position AS behind,
-        CASE WHEN webhook IN active AND held <= :now THEN :now ELSE 0.0 END AS horizon
+        webhook IN active AND held <= :now AS open
     FROM subscriptions, newest
 )
 SELECT
     webhook,
     secrets,
-    failures,
     behind,
-    EXISTS (SELECT 1 FROM deliveries WHERE deliveries.webhook = known.webhook AND due <= horizon) AS ready,
-    horizon
+    EXISTS (
+        SELECT 1 FROM deliveries WHERE deliveries.webhook = known.webhook AND due <= :now AND item IS NULL
+    ) OR (open AND EXISTS (
+        SELECT 1 FROM deliveries WHERE deliveries.webhook = known.webhook AND due <= :now
+    )) AS ready,
+    open
 FROM known
 WHERE behind OR ready"""
 
@@ -142,9 +147,9 @@ SELECT
     id,
     event,
     state,
-    tries,
-    due,
-    tried,
+    attempts,
+    CASE WHEN leased THEN NULL ELSE due END,
+    attempted,
     status,
     seconds,
     excerpt,
@@ -152,6 +157,11 @@ SELECT
     type
 FROM deliveries JOIN events ON position = event
 WHERE webhook = :webhook"""
+
+
+# A query has to say what a partial index is limited to.
+_OF_STATE = {None: "", "delivered": " AND state = :state"}
+_OF_STATE |= dict.fromkeys(("pending", "failed"), " AND state = :state AND state <> 'delivered'")
 
 
 class Outbox:
@@ -166,7 +176,15 @@ class Outbox:
         return _id(self._connection.execute(_RECORD, row).lastrowid or 0, self._epoch)
 
     def sweep_events(self, before: str, limit: int) -> int:
-        return self._connection.execute(_SWEEP, (limit, before)).rowcount
+        (last,) = self._connection.execute(_EXPIRED, {"before": before, "limit": limit}).fetchone()
+        if last is None:
+            return 0
+        lost = self._connection.execute(_LOST, (last,)).fetchall()
+        swept = self._connection.execute("DELETE FROM events WHERE position <= ?", (last,)).rowcount
+        self._connection.executemany(
+            _RELEASE, [{"webhook": webhook, "item": item, "now": 0.0} for webhook, item in lost]
+        )
+        return swept
 
     def subscribe(self, webhook: str, secrets: Sequence[Secret]) -> None:
         statement = "INSERT INTO subscriptions (webhook, position, secrets) VALUES (?, ?, ?)"
@@ -183,48 +201,45 @@ class Outbox:
         return _secrets(row[0])
 
     def resume(self, webhook: str, now: float) -> None:
-        self._connection.execute("UPDATE subscriptions SET failures = 0, held = 0 WHERE webhook = ?", (webhook,))
+        self._connection.execute("UPDATE subscriptions SET held = 0 WHERE webhook = ?", (webhook,))
         self._connection.execute(_RESUME, {"webhook": webhook, "now": now})
 
     def unsubscribe(self, webhook: str) -> None:
-        self._connection.execute("DELETE FROM deliveries WHERE webhook = ?", (webhook,))
         self._connection.execute("DELETE FROM subscriptions WHERE webhook = ?", (webhook,))
 
-    def queue(self, webhook: str, wanted: Wanted, now: float, limit: int) -> None:
+    def queue(self, webhook: str, wanted: Wanted, now: float, limit: int) -> int:
         row = self._connection.execute("SELECT position FROM subscriptions WHERE webhook = ?", (webhook,)).fetchone()
         if row is None:
-            return  # it was deleted meanwhile
+            return 0  # it was deleted meanwhile
         until = min(max(row[0], _oldest(self._connection) - 1) + limit, _newest(self._connection))
         rows = self._connection.execute(_SELECT_ITEMS, _parameters(row[0], until, wanted)).fetchall()
         queued = [{"webhook": webhook, "event": event, "item": item, "now": now} for event, item in rows]
         self._connection.executemany(_QUEUE, queued)
         self._connection.execute("UPDATE subscriptions SET position = ? WHERE webhook = ?", (until, webhook))
+        return int(until - row[0])
 
-    def lease(self, webhook: str, horizon: float, until: float, limit: int) -> list[Delivery]:
-        asked = {"webhook": webhook, "horizon": horizon, "until": until, "limit": limit}
-        ids = sorted(self._connection.execute(_LEASE, asked).fetchall())
+    def lease(self, webhook: str, now: float, until: float, limit: int, *, asked_only: bool = False) -> list[Delivery]:
+        wanted = {"webhook": webhook, "now": now, "until": until, "limit": limit}
+        ids = sorted(self._connection.execute(_LEASE_ASKED if asked_only else _LEASE_ALL, wanted).fetchall())
         rows = (self._connection.execute(_LEASED, id).fetchone() for id in ids)
         return [
-            Delivery(id, lease, of, bool(asked), tries, _recorded(*rest)) for id, lease, of, asked, tries, *rest in rows
+            Delivery(id, lease, of, bool(asked), attempts, _recorded(*rest))
+            for id, lease, of, asked, attempts, *rest in rows
         ]
 
-    def settle(self, tried: Try) -> bool:
-        delivery = tried.delivery
-        state = "delivered" if tried.succeeded else "failed" if tried.next is None else "pending"
-        row = {**tried._asdict(), "id": delivery.id, "lease": delivery.lease, "state": state}
+    def settle(self, attempt: Attempt) -> bool:
+        delivery = attempt.delivery
+        state = "delivered" if attempt.succeeded else "failed" if attempt.next is None else "pending"
+        row = {**attempt._asdict(), "id": delivery.id, "lease": delivery.lease, "state": state}
         del row["delivery"]
         settled = self._connection.execute(_SETTLE, row).fetchone()
         if settled is None:
             return False
-        if delivery.asked:
-            return True
         if state != "pending":
-            self._connection.execute(_RELEASE, {"now": tried.at, "webhook": delivery.webhook, "item": settled[0]})
-        if tried.succeeded:
-            statement = "UPDATE subscriptions SET failures = 0 WHERE webhook = ? AND failures > 0"
-            self._connection.execute(statement, (delivery.webhook,))
-        else:
-            self._connection.execute(_FAILED, {"hold": tried.hold, "webhook": delivery.webhook})
+            self._connection.execute(_RELEASE, {"webhook": delivery.webhook, "item": settled[0], "now": attempt.at})
+        if attempt.hold:
+            statement = "UPDATE subscriptions SET held = max(held, ?) WHERE webhook = ?"
+            self._connection.execute(statement, (attempt.hold, delivery.webhook))
         return True
 
     def ask(self, webhook: str, event: str) -> int:
@@ -249,27 +264,32 @@ class OutboxReader:
     def _reader(self) -> AbstractContextManager[sqlite3.Connection]:
         raise NotImplementedError
 
+    def _require_file(self) -> None:
+        raise NotImplementedError
+
     def events(self, after: str, wanted: Wanted, limit: int) -> Events:
         with self._reader() as connection, _snapshot(connection):
             oldest, newest = _oldest(connection), _newest(connection)
             begin = _place(connection, after, oldest, newest, self.epoch) if after else oldest - 1
             until = min(begin + LOOKED_AT, newest)
             parameters = _parameters(begin, until, wanted) | {"limit": limit}
-            rows = connection.execute(_SELECT, parameters).fetchall()
-            end = rows[-1][0] if len(rows) == limit else until
-            found = [_recorded(*row) for row in rows]
+            found, size, end = [], 0, until
+            for row in connection.execute(_SELECT, parameters):
+                found.append(_recorded(*row))
+                size += len(row[-1])
+                if len(found) == limit or size > PAGE_BYTES:
+                    end = row[0]
+                    break
             return Events(found, _id_at(connection, end, self.epoch), end < newest)
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
+        self._require_file()  # who only reads would never notice that another file has its name
         with self._reader() as connection:
             rows = connection.execute(_SUBSCRIPTIONS, {"active": orjson.dumps(active).decode(), "now": now}).fetchall()
-        return [
-            Subscription(webhook, _secrets(secrets), failures, bool(behind), bool(due), horizon)
-            for webhook, secrets, failures, behind, due, horizon in rows
-        ]
+        return [Subscription(webhook, _secrets(secrets), *map(bool, rest)) for webhook, secrets, *rest in rows]
 
     def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[Logged]:
-        statement = _LOGGED + (" AND id < :before" if before else "") + (" AND state = :state" if state else "")
+        statement = _LOGGED + (" AND id < :before" if before else "") + _OF_STATE[state]
         asked = {"webhook": webhook, "before": before, "state": state, "limit": limit}
         with self._reader() as connection:
             rows = connection.execute(f"{statement} ORDER BY id DESC LIMIT :limit", asked).fetchall()
@@ -329,7 +349,7 @@ def _place(connection: sqlite3.Connection, id: str, oldest: int, newest: int, ep
     position, origin = _parse(id)
     if oldest <= position <= newest and _origin(connection, position) == origin:
         return position
-    if position == oldest - 1:  # what it was is not known any more
+    if position == oldest - 1 and (origin == epoch or not position):  # it was swept, or is the beginning
         return position
     raise CursorExpired(
         "what came after this cursor is not kept any more, or it is another service's", resume=_id(oldest - 1, epoch)

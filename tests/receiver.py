@@ -42,7 +42,11 @@ class Receiver:
             disable_nagle_algorithm = True
 
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
+                length = int(self.headers["Content-Length"])
+                body = self.rfile.read(length)
+                if len(body) < length:  # the worker was killed while it sent
+                    self.close_connection = True
+                    return
                 status = receiver.take(self.path.strip("/"), dict(self.headers.items()), body)
                 if status is None:
                     receiver.ended.wait()

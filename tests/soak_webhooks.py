@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
@@ -38,26 +39,28 @@ class Workers:
 
     def __init__(self, folder: Path) -> None:
         self._environ = {"PATH": os.environ["PATH"], "DATABASE_URL": f"sqlite:///{folder}/restkeeper.db", **SETTINGS}
-        self._log = (folder / "deliver.txt").open("ab")
         self.running = [self._start() for _ in range(WORKERS)]
 
     def _start(self) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", "flask", "deliver"]
-        return subprocess.Popen(command, cwd=ROOT, env=self._environ, stdout=self._log, stderr=self._log)
+        worker = subprocess.Popen(command, cwd=ROOT, env=self._environ, stderr=subprocess.PIPE)
+        assert worker.stderr
+        assert worker.stderr.readline().startswith(b"delivering"), "it did not start"
+        return worker
 
     def kill(self, number: int) -> None:
         """Kill one with -9, and start another."""
         self.running[number].kill()
-        self.running[number].wait()
+        self.running[number].communicate()
         self.running[number] = self._start()
 
     def stop(self) -> None:
         """Ask all to end. Raises AssertionError for one that does not end well."""
         for each in self.running:
             each.send_signal(signal.SIGTERM)
-        codes = [each.wait(timeout=PATIENCE) for each in self.running]
-        self._log.close()
-        assert codes == [0] * WORKERS, codes
+        told = [each.communicate(timeout=PATIENCE)[1] for each in self.running]
+        codes = [each.returncode for each in self.running]
+        assert codes == [0] * WORKERS, (codes, told)
 
 
 class Soak:
@@ -67,8 +70,7 @@ class Soak:
         self._server, self._workers, self._receiver = server, workers, receiver
         self._items, self._kills = items, kills
         self._numbers = iter(range(items))
-        self._done = 0
-        self._changed = threading.Condition()
+        self._taking = threading.Lock()
         self._chance = random.Random(0)  # noqa: S311
         self.killed = {"web": 0, "delivery": 0}
 
@@ -81,16 +83,13 @@ class Soak:
     def _change_items(self) -> None:
         connection = HTTPConnection("127.0.0.1", self._server.port, timeout=PATIENCE)
         while True:
-            with self._changed:
+            with self._taking:
                 number = next(self._numbers, None)
             if number is None:
                 return connection.close()
             item = self._send(connection, "POST", "/products", {"name": f"item {number}"}, f"soak-{number}")
             for stock in range(1, CHANGES_EACH):
                 self._send(connection, "PATCH", f"/products/{item['id']}", {"stock": stock})
-            with self._changed:
-                self._done += 1
-                self._changed.notify_all()
 
     def _send(self, connection: HTTPConnection, method: str, path: str, body: Any, key: str = "") -> Any:
         """Send until it is answered: a POST with a key, and a PATCH by itself, can be repeated."""
@@ -110,10 +109,13 @@ class Soak:
         raise TimeoutError(f"{method} {path} was never answered")
 
     def _kill(self) -> None:
+        """Kill a process each time that the healthy endpoint has got so many more: whoever is killed is at work."""
+        inbox = self._receiver.inboxes["healthy"]
         for turn in range(self._kills):
-            due = self._items * turn // self._kills
-            with self._changed:
-                assert self._changed.wait_for(lambda due=due: self._done >= due, PATIENCE), "nothing changes any more"
+            due = self._items * CHANGES_EACH * turn // self._kills
+            with self._receiver.changed:
+                arrived = self._receiver.changed.wait_for(lambda due=due: len(inbox.ids) >= due, PATIENCE)
+            assert arrived, "nothing arrives any more"
             if self._chance.random() < 0.5:
                 self._kill_web()
             else:
@@ -122,12 +124,10 @@ class Soak:
 
     def _kill_web(self) -> None:
         while not (pids := self._server.worker_pids()):
-            pass
-        try:
+            time.sleep(0.01)  # all have been killed, and new ones are not there yet
+        with suppress(ProcessLookupError):  # it has just ended by itself
             os.kill(self._chance.choice(pids), signal.SIGKILL)
             self.killed["web"] += 1
-        except ProcessLookupError:
-            self._kill_web()
 
     def check(self) -> None:
         """Wait until the healthy and the flaky have all. Raises AssertionError for what is missing or out of order."""
@@ -161,7 +161,7 @@ def soak(changes: int, kills: int) -> None:
     items = changes // CHANGES_EACH
     with tempfile.TemporaryDirectory() as name, Receiver() as receiver:
         folder = Path(name)
-        with Gunicorn(folder, workers=2, **SETTINGS) as server:
+        with Gunicorn(folder, workers=2, WEBHOOK_WORKER="inside", **SETTINGS) as server:  # they deliver, too
             for each, inbox in receiver.inboxes.items():
                 answer = server.post("/api/v1/webhooks", {"url": f"{receiver.base}/{each}", "types": ["product.*"]})
                 inbox.secret = answer.json()["secret"]

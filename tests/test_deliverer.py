@@ -12,15 +12,18 @@ from app import create_app
 from clock import rfc3339
 from config import Config
 from delivery import deliverer as module
-from delivery.deliverer import LANES, LEASE_SECONDS, RETRIES, Deliverer
+from delivery.deliverer import LEASE_SECONDS, Deliverer
+from delivery.lanes import LANES
 from delivery.sender import Answer
 from resources.changes import event_collections
+from resources.webhooks import disable_webhook
 from storage.contract import Store
 from web.application import Application
 
 OK = Answer(200, "thanks", None)
 BROKEN = Answer(500, "no", None)
 TIMEOUT = 15.0
+RETRIES = Config().webhook_retries
 
 
 class Endpoints:
@@ -89,7 +92,16 @@ def worker(app: Application, endpoints: Endpoints, clock: Clock) -> Iterator[Del
 def another(app: Application, endpoints: Endpoints, clock: Clock) -> Deliverer:
     parts = app.extensions["restkeeper"]
     names = event_collections(parts["resources"])
-    return Deliverer(parts["store"], endpoints, names, timeout=TIMEOUT, now=clock, chance=lambda: 0.0)
+    return Deliverer(
+        parts["store"],
+        endpoints,
+        names,
+        disable_webhook,
+        timeout=TIMEOUT,
+        retries=RETRIES,
+        now=clock,
+        chance=lambda: 0.0,
+    )
 
 
 def subscribe(client: FlaskClient, url: str = "https://a.example/", **more: Any) -> dict[str, Any]:
@@ -144,7 +156,12 @@ class TestSending:
         clock.time += 1e6
         assert worker.deliver_once() == 0 and len(endpoints.got) == 1
         (entry,) = log(client, webhook)
-        assert (entry["state"], entry["tries"], entry["status"], entry["response"]) == ("delivered", 1, 200, "thanks")
+        assert (entry["state"], entry["attempts"], entry["response_status"], entry["response_excerpt"]) == (
+            "delivered",
+            1,
+            200,
+            "thanks",
+        )
 
     def test_several_workers_share(
         self, app: Application, client: FlaskClient, endpoints: Endpoints, clock: Clock
@@ -205,8 +222,8 @@ class TestTryingAgain:
         assert worker.deliver_once() == 1
         for tries, delay in enumerate(RETRIES, start=1):
             (entry,) = log(client, webhook)
-            assert (entry["state"], entry["tries"], entry["status"]) == ("pending", tries, 500)
-            assert entry["next_try_at"] == rfc3339(clock.time + delay)
+            assert (entry["state"], entry["attempts"], entry["response_status"]) == ("pending", tries, 500)
+            assert entry["next_attempt_at"] == rfc3339(clock.time + delay)
             clock.time += delay - 1
             assert worker.deliver_once() == 0
             clock.time += 1
@@ -214,7 +231,7 @@ class TestTryingAgain:
             assert worker.deliver_once() == 1
         assert len({id for _, id, _ in endpoints.got}) == 1 and len(endpoints.got) == len(RETRIES) + 1
         (entry,) = log(client, webhook)
-        assert (entry["state"], entry["next_try_at"], status(client, webhook)) == ("failed", None, "disabled")
+        assert (entry["state"], entry["next_attempt_at"], status(client, webhook)) == ("failed", None, "disabled")
         clock.time += 1e6
         assert worker.deliver_once() == 0
 
@@ -275,7 +292,7 @@ class TestTryingAgain:
         make(client, "two")
         clock.time += 89
         assert worker.deliver_once() == 0
-        assert log(client, webhook)[-1]["next_try_at"] == rfc3339(clock.time + 1)
+        assert log(client, webhook)[-1]["next_attempt_at"] == rfc3339(clock.time + 1)
         clock.time += 1
         while worker.deliver_once():
             pass
@@ -292,7 +309,8 @@ class TestTryingAgain:
         worker.deliver_once()
         (entry,) = log(client, webhook)
         assert entry["state"] == ("delivered" if answer.status == 204 else "pending")
-        assert (entry["status"], entry["response"]) == (answer.status, answer.excerpt)
+        told = "redirects are not followed" if answer.status == 301 else answer.excerpt
+        assert (entry["response_status"], entry["response_excerpt"]) == (answer.status, told)
 
     def test_what_a_worker_left_is_done_by_another(
         self, app: Application, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, clock: Clock, store: Store
@@ -300,7 +318,7 @@ class TestTryingAgain:
         """A delivery that was leased and never settled is sent once the lease has ended, with the same id."""
         webhook = subscribe(client)
         make(client)
-        worker._waiting(clock(), set())
+        worker._waiting(clock())
         store.write(lambda transaction: transaction.queue(webhook["id"], module.Wanted(("products",)), clock(), 10))
         ((_, dead),) = [
             (each.event.id, each)
@@ -383,24 +401,25 @@ class TestOrder:
             while len(endpoints.names()) < LANES * 3:
                 assert thread.is_alive()
                 done.wait(0.01)
-            assert len(endpoints.names("https://hanging.example/")) == LANES
+            assert len(endpoints.names("https://hanging.example/")) == 1, "until it is known, it has one lane"
         finally:
             done.set()
             release.set()
             thread.join()
             worker.close()
 
-    def test_one_that_fails_is_tried_with_one_delivery_at_a_time(
-        self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, clock: Clock
+    def test_success_opens_lanes_and_failure_closes_them(
+        self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints
     ) -> None:
-        """Until it succeeds; then again with all its lanes."""
+        """An endpoint gets more at a time as it proves itself, and one at a time after a failure."""
         subscribe(client)
-        for n in range(LANES * 2):
+        for n in range(40):
             make(client, str(n))
+        assert [worker.deliver_once() for _ in range(5)] == [1, 2, 4, 8, LANES]
         endpoints.answers["https://a.example/"] = BROKEN
-        assert [worker.deliver_once(), worker.deliver_once()] == [LANES, 1]
+        assert [worker.deliver_once() for _ in range(3)] == [LANES, 1, 1]
         endpoints.answers.clear()
-        assert [worker.deliver_once(), worker.deliver_once()] == [1, LANES - 2]
+        assert [worker.deliver_once() for _ in range(3)] == [1, 2, 4]
 
 
 class TestByHand:
@@ -413,12 +432,12 @@ class TestByHand:
         make(client)
         endpoints.answers["https://a.example/"] = BROKEN
         ping = client.post(f"/api/v1/webhooks/{webhook['id']}/ping").json
-        assert (ping["type"], ping["state"], ping["tries"]) == ("webhook.ping", "pending", 0)
+        assert (ping["type"], ping["state"], ping["attempts"]) == ("webhook.ping", "pending", 0)
         while worker.deliver_once():
             pass
         assert [content["type"] for url, _, content in endpoints.got if "a.example" in url] == ["webhook.ping"]
         entry = client.get(f"/api/v1/webhooks/{webhook['id']}/deliveries/{ping['id']}").json
-        assert (entry["state"], entry["status"], entry["response"]) == ("failed", 500, "no")
+        assert (entry["state"], entry["response_status"], entry["response_excerpt"]) == ("failed", 500, "no")
         assert "webhook.ping" not in [each["type"] for each in log(client, other)]
         assert "webhook.ping" not in [event["type"] for event in client.get("/api/v1/events").json]
         assert status(client, webhook) == "paused"
@@ -440,6 +459,42 @@ class TestByHand:
 
 
 class TestTrouble:
+    def test_a_stop_beside_a_store_that_is_busy_ends(
+        self,
+        client: FlaskClient,
+        worker: Deliverer,
+        endpoints: Endpoints,
+        store: Store,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """What was sent and could not be noted is noted at the end, if that is possible then."""
+        webhook = subscribe(client)
+        make(client)
+        write, stopping = store.write, threading.Event()
+
+        def refuse_once(work: Any, **options: Any) -> Any:
+            if endpoints.got and not stopping.is_set():
+                stopping.set()
+                raise module.Unavailable("busy")
+            return write(work, **options)
+
+        monkeypatch.setattr(store, "write", refuse_once)
+        worker.run(stopping.is_set)
+        assert [entry["state"] for entry in log(client, webhook)] == ["delivered"]
+
+    def test_a_store_that_is_out_of_reach_is_given_up(
+        self, client: FlaskClient, worker: Deliverer, clock: Clock, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """After a minute the worker ends and says why, so that it is started anew on what is there then."""
+
+        def refuse(active: Any, now: float) -> Any:
+            clock.time += 20
+            raise module.Unavailable("another file has its name")
+
+        monkeypatch.setattr(store, "subscriptions", refuse)
+        with pytest.raises(module.Unavailable, match="another file"):
+            worker.run(lambda: False)
+
     def test_a_store_that_is_busy_loses_nothing(
         self,
         client: FlaskClient,
@@ -490,8 +545,9 @@ class TestTrouble:
             return OK
 
         endpoints.answers["https://a.example/"] = answer
-        worker.deliver_once()
-        assert "a fault of ours" in caplog.text
+        while worker.deliver_once():
+            pass
+        assert "a fault of ours" in caplog.text and endpoints.names() == ["bad", "good"]
         clock.time += TIMEOUT + LEASE_SECONDS
         worker.deliver_once()
         assert sorted(endpoints.names()) == ["bad", "bad", "good"]

@@ -241,7 +241,7 @@ class TestWaiting:
     def test_it_ends_when_the_server_stops(self, client: FlaskClient) -> None:
         """Who waits is answered, with nothing, when the server says that it stops."""
         began = time.monotonic()
-        answer = client.get(f"{FEED}?wait=30", environ_overrides={"restkeeper.stopping": lambda: True})
+        answer = client.get(f"{FEED}?wait=30", environ_overrides={"restkeeper.in_vain": lambda: True})
         assert answer.json == [] and time.monotonic() - began < 20
 
 

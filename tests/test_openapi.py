@@ -20,7 +20,7 @@ from config import Config
 from delivery.deliverer import LARGEST, Deliverer
 from delivery.sender import Answer
 from resources.changes import event_collections, known_types
-from resources.webhooks import PING
+from resources.webhooks import PING, disable_webhook
 from tests.test_schemas import ORDERS
 
 METHODS = {"get", "post", "put", "patch", "delete"}
@@ -171,8 +171,10 @@ def sent_by_the_service() -> list[tuple[Mapping[str, str], Any]]:
     """Headers and content of all that a webhook is sent, of events of every type; one is too large to be sent whole."""
     service = create_app(Config(), RESOURCES)
     client = service.test_client()
+    wanted = {"types": ["*", "webhook.disabled"]}
     gone, webhook = (
-        client.post("/api/v1/webhooks", json={"url": f"https://{name}.example.org/"}).json for name in ("gone", "here")
+        client.post("/api/v1/webhooks", json={"url": f"https://{name}.example.org/"} | wanted).json
+        for name in ("gone", "here")
     )
     large = {"name": "x", "attributes": {"text": "x" * LARGEST}}
     for name, body in (("products", large), *((name, BODIES[name]) for name in BODIES)):
@@ -188,7 +190,8 @@ def sent_by_the_service() -> list[tuple[Mapping[str, str], Any]]:
         sent.append((headers, json.loads(body)))
         return Answer(200, "", None)
 
-    deliverer = Deliverer(service.extensions["restkeeper"]["store"], send, event_collections(RESOURCES))
+    store, collections = service.extensions["restkeeper"]["store"], event_collections(RESOURCES)
+    deliverer = Deliverer(store, send, collections, disable_webhook, timeout=1.0, retries=())
     while deliverer.deliver_once():
         pass
     deliverer.close()

@@ -9,8 +9,8 @@ import pytest
 from errors import CursorExpired, NotFound
 from storage import open_store
 from storage.contract import Collection, Store, Transaction
-from storage.outbox import Delivery, Event, Secret, Try, Wanted
-from storage.sqlite_outbox import LOOKED_AT
+from storage.outbox import Attempt, Delivery, Event, Secret, Wanted
+from storage.sqlite_outbox import LOOKED_AT, PAGE_BYTES
 
 THINGS = Wanted(("things",))
 SECRETS = (Secret("whsec_a"), Secret("whsec_b", 5.0))
@@ -45,14 +45,16 @@ def queue(store: Store, webhook: str = "w", wanted: Wanted = THINGS, now: float 
     store.write(lambda transaction: transaction.queue(webhook, wanted, now, limit))
 
 
-def lease(store: Store, webhook: str = "w", now: float = 10.0, until: float = 40.0, limit: int = 100) -> list[Delivery]:
-    return store.write(lambda transaction: transaction.lease(webhook, now, until, limit))
+def lease(
+    store: Store, webhook: str = "w", now: float = 10.0, until: float = 40.0, asked_only: bool = False
+) -> list[Delivery]:
+    return store.write(lambda transaction: transaction.lease(webhook, now, until, 100, asked_only=asked_only))
 
 
 def settle(
     store: Store, delivery: Delivery, at: float = 11.0, next: float | None = None, ok: bool = False, hold: float = 0.0
 ) -> bool:
-    tried = Try(delivery, at, ok, 200 if ok else 500, 0.25, "said", next, hold)
+    tried = Attempt(delivery, at, ok, 200 if ok else 500, 0.25, "said", next, hold)
     return store.write(lambda transaction: transaction.settle(tried))
 
 
@@ -143,6 +145,20 @@ class TestEvents:
         assert sweep("2027", 10) == 1 and all_of(store) == ids[4:]
         assert record(store, event()) == all_of(store)[1:]
 
+    def test_what_is_left_has_no_holes(self, store: Store) -> None:
+        """An event that is dated ahead of those around it keeps those behind it, until it expires itself."""
+        ids = record(store, *(event(at=at) for at in ("2026-01-01", "2026-01-09", "2026-01-02", "2026-01-10")))
+        assert store.write(lambda transaction: transaction.sweep_events("2026-01-05", 10)) == 1
+        assert all_of(store) == ids[1:]
+
+    def test_a_page_of_large_events_is_short(self, store: Store) -> None:
+        """Some megabytes end it; the rest is in the next, and nothing is lost."""
+        large = b'"' + b"x" * PAGE_BYTES + b'"'
+        ids = record(store, *(event(str(n), data=large) for n in range(3)))  # type: ignore[arg-type]
+        events, last, more = store.events("", THINGS, 10)
+        assert ([each.id for each in events], last, more) == (ids[:1], ids[0], True)
+        assert all_of(store, limit=10) == ids
+
     def test_a_cursor_that_expired_is_told_where_to_go_on(self, store: Store) -> None:
         """What is not known to be complete is refused; from the cursor that is told, it is."""
         ids = record(store, *(event(at=f"2026-01-0{day}") for day in range(1, 6)))
@@ -159,21 +175,29 @@ class TestEvents:
         with pytest.raises(CursorExpired):
             store.events(cursor, THINGS, 10)
 
-    def test_a_copy_has_the_history_of_its_original_and_a_future_of_its_own(self, tmp_path: Path) -> None:
-        """A cursor from before the backup is good in both; one from after it, just where it was given."""
-        original = open_store(f"sqlite:///{tmp_path}/a.db", [Collection("things", {})])
+    def test_each_copy_has_the_history_of_its_original_and_a_future_of_its_own(self, tmp_path: Path) -> None:
+        """A cursor from before the backup is good everywhere; one from after it, just where it was given."""
+        things = [Collection("things", {})]
+        original = open_store(f"sqlite:///{tmp_path}/a.db", things)
         before = record(original, event("a"), event("b"))
         original.backup(tmp_path / "b.db")
-        (lost,) = record(original, event("c"))
-        copy = open_store(f"sqlite:///{tmp_path}/b.db", [Collection("things", {})])
-        for _ in range(2):
-            with pytest.raises(CursorExpired):
-                copy.events(lost, THINGS, 10)
-            (other,) = record(copy, event("d"))
-        assert lost != other and all_of(copy)[:2] == before
-        assert len(copy.events(before[-1], THINGS, 10).events) == 2
-        original.close()
-        copy.close()
+        (tmp_path / "c.db").write_bytes((tmp_path / "b.db").read_bytes())
+        stores = [original, *(open_store(f"sqlite:///{tmp_path}/{name}.db", things) for name in "bc")]
+        after = [record(store, event("c"), event("d")) for store in stores]
+        assert len({id for ids in after for id in ids}) == 6
+        for store, own in zip(stores, after, strict=True):
+            assert all_of(store) == before + own
+            assert len(store.events(before[-1], THINGS, 10).events) == 2
+            for other in (ids for ids in after if ids is not own):
+                for id in other:
+                    with pytest.raises(CursorExpired):
+                        store.events(id, THINGS, 10)
+            record(store, event("e", at="2028"))
+            store.write(lambda transaction: transaction.sweep_events("2027", 10))
+            with pytest.raises(CursorExpired):  # it stands where this store's last one did that is gone
+                store.events(next(ids for ids in after if ids is not own)[-1], THINGS, 10)
+            assert len(store.events(own[-1], THINGS, 10).events) == 1
+            store.close()
 
 
 class TestDeliveries:
@@ -193,10 +217,10 @@ class TestDeliveries:
         """First to queue, then to send, with the secrets; then no more."""
         assert store.subscriptions(["w"], 1.0) == []
         record(store, event())
-        assert store.subscriptions(["w"], 1.0) == [("w", SECRETS, 0, True, False, 1.0)]
+        assert store.subscriptions(["w"], 1.0) == [("w", SECRETS, True, False, True)]
         assert store.subscriptions(["other"], 1.0) == [], "of one that is not active nothing"
         queue(store)
-        assert store.subscriptions(["w"], 1.0) == [("w", SECRETS, 0, False, True, 1.0)]
+        assert store.subscriptions(["w"], 1.0) == [("w", SECRETS, False, True, True)]
         assert store.subscriptions(["w"], 0.5) == [], "nothing is due yet"
         lease(store)
         assert store.subscriptions(["w"], 30.0) == []
@@ -224,7 +248,7 @@ class TestDeliveries:
         settle(store, first, next=50.0)
         assert lease(store, now=49.0) == [], "a retry keeps its place"
         (again,) = lease(store, now=50.0, until=80.0)
-        assert again.event.id == one and again.tries == 1
+        assert again.event.id == one and again.attempts == 1
         settle(store, again, ok=True)
         (second,) = lease(store, now=LONG)
         assert second.event.id == two
@@ -239,44 +263,58 @@ class TestDeliveries:
         queue(store, "v", Wanted(("things",), ("no.such",)))
         assert len(lease(store)) == 1 and lease(store, "v") == []
 
-    def test_failures_are_counted_until_one_succeeds(self, store: Store) -> None:
-        """In a row, over all deliveries; and nothing is due while the endpoint asked for a pause."""
-        record(store, event("a"), event("b"), event("c"))
+    def test_an_endpoint_can_ask_for_a_pause(self, store: Store) -> None:
+        """Nothing is due meanwhile, of whatever item."""
+        record(store, event("a"), event("b"))
         queue(store)
-        first, second, third = lease(store, until=20.0)
-        settle(store, first, next=20.0)
-        settle(store, second, next=20.0, hold=60.0)
+        first, second = lease(store, until=20.0)
+        settle(store, first, next=20.0, hold=60.0)
+        settle(store, second, next=20.0)
         assert store.subscriptions(["w"], 59.0) == []
-        ((_, _, failures, _, due, horizon),) = store.subscriptions(["w"], 60.0)
-        assert (failures, due, horizon) == (2, True, 60.0)
-        settle(store, third, ok=True)
-        assert store.subscriptions(["w"], 60.0)[0].failures == 0
+        assert store.subscriptions(["w"], 60.0) == [("w", SECRETS, False, True, True)]
 
-    def test_failures_can_be_forgotten(self, store: Store) -> None:
+    def test_a_pause_can_be_forgotten(self, store: Store) -> None:
         """Then what waited for another try is due, but not what somebody has, nor what has to keep its order."""
         record(store, event("a"), event("a"), event("b"))
         queue(store)
         first, third = lease(store, until=40.0)
         settle(store, first, next=5000.0, hold=9000.0)
         store.write(lambda transaction: transaction.resume("w", 20.0))
-        ((_, _, failures, _, due, _),) = store.subscriptions(["w"], 20.0)
-        assert (failures, due) == (0, True)
+        assert store.subscriptions(["w"], 20.0)[0].due
         assert [each.event.id for each in lease(store, now=20.0)] == [first.event.id]
         assert settle(store, third, ok=True)
 
     def test_what_is_asked_for_goes_at_once_and_alone(self, store: Store) -> None:
-        """Also to a webhook that is not active, whatever waits, and it does not count as a failure of the endpoint."""
+        """Also to a webhook that is not active, whatever waits; another worker takes it up when the first dies."""
         ids = record(store, event("a"), event("a"))
         queue(store)
         asked = store.write(lambda transaction: transaction.ask("w", ids[1]))
-        ((_, _, _, _, due, horizon),) = store.subscriptions([], 5.0)
-        assert due and horizon == 0.0
-        (delivery,) = lease(store, now=horizon)
-        assert (delivery.id, delivery.asked, delivery.event.id) == (asked, True, ids[1])
+        assert store.subscriptions([], 5.0) == [("w", SECRETS, False, True, False)]
+        lease(store, now=5.0, until=25.0, asked_only=True)
+        assert store.subscriptions([], 24.0) == []
+        assert store.subscriptions([], 25.0)[0].due
+        (delivery,) = lease(store, now=25.0, asked_only=True)
+        assert (delivery.id, delivery.asked, delivery.event.id, delivery.lease) == (asked, True, ids[1], 2)
         settle(store, delivery)
-        assert store.subscriptions([], 5.0) == []
-        assert store.subscriptions(["w"], 5.0)[0].failures == 0
+        assert store.subscriptions([], LONG) == []
         assert store.write(lambda transaction: transaction.logged("w", asked)).state == "failed"
+
+    def test_what_is_swept_holds_up_nothing(self, store: Store) -> None:
+        """A delivery that waited for one whose event is swept is due; what waits for one that is kept still waits."""
+        record(
+            store,
+            event("a"),
+            event("b", at="2027"),
+            event("a", at="2027"),
+            event("a", at="2027"),
+            event("b", at="2028"),
+        )
+        queue(store)
+        (first, _) = lease(store)
+        settle(store, first, next=5000.0)
+        assert store.write(lambda transaction: transaction.sweep_events("2027", 10)) == 2
+        (second,) = lease(store)
+        assert (second.event.at, second.id) == ("2027", first.id + 2)
 
     def test_what_is_not_there_cannot_be_asked_for(self, store: Store) -> None:
         """An event that is not, a delivery of another webhook, the secrets of none."""
@@ -302,7 +340,7 @@ class TestDeliveries:
             (ids[1], "pending", 11.0),
             (ids[0], "delivered", None),
         ]
-        assert log[2][4:] == (1, None, 11.0, 200, 0.25, "said") and log[1].tries == 0
+        assert log[2][4:] == (1, None, 11.0, 200, 0.25, "said") and log[1].attempts == 0
         assert store.deliveries("w", log[0].id, 1) == log[1:2]
         assert store.deliveries("w", None, 10, "delivered") == log[2:]
         assert store.deliveries("v", None, 10) == []
@@ -316,15 +354,18 @@ class TestDeliveries:
         assert [each.event.at for each in lease(store)] == ["2027", "2027"]
 
     def test_a_webhook_that_is_gone_leaves_nothing(self, store: Store) -> None:
-        """No delivery, no log, no secret; and whoever has one of its deliveries may still settle it in vain."""
+        """Nothing more is delivered, and its log goes with the events; who has one of its deliveries may settle it."""
         record(store, event("a"), event("b"))
         queue(store, limit=1)
         (delivery,) = lease(store)
         store.write(lambda transaction: transaction.unsubscribe("w"))
-        assert store.deliveries("w", None, 10) == [] and store.subscriptions(["w"], LONG) == []
-        assert not settle(store, delivery, ok=True)
+        assert store.subscriptions(["w"], LONG) == []
+        settle(store, delivery, ok=True)
         queue(store)
-        assert lease(store) == []
+        assert len(store.deliveries("w", None, 10)) == 1, "nothing is queued any more"
+        record(store, event("later", at="2028"))
+        store.write(lambda transaction: transaction.sweep_events("2027", 10))
+        assert store.deliveries("w", None, 10) == []
 
     def test_secrets_can_change(self, store: Store) -> None:
         """What is kept is what is read."""

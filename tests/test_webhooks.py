@@ -11,6 +11,7 @@ from app import create_app
 from config import Config
 from delivery.deliverer import Deliverer
 from delivery.sender import Answer
+from resources.webhooks import disable_webhook
 from storage.contract import Store
 from web.application import Application
 
@@ -146,27 +147,28 @@ class TestTheResource:
 
 
 class TestRotation:
-    def test_both_secrets_sign_for_a_day(self, app: Application, client: FlaskClient) -> None:
-        """Then just the new one; and of several rotations only the last two count."""
+    def test_former_secrets_sign_for_a_day(self, app: Application, client: FlaskClient) -> None:
+        """Each from when it was replaced, also when that happens twice a day; then just the newest."""
         made = make(client)
         path = f"{HOOKS}/{made['id']}/rotate"
         store: Store = app.extensions["restkeeper"]["store"]
         secrets = [made["secret"], *(client.post(path).json["secret"] for _ in range(2))]
         kept = store.write(lambda transaction: transaction.secrets(made["id"]))
-        assert [each.value for each in kept] == secrets[:0:-1]
-        assert kept[0].until is None and kept[1].until is not None
+        assert [each.value for each in kept] == secrets[::-1]
+        assert kept[0].until is None and kept[1].until is not None and kept[2].until is not None
+        assert kept[2].until < kept[1].until
         signatures: list[str] = []
 
         def note(url: str, headers: Any, body: bytes) -> Answer:
             signatures.append(headers["webhook-signature"])
             return Answer(200, "", None)
 
-        for now in (kept[1].until - 1, kept[1].until + 1):
+        for now in (kept[2].until - 1, (kept[1].until + kept[2].until) / 2, kept[1].until + 1):
             client.post(f"{HOOKS}/{made['id']}/ping")
-            worker = Deliverer(store, note, (), now=lambda now=now: now)
+            worker = Deliverer(store, note, (), disable_webhook, timeout=1.0, retries=(), now=lambda now=now: now)
             worker.deliver_once()
             worker.close()
-        assert [len(each.split(" ")) for each in signatures] == [2, 1]
+        assert [len(each.split(" ")) for each in signatures] == [3, 2, 1]
 
     def test_it_is_done_once(self, client: FlaskClient) -> None:
         """A rotation that is sent again shows the same secret."""
@@ -219,3 +221,4 @@ class TestTheLog:
         ping = client.post(f"{hook}/ping").json
         client.delete(hook)
         assert client.get(f"{hook}/deliveries/{ping['id']}").status_code == 404
+        assert client.post(f"{hook}/deliveries/{ping['id']}/redeliver").status_code == 404

@@ -14,7 +14,7 @@ LONGEST = 30  # seconds: below the idle time-outs of the usual proxies (60)
 LOOK_SECONDS = 0.1  # between two looks
 MOST = 500  # who wait in one process at a time: half of the connections that gunicorn lets it have
 
-STOPPING = "restkeeper.stopping"  # in the WSGI environment: what tells whether the server is about to stop
+IN_VAIN = "restkeeper.in_vain"  # in the WSGI environment: what tells that the server stops, or the client has gone
 
 
 class Waiters:
@@ -25,17 +25,17 @@ class Waiters:
         self._waiting = 0
 
     def until(self, is_there: Callable[[], bool], seconds: float) -> bool:
-        """Wait until something is there, or so many seconds; whether it is. Ends early when the server stops.
+        """Wait until something is there, or so many seconds; whether it is. Ends early when that is in vain.
 
         Raises Unavailable when too many wait already.
         """
         if self._waiting >= self._most:
             raise Unavailable(f"{self._most} wait already; ask again without `wait`", headers={"Retry-After": "1"})
-        stopping = request.environ.get(STOPPING, bool)
+        in_vain = request.environ.get(IN_VAIN, bool)
         deadline = time.monotonic() + seconds
         self._waiting += 1
         try:
-            while not (there := is_there()) and time.monotonic() < deadline and not stopping():
+            while not (there := is_there()) and time.monotonic() < deadline and not in_vain():
                 time.sleep(LOOK_SECONDS)
         finally:
             self._waiting -= 1

@@ -1,7 +1,7 @@
 """A list's query parameters: which items, in which order, which stretch, which fields."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -80,9 +80,7 @@ def parse_fields(args: MultiDict[str, str], names: Iterable[str]) -> tuple[str, 
         return None
     reader = Reader(args)
     fields: tuple[str, ...] | None = reader.one("fields", lambda text: _names(text, names), None)
-    for name in args:
-        if name != "fields":
-            reader.fault(name, "is not a parameter of an item; there is: fields")
+    reader.only(("fields",), "an item")
     reader.finish()
     return fields
 
@@ -110,6 +108,12 @@ class Reader:
             self.fault(name, f"has at most {most} values")
             return ()
         return tuple(self.value(name, read, text) for text in texts)
+
+    def only(self, names: Sequence[str], of: str) -> None:
+        """Find fault with every parameter that has another name."""
+        for name in self.args:
+            if name not in names:
+                self.fault(name, f"is not a parameter of {of}; there are: {', '.join(names)}")
 
     def value(self, name: str, read: Callable[[str], Any], text: str, default: Any = None) -> Any:
         try:

@@ -10,7 +10,7 @@ import re
 import signal
 import socket
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
 from logging import ERROR, INFO
 from math import inf
@@ -69,6 +69,15 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
         self.written += data
         if len(self.written) >= self.worker.gathered:
             self.flush()
+
+    def has_left(self) -> bool:
+        """Whether the client has closed its side."""
+        try:
+            return not self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def flush(self) -> None:
         data, self.written = self.written, b""
@@ -196,7 +205,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
             self.handle_exit(signal.SIGTERM, None)
         response, environ = wsgi.create(req, sock, addr, listener_name, self.cfg, Answer)
         environ["wsgi.multithread"] = True
-        environ["restkeeper.stopping"] = self.is_stopping
+        environ["restkeeper.in_vain"] = partial(self.is_in_vain, sock)
         result = self.wsgi(environ, response.start_response)
         try:
             for data in result:
@@ -229,8 +238,12 @@ class Worker(GeventWorker):  # type: ignore[misc]
                 client.flush()
 
     def is_stopping(self) -> bool:
-        """Whether who waits for something that may yet happen had better be answered now."""
+        """Whether it has been asked to stop."""
         return not self.alive
+
+    def is_in_vain(self, client: Client) -> bool:
+        """Whether to wait for what may yet happen makes no sense any more: the server stops, or the client has gone."""
+        return not self.alive or client.has_left()
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         """Stop: requests in flight are finished, idle connections closed at once."""

@@ -15,7 +15,7 @@ from web.preconditions import require_match
 PRIVATE = "no-store"
 
 
-class BearerHandlers(CollectionHandlers):
+class SecretHandlers(CollectionHandlers):
     """The handlers of such a collection, which says how its items are made, given another secret, and removed."""
 
     caching = PRIVATE

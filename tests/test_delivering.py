@@ -29,6 +29,12 @@ def arrived(receiver: Receiver, name: str, count: int) -> list[str]:
     return [event["type"] for event in inbox.events]
 
 
+def worker_command() -> list[str]:
+    """What the Procfile says that a worker runs."""
+    lines = dict(line.split(": ", 1) for line in (ROOT / "Procfile").read_text().splitlines())
+    return [sys.executable, "-m", *lines["worker"].split()]
+
+
 def deliver(folder: Path, *arguments: str, **settings: str) -> "subprocess.Popen[str]":
     environ = {
         "PATH": os.environ["PATH"],
@@ -36,7 +42,7 @@ def deliver(folder: Path, *arguments: str, **settings: str) -> "subprocess.Popen
         "WEBHOOK_ALLOW_PRIVATE": "1",
         **settings,
     }
-    command = [sys.executable, "-m", "flask", "deliver", *arguments]
+    command = [*worker_command(), *arguments]
     return subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

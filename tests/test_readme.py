@@ -1,5 +1,6 @@
 """What the README says is so: its commands run, its tables are complete."""
 
+import json
 import os
 import re
 import socket
@@ -20,6 +21,7 @@ import schemas
 from app import create_app
 from config import Config
 from tests.live import ROOT, Gunicorn
+from tests.receiver import Receiver
 from web.queries import RESERVED
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -160,8 +162,9 @@ def _port_of(process: subprocess.Popen[str]) -> int:
 
 
 def test_the_development_server_welcomes_and_serves(tmp_path: Path) -> None:
-    """`python app.py`, which `make run` runs, says where it serves, and what to call first."""
+    """`python app.py`, which `make run` runs, says where it serves, and what to call first; it delivers by itself."""
     environ = {**os.environ, "HOST": "127.0.0.1", "PORT": "0", "DATABASE_URL": f"sqlite:///{tmp_path}/x.db"}
+    environ["WEBHOOK_ALLOW_PRIVATE"] = "1"
     environ.pop("WEB_CONCURRENCY", None)
     command = [sys.executable, str(ROOT / "app.py")]
     with (tmp_path / "log.txt").open("w") as log:
@@ -171,12 +174,21 @@ def test_the_development_server_welcomes_and_serves(tmp_path: Path) -> None:
     connection = HTTPConnection("127.0.0.1", _port_of(running), timeout=30)
     connection.request("GET", "/products")
     assert connection.getresponse().read() == b"[]"
+    with Receiver() as receiver:
+        body = json.dumps({"url": f"{receiver.base}/healthy"})
+        connection.request("POST", "/api/v1/webhooks", body, {"Content-Type": "application/json"})
+        made = json.loads(connection.getresponse().read())
+        receiver.inboxes["healthy"].secret = made["secret"]
+        connection.request("POST", f"/api/v1/webhooks/{made['id']}/ping")
+        connection.getresponse().read()
+        with receiver.changed:
+            assert receiver.changed.wait_for(lambda: receiver.inboxes["healthy"].ids, 30), "it does not deliver"
     connection.close()
     running.terminate()
     running.stdout.close()
     running.wait(timeout=30)
-    (line,) = (tmp_path / "log.txt").read_text().splitlines()
-    assert "path=/products" in line
+    first, *_ = (tmp_path / "log.txt").read_text().splitlines()
+    assert "path=/products" in first
     assert "/docs" in welcome and f"{tmp_path}/x.db" in welcome and "curl http://127.0.0.1:" in welcome
 
 

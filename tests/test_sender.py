@@ -439,6 +439,10 @@ def _dripping_head(guest: Guest) -> None:
     guest.drip(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 1000)
 
 
+def _dripping_handshake(guest: Guest) -> None:
+    guest.drip(b"\x16\x03\x03\x40\x00" + b"x" * 16_384)  # a record of TLS (RFC 8446, section 5.1)
+
+
 def _forever_100(guest: Guest) -> None:
     guest.request()
     while True:
@@ -865,13 +869,32 @@ print(*sorted({str(send.value) for send in sends}))
 """
 
 
+LATE = Answer(None, "timed out after 0.3 s", None)
+
+
 @pytest.mark.parametrize(
-    "script, timeout, answer",
-    [(OK, 30, Answer(200, "ok", None)), (_dripping_head, 0.3, Answer(None, "timed out after 0.3 s", None))],
+    "script, scheme, timeout, answer",
+    [
+        (OK, "http", 30, Answer(200, "ok", None)),
+        (_dripping_head, "http", 0.3, LATE),
+        (_dripping_handshake, "https", 0.3, LATE),
+    ],
 )
-def test_greenlets_share_a_sender(script: Script, timeout: float, answer: Answer) -> None:
+def test_greenlets_share_a_sender(script: Script, scheme: str, timeout: float, answer: Answer) -> None:
     """Under gevent's patches it does the same, within the same bounds."""
     with serving(script) as endpoint:
-        command = [sys.executable, "-W", "ignore", "-c", PATCHED, endpoint.url, str(timeout)]
+        url = endpoint.url.replace("http", scheme, 1)
+        command = [sys.executable, "-W", "ignore", "-c", PATCHED, url, str(timeout)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parent.parent)
     assert done.stdout.strip() == str(answer), done.stderr
+
+
+def test_a_name_that_is_slow_to_find_is_a_failure_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking up a name counts for the time of a send."""
+    ended = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: ended.wait(30.0) and [])
+    sender = Sender(timeout=0.2)
+    answer = sender("https://slow.example/", {}, b"{}")
+    ended.set()
+    sender.close()
+    assert (answer.status, answer.excerpt) == (None, "timed out after 0.2 s")

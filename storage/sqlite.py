@@ -23,7 +23,8 @@ from errors import Duplicate, NotFound, Unavailable
 from storage import sql
 from storage.contract import ALL, Answer, Collection, Page, Query, Record, Transaction
 from storage.migrations import MIGRATIONS, declare, migrate
-from storage.sqlite_outbox import Outbox, OutboxReader, newest_id
+from storage.sqlite_deliveries import Outbox, OutboxReader
+from storage.sqlite_events import newest_id
 from storage.walindex import close_index, open_index
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from errors import CursorExpired, NotFound
 from storage import open_store
 from storage.contract import Collection, Store, Transaction
 from storage.outbox import Attempt, Delivery, Event, Secret, Wanted
-from storage.sqlite_outbox import LOOKED_AT, PAGE_BYTES
+from storage.sqlite_events import LOOKED_AT, PAGE_BYTES
 
 THINGS = Wanted(("things",))
 SECRETS = (Secret("whsec_a"), Secret("whsec_b", 5.0))

@@ -1,22 +1,24 @@
-"""Events and deliveries in SQLite: the two halves of `outbox`, for the transaction and the store of `sqlite.py`."""
+"""Deliveries in SQLite: the half of `outbox` that is about who is told."""
 
-import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
-from errors import CursorExpired, NotFound
-from storage.outbox import Attempt, Delivery, Event, Events, Logged, Recorded, Secret, Subscription, Wanted, is_event_id
-
-LOOKED_AT = 2000  # events in one search: some milliseconds
-PAGE_BYTES = 1024 * 1024  # of events in one page, but for the last of them
-
-_RECORD = """\
-INSERT INTO events
-    (origin, type, collection, item, owner, at, data)
-VALUES (?, ?, ?, ?, ?, ?, ?)"""
+from errors import NotFound
+from storage.outbox import Attempt, Delivery, Logged, Secret, Subscription, Wanted
+from storage.sqlite_events import (
+    WANTED,
+    EventLog,
+    EventReader,
+    id_of,
+    newest_of,
+    oldest_of,
+    origin_of,
+    parameters_of,
+    parse_id,
+    recorded,
+)
 
 # The oldest events, as far as none among them is from after the time: what is left has no holes.
 _EXPIRED = """\
@@ -32,32 +34,12 @@ SELECT DISTINCT
 FROM deliveries
 WHERE event <= ? AND state = 'pending' AND item IS NOT NULL"""
 
-_WANTED = """\
-position > :after AND position <= :until
-    AND (
-        collection IN (SELECT value FROM json_each(:collections))
-        OR (owner = :owner AND collection IN (SELECT value FROM json_each(:own)))
-    )
-    AND EXISTS (SELECT 1 FROM json_each(:types) WHERE events.type GLOB value)"""
-
-_SELECT = f"""\
-SELECT
-    position,
-    origin,
-    type,
-    at,
-    CAST(data AS BLOB)
-FROM events
-WHERE {_WANTED}
-ORDER BY position
-LIMIT :limit"""  # noqa: S608 - constant conditions
-
 _SELECT_ITEMS = f"""\
 SELECT
     position,
     collection || '/' || item
 FROM events
-WHERE {_WANTED}
+WHERE {WANTED}
 ORDER BY position"""  # noqa: S608 - constant conditions
 
 _QUEUE = """\
@@ -164,16 +146,8 @@ _OF_STATE = {None: "", "delivered": " AND state = :state"}
 _OF_STATE |= dict.fromkeys(("pending", "failed"), " AND state = :state AND state <> 'delivered'")
 
 
-class Outbox:
+class Outbox(EventLog):
     """See `outbox.OutboxTransaction`."""
-
-    _connection: sqlite3.Connection
-    _epoch: str
-
-    def record(self, event: Event) -> str:
-        type, collection, item, at, data, owner = event
-        row = (self._epoch, type, collection, item, owner, at, data.decode())
-        return _id(self._connection.execute(_RECORD, row).lastrowid or 0, self._epoch)
 
     def sweep_events(self, before: str, limit: int) -> int:
         (last,) = self._connection.execute(_EXPIRED, {"before": before, "limit": limit}).fetchone()
@@ -188,7 +162,7 @@ class Outbox:
 
     def subscribe(self, webhook: str, secrets: Sequence[Secret]) -> None:
         statement = "INSERT INTO subscriptions (webhook, position, secrets) VALUES (?, ?, ?)"
-        self._connection.execute(statement, (webhook, _newest(self._connection), _written(secrets)))
+        self._connection.execute(statement, (webhook, newest_of(self._connection), _written(secrets)))
 
     def keep_secrets(self, webhook: str, secrets: Sequence[Secret]) -> None:
         statement = "UPDATE subscriptions SET secrets = ? WHERE webhook = ?"
@@ -211,8 +185,8 @@ class Outbox:
         row = self._connection.execute("SELECT position FROM subscriptions WHERE webhook = ?", (webhook,)).fetchone()
         if row is None:
             return 0  # it was deleted meanwhile
-        until = min(max(row[0], _oldest(self._connection) - 1) + limit, _newest(self._connection))
-        rows = self._connection.execute(_SELECT_ITEMS, _parameters(row[0], until, wanted)).fetchall()
+        until = min(max(row[0], oldest_of(self._connection) - 1) + limit, newest_of(self._connection))
+        rows = self._connection.execute(_SELECT_ITEMS, parameters_of(row[0], until, wanted)).fetchall()
         queued = [{"webhook": webhook, "event": event, "item": item, "now": now} for event, item in rows]
         self._connection.executemany(_QUEUE, queued)
         self._connection.execute("UPDATE subscriptions SET position = ? WHERE webhook = ?", (until, webhook))
@@ -223,7 +197,7 @@ class Outbox:
         ids = sorted(self._connection.execute(_LEASE_ASKED if asked_only else _LEASE_ALL, wanted).fetchall())
         rows = (self._connection.execute(_LEASED, id).fetchone() for id in ids)
         return [
-            Delivery(id, lease, of, bool(asked), attempts, _recorded(*rest))
+            Delivery(id, lease, of, bool(asked), attempts, recorded(*rest))
             for id, lease, of, asked, attempts, *rest in rows
         ]
 
@@ -244,8 +218,8 @@ class Outbox:
 
     def ask(self, webhook: str, event: str) -> int:
         statement = "INSERT INTO deliveries (webhook, event, due) VALUES (?, ?, 0)"
-        position, origin = _parse(event)
-        if _origin(self._connection, position) != origin:
+        position, origin = parse_id(event)
+        if origin_of(self._connection, position) != origin:
             raise NotFound("there is no such event (any more)")
         return self._connection.execute(statement, (webhook, position)).lastrowid or 0
 
@@ -256,31 +230,11 @@ class Outbox:
         return _logged(*row)
 
 
-class OutboxReader:
+class OutboxReader(EventReader):
     """See `outbox.OutboxStore`."""
-
-    epoch: str
-
-    def _reader(self) -> AbstractContextManager[sqlite3.Connection]:
-        raise NotImplementedError
 
     def _require_file(self) -> None:
         raise NotImplementedError
-
-    def events(self, after: str, wanted: Wanted, limit: int) -> Events:
-        with self._reader() as connection, _snapshot(connection):
-            oldest, newest = _oldest(connection), _newest(connection)
-            begin = _place(connection, after, oldest, newest, self.epoch) if after else oldest - 1
-            until = min(begin + LOOKED_AT, newest)
-            parameters = _parameters(begin, until, wanted) | {"limit": limit}
-            found, size, end = [], 0, until
-            for row in connection.execute(_SELECT, parameters):
-                found.append(_recorded(*row))
-                size += len(row[-1])
-                if len(found) == limit or size > PAGE_BYTES:
-                    end = row[0]
-                    break
-            return Events(found, _id_at(connection, end, self.epoch), end < newest)
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
         self._require_file()  # who only reads would never notice that another file has its name
@@ -296,81 +250,6 @@ class OutboxReader:
         return [_logged(*row) for row in rows]
 
 
-@contextmanager
-def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
-    """Whatever is read is of one moment; inside a transaction it is anyhow."""
-    if connection.in_transaction:
-        yield
-        return
-    connection.execute("BEGIN")
-    try:
-        yield
-    finally:
-        connection.execute("ROLLBACK")
-
-
-def _id(position: int, origin: str) -> str:
-    return f"evt_{origin}_{position:x}"
-
-
-def _parse(id: str) -> tuple[int, str]:
-    """Position and origin in an event's id; those of no event in what is none."""
-    if not is_event_id(id):
-        return -1, ""
-    _, origin, position = id.split("_")
-    return int(position, 16), origin
-
-
-def _newest(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("SELECT coalesce(max(position), 0) FROM events").fetchone()[0])
-
-
-def _oldest(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("SELECT coalesce(min(position), 1) FROM events").fetchone()[0])
-
-
-def _origin(connection: sqlite3.Connection, position: int) -> str | None:
-    row = connection.execute("SELECT origin FROM events WHERE position = ?", (position,)).fetchone()
-    return row[0] if row else None
-
-
-def newest_id(connection: sqlite3.Connection, epoch: str) -> str:
-    """The id of the newest event, or of the beginning."""
-    return _id_at(connection, _newest(connection), epoch)
-
-
-def _id_at(connection: sqlite3.Connection, position: int, epoch: str) -> str:
-    """The id of the event at a position; before the first one that is kept, an id all the same."""
-    return _id(position, _origin(connection, position) or epoch)
-
-
-def _place(connection: sqlite3.Connection, id: str, oldest: int, newest: int, epoch: str) -> int:
-    """The position of an event that is kept, or that came right before those. Raises CursorExpired."""
-    position, origin = _parse(id)
-    if oldest <= position <= newest and _origin(connection, position) == origin:
-        return position
-    if position == oldest - 1 and (origin == epoch or not position):  # it was swept, or is the beginning
-        return position
-    raise CursorExpired(
-        "what came after this cursor is not kept any more, or it is another service's", resume=_id(oldest - 1, epoch)
-    )
-
-
-def _parameters(after: int, until: int, wanted: Wanted) -> dict[str, int | str | None]:
-    return {
-        "after": after,
-        "until": until,
-        "collections": orjson.dumps(wanted.collections).decode(),
-        "own": orjson.dumps(wanted.own).decode(),
-        "owner": wanted.owner,
-        "types": orjson.dumps(wanted.types).decode(),
-    }
-
-
-def _recorded(position: int, origin: str, type: str, at: str, data: bytes) -> Recorded:
-    return Recorded(_id(position, origin), type, at, data)
-
-
 def _written(secrets: Sequence[Secret]) -> str:
     return orjson.dumps([list(secret) for secret in secrets]).decode()
 
@@ -381,4 +260,4 @@ def _secrets(text: str) -> tuple[Secret, ...]:
 
 def _logged(*row: Any) -> Logged:
     id, event, *rest, origin, type = row
-    return Logged(id, _id(event, origin), type, *rest)
+    return Logged(id, id_of(event, origin), type, *rest)

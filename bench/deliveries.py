@@ -34,7 +34,7 @@ def deliveries(folder: Path, receiver: Gunicorn, count: int) -> float:
     store.close()
     before = _taken(receiver)
     command = [sys.executable, "-m", "flask", "deliver"]
-    worker = subprocess.Popen(command, cwd=ROOT, env=environ)  # noqa: S603 - our own
+    worker = subprocess.Popen(command, cwd=ROOT, env=environ, stderr=subprocess.DEVNULL)  # noqa: S603 - our own
     try:
         while (first := _taken(receiver)) < before + FIRST:
             pass

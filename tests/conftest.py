@@ -14,9 +14,15 @@ from web.application import Application, Reply
 
 
 @pytest.fixture
-def client() -> FlaskClient:
-    """A client of a fresh service in memory."""
-    return create_app(Config()).test_client()
+def app() -> Application:
+    """A fresh service in memory."""
+    return create_app(Config())
+
+
+@pytest.fixture
+def client(app: Application) -> FlaskClient:
+    """A client of that."""
+    return app.test_client()
 
 
 @pytest.fixture(scope="session")

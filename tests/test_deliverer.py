@@ -8,7 +8,6 @@ import orjson
 import pytest
 from flask.testing import FlaskClient
 
-from app import create_app
 from clock import rfc3339
 from config import Config
 from delivery import deliverer as module
@@ -53,17 +52,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.time
-
-
-@pytest.fixture
-def app() -> Application:
-    return create_app(Config())
-
-
-@pytest.fixture
-def client(app: Application) -> FlaskClient:
-    """A client of a fresh service in memory."""
-    return app.test_client()
 
 
 @pytest.fixture

@@ -9,25 +9,12 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from app import create_app
-from config import Config
 from storage.contract import Store
 from tests.test_permissions import ADMIN, key, service
 from web.application import Application
 from web.longpoll import Waiters
 
 FEED = "/api/v1/events"
-
-
-@pytest.fixture
-def app() -> Application:
-    return create_app(Config())
-
-
-@pytest.fixture
-def client(app: Application) -> FlaskClient:
-    """A client of a fresh service in memory."""
-    return app.test_client()
 
 
 @pytest.fixture

@@ -19,17 +19,6 @@ HOOKS = "/api/v1/webhooks"
 URL = "https://shop.example.org/hooks"
 
 
-@pytest.fixture
-def app() -> Application:
-    return create_app(Config())
-
-
-@pytest.fixture
-def client(app: Application) -> FlaskClient:
-    """A client of a fresh service in memory."""
-    return app.test_client()
-
-
 def make(client: FlaskClient, **fields: Any) -> Any:
     answer = client.post(HOOKS, json={"url": URL, **fields})
     assert answer.status_code == 200, answer.text

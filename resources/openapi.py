@@ -37,6 +37,8 @@ Errors are problem details (RFC 9457). Lists are paged by the `Link` header (RFC
 on an `ETag` (RFC 9110, section 13), and a `POST` with an `Idempotency-Key` can be sent again until it is answered.
 Every `GET` has its `HEAD`, and every address answers `OPTIONS`.
 
+Every change of an item is an event: follow `/api/v1/events`, or make a webhook, which is sent what "Webhooks" lists.
+
 JSON is read strictly (RFC 7493): a name occurs once in its object, integers are of 64 bits, other numbers are within
 the range of a double, and no string holds NUL."""
 

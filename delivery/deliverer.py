@@ -58,6 +58,14 @@ class _Job(NamedTuple):
         return self.delivery.id, self.delivery.lease
 
 
+class _Turn(NamedTuple):
+    """How much a turn did: attempts settled, events looked at, deliveries set off."""
+
+    settled: int
+    queued: int
+    sent: int
+
+
 class Deliverer:
     """Sends events by `send`, giving each try up to `timeout` seconds.
 
@@ -99,9 +107,11 @@ class Deliverer:
 
         Raises Unavailable.
         """
-        _, sent = self._turn()
+        turn = self._turn()
+        while turn.queued and not turn.sent:
+            turn = self._turn()  # what was looked at was not wanted
         self._settle_all()
-        return sent
+        return turn.sent
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
         """Send what is due for as long as nobody says stop; what is on its way then is seen to its end.
@@ -138,18 +148,18 @@ class Deliverer:
             self._news.clear()
             self._turn(settle_only=True)
 
-    def _turn(self, *, settle_only: bool = False) -> tuple[int, int]:
-        """Settle what was tried, and set off what is due; how many of both."""
+    def _turn(self, *, settle_only: bool = False) -> _Turn:
+        """Settle what was tried, queue what has happened, and set off what is due."""
         self._collect()
         now, tried = self._now(), self._tried
         waiting = [] if settle_only else self._waiting(now)
         if not (tried or waiting):
-            return 0, 0
-        jobs = self._store.write(lambda transaction: self._work(transaction, tried, waiting, now))
+            return _Turn(0, 0, 0)
+        jobs, queued = self._store.write(lambda transaction: self._work(transaction, tried, waiting, now))
         self._tried = []
         for job in jobs:
             self._set_off(job, now)
-        return len(tried), len(jobs)
+        return _Turn(len(tried), queued, len(jobs))
 
     def _collect(self) -> None:
         """Take what the threads have done."""
@@ -178,21 +188,22 @@ class Deliverer:
         tried: list[Attempt],
         waiting: list[tuple[Subscription, int]],
         now: float,
-    ) -> list[_Job]:
+    ) -> tuple[list[_Job], int]:
+        """What a turn does in its transaction: the deliveries to set off, and how many events were looked at."""
         for each in tried:
             if transaction.settle(each) and is_the_end(each):
                 self._disable(transaction, each.delivery.webhook, reason_of(each), now)
         jobs: list[_Job] = []
-        to_queue = QUEUED
+        queued = 0
         for subscription, room in waiting:
             try:
                 endpoint = _endpoint(transaction.read(WEBHOOKS, subscription.webhook))  # as it is now
             except NotFound:
                 continue
             if endpoint.active and subscription.behind and not subscription.due:
-                to_queue -= self._queue(transaction, subscription.webhook, endpoint, now, to_queue)
+                queued += self._queue(transaction, subscription.webhook, endpoint, now, QUEUED - queued)
             jobs += self._lease(transaction, subscription, endpoint, room, now)
-        return jobs
+        return jobs, queued
 
     def _queue(self, transaction: Transaction, webhook: str, endpoint: _Endpoint, now: float, limit: int) -> int:
         own = (WEBHOOKS,) if any(type.startswith("webhook.") for type in endpoint.types) else ()

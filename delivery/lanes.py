@@ -33,8 +33,10 @@ class Lanes:
         self._under_way[key] = webhook, now
 
     def end(self, key: Key, *, succeeded: bool, seconds: float) -> None:
-        """It has come to its end, after so many seconds."""
-        webhook, _ = self._under_way.pop(key)
+        """It has come to its end, after so many seconds; that it has may be told twice."""
+        webhook, _ = self._under_way.pop(key, ("", 0.0))
+        if not webhook:
+            return
         self._open[webhook] = min(LANES, self._open.get(webhook, 1) + 1) if succeeded else 1
         if succeeded and seconds < SLOW_SECONDS:
             self._slow.discard(webhook)

@@ -4,6 +4,7 @@ A name is resolved once for each connection, and the very address that was check
 between the two nobody can put another (DNS rebinding).
 """
 
+import errno
 import io
 import socket
 import threading
@@ -157,7 +158,7 @@ class TlsConnection(Connection, HTTPSConnection):
         """Whatever is done with the connection, it ends with the time of the send."""
         timer = threading.Timer(self.bounds.left(), self._end)
         timer.daemon = True
-        timer.start()
+        _start(timer)
         try:
             yield
         finally:
@@ -176,6 +177,14 @@ class TlsConnection(Connection, HTTPSConnection):
             twin.close()
 
 
+def _start(thread: threading.Thread) -> None:
+    """Start a thread. Raises OSError where the system has none left, as for all else that it may lack."""
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, "no thread is left") from error
+
+
 def _resolved(host: str, port: int, seconds: float) -> list[Any]:
     """The addresses of a name. Raises gaierror, and TimeoutError: nothing else bounds how long the system looks."""
     found: list[Any] = []
@@ -190,7 +199,7 @@ def _resolved(host: str, port: int, seconds: float) -> list[Any]:
             faults.append(error)
 
     resolving = threading.Thread(target=resolve, daemon=True)  # a name that is slow must not hold up the end either
-    resolving.start()
+    _start(resolving)
     resolving.join(seconds)
     if resolving.is_alive():
         raise TimeoutError

@@ -90,11 +90,12 @@ class EventHandlers:
         after = asked.after
         if after == LATEST:
             after = self._store.last_event()
-        page = self._search(after, wanted, asked.limit)
+        page = self._store.events(after, wanted, asked.limit)
         deadline = time.monotonic() + asked.wait
         while not page.events and time.monotonic() < deadline:
             if not page.more and not self._wait(page.last, deadline):
                 break
+            time.sleep(0)  # others have their turn, however much there is to pass over
             page = self._search(page.last, wanted, asked.limit)
         return page
 

@@ -31,7 +31,7 @@ _LOST = """\
 SELECT DISTINCT
     webhook,
     item
-FROM deliveries
+FROM deliveries INDEXED BY deliveries_event
 WHERE event <= ? AND state = 'pending' AND item IS NOT NULL"""
 
 _SELECT_ITEMS = f"""\
@@ -185,12 +185,13 @@ class Outbox(EventLog):
         row = self._connection.execute("SELECT position FROM subscriptions WHERE webhook = ?", (webhook,)).fetchone()
         if row is None:
             return 0  # it was deleted meanwhile
-        until = min(max(row[0], oldest_of(self._connection) - 1) + limit, newest_of(self._connection))
-        rows = self._connection.execute(_SELECT_ITEMS, parameters_of(row[0], until, wanted)).fetchall()
+        begin = max(row[0], oldest_of(self._connection) - 1)  # what was swept meanwhile is passed over
+        until = min(begin + limit, newest_of(self._connection))
+        rows = self._connection.execute(_SELECT_ITEMS, parameters_of(begin, until, wanted)).fetchall()
         queued = [{"webhook": webhook, "event": event, "item": item, "now": now} for event, item in rows]
         self._connection.executemany(_QUEUE, queued)
         self._connection.execute("UPDATE subscriptions SET position = ? WHERE webhook = ?", (until, webhook))
-        return int(until - row[0])
+        return int(until - begin)
 
     def lease(self, webhook: str, now: float, until: float, limit: int, *, asked_only: bool = False) -> list[Delivery]:
         wanted = {"webhook": webhook, "now": now, "until": until, "limit": limit}

@@ -11,17 +11,19 @@ from flask.testing import FlaskClient
 from clock import rfc3339
 from config import Config
 from delivery import deliverer as module
-from delivery.deliverer import LEASE_SECONDS, Deliverer
+from delivery.deliverer import LEASE_SECONDS, QUEUED, Deliverer
 from delivery.lanes import LANES
 from delivery.sender import Answer
 from resources.changes import event_collections
 from resources.webhooks import disable_webhook
 from storage.contract import Store
+from storage.outbox import Event
 from web.application import Application
 
 OK = Answer(200, "thanks", None)
 BROKEN = Answer(500, "no", None)
 TIMEOUT = 15.0
+UNWANTED = Event("product.created", "products", "x", rfc3339(0), b"{}")
 RETRIES = Config().webhook_retries
 
 
@@ -197,6 +199,42 @@ class TestSending:
         make(client, "three")
         client.delete(path)
         assert worker.deliver_once() == 0 and len(endpoints.got) == 2
+
+    def test_what_is_wanted_is_found_behind_much_that_is_not(
+        self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, store: Store
+    ) -> None:
+        """However many events there are to pass over."""
+        subscribe(client, types=["user.*"])
+        record = store.write(lambda transaction: [transaction.record(UNWANTED) for _ in range(3 * QUEUED)])
+        client.post("/users", json={"email": "a@example.org", "name": "Ada"})
+        assert len(record) == 3 * QUEUED and worker.deliver_once() == 1
+        assert endpoints.names() == ["Ada"]
+
+    def test_a_system_without_threads_stops_nothing(
+        self,
+        client: FlaskClient,
+        worker: Deliverer,
+        endpoints: Endpoints,
+        clock: Clock,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """What no thread could be had for is sent by one that comes free, or when its lease has ended."""
+        subscribe(client)
+        make(client)
+        submit, refused = worker._pool.submit, []
+
+        def refuse_once(run: Any, job: Any) -> Any:
+            if not refused:
+                refused.append(job)
+                raise RuntimeError("can't start new thread")
+            return submit(run, job)
+
+        monkeypatch.setattr(worker._pool, "submit", refuse_once)
+        assert worker.deliver_once() == 1 and endpoints.got == []
+        worker._run(refused[0])
+        clock.time += TIMEOUT + LEASE_SECONDS
+        assert worker.deliver_once() == 0
+        assert endpoints.names() == ["Lamp"], "and what it came to was kept"
 
 
 class TestTryingAgain:

@@ -160,6 +160,15 @@ class TestHowItIsFollowed:
         assert names(client.get(f"{FEED}?after={answer.json['resume']}")) == ["2", "3"]
         assert names(client.get(f"{FEED}?after={second}")) == ["2", "3"]
 
+    def test_what_was_swept_is_not_answered_from_memory(self, app: Application, client: FlaskClient) -> None:
+        """The same question is answered anew when the oldest events have gone."""
+        store: Store = app.extensions["restkeeper"]["store"]
+        for n in range(3):
+            make(client, str(n))
+        assert names(client.get(FEED)) == ["0", "1", "2"]
+        store.write(lambda transaction: transaction.sweep_events("9999", 2))
+        assert names(client.get(FEED)) == ["2"]
+
     def test_a_page_has_an_etag(self, client: FlaskClient) -> None:
         """It holds until there is something else to answer at that address; If-Match works as everywhere."""
         make(client)

@@ -299,6 +299,17 @@ class TestDeliveries:
         assert store.subscriptions([], LONG) == []
         assert store.write(lambda transaction: transaction.logged("w", asked)).state == "failed"
 
+    def test_what_was_swept_is_not_looked_at(self, store: Store) -> None:
+        """A webhook that is behind passes over it, and what it looked at is what there was."""
+        record(store, *(event(str(n)) for n in range(8)), event("kept", at="2027"), event("last", at="2028"))
+        store.write(lambda transaction: transaction.sweep_events("2027", 100))
+        looked = [
+            store.write(lambda transaction, limit=limit: transaction.queue("w", THINGS, 1.0, limit))
+            for limit in (0, 1, 10, 10)
+        ]
+        assert looked == [0, 1, 1, 0]
+        assert [each.event.at for each in lease(store)] == ["2027", "2028"]
+
     def test_what_is_swept_holds_up_nothing(self, store: Store) -> None:
         """A delivery that waited for one whose event is swept is due; what waits for one that is kept still waits."""
         record(

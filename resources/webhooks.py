@@ -111,9 +111,12 @@ class WebhookHandlers(SecretHandlers):
         return routes
 
     def _make(self, sent: JsonObject) -> Record:
-        record = self._sound(WEBHOOKS.create(sent, id=self._new_id(), now=self._now()))
-        if exactjson.loads(record.body)["status"] == "disabled":
-            require_none([{"pointer": "#/status", "detail": "must be one of: active, paused"}])
+        record = WEBHOOKS.create(sent, id=self._new_id(), now=self._now())
+        webhook = exactjson.loads(record.body)
+        faults = self._faults(webhook)
+        if webhook["status"] == "disabled":
+            faults.append({"pointer": "#/status", "detail": "must be one of: active, paused"})
+        require_none(faults)
         return record
 
     def _insert(self, transaction: Transaction, record: Record) -> str:
@@ -133,9 +136,14 @@ class WebhookHandlers(SecretHandlers):
         return record, secret
 
     def _update(self, transaction: Transaction, former: Record, record: Record, now: str) -> None:
-        """Whoever mends a webhook wants to see whether it works now, not when the schedule comes to it."""
-        super()._update(transaction, former, record, now)
+        """Whoever mends a webhook wants to see whether it works now, not when the schedule comes to it.
+
+        One that was made when more was allowed can be paused as it is.
+        """
         before, after = (exactjson.loads(each.body) for each in (former, record))
+        if after["status"] == "active" or any(before[name] != after[name] for name in ("url", "types")):
+            require_none(self._faults(after))
+        super()._update(transaction, former, record, now)
         if (before["url"], before["status"]) != (after["url"], after["status"]):
             transaction.resume(record.id, self._clock())
 
@@ -214,23 +222,14 @@ class WebhookHandlers(SecretHandlers):
 
         return self._store.write(work)
 
-    def _allowed(self, record: Record) -> Record:
-        return self._sound(super()._allowed(record))
-
-    def _sound(self, record: Record) -> Record:
-        """The record, if events could be sent so, or are not to be. Raises ValidationFailed."""
-        webhook = exactjson.loads(record.body)
-        if webhook["status"] != "active":
-            return record  # also one that was made when more was allowed
-        faults = [
+    def _faults(self, webhook: JsonObject) -> list[JsonObject]:
+        """Why events could not be sent so, as far as the schema does not tell."""
+        fault = _fault_of(webhook["url"], self._config.webhook_allow_private)
+        return ([{"pointer": "#/url", "detail": fault}] if fault else []) + [
             {"pointer": f"#/types/{n}", "detail": f"must be one of: {', '.join(self._types)}"}
             for n, type in enumerate(webhook["types"])
             if type not in self._types
         ]
-        if fault := _fault_of(webhook["url"], self._config.webhook_allow_private):
-            faults.insert(0, {"pointer": "#/url", "detail": fault})
-        require_none(faults)
-        return record
 
 
 def _fault_of(url: str, allow_private: bool) -> str:

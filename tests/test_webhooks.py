@@ -2,6 +2,7 @@
 
 import re
 from base64 import b64decode
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -116,6 +117,19 @@ class TestTheResource:
         assert client.post(HOOKS, json={"url": url}).status_code == 200
         assert faults(client.post(HOOKS, json={"url": "http://me@127.0.0.1/"})) == ["#/url"]
 
+    def test_what_is_not_allowed_any_more_can_be_paused(self, tmp_path: Path) -> None:
+        """As it is, and not set going again."""
+        database_url = f"sqlite:///{tmp_path}/x.db"
+        before, after = (
+            create_app(Config(database_url=database_url, webhook_allow_private=allow)).test_client()
+            for allow in (True, False)
+        )
+        path = f"{HOOKS}/{make(before, url='http://127.0.0.1/')['id']}"
+        assert after.patch(path, json={"status": "paused"}).json["status"] == "paused"
+        assert after.patch(path, json={"description": "x"}).status_code == 200
+        assert faults(after.patch(path, json={"status": "active"})) == ["#/url"]
+        assert faults(after.patch(path, json={"url": "http://10.0.0.1/"})) == ["#/url"]
+
     def test_types_are_those_there_are(self, client: FlaskClient) -> None:
         """`*`, all of a kind, one; each that is none is pointed at, together with the address."""
         made = make(client, types=["product.*", "user.deleted", "webhook.disabled"])
@@ -125,6 +139,8 @@ class TestTheResource:
             "types": ["product.created", "order.created", "webhook.ping", "*.created"],
         }
         assert faults(client.post(HOOKS, json=wrong)) == ["#/url", "#/types/1", "#/types/2", "#/types/3"]
+        assert faults(client.post(HOOKS, json=wrong | {"status": "paused"})) == faults(client.post(HOOKS, json=wrong))
+        assert faults(client.patch(f"{HOOKS}/{made['id']}", json={"types": ["x"], "status": "paused"})) == ["#/types/0"]
         assert faults(client.post(HOOKS, json={"url": URL, "types": []})) == ["#/types"]
 
     def test_webhooks_are_no_events(self, client: FlaskClient) -> None:

@@ -11,7 +11,7 @@ from storage.contract import Record, Transaction
 from storage.outbox import Event
 
 DONE = ("created", "updated", "deleted")
-WEBHOOKS = "webhooks"  # what the service does to them by itself is told as well, to admins and who names it
+OF_SERVICE = "webhooks"  # the collection that the service's own events are of: for admins, and who names their type
 DISABLED = "webhook.disabled"
 
 
@@ -24,6 +24,11 @@ def known_types(resources: Iterable[Resource]) -> tuple[str, ...]:
 def event_collections(resources: Iterable[Resource]) -> tuple[str, ...]:
     """The collections whose changes are events."""
     return tuple(each.name for each in resources if each.events)
+
+
+def feed_collections(resources: Iterable[Resource]) -> tuple[str, ...]:
+    """The collections that the feed can be asked for."""
+    return (*event_collections(resources), OF_SERVICE)
 
 
 def insert_item(transaction: Transaction, resource: Resource, record: Record, *, now: str) -> None:

@@ -14,7 +14,7 @@ from flask import Blueprint, request
 
 from config import Config
 from errors import CursorExpired, Forbidden
-from resources.changes import WEBHOOKS, event_collections, known_types
+from resources.changes import OF_SERVICE, feed_collections, known_types
 from resources.collection import OF_CALLER, PAGE_OVERHEAD
 from resources.resource import Ownership, Resource
 from storage.contract import Store
@@ -48,7 +48,7 @@ class EventHandlers:
 
     def __init__(self, resources: Sequence[Resource], store: Store, config: Config) -> None:
         self._resources = {each.name: each for each in resources}
-        self._known = (*event_collections(resources), WEBHOOKS)
+        self._known = feed_collections(resources)
         self._types = known_types(resources)
         self._store = store
         self._config = config
@@ -140,7 +140,7 @@ class EventHandlers:
     def _wanted(self, asked: _Asked) -> Wanted:
         """What the caller may see of what is asked for. Raises Forbidden for a collection that is named and closed."""
         who = caller()
-        scopes = {name: ADMIN if name == WEBHOOKS else f"{name}:read" for name in self._known}
+        scopes = {name: ADMIN if name == OF_SERVICE else f"{name}:read" for name in self._known}
         open_ = [name for name, scope in scopes.items() if who.may(scope)]
         if closed := [name for name in asked.collections if name not in open_]:
             raise lacking(scopes[closed[0]])

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import errors
 from config import Config
-from resources.changes import DISABLED, DONE, event_collections, known_types
+from resources.changes import DISABLED, DONE, feed_collections, known_types
 from resources.events import LATEST, EventHandlers
 from resources.openapi_collection import example_of, examples, part_name
 from resources.openapi_parts import Part, ProblemResponses, answer, guarded_operation, query, query_list, ref, refs
@@ -135,9 +135,7 @@ class EventPaths:
     def _parameters(self) -> list[Part]:
         most = self._config.page_limit_max
         cursor = {"type": "string", "pattern": f"^({LATEST}|{EVENT_ID})$"}
-        types, names = (
-            {"type": "string", "enum": list(of(self._resources))} for of in (known_types, event_collections)
-        )
+        types, names = ({"type": "string", "enum": list(of(self._resources))} for of in (known_types, feed_collections))
         size = {"type": "integer", "minimum": 1, "maximum": most, "default": most}
         seconds = {"type": "integer", "minimum": 0, "maximum": LONGEST, "default": 0}
         return [

@@ -50,7 +50,6 @@ GRACE_SECONDS = 24 * 3600  # for which the secret before the newest goes on sign
 SECRET_BYTES = 32
 MOST_SECRETS = 10  # that sign at a time: a header has room for no more than some dozens
 
-
 _log = logging.getLogger("restkeeper")
 
 
@@ -182,7 +181,7 @@ class WebhookHandlers(SecretHandlers):
 
     @needs(ADMIN)
     def list_deliveries(self, id: str) -> Reply:
-        """List the deliveries of a webhook, the newest first, each with how its last try went."""
+        """List the deliveries of a webhook, the newest first, each with how its last attempt went."""
         require_acceptable(JSON)
         reader = Reader(request.args)
         reader.only(PARAMETERS, "this list")

@@ -484,6 +484,20 @@ class TestByHand:
         assert again.json["id"] != first["id"] and again.json["event"] == first["event"]
 
 
+def refuse_once(store: Store, endpoints: Endpoints, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Let the first write fail after something was sent; the event tells that it has."""
+    write, refused = store.write, threading.Event()
+
+    def refuse(work: Any, **options: Any) -> Any:
+        if endpoints.got and not refused.is_set():
+            refused.set()
+            raise module.Unavailable("busy")
+        return write(work, **options)
+
+    monkeypatch.setattr(store, "write", refuse)
+    return refused
+
+
 class TestTrouble:
     def test_a_stop_beside_a_store_that_is_busy_ends(
         self,
@@ -496,16 +510,7 @@ class TestTrouble:
         """What was sent and could not be noted is noted at the end, if that is possible then."""
         webhook = subscribe(client)
         make(client)
-        write, stopping = store.write, threading.Event()
-
-        def refuse_once(work: Any, **options: Any) -> Any:
-            if endpoints.got and not stopping.is_set():
-                stopping.set()
-                raise module.Unavailable("busy")
-            return write(work, **options)
-
-        monkeypatch.setattr(store, "write", refuse_once)
-        worker.run(stopping.is_set)
+        worker.run(refuse_once(store, endpoints, monkeypatch).is_set)
         assert [entry["state"] for entry in log(client, webhook)] == ["delivered"]
 
     def test_a_store_that_is_out_of_reach_is_given_up(
@@ -532,15 +537,7 @@ class TestTrouble:
         """What was sent while it could not be noted is noted when it can."""
         webhook = subscribe(client)
         make(client)
-        write, refused = store.write, []
-
-        def refuse_once(work: Any, **options: Any) -> Any:
-            if endpoints.got and not refused:
-                refused.append(work)
-                raise module.Unavailable("busy")
-            return write(work, **options)
-
-        monkeypatch.setattr(store, "write", refuse_once)
+        refused = refuse_once(store, endpoints, monkeypatch)
         done = threading.Event()
         thread = threading.Thread(target=worker.run, args=(done.is_set,))
         thread.start()
@@ -549,7 +546,7 @@ class TestTrouble:
             done.wait(0.01)
         done.set()
         thread.join()
-        assert refused and len(endpoints.got) == 1
+        assert refused.is_set() and len(endpoints.got) == 1
 
     def test_what_nobody_foresaw_is_one_deliverys_own(
         self,

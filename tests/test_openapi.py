@@ -209,6 +209,19 @@ def test_all_that_webhooks_are_sent_is_documented(document: Any) -> None:
     assert all(document["components"]["parameters"][name]["required"] for name in HEADERS)
 
 
+def test_the_feed_takes_what_is_documented(app: Flask, document: Any) -> None:
+    """Each type and collection that the document lists, and no other collection of the service."""
+    parameters = {
+        each["name"]: each for each in document["paths"]["/api/v1/events"]["get"]["parameters"] if "name" in each
+    }
+    client = app.test_client()
+    for name in ("type", "collection"):
+        listed = parameters[name]["schema"]["items"]["enum"]
+        assert [value for value in listed if client.get(f"/api/v1/events?{name}={value}").status_code != 200] == []
+    told = client.get("/api/v1/events?collection=none").json["errors"][0]["detail"]
+    assert told.partition("there are: ")[2].split(", ") == listed
+
+
 def test_webhooks_are_sent_what_is_documented(document: Any) -> None:
     """What is really sent, of every type, is as its entry says, and of no other type."""
     sent = sent_by_the_service()

@@ -23,6 +23,8 @@ from gunicorn.http import Request, RequestParser, errors, wsgi
 from gunicorn.http.wsgi import HEADER_VALUE_RE as VALUE
 from gunicorn.workers.ggevent import GeventWorker
 
+from web.longpoll import IN_VAIN
+
 AUTHORITY = r"(?:[A-Za-z0-9._~%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?"
 TARGET = re.compile(rf"/[^#]*|[Hh][Tt][Tt][Pp][Ss]?://({AUTHORITY})(?:[/?][^#]*)?")
 
@@ -205,7 +207,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
             self.handle_exit(signal.SIGTERM, None)
         response, environ = wsgi.create(req, sock, addr, listener_name, self.cfg, Answer)
         environ["wsgi.multithread"] = True
-        environ["restkeeper.in_vain"] = partial(self.is_in_vain, sock)
+        environ[IN_VAIN] = partial(self.is_in_vain, sock)
         result = self.wsgi(environ, response.start_response)
         try:
             for data in result:

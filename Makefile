@@ -30,10 +30,11 @@ fmt: $(VENV)/.dev ## format the code and mend what ruff can mend
 bench: $(VENV)/.bench ## compare with bare Flask and with peers, as ratios
 	$(BIN)/python -m bench
 
-soak: $(VENV)/.dev ## the proofs at full length: made once, told once, delivered at least once, whoever is killed
+soak: $(VENV)/.dev ## the proofs at full length: exactly once under kill -9, the feed, deliveries, and the attacks with their times
 	@$(BIN)/python -m tests.soak
 	@$(BIN)/python -m tests.follow
 	@$(BIN)/python -m tests.soak_webhooks
+	@$(BIN)/python -m tests.attacks
 
 lock: $(VENV)/.dev ## make requirements*.txt anew from pyproject.toml
 	$(BIN)/pip install -q uv

@@ -172,6 +172,11 @@ class Config:
         _one_of("full", "normal"),
         "`full`: an answered write survives power loss; `normal`: a process crash only",
     )
+    min_free_space: int = _setting(
+        64 * 1024 * 1024,
+        _whole(0, 2**50),
+        "bytes that stay free on the store's disk: below, writes are answered 507",
+    )
     host: str = _setting("127.0.0.1", _text, "address to listen on")
     port: int = _setting(8000, _whole(0, 65535), "port to listen on")
     auth: str = _setting(
@@ -187,6 +192,11 @@ class Config:
     page_limit: int = _setting(20, _whole(1, 10_000), "items a page when the client does not say")
     page_limit_max: int = _setting(100, _whole(1, 10_000), "items a page that a client may ask for at most")
     max_body: int = _setting(1024 * 1024, _whole(1, 2**31), "bytes of a request body")
+    max_item: int = _setting(128 * 1024, _whole(256, 2**31), "bytes of an item's JSON")
+    max_nodes: int = _setting(
+        10_000, _whole(16, 2**31), "values in an item's JSON: objects, arrays and what is in them"
+    )
+    page_bytes: int = _setting(1024 * 1024, _whole(1024, 2**31), "bytes of a page of items, but for the last of them")
     max_url: int = _setting(8192, _whole(64, 8192), "bytes of path and query together")
     max_depth: int = _setting(32, _whole(1, 200), "levels of nesting in a JSON body")
     trusted_hosts: tuple[str, ...] = _setting(
@@ -232,6 +242,20 @@ class Config:
         "requests that a caller may make, reading and writing each: `600 per minute`, `50 per 10 seconds`, `off`",
     )
     rate_limit_write: str = _setting("", _quota, "the same for what is not `GET`, `HEAD` or `OPTIONS`; as `RATE_LIMIT`")
+    write_bytes: str = _setting(
+        "",
+        _quota,
+        "bytes that a caller's writes may add to the store (items, events, responses): `100000000 per hour`, `off`",
+    )
+    failure_limit: str = _setting(
+        "20 per minute",
+        _quota,
+        "wrong credentials and refused hosts that an address may send: `20 per minute`, `off`",
+    )
+    waits_per_caller: int = _setting(20, _whole(1, 500), "long polls that a caller may have open in each process")
+    connections_per_address: int = _setting(
+        500, _whole(1, 1000), "connections that an address may have open to each process; not with `TRUSTED_PROXIES`"
+    )
     redis_url: str = _setting(
         "",
         _redis,

@@ -203,6 +203,15 @@ class Unavailable(Problem):
     )
 
 
+class InsufficientStorage(Problem):
+    status, name, title = 507, "insufficient-storage", "The disk is full"
+    about = (
+        "The disk that holds the store has less free space than the operator reserves (`MIN_FREE_SPACE`), so that "
+        "nothing can be written; nothing of the request was kept. Reads and deletes go on, and writes do once "
+        "there is space again."
+    )
+
+
 class MetricsClosed(Problem):
     status, name, title = 403, "metrics-closed", "Metrics are closed"
     about = (

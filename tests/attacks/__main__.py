@@ -1,0 +1,32 @@
+"""Run all attacks, or those whose names contain one of the arguments."""
+
+import pkgutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+
+import tests.attacks
+
+
+def attacks() -> Iterator[tuple[str, Callable[[Path], str]]]:
+    """Each attack with its name."""
+    for module in sorted(found.name for found in pkgutil.iter_modules(tests.attacks.__path__)):
+        if module not in ("__main__", "health"):
+            functions = vars(import_module(f"tests.attacks.{module}")).items()
+            yield from ((f"{module}.{name}", each) for name, each in functions if name.startswith("attack_"))
+
+
+def main(wanted: list[str]) -> None:
+    """Run them one after the other; the first that fails ends it."""
+    for name, attack in attacks():
+        if not wanted or any(word in name for word in wanted):
+            with tempfile.TemporaryDirectory() as folder:
+                began = time.perf_counter()
+                print(f"{name}: {attack(Path(folder))} ({time.perf_counter() - began:.0f} s)", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,27 @@
+"""docs/bounds.md: each row has a setting that exists and a test that exists."""
+
+import ast
+import re
+from dataclasses import fields
+
+import pytest
+
+from config import Config
+from tests.live import ROOT
+
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in (ROOT / "docs/bounds.md").read_text(encoding="utf-8").splitlines()
+    if line.startswith("|") and not line.startswith(("| what", "|---"))
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_a_row_names_a_setting_and_a_test(row: list[str]) -> None:
+    """What is bounded, default, setting, the answer beyond it, and `tests/FILE.py::NAME`."""
+    what, default, setting, beyond, proof = row
+    assert what and default and beyond
+    assert setting == "–" or setting.strip("`") in {each.name.upper() for each in fields(Config)}
+    file, name = re.fullmatch(r"`(tests/[\w/]+\.py)::(\w+)`", proof).groups()  # type: ignore[union-attr]
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    assert name in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import pytest
 TESTS = Path(__file__).parent
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 CLOSE = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+EXPECT = b"Expect: 100-continue"
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
@@ -155,7 +157,14 @@ REFUSED = {
     "chunk minus": (400, chunked(b"-1\r\na\r\n0\r\n\r\n")),
     "chunk space": (400, chunked(b"1 \r\na\r\n0\r\n\r\n")),
     "chunk empty": (400, chunked(b"\r\na\r\n0\r\n\r\n")),
-    "chunk huge": (408, chunked(b"f" * 17 + b"\r\na\r\n0\r\n\r\n")),
+    "chunk huge": (400, chunked(b"f" * 17)),
+    "chunk huge zero": (400, chunked(b"0" * 17)),
+    "chunk extension endless": (400, chunked(b"1;" + b"a" * 5000)),
+    "chunk extension cr alone": (400, chunked(b"1;x\ry")),
+    "chunk lf alone": (400, chunked(b"1\n")),
+    "chunk cr": (400, chunked(b"1\ra")),
+    "chunk no size": (400, chunked(b";")),
+    "chunk data lf": (400, chunked(b"1\r\na\n")),
     "chunk bare lf": (400, chunked(b"1\na\n0\n\n")),
     "chunk extension lf": (400, chunked(b"1;x\na\r\n0\r\n\r\n")),
     "chunk extension cr": (400, chunked(b"1;x\ry\r\na\r\n0\r\n\r\n")),
@@ -163,6 +172,11 @@ REFUSED = {
     "chunk no crlf": (400, chunked(b"1\r\na0\r\n\r\n")),
     "trailer fold": (400, chunked(b"0\r\nX: a\r\n b\r\n\r\n")),
     "trailer junk": (400, chunked(b"0\r\njunk\r\n\r\n")),
+    "trailer lf": (400, chunked(b"0\r\nX: a\n")),
+    "trailer cr": (400, chunked(b"0\r\nX: a\rb")),
+    "trailer end lf": (400, chunked(b"0\r\n\n")),
+    "trailer long": (400, chunked(b"0\r\nX: " + b"a" * 5000)),
+    "trailer host": (400, chunked(b"0\r\nHost: b\r\n\r\n")),
     "trailer endless": (431, chunked(b"0\r\n" + b"X: a\r\n" * 200)),
     # the fields: sections 2.2 and 5
     "fold": (400, get(b"Host: a\r\nX: a\r\n b\r\n")),
@@ -214,6 +228,11 @@ REFUSED = {
     "host user": (400, get(b"Host: u@a\r\n")),
     "host list": (400, get(b"Host: a, b\r\n")),
     "host port": (400, get(b"Host: a:b\r\n")),
+    "host empty name": (400, get(b"Host: :80\r\n")),
+    "host label": (400, get(b"Host: b." + b"a" * 64 + b".c:80\r\n")),
+    "host long": (400, get(b"Host: " + b"a." * 128 + b"\r\n")),
+    "target label": (400, get(line=b"GET http://" + b"a" * 64 + b":80/ HTTP/1.1")),
+    "target long": (400, get(line=b"GET http://" + b"a." * 128 + b"/ HTTP/1.1")),
     "host 1.0": (400, get(b"Host: a b\r\n", b"GET / HTTP/1.0")),
 }
 
@@ -223,6 +242,7 @@ def test_refused(client: Client, case: str) -> None:
     status, request = REFUSED[case]
     client.sock.sendall(request + SMUGGLED)
     answer = client.answer()
+    assert parsedate_to_datetime(answer.fields["date"]).tzinfo
     assert answer.status == status
     assert answer.fields["content-type"] == "application/problem+json"
     assert answer.fields["connection"] == "close"
@@ -298,10 +318,33 @@ def test_expect(client: Client) -> None:
     client.sock.sendall(post(expect))
     assert client.file.readline() + client.file.readline() == b"HTTP/1.1 100 Continue\r\n\r\n"
     assert client.ask(b"ok").json["body"] == "ok"
-    client.sock.sendall(post(expect, path=b"/refuse"))
-    assert client.file.readline() + client.file.readline() == b"HTTP/1.1 100 Continue\r\n\r\n"
-    assert client.answer().status == 413
-    assert client.ask(b"ok" + GET).status == 200
+
+
+def test_expect_is_answered_without_content(client: Client) -> None:
+    """RFC 9110 section 10.1.1: nobody asks for content that nobody wants, so the connection cannot go on."""
+    answer = client.ask(post(EXPECT + b"\r\nContent-Length: 2", path=b"/refuse"))
+    assert (answer.status, answer.fields["connection"]) == (413, "close")
+    assert client.ended()
+
+
+@pytest.mark.parametrize(
+    "framed",
+    [
+        post(EXPECT + b"\r\nContent-Length: 2", b"ok"),
+        post(EXPECT + b"\r\nTransfer-Encoding: chunked", b"2\r\nok\r\n0\r\n\r\n"),
+    ],
+)
+def test_expect_with_the_content_at_hand(client: Client, framed: bytes) -> None:
+    """Content that came with the head need not be asked for."""
+    answer = client.ask(framed)
+    assert (answer.status, answer.json["body"], answer.fields["connection"]) == (200, "ok", "keep-alive")
+    assert client.ask(GET).status == 200
+
+
+def test_expect_without_content(client: Client) -> None:
+    """Where no content is announced, none is missing."""
+    answer = client.ask(post(EXPECT + b"\r\nContent-Length: 0"))
+    assert (answer.status, answer.fields["connection"]) == (200, "keep-alive")
 
 
 def test_unread_content(client: Client) -> None:

@@ -50,7 +50,7 @@ def _delete_own_folder() -> None:
 _memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
 _owner = os.environ.get("RESTKEEPER_METRICS_OWNER")
 if "PROMETHEUS_MULTIPROC_DIR" not in os.environ or _owner not in (None, str(os.getpid())):
-    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(make_folder("restkeeper-metrics-", _memory))
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(make_folder("restkeeper-prometheus-", _memory))
     os.environ["RESTKEEPER_METRICS_OWNER"] = str(os.getpid())
     atexit.register(_delete_own_folder)
 os.makedirs(os.environ["PROMETHEUS_MULTIPROC_DIR"], exist_ok=True)

@@ -143,7 +143,7 @@ def test_metrics_count_across_workers(server: Gunicorn) -> None:
     sample = r'^restkeeper_request_seconds_count\{method="GET",route="/problems/<name>",status="404"\} (\S+)$'
 
     def counted() -> float:
-        answer = server.get("/metrics", {"Authorization": "Bearer scrape-me"})
+        answer = server.get("/metrics", {"Authorization": "Bearer a-token-for-who-scrapes-me"})
         assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
         found = re.search(sample, answer.body.decode(), re.M)
         return float(found[1]) if found else 0

@@ -165,11 +165,12 @@ def test_secrets_stay_in(tmp_path: Path, form: str) -> None:
     settings = {
         "AUTH": "required",
         "ADMIN_KEY": ADMIN_KEY,
-        "METRICS_TOKEN": "a-token-for-metrics",
+        "METRICS_TOKEN": "a-token-for-metrics-alone",
         "REDIS_URL": "redis://:a-password-of-redis@127.0.0.1:1/0",
         "JWT_ISSUER": issuer.ISSUER,
         "JWT_AUDIENCE": issuer.AUDIENCE,
         "JWT_JWKS": str(tmp_path / "keys.json"),
+        "FAILURE_LIMIT": "off",
         "LOG_LEVEL": "debug",
         "LOG_FORMAT": form,
     }
@@ -194,7 +195,7 @@ def test_secrets_stay_in(tmp_path: Path, form: str) -> None:
                 ask(method, path, Authorization=f"Bearer {credential}")
                 ask(method, path, X_API_Key=credential)
         ask("GET", "/products", Authorization=f"Basic {basic}")
-        ask("GET", "/metrics", Authorization="Bearer a-token-for-metrics")
+        ask("GET", "/metrics", Authorization="Bearer a-token-for-metrics-alone")
         ask("GET", "/metrics", Authorization=f"Bearer {secret}")
         ask("POST", "/products", {"name": "x"}, X_API_Key=ADMIN_KEY, Idempotency_Key="a-key-of-idempotency")
         ask("GET", "/api/v1/keys", X_API_Key=ADMIN_KEY)
@@ -204,7 +205,7 @@ def test_secrets_stay_in(tmp_path: Path, form: str) -> None:
     )
     assert "Redis cannot be asked" in everything
     secrets = [secret.split("_", 2)[2], token, token.split(".")[2], ADMIN_KEY, basic]
-    for each in (*secrets, "a-token-for-metrics", "a-password-of-redis", "a-key-of-idempotency"):
+    for each in (*secrets, "a-token-for-metrics-alone", "a-password-of-redis", "a-key-of-idempotency"):
         assert each not in everything
 
 

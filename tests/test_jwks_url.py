@@ -25,7 +25,7 @@ from tests.issuer import (
     published,
     token,
 )
-from web.jwks import MOST_BYTES, fetch
+from web.jwks import MOST_BYTES, KeySet, fetch
 from web.tokens import Tokens
 
 
@@ -154,16 +154,23 @@ class Gate(Issuer):
         return body
 
 
-def test_many_who_want_a_new_key_cause_one_fetch(clock: Clock) -> None:
+def test_many_who_want_a_new_key_cause_one_fetch(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those who come while it is fetched wait for it, and then hold."""
     issuer = Gate(FIRST)
     tokens = from_url(issuer, clock)
     issuer.body = BOTH
     issuer.open.clear()
+    all_there = threading.Barrier(8, action=issuer.open.set, timeout=30)
+    newer = tokens._source.newer
+
+    def come(than: KeySet | None) -> KeySet:
+        all_there.wait()  # each of them has found that the key is not in the set
+        return newer(than)
+
+    monkeypatch.setattr(tokens._source, "newer", come)
     with ThreadPoolExecutor(8) as pool:
         verified = [pool.submit(holds, tokens, NEW) for _ in range(8)]
-        issuer.open.set()
-        assert all(each.result() for each in verified)
+        assert all(each.result(60) for each in verified)
     assert issuer.asked == 2
 
 
@@ -179,7 +186,7 @@ def test_nobody_else_waits_for_a_fetch(clock: Clock) -> None:
         assert issuer.reached.wait(30)
         assert holds(tokens, OLD)
         issuer.open.set()
-        assert fetching.result()
+        assert fetching.result(60)
     assert issuer.asked == 2
 
 

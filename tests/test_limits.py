@@ -175,6 +175,32 @@ def test_a_caller_is_an_address_or_a_network_of_ipv6(one: str, other: str, are_o
     assert admitted(client, environ_base={"REMOTE_ADDR": other}) == (0 if are_one else 3)
 
 
+def test_a_site_of_ipv6_has_a_quota_as_a_whole() -> None:
+    """All networks of a /48 have sixteen quotas together; beyond them a network is refused without a counter of its
+    own, so that one site cannot fill the table with 65,536 of them."""
+    client = limited()
+    keys: list[str] = []
+    (limiter,) = client.application.extensions["limiter"]
+    incr = limiter.storage.incr
+    limiter.storage.incr = lambda key, *rest: keys.append(key) or incr(key, *rest)
+    networks = [f"2001:db8:0:{n:x}::1" for n in range(100)]
+    statuses = [admitted(client, 1, environ_base={"REMOTE_ADDR": each}) for each in networks]
+    assert statuses == [1] * 48 + [0] * 52
+    assert (len(set(keys)), len(keys)) == (49, 148)
+    last = client.get("/", environ_base={"REMOTE_ADDR": networks[0]})
+    assert (last.status_code, last.headers["RateLimit"]) == (429, '"read";r=0;t=20')
+    assert admitted(client, environ_base={"REMOTE_ADDR": "2001:db8:1::1"}) == 3
+
+
+def test_what_is_left_of_a_site_is_told() -> None:
+    """Where less is left of the site than of the network, that is what remains."""
+    client = limited()
+    for n in range(46):
+        client.get("/", environ_base={"REMOTE_ADDR": f"2001:db8:0:{n:x}::1"})
+    last = client.get("/", environ_base={"REMOTE_ADDR": "2001:db8:0:ff::1"})
+    assert (last.status_code, last.headers["RateLimit"]) == (200, '"read";r=1;t=20')
+
+
 def test_what_is_refused_before_it_is_known_who_asks_is_counted_by_address() -> None:
     """An answer to a request that another hook refused first says what is left all the same."""
     app = Application("refusing")

@@ -25,7 +25,7 @@ from tests.issuer import (
     published,
     token,
 )
-from web.jwks import MOST_BYTES, KeySet, fetch
+from web.jwks import MOST_BYTES, fetch
 from web.tokens import Tokens
 
 
@@ -154,20 +154,28 @@ class Gate(Issuer):
         return body
 
 
+class Turns:
+    """A lock that sets an event when so many have asked for it."""
+
+    def __init__(self, many: int, everybody: threading.Event) -> None:
+        self._lock = threading.Lock()
+        self._left = iter(range(many - 1, -1, -1))
+        self._everybody = everybody
+        self.release = self._lock.release
+
+    def acquire(self, *, timeout: float) -> bool:
+        if next(self._left) == 0:
+            self._everybody.set()
+        return self._lock.acquire(timeout=timeout)
+
+
 def test_many_who_want_a_new_key_cause_one_fetch(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those who come while it is fetched wait for it, and then hold."""
     issuer = Gate(FIRST)
     tokens = from_url(issuer, clock)
     issuer.body = BOTH
     issuer.open.clear()
-    all_there = threading.Barrier(8, action=issuer.open.set, timeout=30)
-    newer = tokens._source.newer
-
-    def come(than: KeySet | None) -> KeySet:
-        all_there.wait()  # each of them has found that the key is not in the set
-        return newer(than)
-
-    monkeypatch.setattr(tokens._source, "newer", come)
+    monkeypatch.setattr(tokens._source, "_reading", Turns(8, issuer.open))
     with ThreadPoolExecutor(8) as pool:
         verified = [pool.submit(holds, tokens, NEW) for _ in range(8)]
         assert all(each.result(60) for each in verified)

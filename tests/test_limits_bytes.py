@@ -7,6 +7,7 @@ from flask.testing import FlaskClient
 
 from app import create_app
 from config import Config, ConfigError
+from errors import Unavailable
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 ADMIN = {"X-API-Key": ADMIN_KEY}
@@ -70,6 +71,19 @@ def test_what_is_not_committed_counts_nothing(body: Any, headers: dict[str, str]
     before = left(client.delete("/products/none", headers=ADMIN))
     answer = client.post("/products", json=body, headers=ADMIN | headers)
     assert (answer.status_code, left(answer)) == (status, before)
+
+
+def test_what_is_rolled_back_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction that fails after its item and its event were written has stored nothing."""
+
+    def fail(*_: Any) -> None:
+        raise Unavailable("the disk is gone")
+
+    client = service()
+    before = left(client.delete("/products/none", headers=ADMIN))
+    monkeypatch.setattr("storage.sqlite._Transaction.keep_answer", fail)
+    answer = client.post("/products", json={"name": "x"}, headers=ADMIN | {"Idempotency-Key": "k"})
+    assert (answer.status_code, left(answer)) == (503, before)
 
 
 def test_beyond_the_quota_writes_are_refused_and_reads_are_not() -> None:

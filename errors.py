@@ -56,10 +56,10 @@ class Unauthorized(Problem):
 
 
 class CrossOrigin(Problem):
-    status, name, title = 403, "cross-origin", "Pages of that origin may not write"
+    status, name, title = 403, "cross-origin", "Pages of that origin may not call this service"
     about = (
         "A browser sent this request for a page of another origin than the service's own, and the service, which is "
-        "open to whoever is on its machine, takes no such writes. `CORS_ORIGINS` lists the origins that may."
+        "open to whoever is on its machine, answers pages of this machine alone. `CORS_ORIGINS` lists others that may."
     )
 
 

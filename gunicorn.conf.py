@@ -141,6 +141,8 @@ def when_ready(server: Any) -> None:
         sys.exit(f"restkeeper: --bind {reached[0]}: {OPEN_IS_LOCAL}")
     if _config.auth == "open-to-all" and reached:
         print(f"restkeeper: {reached[0]} is open: whoever reaches it may do everything", file=sys.stderr)
+    if _config.auth != "open" and not _config.trusted_hosts:
+        print("restkeeper: TRUSTED_HOSTS is not set: any Host is answered; set it to your names", file=sys.stderr)
     if _config.auth == "required" and not (_config.admin_key or _has_keys()):
         print(
             "restkeeper: nobody can call yet: set ADMIN_KEY, or: flask keys create NAME --scope admin", file=sys.stderr

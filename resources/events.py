@@ -21,9 +21,9 @@ from storage.contract import Store
 from storage.outbox import Events, Wanted, is_event_id
 from web.application import OwnHeaders, Reply
 from web.auth import KNOWN, lacking, needs
-from web.caller import ADMIN, caller
+from web.caller import ADMIN, caller, caller_keys
 from web.content import JSON, require_acceptable
-from web.longpoll import LONGEST, Waiters
+from web.longpoll import LONGEST, Waiters, wait_until
 from web.preconditions import is_not_modified, require_match
 from web.queries import Reader, whole
 from web.recent import Recent
@@ -52,7 +52,7 @@ class EventHandlers:
         self._types = known_types(resources)
         self._store = store
         self._config = config
-        self._waiters = Waiters()
+        self._waiters = Waiters(config.waits_per_caller)
         self._found: Recent[tuple[str, Wanted, int, str], Events] = Recent(FOUND_BYTES)
 
     def blueprint(self) -> Blueprint:
@@ -91,12 +91,15 @@ class EventHandlers:
         if after == LATEST:
             after = self._store.last_event()
         page = self._store.events(after, wanted, asked.limit)
+        if page.events or not asked.wait:
+            return page
         deadline = time.monotonic() + asked.wait
-        while not page.events and time.monotonic() < deadline:
-            if not page.more and not self._wait(page.last, deadline):
-                break
-            time.sleep(0)  # others have their turn, however much there is to pass over
-            page = self._search(page.last, wanted, asked.limit)
+        with self._waiters.place(caller_keys(request.environ)[0]):
+            while not page.events and time.monotonic() < deadline:
+                if not page.more and not self._wait(page.last, deadline):
+                    break
+                time.sleep(0)  # others have their turn, however much there is to pass over
+                page = self._search(page.last, wanted, asked.limit)
         return page
 
     def _search(self, after: str, wanted: Wanted, limit: int) -> Events:
@@ -108,7 +111,7 @@ class EventHandlers:
         return page
 
     def _wait(self, last: str, deadline: float) -> bool:
-        return self._waiters.until(partial(self._is_behind, last), deadline - time.monotonic())
+        return wait_until(partial(self._is_behind, last), deadline)
 
     def _is_behind(self, last: str) -> bool:
         return self._store.last_event() != last

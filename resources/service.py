@@ -10,16 +10,18 @@ from flask import Blueprint, Response, render_template, request, send_from_direc
 
 import errors
 from config import Config
-from errors import MetricsClosed, NotFound, Unauthorized
+from errors import MetricsClosed, NotFound, Unauthorized, Unavailable
 from resources.openapi import document
 from resources.openapi_service import UNLIMITED
 from resources.resource import Ownership, Resource
 from storage.contract import Store
 from web import exactjson
 from web.application import Reply
-from web.auth import OWN, PUBLIC, needs
+from web.auth import OWN, PUBLIC, digest_of, needs
 from web.caller import ADMIN, caller
 from web.content import HTML, JSON, quality, require_acceptable
+from web.errors import known_base
+from web.failures import Failures
 from web.observe import Metrics
 
 _BEARER = {"WWW-Authenticate": 'Bearer realm="metrics"'}  # RFC 6750, section 3
@@ -42,12 +44,20 @@ class ServiceHandlers:
     """The handlers that are not about items."""
 
     def __init__(
-        self, resources: Sequence[Resource], prefixes: Sequence[str], store: Store, config: Config, metrics: Metrics
+        self,
+        resources: Sequence[Resource],
+        prefixes: Sequence[str],
+        store: Store,
+        config: Config,
+        metrics: Metrics,
+        failures: Failures,
     ) -> None:
         self._resources = resources
         self._store = store
         self._config = config
         self._metrics = metrics
+        self._failures = failures
+        self._metrics_digest = digest_of(config.metrics_token)
         self._openapi = exactjson.dumps(document(resources, config, prefixes))
 
     def blueprint(self) -> Blueprint:
@@ -73,7 +83,8 @@ class ServiceHandlers:
         if self._config.docs:
             links = {"docs": "/docs", **links}
         value = {"service": "restkeeper", "collections": collections, "links": links}
-        return _negotiated("index.html", value, base=request.host_url.rstrip("/"), key=self._config.auth == "required")
+        base = known_base() or "https://HOST"
+        return _negotiated("index.html", value, base=base, key=self._config.auth == "required")
 
     def _count(self, resource: Resource) -> dict[str, int]:
         all_of_it = resource.ownership is not Ownership.ALL
@@ -88,9 +99,12 @@ class ServiceHandlers:
 
     @needs(PUBLIC)
     def read_readiness(self) -> Response:
-        """Whether requests can be served; 503 names the part that fails."""
+        """Whether requests can be served; 503 names the part that fails, and the log says why."""
         require_acceptable(JSON)
-        self._store.check()
+        try:
+            self._store.check()
+        except Unavailable as problem:
+            raise Unavailable("store: cannot be used", headers=problem.headers) from problem
         return _json({"status": "ok", "store": "ok"})
 
     @needs(OWN)
@@ -99,9 +113,18 @@ class ServiceHandlers:
         if not self._config.metrics_token:
             raise MetricsClosed("set METRICS_TOKEN to open them to its bearer")
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(token.encode(), self._config.metrics_token.encode()):
+        if scheme.lower() != "bearer" or not self._is_metrics_token(token):
             raise Unauthorized("send the metrics token as Authorization: Bearer", headers=_BEARER)
         return Reply(self._metrics.text(), content_type=PROMETHEUS)
+
+    def _is_metrics_token(self, token: str) -> bool:
+        """Raises TooManyRequests for an address that guesses."""
+        digest = digest_of(token)
+        self._failures.require_room(request.environ, digest)
+        is_valid = hmac.compare_digest(digest, self._metrics_digest)
+        note = self._failures.note_success if is_valid else self._failures.note_failure
+        note(request.environ, digest)
+        return is_valid
 
     @needs(PUBLIC)
     def read_openapi(self) -> Response:

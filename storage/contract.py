@@ -181,10 +181,12 @@ class Store(OutboxStore, Protocol):
     """Keeps the records of some collections. Safe for threads and greenlets; several processes may share one.
 
     Any method raises Unavailable when the store cannot be had in time. `epoch` is different for every store, and for
-    every copy of one: it makes versions of one no versions of another.
+    every copy of one: it makes versions of one no versions of another. `secret` is random, known to those who can read
+    the store, and likewise not in a copy.
     """
 
     epoch: str
+    secret: str
 
     def read(self, collection: str, id: str) -> Record:
         """The record. Raises NotFound."""

@@ -98,7 +98,7 @@ class SqliteStore(OutboxReader):
             self._writer = self._connect(timeout=BUSY_SECONDS)
             migrate(self._writer)
             declare(self._writer, self._collections.values())
-            self.epoch = _epoch(self._writer)
+            self.epoch, self.secret = _identity(self._writer)
             self._writer.execute("PRAGMA busy_timeout = 0")  # `_patiently` does the waiting
             self._file = self._present_file()
             (mode,) = self._writer.execute("PRAGMA journal_mode").fetchone()
@@ -215,7 +215,7 @@ class SqliteStore(OutboxReader):
         try:
             with self._reader() as connection, _told(f"no backup at {str(target)!r}"):
                 connection.execute("VACUUM INTO ?", (str(partial),))
-                _forget_epoch(partial)
+                _forget_identity(partial)
             with partial.open("rb") as written:
                 os.fsync(written.fileno())
             partial.rename(target)  # it has its name only once it is whole and on the disk
@@ -243,7 +243,8 @@ class SqliteStore(OutboxReader):
     def _require_file(self) -> None:
         """Raises Unavailable when writes would go to a file that no name leads to."""
         if self._file is None or self._present_file() != self._file:
-            raise Unavailable(f"the store's file {self._path!r} is not the one that was opened", headers=RETRY)
+            cause = FileNotFoundError(f"{self._path}: is not the file that was opened")  # for the log, not for callers
+            raise Unavailable("the store's file is not the one that was opened", headers=RETRY) from cause
 
     def _present_file(self) -> tuple[int, int] | None:
         """What the system knows the store's file by, None when there is no such file."""
@@ -463,22 +464,23 @@ def _position(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*(None if key == -float("inf") else key for key in keys), id)
 
 
-def _forget_epoch(path: Path) -> None:
-    """Let a copy get an epoch of its own when it is first opened: each that is restored from it has its own future."""
+def _forget_identity(path: Path) -> None:
+    """Let a copy get its own when it is first opened: each that is restored from it has its own future."""
     copy = sqlite3.connect(path, isolation_level=None)
     try:
-        copy.execute("UPDATE store SET epoch = ''")
+        copy.execute("UPDATE store SET epoch = '', secret = ''")
     finally:
         copy.close()
 
 
-def _epoch(connection: sqlite3.Connection) -> str:
-    """What tells this store from all others, made where there is none."""
-    (epoch,) = connection.execute("SELECT epoch FROM store").fetchone()
-    if not epoch:
+def _identity(connection: sqlite3.Connection) -> tuple[str, str]:
+    """The epoch, which is different for every store, and the secret, each made where there is none."""
+    query = "SELECT epoch, secret FROM store"
+    if not all(connection.execute(query).fetchone()):
         connection.execute("UPDATE store SET epoch = lower(hex(randomblob(4))) WHERE epoch = ''")
-        (epoch,) = connection.execute("SELECT epoch FROM store").fetchone()
-    return str(epoch)
+        connection.execute("UPDATE store SET secret = lower(hex(randomblob(16))) WHERE secret = ''")
+    epoch, secret = connection.execute(query).fetchone()
+    return epoch, secret
 
 
 @contextmanager

@@ -41,5 +41,5 @@ def local() -> FlaskClient:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gunicorn]:
     """A running service under gunicorn with two workers on a SQLite file, shared by the tests of one process."""
     folder: Path = tmp_path_factory.mktemp("server")
-    with Gunicorn(folder, LOG_FORMAT="json", METRICS_TOKEN="scrape-me") as running:  # noqa: S106
+    with Gunicorn(folder, LOG_FORMAT="json", METRICS_TOKEN="a-token-for-who-scrapes-me") as running:  # noqa: S106
         yield running

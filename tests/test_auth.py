@@ -47,7 +47,7 @@ def make_key(client: FlaskClient, *scopes: str, **fields: Any) -> dict[str, Any]
 def test_nobody_gets_in_without_credentials(client: FlaskClient) -> None:
     """A request that shows nothing is asked for a key, in the terms of RFC 6750."""
     answer = client.get("/products")
-    assert (answer.status_code, answer.json["type"]) == (401, "http://localhost/problems/unauthorized")
+    assert (answer.status_code, answer.json["type"]) == (401, "/problems/unauthorized")
     assert answer.headers["WWW-Authenticate"] == 'Bearer realm="restkeeper"'
     assert answer.headers["Cache-Control"] == "no-store"
 

@@ -24,7 +24,7 @@ SOCKET_BUFFERS = 16 * 1024 * 1024  # bytes that the two ends of a loopback conne
 def listed() -> FlaskClient:
     """A client of a service that is called by some names."""
     names = ("api.example.org", ".wild.example", "[2001:db8::1]")
-    return create_app(Config(auth="open-to-all", trusted_hosts=names)).test_client()
+    return create_app(Config(auth="open-to-all", trusted_hosts=names, failure_limit="off")).test_client()
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_an_empty_host_is_not_a_missing_one(given: tuple[str | None, ...]) -> No
 
 def test_hosts_are_not_remembered_without_end() -> None:
     """A client that names ever other hosts makes the service keep no more than some."""
-    app = create_app(Config(auth="open-to-all", trusted_hosts=("localhost",)))
+    app = create_app(Config(auth="open-to-all", trusted_hosts=("localhost",), failure_limit="off"))
     client = app.test_client()
     for number in range(600):
         assert client.get("/healthz", headers={"Host": f"{number}.example"}).status_code == 400
@@ -154,7 +154,7 @@ def test_what_is_no_host_stops_the_start(wrong: str) -> None:
 @pytest.fixture(scope="module")
 def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gunicorn]:
     """A running service that is called by one name and takes small bodies."""
-    settings = {"TRUSTED_HOSTS": "127.0.0.1", "MAX_BODY": str(MAX_BODY), "LOG_LEVEL": "error"}
+    settings = {"TRUSTED_HOSTS": "127.0.0.1", "MAX_BODY": str(MAX_BODY), "LOG_LEVEL": "error", "FAILURE_LIMIT": "off"}
     with Gunicorn(tmp_path_factory.mktemp("edge"), workers=1, **settings) as running:
         yield running
 

@@ -154,16 +154,31 @@ class Gate(Issuer):
         return body
 
 
-def test_many_who_want_a_new_key_cause_one_fetch(clock: Clock) -> None:
+class Turns:
+    """A lock that sets an event when so many have asked for it."""
+
+    def __init__(self, many: int, everybody: threading.Event) -> None:
+        self._lock = threading.Lock()
+        self._left = iter(range(many - 1, -1, -1))
+        self._everybody = everybody
+        self.release = self._lock.release
+
+    def acquire(self, *, timeout: float) -> bool:
+        if next(self._left) == 0:
+            self._everybody.set()
+        return self._lock.acquire(timeout=timeout)
+
+
+def test_many_who_want_a_new_key_cause_one_fetch(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those who come while it is fetched wait for it, and then hold."""
     issuer = Gate(FIRST)
     tokens = from_url(issuer, clock)
     issuer.body = BOTH
     issuer.open.clear()
+    monkeypatch.setattr(tokens._source, "_reading", Turns(8, issuer.open))
     with ThreadPoolExecutor(8) as pool:
         verified = [pool.submit(holds, tokens, NEW) for _ in range(8)]
-        issuer.open.set()
-        assert all(each.result() for each in verified)
+        assert all(each.result(60) for each in verified)
     assert issuer.asked == 2
 
 
@@ -179,7 +194,7 @@ def test_nobody_else_waits_for_a_fetch(clock: Clock) -> None:
         assert issuer.reached.wait(30)
         assert holds(tokens, OLD)
         issuer.open.set()
-        assert fetching.result()
+        assert fetching.result(60)
     assert issuer.asked == 2
 
 

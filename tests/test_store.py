@@ -429,6 +429,7 @@ def test_a_backup_is_a_store(store: Store, tmp_path: Path) -> None:
     store.backup(target)
     copy = open_store(f"sqlite:///{target}", [THINGS])
     assert copy.epoch != store.epoch
+    assert copy.secret != store.secret and len(copy.secret) == len(store.secret) == 32
     assert list(copy.scan("things")) == SAMPLE
     copy.close()
     with pytest.raises(FileExistsError):
@@ -445,11 +446,12 @@ def test_a_second_opening_finds_what_the_first_kept(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
     first = open_store(url, [THINGS])
     keep(first, *SAMPLE)
-    revision = first.revision("things")
+    revision, secret = first.revision("things"), first.secret
     first.close()
     changed = Collection("things", FIELDS, (Index("stock"), Index("sku", unique=True)), ())
     second = open_store(url, [changed])
     assert (second.revision("things"), list(second.scan("things"))) == (revision, SAMPLE)
+    assert second.secret == secret
     second.close()
     with sqlite3.connect(tmp_path / "store.db") as connection:
         names = {

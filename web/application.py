@@ -84,6 +84,7 @@ class Application(Flask):
         self.before: list[Before] = []
         self.after: list[After] = []
         self.trusts_host: Callable[[str], bool] = lambda host: True
+        self.trusts_any_host = True  # so that a request's host is no more than what the client says
         self._hosts: dict[tuple[str, str | None, str], tuple[str, str]] = {}
         self._failures: set[tuple[After, type[Exception]]] = set()
         self._known_hooks: dict[str | None, tuple[list[Any], list[Any]]] = {}

@@ -22,6 +22,7 @@ from storage.contract import Answer, Store, Transaction
 from web import exactjson
 from web.application import Reply
 from web.caller import caller_in
+from web.limits import add_written
 
 LONGEST = 255  # characters of a key
 SWEEP_ONE_IN = 16  # of so many new answers, one
@@ -128,6 +129,7 @@ class _Keyed(Once):
         head = orjson.dumps([self._print, reply.status_code, list(reply.headers)])
         kept = head + b"\n" + (self._seal.encrypt(body) if self._seal else body)
         transaction.keep_answer(self._id, Answer(self._now, kept))
+        add_written(len(kept))
         if self._id[0] < 256 // SWEEP_ONE_IN:
             transaction.sweep_answers(self._oldest, SWEPT)
         return reply

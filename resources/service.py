@@ -135,7 +135,9 @@ class ServiceHandlers:
             return _document(*own)
         if name not in _ASSETS:
             raise NotFound(f"nothing is at {request.path[:200]}")
-        return send_from_directory(_SWAGGER_UI, name, max_age=_ASSET_SECONDS)
+        reply = send_from_directory(_SWAGGER_UI, name)
+        reply.headers["Cache-Control"] = f"max-age={_ASSET_SECONDS}"
+        return reply
 
 
 _OWN = {
@@ -162,8 +164,8 @@ window.onload = () => SwaggerUIBundle({
 
 
 def _current(response: Response) -> Response:
-    """What does not say for how long it holds is asked for each time."""
-    response.headers.setdefault("Cache-Control", "no-cache")
+    """What does not say for how long it holds is asked for each time; what has no ETag to ask by is not stored."""
+    response.headers.setdefault("Cache-Control", "no-cache" if "ETag" in response.headers else "no-store")
     return response
 
 

@@ -46,6 +46,7 @@ def document(resources: Sequence[Resource], config: Config, prefixes: Sequence[s
     """The OpenAPI 3.1 document of the collections, each under all `prefixes`, and of the service."""
     problems = ProblemResponses()
     schemas = _marshmallow_schemas((*resources, KEYS, WEBHOOKS))
+    local = config.auth == "open"  # then it serves its own machine alone
     longest = max(config.max_body, 2**20)  # of what is sent; no page of the service is longer
     of_problem = 4 * longest  # a pointer names what is in the body, and escapes that
     paths: Part = {}
@@ -84,7 +85,9 @@ def document(resources: Sequence[Resource], config: Config, prefixes: Sequence[s
             "contact": {"name": "The operator of this service"},
             "license": {"name": "MIT", "url": "https://opensource.org/license/mit"},
         },
-        "servers": [_server(config)],
+        "servers": [
+            {"url": "/", "description": f"This service, {'local' if local else 'in production'}", "x-internal": local}
+        ],
         "security": [{}],
         "tags": [
             *({"name": each.name, "description": f"The {each.name} that are kept."} for each in resources),
@@ -99,12 +102,6 @@ def document(resources: Sequence[Resource], config: Config, prefixes: Sequence[s
     }
     found: Part = bounded(whole, longest, config)
     return found
-
-
-def _server(config: Config) -> Part:
-    local = config.auth == "open"
-    about = "This service, for its own machine alone (local)" if local else "This service (production)"
-    return {"url": "/", "description": about, "x-internal": local}
 
 
 def _version() -> str:

@@ -18,6 +18,7 @@ from resources.openapi_parts import (
     query_list,
     ref,
     refs,
+    text,
 )
 from resources.resource import Resource
 from resources.webhooks import PING, WEBHOOKS
@@ -25,12 +26,7 @@ from storage.outbox import EVENT_ID
 from web.content import JSON
 from web.longpoll import LONGEST
 
-ID: Part = {
-    "type": "string",
-    "pattern": f"^{EVENT_ID}$",
-    "maxLength": 28,
-    "description": "Tells the event from all others.",
-}
+ID = text(28, pattern=f"^{EVENT_ID}$", description="Tells the event from all others.")
 _TIME: Part = TIME | {"description": "When it happened, in UTC."}
 
 _FEED = """
@@ -65,7 +61,7 @@ _REFERENCE: Part = {
     "additionalProperties": False,
     "required": ["id", "version", "updated_at"],
     "properties": {
-        "id": {"type": "string", "maxLength": 64},
+        "id": text(64),
         "version": {"type": "integer", "minimum": 1},
         "updated_at": TIME,
     },
@@ -149,7 +145,7 @@ class EventPaths:
 
     def _parameters(self) -> list[Part]:
         most = self._config.page_limit_max
-        cursor = {"type": "string", "pattern": f"^({LATEST}|{EVENT_ID})$", "maxLength": 28}
+        cursor = text(28, pattern=f"^({LATEST}|{EVENT_ID})$")
         types, names = ({"type": "string", "enum": list(of(self._resources))} for of in (known_types, feed_collections))
         size = {"type": "integer", "minimum": 1, "maximum": most, "default": most}
         seconds = {"type": "integer", "minimum": 0, "maximum": LONGEST, "default": 0}

@@ -12,13 +12,14 @@ from web.queries import MAX_OFFSET
 Part = dict[str, Any]
 
 _COUNT: Part = {"type": "integer", "minimum": 0}
-TIME: Part = {"type": "string", "format": "date-time", "maxLength": 27}  # 2026-01-31T12:00:00.000000Z
-LINK_LENGTH = 4096  # characters
 
 
-def _text(most: int, **more: Any) -> Part:
+def text(most: int, **more: Any) -> Part:
+    """A string of at most so many characters."""
     return {"type": "string", "maxLength": most, **more}
 
+
+TIME = text(27, format="date-time")  # 2026-01-31T12:00:00.000000Z
 
 # OpenAPI, like HTTP, does not care for the case of a header's name. Rules of others take `RateLimit` and
 # `X-RateLimit-Limit` for two ways of which an answer has one; clients of either are served.
@@ -26,36 +27,36 @@ _LIMIT_HEADERS: Part = {
     "RateLimit-Policy": {
         "description": "The quotas: q requests in w seconds, for reading (GET, HEAD, OPTIONS) and for writing. "
         "Missing where nothing is limited, as are the other headers on limits.",
-        "schema": _text(1024),
+        "schema": text(1024),
     },
     "RateLimit": {
         "description": "Of the request's quota, r requests remain for the next t seconds.",
-        "schema": _text(256),
+        "schema": text(256),
     },
     "x-ratelimit-limit": {"description": "The request's quota.", "schema": _COUNT},
     "x-ratelimit-remaining": {"description": "What remains of it.", "schema": _COUNT},
     "x-ratelimit-reset": {"description": "When it is whole again, seconds since 1970.", "schema": _COUNT},
 }
 HEADERS: Part = _LIMIT_HEADERS | {
-    "X-Request-Id": {"description": "The request's id, as sent or made.", "schema": _text(128)},
+    "X-Request-Id": {"description": "The request's id, as sent or made.", "schema": text(128)},
     "ETag": {
         "description": "Strong validator (RFC 9110, section 8.8.3).",
-        "schema": _text(200, pattern='^"[^"]+"$'),
+        "schema": text(200, pattern='^"[^"]+"$'),
     },
-    "Last-Modified": {"description": "When the item last changed.", "schema": _text(29)},
-    "Cache-Control": {"description": "Whether and how the answer may be kept.", "schema": _text(100)},
-    "Location": {"description": "Where the item is.", "schema": _text(2048, format="uri-reference")},
+    "Last-Modified": {"description": "When the item last changed.", "schema": text(29)},
+    "Cache-Control": {"description": "Whether and how the answer may be kept.", "schema": text(100)},
+    "Location": {"description": "Where the item is.", "schema": text(2048, format="uri-reference")},
     "Link": {
         "description": "Pages: first, prev, next, last, as far as there are such (RFC 8288). "
         "Whoever follows next by cursor sees every item that stays exactly once, whatever is written meanwhile. "
         "The feed of events always has a next; where a cursor expired, it leads to the oldest event that is kept.",
-        "schema": _text(LINK_LENGTH),
+        "schema": text(4096),
     },
     "X-Total-Count": {
         "description": "Items in all pages; left out of the further pages of a filtered walk by cursor.",
         "schema": _COUNT,
     },
-    "WWW-Authenticate": {"description": "How to show who one is.", "schema": _text(1024)},
+    "WWW-Authenticate": {"description": "How to show who one is.", "schema": text(1024)},
     "Idempotent-Replayed": {
         "description": "That this is the answer to an earlier request with the same key.",
         "schema": {"type": "string", "const": "true"},

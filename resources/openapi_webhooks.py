@@ -17,6 +17,7 @@ from resources.openapi_parts import (
     query,
     ref,
     refs,
+    text,
 )
 from resources.webhooks import STATES, WEBHOOKS, WebhookHandlers
 from web.content import JSON
@@ -35,12 +36,8 @@ _DELIVERY: Part = {
     "next_attempt_at": _TIME
     | {"description": "When to try next; null while on its way or in its turn, and at the end."},
     "attempted_at": _TIME | {"description": "When it was tried last."},
-    "response_status": {
-        "type": ["integer", "null"],
-        "minimum": 100,
-        "maximum": 999,
-        "description": "What it was answered last; null where that was nothing.",
-    },
+    "response_status": {"type": ["integer", "null"], "minimum": 100, "maximum": 999}
+    | {"description": "What it was answered last; null where that was nothing."},
     "latency_ms": {"type": ["number", "null"], "description": "How long the last attempt took."},
     "response_excerpt": {
         "type": ["string", "null"],
@@ -66,12 +63,9 @@ class WebhookPaths(SecretPaths):
     """Webhooks, for events of `types`, and what came of their deliveries."""
 
     handlers: type[WebhookHandlers] = WebhookHandlers
-    secret: Part = {
-        "type": "string",
-        "description": "What deliveries are signed with. Shown this once.",
-        "pattern": "^whsec_[A-Za-z0-9+/]{43}=$",
-        "maxLength": 50,
-    }
+    secret = text(
+        50, description="What deliveries are signed with. Shown this once.", pattern="^whsec_[A-Za-z0-9+/]{43}=$"
+    )
 
     def __init__(self, schema: Part, types: Sequence[str], config: Config, problems: ProblemResponses) -> None:
         schema["properties"]["types"]["items"] = {"type": "string", "enum": list(types)}

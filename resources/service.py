@@ -1,7 +1,9 @@
 """The service about itself: index, health, metrics, OpenAPI, docs page, and a page for each problem type."""
 
 import hmac
+from base64 import b64encode
 from collections.abc import Sequence
+from hashlib import blake2b, sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from web.content import HTML, JSON, quality, require_acceptable
 from web.errors import known_base
 from web.failures import Failures
 from web.observe import Metrics
+from web.preconditions import is_not_modified, require_match
 
 _BEARER = {"WWW-Authenticate": 'Bearer realm="metrics"'}  # RFC 6750, section 3
 PROBES = frozenset(f"service.{name}" for name in UNLIMITED)  # endpoints
@@ -33,9 +36,13 @@ _SWAGGER_UI = Path(str(files("flask_swagger_ui"))) / "dist"
 _ASSETS = {"swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"}
 _ASSET_SECONDS = 24 * 3600
 
-# Swagger UI writes style attributes and shows its icons as data URIs.
+# The pages' own files, by name: media type and bytes. The small pages have their style within, known by its digest.
+_TEMPLATES = Path(__file__).parent.parent / "web" / "templates"
+_STYLE = b64encode(sha256((_TEMPLATES / "base.css").read_bytes().removesuffix(b"\n")).digest()).decode()
+
+# Swagger UI shows its icons as data URIs.
 _CSP = (
-    "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
+    f"default-src 'self'; img-src 'self' data:; style-src 'self' 'sha256-{_STYLE}'; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 
@@ -130,7 +137,7 @@ class ServiceHandlers:
     def read_openapi(self) -> Response:
         """This interface as OpenAPI 3.1."""
         require_acceptable(JSON)
-        return Reply(self._openapi, content_type=JSON)
+        return _document(self._openapi, JSON)
 
     @needs(PUBLIC)
     def read_problem(self, name: str) -> Response:
@@ -147,42 +154,66 @@ class ServiceHandlers:
     @needs(PUBLIC)
     def read_asset(self, name: str) -> Response:
         """A file of the docs page."""
-        if name == "start.js":
-            return Reply(_START_JS, content_type="text/javascript; charset=utf-8")
+        if own := _OWN.get(name):
+            return _document(*own)
         if name not in _ASSETS:
             raise NotFound(f"nothing is at {request.path[:200]}")
-        return send_from_directory(_SWAGGER_UI, name, max_age=_ASSET_SECONDS)
+        reply = send_from_directory(_SWAGGER_UI, name)
+        reply.headers["Cache-Control"] = f"max-age={_ASSET_SECONDS}"
+        return reply
 
 
-_START_JS = b"""\
+_OWN = {
+    "docs.css": ((_TEMPLATES / "docs.css").read_bytes(), "text/css; charset=utf-8"),
+    "start.js": (
+        b"""\
 window.onload = () => SwaggerUIBundle({
   url: "openapi.json",
   dom_id: "#docs",
   deepLinking: true,
   defaultModelsExpandDepth: 0,
   validatorUrl: null,
+  // Swagger UI looks for a component by the format of what a list has, and warns where there is none.
+  plugins: [({ React }) => ({
+    components: {
+      JsonSchema_integer_int64: (props) => React.createElement(props.getComponent("JsonSchema_string"), props),
+    },
+  })],
 });
-"""
+""",
+        "text/javascript; charset=utf-8",
+    ),
+}
 
 
 def _current(response: Response) -> Response:
-    """What does not say for how long it holds is asked for each time."""
-    response.headers.setdefault("Cache-Control", "no-cache")
+    """What does not say for how long it holds is asked for each time; what has no ETag to ask by is not stored."""
+    response.headers.setdefault("Cache-Control", "no-cache" if "ETag" in response.headers else "no-store")
     return response
 
 
 def _negotiated(template: str, value: dict[str, Any], **more: Any) -> Response:
     """A value as a page to whoever likes HTML better than JSON, who is a person with a browser."""
     require_acceptable(JSON, HTML)
-    reply = _page(template, **value, **more) if quality(HTML) > quality(JSON) else _json(value)
+    likes_html = quality(HTML) > quality(JSON)
+    reply = _page(template, **value, **more) if likes_html else _document(exactjson.dumps(value), JSON)
     reply.headers["Vary"] = "Accept"
     return reply
 
 
 def _page(template: str, **values: Any) -> Response:
-    reply = Reply(render_template(template, **values).encode(), content_type=f"{HTML}; charset=utf-8")
+    reply = _document(render_template(template, **values).encode(), f"{HTML}; charset=utf-8")
     reply.headers["Content-Security-Policy"] = _CSP
     reply.headers["Referrer-Policy"] = "no-referrer"
+    return reply
+
+
+def _document(body: bytes, content_type: str) -> Response:
+    """What does not change while it has these bytes: their digest is its ETag. Raises PreconditionFailed."""
+    tag = blake2b(body, digest_size=12).hexdigest()
+    require_match(tag)
+    reply = Reply(b"", 304) if is_not_modified(tag) else Reply(body, content_type=content_type)
+    reply.headers["ETag"] = f'"{tag}"'
     return reply
 
 

@@ -14,7 +14,7 @@ from web.longpoll import LONGEST
 
 _keys = count()
 LARGEST_INTEGER = 2**63 - 1
-ADDRESS_BYTES = 7_000  # of a query: an address has at most 8192 bytes
+ADDRESS_BYTES = 1_000  # of a query: the next page has it too, and a Link has at most 4096
 WAITS = {str(seconds) for seconds in range(2, LONGEST + 1)}
 
 

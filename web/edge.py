@@ -47,8 +47,10 @@ def install(
             raise UriTooLong(f"path and query have at most {max_url} bytes together")
         return app.response_class() if path == "*" else None  # of the server as a whole (RFC 9110, section 9.3.7)
 
-    def forbid_guessing(_: Request, response: Response) -> None:
+    def forbid_guessing(asked: Request, response: Response) -> None:
         response.headers.add("X-Content-Type-Options", "nosniff")
+        if asked.method == "OPTIONS":  # is not cacheable (RFC 9110, section 9.3.7), and caches exist that ask nobody
+            response.headers["Cache-Control"] = "no-store"
 
     app.before.append(require_sane_address)
     app.after.append(forbid_guessing)

@@ -26,6 +26,7 @@ import atexit
 import logging
 import os
 import shutil
+import signal
 import sys
 import traceback
 from functools import partial
@@ -155,6 +156,14 @@ def _has_keys() -> bool:
         return store.count("keys") > 0
     finally:
         store.close()
+
+
+def post_fork(server: Any, worker: Any) -> None:
+    """Take the signal to stop from here on, and what came before: the master's handler, still set, has swallowed it."""
+    signal.signal(signal.SIGTERM, worker.handle_exit)
+    while not server.SIG_QUEUE.empty():
+        if server.SIG_QUEUE.get() == signal.SIGTERM:
+            worker.alive = False
 
 
 def post_worker_init(worker: Any) -> None:

@@ -6,6 +6,7 @@ import signal
 import socket
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
@@ -250,11 +251,13 @@ def test_content_that_cannot_be_read_is_400(server: Gunicorn, content: bytes) ->
 
 def _await_refusal(server: Gunicorn) -> None:
     """Wait until no new connection is accepted."""
-    while True:
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
         try:
             socket.create_connection(("127.0.0.1", server.port), timeout=5).close()
         except OSError:
             return
+    raise AssertionError("connections are still accepted")
 
 
 @pytest.mark.parametrize(

@@ -143,9 +143,11 @@ class Worker(GeventWorker):  # type: ignore[misc]
     nearly_full = 0.9  # of worker_connections: beyond, a new connection ends the one that has been idle longest
     connections_per_address: int | None = 500  # None: any number
 
-    def init_process(self) -> None:
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.connections = Connections(self)
-        signal.signal(signal.SIGTERM, self.handle_exit)  # the arbiter's handler, still set, would swallow it
+
+    def init_process(self) -> None:
         self.cfg.__dict__.update({name: each.get() for name, each in self.cfg.settings.items()})  # looked up often
         super().init_process()
 

@@ -178,7 +178,8 @@ class TooManyRequests(Problem):
     uri = "https://iana.org/assignments/http-problem-types#quota-exceeded"
     about = (
         "The caller has used up what it may ask for in this window of time (RFC 6585, section 4). `violated-policies` "
-        "names the quota, of those in `RateLimit-Policy`. Try again after the seconds in `Retry-After`."
+        "names the quota: of those in `RateLimit-Policy`, or `failures` (wrong credentials and refused hosts of an "
+        "address), or `waits` (long polls under way). Try again after the seconds in `Retry-After`."
     )
 
 

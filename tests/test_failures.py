@@ -294,6 +294,16 @@ def test_a_site_of_ipv6_is_counted_as_one(failures: Failures, numbers: Numbers) 
     assert is_let_in(failures, "right", "2001:db8:1::1")
 
 
+def test_a_success_is_noted_once_for_a_site_of_ipv6(failures: Failures, numbers: Numbers) -> None:
+    """Who has a key and many networks makes no counter in each of them."""
+    for n in range(100):
+        failures.note_success(came(f"2001:db8:0:{n:x}::1"), "known")
+    assert len(numbers.counts) == 1
+    for _ in range(LIMIT):
+        failures.note_failure(came("2001:db8:0:ffff::1"), "guess")
+    assert is_let_in(failures, "known", "2001:db8:0:ffff::1") and not is_let_in(failures, "other", "2001:db8:0:ffff::1")
+
+
 @pytest.fixture
 def redis() -> Iterator[RedisServer]:
     with RedisServer() as server:

@@ -43,11 +43,11 @@ class Failures:
         """Remember that credentials succeeded."""
         if self._quota:
             self._counters.incr(self._marks(environ, digest)[0], 2 * KNOWN_SECONDS)
-            if len(self._noted) >= NOTED:
-                del self._noted[next(iter(self._noted))]
             key = (environ.get("REMOTE_ADDR", ""), digest)
             self._noted.pop(key, None)  # to the end
             self._noted[key] = self._now()
+            if len(self._noted) > NOTED:
+                self._noted.pop(next(iter(self._noted)), None)
 
     def note_failure(self, environ: Environ, digest: str) -> None:
         """Count credentials that are not valid, or not any more."""
@@ -63,5 +63,5 @@ class Failures:
     def _marks(self, environ: Environ, digest: str) -> list[str]:
         """The keys of a success today and yesterday."""
         day = int(self._now()) // KNOWN_SECONDS
-        place = f"{address_keys(environ)[0]}/{digest[:32]}"
+        place = f"{address_keys(environ)[-1]}/{digest[:32]}"  # one for a site of IPv6, which has many networks
         return [f"success/{number}/{place}" for number in (day, day - 1)]

@@ -14,6 +14,8 @@ from werkzeug.http import parse_etags
 
 from errors import PreconditionFailed, PreconditionRequired
 
+_LAST_SECOND = 253402300799  # of the year 9999, since 1970
+
 
 def is_conditional() -> bool:
     """Whether the request bears any condition."""
@@ -68,7 +70,7 @@ def last_modified(updated_at: str, now: float) -> str:
 @lru_cache(maxsize=4096)
 def _first_second_after(second: str) -> tuple[float, str]:
     begins = datetime.fromisoformat(second).replace(tzinfo=UTC).timestamp() + 1
-    return begins, _http_date(int(begins))
+    return begins, _http_date(min(int(begins), _LAST_SECOND))
 
 
 @lru_cache(maxsize=2)

@@ -142,10 +142,9 @@ def attack_patches(folder: Path) -> str:
                 wheres.append(made.headers["location"])
         found: dict[int, int] = {}
         until = time.monotonic() + 8
-        patches = [wheres[n:] + wheres[:n] for n in range(64)]
         work = [
-            threading.Thread(target=ask, args=(server, "PATCH", paths, '{"stock":TURN}', until, found))
-            for paths in patches
+            threading.Thread(target=ask, args=(server, "PATCH", [where], '{"stock":TURN}', until, found))
+            for where in wheres
         ]
         for thread in work:
             thread.start()

@@ -270,7 +270,7 @@ class CollectionHandlers:
         if query.owner is None:
             tag = self._list_tag(page.revision, asked.limit)
         else:  # one that says nothing of what others do
-            tag = blake2b(b"%d %b" % (-1 if total is None else total, body), digest_size=12).hexdigest()
+            tag = _digest(b"%d %b" % (-1 if total is None else total, body))
         return _Found(page, body, total, tag)
 
     def _first_page(self, owner: str) -> _Found:
@@ -317,7 +317,7 @@ class CollectionHandlers:
 
     def _tag(self, record: Record) -> str:
         """The strong ETag of an item: a digest of its representation, so that no two of them share one."""
-        return blake2b(self.resource.body(record), digest_size=12).hexdigest()
+        return _digest(self.resource.body(record))
 
     def _list_tag(self, revision: str, limit: int) -> str:
         """The strong ETag of a list: it changes with anything in the collection, so no page need be read to know it."""
@@ -325,7 +325,7 @@ class CollectionHandlers:
 
     def _item(self, record: Record, fields: Iterable[str] | None = None) -> Reply:
         body = self.resource.body(record)
-        tag = blake2b(body, digest_size=12).hexdigest()
+        tag = _digest(body)
         if fields:
             body = self.resource.show(body, fields)
         headers = [
@@ -343,3 +343,7 @@ class CollectionHandlers:
         if not is_not_modified(tag, updated_at):
             return None
         return Reply(b"", 304, headers=OwnHeaders([("ETag", f'"{tag}"'), ("Cache-Control", self._caching)]))
+
+
+def _digest(body: bytes) -> str:
+    return blake2b(body, digest_size=12).hexdigest()

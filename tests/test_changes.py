@@ -218,6 +218,24 @@ def test_the_tag_of_a_list_of_ones_own_says_nothing_of_others(tmp_path: Path, mo
     assert client.post("/notes", headers=two | {"If-Match": tag(one)}, json={"title": "z"}).status_code == 412
 
 
+def test_a_list_of_ones_own_is_compared_as_it_is_in_the_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two POSTs on one ETag, to two processes, the later of which has read the list first, the later is 412."""
+    (client, _), (_, one), _ = note_makers(tmp_path)
+    second = note_makers(tmp_path)
+    process, _ = next(second)
+    headers = one | {"If-Match": client.get("/notes", headers=one).headers["ETag"]}
+    statuses: list[int] = []
+
+    def post(client: FlaskClient) -> None:
+        statuses.append(client.post("/notes", headers=headers, json={"title": "a"}).status_code)
+
+    other_first(monkeypatch, 1, lambda: post(process))
+    post(client)
+    assert (statuses, len(client.get("/notes", headers=one).json)) == ([200, 412], 1)
+
+
 def test_a_response_that_was_given_comes_before_any_condition(tmp_path: Path) -> None:
     """A POST with a key that is sent again is answered as before, though its condition holds no more."""
     (client, _), (_, one), _ = note_makers(tmp_path)

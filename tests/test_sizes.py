@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
+from marshmallow import ValidationError, fields, validate, validates_schema
 from werkzeug.test import TestResponse
 
 from app import create_app
 from config import Config
 from errors import MOST_FAULTS, BodyTooLarge, InvalidJson
 from resources.products import RESOURCE
-from resources.resource import ItemLimits, merge_patch
+from resources.resource import ItemLimits, Resource, merge_patch
+from schemas.fields import JsonObject
+from schemas.item import ItemSchema
 from storage.contract import Record
 from web import exactjson
 from web.application import Application
@@ -270,3 +273,42 @@ def test_an_import_has_the_same_limits(tmp_path: Path) -> None:
     run = app.test_cli_runner().invoke(args=["import", "products", str(file), "--skip-bad"])
     assert (run.exit_code, "imported 1 products, skipped 2" in run.output) == (0, True)
     assert "line 2: the item would have" in run.output and "line 3: the item would have more than 100" in run.output
+
+
+class CheckedSchema(ItemSchema):
+    """Objects that are looked into: by a validator, by a schema of their own."""
+
+    few = JsonObject(load_default=dict, validate=validate.Length(max=1, error="is too many"))
+    inner = fields.Nested(ItemSchema, load_default=dict)
+    free = JsonObject(load_default=dict)
+
+
+class HookedSchema(ItemSchema):
+    """One whose schema looks into an object."""
+
+    free = JsonObject(load_default=dict)
+
+    @validates_schema
+    def _require_known(self, item: dict[str, Any], **_: Any) -> None:
+        if "bad" in item["free"]:
+            raise ValidationError("is bad", "free")
+
+
+@pytest.mark.parametrize(
+    ("schema", "patch", "pointer"),
+    [
+        (CheckedSchema, {"few": {"b": 1}}, "#/few"),
+        (CheckedSchema, {"inner": {"b": 1}}, "#/inner/b"),
+        (CheckedSchema, {"free": {"b": "\0"}}, "#/free/b"),
+        (CheckedSchema, {"free": [1]}, "#/free"),
+        (HookedSchema, {"free": {"bad": 1}}, "#/free"),
+    ],
+)
+def test_objects_that_are_looked_into_are_validated(schema: type[ItemSchema], patch: Any, pointer: str) -> None:
+    """A patch goes into an object as text only where nothing looks into it."""
+    client = create_app(Config(), [Resource("things", "thing", schema)]).test_client()
+    sent = {"few": {"a": 1}} if schema is CheckedSchema else {}
+    where = client.post("/things", json={**sent, "free": {"a": 1}}).headers["Location"]
+    assert client.patch(where, json={"free": {"c": {"d": 2}}}).json["free"] == {"a": 1, "c": {"d": 2}}
+    answer = client.patch(where, json=patch)
+    assert (answer.status_code, [fault["pointer"] for fault in answer.json["errors"]]) == (422, [pointer])

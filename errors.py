@@ -8,6 +8,8 @@ particular: `detail`, response headers, extension members.
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+MOST_FAULTS = 100  # that one response lists
+
 
 class Problem(Exception):
     """Base of all problems. `detail` says what happened this time and, where it can, what would be right."""
@@ -43,7 +45,8 @@ class InvalidQuery(Problem):
     status, name, title = 400, "invalid-query", "A query parameter is not acceptable"
     about = (
         "A query parameter is unknown, malformed, out of range or contradicts another. "
-        "`errors` lists all of them, each with the `parameter` and what would be right. "
+        "`errors` lists them, at most 100, each with the `parameter` and what would be right; `limit` is there where "
+        "a page by offset has room for so many items only. "
         "A cursor is bound to the sort and the filters it was made for."
     )
 
@@ -118,7 +121,11 @@ class PreconditionFailed(Problem):
 
 class BodyTooLarge(Problem):
     status, name, title = 413, "body-too-large", "The body is too large"
-    about = "The body is larger than the service takes (`MAX_BODY`). The detail gives the limit in bytes."
+    about = (
+        "The body is larger than the service takes (`MAX_BODY`), or the item that would come of it is larger than an "
+        "item may be: in bytes of its JSON (`MAX_ITEM`), or in values, which are objects, arrays and what is in them "
+        "(`MAX_NODES`). The detail gives the limit."
+    )
 
 
 class IdempotencyKeyMissing(Problem):
@@ -160,8 +167,9 @@ class UnsupportedMediaType(Problem):
 class ValidationFailed(Problem):
     status, name, title = 422, "validation-failed", "The body does not fit the schema"
     about = (
-        "The body is JSON but not a valid item. `errors` lists every fault at once: `pointer` is a JSON Pointer to the "
-        "value (RFC 6901, as a URI fragment) and `detail` says what it must be."
+        "The body is JSON but not a valid item. `errors` lists its faults at once, at most 100: `pointer` is a JSON "
+        "Pointer to the value (RFC 6901, as a URI fragment; what is long in it ends in an ellipsis) and `detail` says "
+        "what it must be."
     )
 
 

@@ -20,9 +20,9 @@ from flask.cli import with_appcontext
 from cli.common import Command, service_of_app, told_of
 from clock import utc_now
 from config import Config
-from errors import Duplicate, InvalidJson, Problem, ValidationFailed
+from errors import BodyTooLarge, Duplicate, InvalidJson, Problem, ValidationFailed
 from resources.changes import insert_item
-from resources.resource import JsonObject, Resource
+from resources.resource import ItemLimits, JsonObject, Resource
 from storage.contract import Kind, Record, Transaction
 from web import exactjson
 from web.uuid7 import uuid7
@@ -55,7 +55,8 @@ def import_items(name: str, file: str, form: str | None, skip_bad: bool) -> None
         first = next(lines, b"").removeprefix(_BOM)
         form = form or _form_of(file, first)
         entries = _READERS[form](chain([first], lines), resource, service.config)
-        run = _Import(resource, entries, "element" if form == "json" else "line", skip_bad)
+        limits = ItemLimits(service.config.max_item, service.config.max_nodes)
+        run = _Import(resource, entries, "element" if form == "json" else "line", skip_bad, limits)
         service.store.write(run.work)
     run.tell()
     click.echo(f"imported {run.kept} {name}" + (f", skipped {run.bad}" if run.bad else ""))
@@ -82,8 +83,9 @@ def export_items(name: str, file: str, form: str) -> None:
 class _Import:
     """One run of `flask import`: the work to do in its transaction, and what came of it."""
 
-    def __init__(self, resource: Resource, entries: Entries, unit: str, skip_bad: bool) -> None:
+    def __init__(self, resource: Resource, entries: Entries, unit: str, skip_bad: bool, limits: ItemLimits) -> None:
         self._resource = resource
+        self._limits = limits
         self._entries = entries
         self._unit = unit
         self._skip_bad = skip_bad
@@ -98,7 +100,7 @@ class _Import:
             try:
                 insert_item(transaction, self._resource, self._record(read()), now=self._now)
                 self.kept += 1
-            except (Duplicate, InvalidJson, ValidationFailed) as problem:
+            except (BodyTooLarge, Duplicate, InvalidJson, ValidationFailed) as problem:
                 self._note(number, problem)
         if self.bad and not self._skip_bad:
             self.tell()
@@ -114,7 +116,7 @@ class _Import:
     def _record(self, value: Any) -> Record:
         if not isinstance(value, dict):
             raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
-        return self._resource.restore(value, id=uuid7(), now=self._now)
+        return self._resource.restore(value, id=uuid7(), now=self._now, limits=self._limits)
 
     def _note(self, number: int, problem: Problem) -> None:
         self.bad += 1

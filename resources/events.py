@@ -24,6 +24,7 @@ from web.auth import KNOWN, lacking, needs
 from web.caller import ADMIN, caller, caller_keys
 from web.content import JSON, require_acceptable
 from web.longpoll import LONGEST, Waiters, wait_until
+from web.pagination import link_header
 from web.preconditions import is_not_modified, require_match
 from web.queries import Reader, whole
 from web.recent import Recent
@@ -107,7 +108,8 @@ class EventHandlers:
         key = (after, wanted, limit, self._store.last_event())
         if (page := self._found.get(key)) is None:
             page = self._store.events(after, wanted, limit)
-            self._found.keep(key, page, PAGE_OVERHEAD + sum(len(event.data) for event in page.events))
+            size = PAGE_OVERHEAD + len(repr(key)) + sum(len(event.data) for event in page.events)
+            self._found.keep(key, page, size)
         return page
 
     def _wait(self, last: str, deadline: float) -> bool:
@@ -128,6 +130,7 @@ class EventHandlers:
             reader.one("wait", whole(0, LONGEST), 0),
         )
         reader.finish()
+        self._link(asked, asked.after)  # one that is too long is refused before anything is looked for
         return asked
 
     def _type(self, text: str) -> str:
@@ -159,7 +162,7 @@ class EventHandlers:
     def _link(self, asked: _Asked, last: str) -> str:
         """Where to go on: always, for more will come."""
         kept = [pair for pair in request.args.items(multi=True) if pair[0] != "after"]
-        return f'<{request.path}?{urlencode([*kept, ("after", last)])}>; rel="next"'
+        return link_header({"next": f"{request.path}?{urlencode([*kept, ('after', last)])}"})
 
 
 def _cursor(text: str) -> str:

@@ -137,6 +137,8 @@ class Page(NamedTuple):
     """A stretch of items in the order asked for: their bodies, and the shapes that occur among them.
 
     `more` tells whether items follow in the direction of the walk; `first` and `last` are the positions of its ends.
+    `cut` tells that it has fewer items than asked for, because more would have too many bytes; `revision` is the
+    collection's at the moment that the page was read.
     """
 
     bodies: list[bytes]
@@ -144,6 +146,8 @@ class Page(NamedTuple):
     more: bool = False
     first: tuple[Scalar, ...] = ()
     last: tuple[Scalar, ...] = ()
+    cut: bool = False
+    revision: str = ""
 
 
 class Transaction(OutboxTransaction, Protocol):
@@ -191,8 +195,8 @@ class Store(OutboxStore, Protocol):
     def read(self, collection: str, id: str) -> Record:
         """The record. Raises NotFound."""
 
-    def page(self, collection: str, query: Query) -> Page:
-        """The records that the query asks for."""
+    def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
+        """The records that the query asks for: at least one, and no further than their bodies have `max_bytes`."""
 
     def count(self, collection: str, query: Query = ALL) -> int:
         """How many records the filters and the search leave. Without either it costs the same at any size."""

@@ -137,24 +137,38 @@ class SqliteStore(OutboxReader):
         finally:
             self._idle.append(connection)
 
-    def page(self, collection: str, query: Query) -> Page:
+    def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         statements, parameters = sql.select_page(self._collections[collection], query)
-        wanted = sys.maxsize if query.limit is None else query.limit + 1  # one more tells whether there are more
+        wanted = sys.maxsize - 1 if query.limit is None else query.limit  # and one more tells whether there are more
         rows: list[Any] = []
+        size, more, cut = 0, False, False
         with self._searching(query), self._reader() as connection, _within(READ_SECONDS, connection):
-            for statement in statements:
-                rows += connection.execute(statement, parameters | {"limit": wanted - len(rows)})
-                if len(rows) == wanted:
-                    break
-        more = len(rows) == wanted
-        if more:
-            rows.pop()
+            begun = not connection.in_transaction
+            if begun:
+                connection.execute("BEGIN")
+            try:
+                revision = _revision(connection, self.epoch, collection)
+                for row in self._rows(connection, statements, parameters | {"limit": wanted + 1}):
+                    size += len(row[2])
+                    more = len(rows) == wanted
+                    cut = not more and bool(rows) and max_bytes is not None and size > max_bytes
+                    if more or cut:
+                        break
+                    rows.append(row)
+            finally:
+                if begun:
+                    connection.execute("ROLLBACK")
         if query.backward:
             rows.reverse()
         if not rows:
-            return Page([])
+            return Page([], revision=revision)
         _, shapes, bodies, *_ = zip(*rows, strict=True)
-        return Page(list(bodies), frozenset(shapes), more, _position(rows[0]), _position(rows[-1]))
+        ends = _position(rows[0]), _position(rows[-1])
+        return Page(list(bodies), frozenset(shapes), more or cut, *ends, cut, revision)
+
+    def _rows(self, connection: sqlite3.Connection, statements: list[str], parameters: dict[str, Any]) -> Iterator[Any]:
+        for statement in statements:
+            yield from connection.execute(statement, parameters)
 
     def count(self, collection: str, query: Query = ALL) -> int:
         if query.narrows:

@@ -82,7 +82,7 @@ def test_round_trip(app: Application, run: Callable[..., Result], tmp_path: Path
     for sent in (GOOD, TRICKY, {"name": "0"}):
         assert client.post("/products", json=sent).status_code == 200
     changed = next(item["id"] for item in items(app) if item["sku"] == "007")
-    assert client.patch(f"/products/{changed}", json={"stock": 3}).headers["ETag"].startswith('"2-')
+    assert client.patch(f"/products/{changed}", json={"stock": 3}).json["version"] == 2
     assert run("export", "products", tmp_path / "a", "--format", form).exit_code == 0
     there = other(tmp_path)
     assert there.invoke(args=["import", "products", str(tmp_path / "a")]).exit_code == 0

@@ -159,7 +159,7 @@ class CollectionHandlers:
             delete_item(transaction, self.resource, record, now=self._now())
             return record
 
-        record = self._store.write(work)
+        record = self._store.write(work, use_reserve=True)
         return Reply(self.resource.body(record), content_type=JSON)
 
     def _change(self, id: str, sent: JsonObject, change: Callable[..., Record]) -> Reply:

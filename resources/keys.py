@@ -84,7 +84,7 @@ def note_use(store: Store) -> Callable[[str, str], None]:
             # No new version: whoever read the key before it was used may revoke or rotate it on that condition.
             transaction.update(KEYS.name, record._replace(shape=KEYS.shape, body=exactjson.dumps(key)))
 
-        store.write(work, patient=False)
+        store.write(work, patient=False, use_reserve=True)
 
     return note
 

@@ -14,7 +14,7 @@ from storage.waiting import Clock
 
 READ_SECONDS = 5.0  # how long one list may be looked for
 YIELD_SECONDS = 0.002  # for which a search works before it lets others work
-STEPS = 50  # of SQLite's machine, from look to look at the clock: with large items a single step takes milliseconds
+STEPS = 10  # of SQLite's machine, from look to look at the clock: with large items a single step takes milliseconds
 LOOK_BYTES = 64 * 1024  # of bodies, likewise
 
 Pause = Callable[[], object]

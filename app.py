@@ -47,7 +47,12 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] | Non
             sys.exit(f"restkeeper: {error}")
     resources = declared() if resources is None else resources
     require_free_names(resources)
-    store = open_store(config.database_url, stored(resources), synchronous=config.sqlite_synchronous)
+    store = open_store(
+        config.database_url,
+        stored(resources),
+        synchronous=config.sqlite_synchronous,
+        min_free_space=config.min_free_space,
+    )
     app = Application("restkeeper", static_folder=None)
     app.url_map.merge_slashes = False
     counters = _counters(app, config, store)

@@ -50,7 +50,7 @@ def list_keys() -> None:
 @with_appcontext
 def revoke(id: str) -> None:
     """Make the key with this ID void, for the very next request."""
-    service_of_app().store.write(lambda transaction: revoke_key(transaction, id))
+    service_of_app().store.write(lambda transaction: revoke_key(transaction, id), use_reserve=True)
     click.echo(f"key {id} is void", err=True)
 
 

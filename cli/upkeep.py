@@ -75,6 +75,6 @@ def reap() -> None:
 def _swept(store: Store, sweep: Callable[[Transaction], int]) -> int:
     """How much was taken away in all."""
     total = 0
-    while count := store.write(sweep):
+    while count := store.write(sweep, use_reserve=True):
         total += count
     return total

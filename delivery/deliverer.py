@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Event as Flag
 from typing import NamedTuple
 
@@ -155,7 +156,8 @@ class Deliverer:
         waiting = [] if settle_only else self._waiting(now)
         if not (tried or waiting):
             return _Turn(0, 0, 0)
-        jobs, queued = self._store.write(lambda transaction: self._work(transaction, tried, waiting, now))
+        run = partial(self._work, tried=tried, waiting=waiting, now=now)
+        jobs, queued = self._store.write(run, use_reserve=True)  # what the service depends on
         self._tried = []
         for job in jobs:
             self._set_off(job, now)

@@ -171,7 +171,7 @@ class CollectionHandlers:
             delete_item(transaction, self.resource, record, now=self._now())
             return record
 
-        record = self._store.write(work)
+        record = self._store.write(work, use_reserve=True)
         return Reply(self.resource.body(record), content_type=JSON)
 
     def _new(self, once: Once, make: Callable[[], Record]) -> Record | Reply:

@@ -84,7 +84,7 @@ def note_use(store: Store) -> Callable[[str, str], None]:
             # No new version: what a key may do has not changed. Its ETag is of the representation, and changes.
             transaction.update(KEYS.name, record._replace(shape=KEYS.shape, body=exactjson.dumps(key)))
 
-        store.write(work, patient=False)
+        store.write(work, patient=False, use_reserve=True)
 
     return note
 

@@ -99,7 +99,7 @@ class SecretHandlers(CollectionHandlers):
             self._remove(transaction, id)
             return record
 
-        return Reply(self.resource.body(self._store.write(work)), content_type=JSON)
+        return Reply(self.resource.body(self._store.write(work, use_reserve=True)), content_type=JSON)
 
     def _shown_once(self, record: Record, secret: str) -> Reply:
         body = exactjson.dumps(exactjson.loads(self.resource.body(record)) | {"secret": secret})

@@ -29,8 +29,8 @@ class Kind(Enum):
 
     TEXT = "text"  # by code point
     TIME = "time"  # as TEXT: every time is kept in one canonical form
-    INTEGER = "integer"
-    NUMBER = "number"
+    INTEGER = "integer"  # of 64 bits
+    NUMBER = "number"  # an integer of 64 bits, a decimal of up to 15 digits, or a double; compared exactly
     BOOLEAN = "boolean"
     LIST = "list"  # of texts; EQ and IN ask whether it contains
 
@@ -137,8 +137,8 @@ class Page(NamedTuple):
     """A stretch of items in the order asked for: their bodies, and the shapes that occur among them.
 
     `more` tells whether items follow in the direction of the walk; `first` and `last` are the positions of its ends.
-    `cut` tells that it has fewer items than asked for, because more would have too many bytes; `revision` is the
-    collection's at the moment that the page was read.
+    `cut` is set where the bound of bytes ended it, before its limit and before the end of the list. `revision` is that
+    of the collection which has exactly these items.
     """
 
     bodies: list[bytes]
@@ -185,18 +185,25 @@ class Store(OutboxStore, Protocol):
     """Keeps the records of some collections. Safe for threads and greenlets; several processes may share one.
 
     Any method raises Unavailable when the store cannot be had in time. `epoch` is different for every store, and for
-    every copy of one: it makes versions of one no versions of another. `secret` is random, known to those who can read
-    the store, and likewise not in a copy.
+    every copy of one: it makes versions of one no versions of another. It changes when a copy is restored into a store
+    that is in use. `secret` is random, known to those who can read the store, and likewise not in a copy.
     """
 
-    epoch: str
     secret: str
+
+    @property
+    def epoch(self) -> str:
+        """As it is at this moment."""
 
     def read(self, collection: str, id: str) -> Record:
         """The record. Raises NotFound."""
 
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
-        """The records that the query asks for: at least one, and no further than their bodies have `max_bytes`."""
+        """The records that the query asks for, as of one moment.
+
+        With `max_bytes` it ends before the item whose body would bring the bodies over so many bytes, but not before
+        the first; of a walk backwards it has the items next to where the walk begins.
+        """
 
     def count(self, collection: str, query: Query = ALL) -> int:
         """How many records the filters and the search leave. Without either it costs the same at any size."""
@@ -207,17 +214,19 @@ class Store(OutboxStore, Protocol):
     def answer(self, id: bytes) -> Answer | None:
         """As `Transaction.answer`."""
 
-    def write(self, work: Callable[[Transaction], T], *, patient: bool = True) -> T:
+    def write(self, work: Callable[[Transaction], T], *, patient: bool = True, use_reserve: bool = False) -> T:
         """Run `work` in one transaction and return its result once that is durable.
 
-        While another process writes it waits for some seconds, or if it is not `patient` raises Unavailable at once.
+        While others write it waits for some seconds from its call on, or if it is not `patient` raises Unavailable at
+        once. Raises InsufficientStorage when the disk is full, or has less free space than is reserved, unless the work
+        may `use_reserve`: it deletes, or the service depends on it.
 
         What `work` raises undoes what it did and is raised here. `work` runs in a copy of the caller's context
         (contextvars), maybe on another thread: several callers' works can share one commit.
         """
 
     def scan(self, collection: str) -> Iterator[Record]:
-        """Every record in order of id, as of one moment."""
+        """Every record in order of id, as of one moment. Who is slow to take them keeps nobody from anything."""
 
     def backup(self, target: Path) -> None:
         """Write a complete, consistent copy to a new file while others read and write. Raises FileExistsError."""

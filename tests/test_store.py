@@ -251,7 +251,7 @@ def test_names_may_have_underscores(url: str) -> None:
 
 def test_a_store_opens_while_another_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that needs no migration is opened, and read, without waiting for the write lock."""
-    monkeypatch.setattr("storage.sqlite.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("storage.waiting.BUSY_SECONDS", 0.05)
     url = f"sqlite:///{tmp_path}/store.db"
     first = open_store(url, [THINGS])
     keep(first, *SAMPLE)
@@ -489,7 +489,7 @@ def test_a_store_that_cannot_be_opened_says_so(tmp_path: Path) -> None:
 
 def test_a_file_that_another_process_holds_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that cannot have the file in time raises Unavailable with Retry-After; reading goes on."""
-    monkeypatch.setattr("storage.sqlite.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("storage.waiting.BUSY_SECONDS", 0.05)
     store = open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
     keep(store, record("a"))
     holder = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
@@ -541,7 +541,7 @@ def test_pages_cost_the_same_at_any_size(tmp_path: Path, monkeypatch: pytest.Mon
 
     Steps are counted and not timed, so the test says the same on any machine.
     """
-    monkeypatch.setattr("storage.sqlite._within", lambda *_: nullcontext())  # it would take our counter's place
+    monkeypatch.setattr("storage.sqlite.within", lambda *_: nullcontext(bool))  # it would take our counter's place
     counts = []
     for size in (1_000, 30_000):
         store = open_store(f"sqlite:///{tmp_path}/{size}.db", [THINGS])
@@ -556,7 +556,7 @@ def test_pages_cost_the_same_at_any_size(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_search_that_takes_too_long_is_ended(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """What would keep a process busy beyond its time is Unavailable, and says what to do; the store goes on."""
     keep(store, *(record(f"{n:06}") for n in range(20_000)))
-    monkeypatch.setattr("storage.sqlite.READ_SECONDS", 0.0)
+    monkeypatch.setattr("storage.sqlite_search.READ_SECONDS", 0.0)
     for ask in (store.page, store.count):
         with pytest.raises(Unavailable, match="narrow it"):
             ask("things", Query(search="nothing like it"))
@@ -647,7 +647,7 @@ def test_what_is_gone_is_not_kept(store: Store) -> None:
 
 def test_what_is_kept_is_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading ever other records keeps no more than so many bytes."""
-    monkeypatch.setattr("storage.sqlite.KEPT_BYTES", 20_000)
+    monkeypatch.setattr("storage.record_cache.KEPT_BYTES", 20_000)
     keep(store, *(record(f"{n}", name="x" * 1000) for n in range(100)))
     for n in range(100):
         assert store.read("things", f"{n}").id == f"{n}"
@@ -686,7 +686,7 @@ def test_a_store_by_another_name_sees_changes(tmp_path: Path) -> None:
 
 def test_searches_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only so many searches run at once; one that waits too long is told so, what is no search never waits."""
-    monkeypatch.setattr("storage.sqlite.READ_SECONDS", 0.01)
+    monkeypatch.setattr("storage.sqlite_search.READ_SECONDS", 0.01)
     store = open_store(f"sqlite:///{tmp_path}/a.db", [THINGS])
     keep(store, record("a"))
     with ExitStack() as stack:

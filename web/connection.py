@@ -9,7 +9,7 @@ from typing import Any
 import gevent
 from gunicorn.http import errors
 
-from web.limits import address
+from web.caller import address_keys
 
 
 class Incomplete(errors.ParseException, OSError):  # type: ignore[misc]
@@ -25,7 +25,7 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
     def __init__(self, worker: Any, sock: Any, peer: Any) -> None:
         super().__init__(sock.family, sock.type, sock.proto, sock.detach())
         self.worker = worker
-        self.address = address({"REMOTE_ADDR": peer[0]}) if isinstance(peer, tuple) else ""
+        self.address = address_keys({"REMOTE_ADDR": peer[0]})[0] if isinstance(peer, tuple) else ""
         self.idle = self.begun = self.lost = self.served = self.in_head = self.expects = False
         self.written, self.flushed, self.delayed_at = b"", 0, 0.0
         self.limit(worker.header_timeout)

@@ -32,20 +32,23 @@ from web.tokens import Tokens
 PREFIXES = {"": "", "/api/v1": "v1_"}  # of paths and of their endpoints; the unversioned path is the current version
 
 
-def create_app(config: Config | None = None, resources: Sequence[Resource] | None = None) -> Application:
+def create_app(
+    config: Config | None = None, resources: Sequence[Resource] | None = None, *, lazily: bool = False
+) -> Application:
     """The WSGI application, with the collections of the `resources` package unless others are given.
 
-    With a configuration, raises Unavailable when the store or the counters cannot be opened. Without one it is a
-    program that starts, and what stops the start is one line to its user.
+    Its store is opened now, or `lazily` when it is first used, as for a command. With a configuration, raises
+    Unavailable when the store or the counters cannot be opened. Without one it is a program that starts, and what
+    stops the start is one line to its user.
     """
     if config is None:
         try:
-            return create_app(Config.from_env(), resources)
+            return create_app(Config.from_env(), resources, lazily=cli.is_running())
         except (ConfigError, Unavailable) as error:
             sys.exit(f"restkeeper: {error}")
     resources = declared() if resources is None else resources
     require_free_names(resources)
-    store = open_store(config.database_url, stored(resources), synchronous=config.sqlite_synchronous)
+    store = open_store(config.database_url, stored(resources), synchronous=config.sqlite_synchronous, lazily=lazily)
     app = Application("restkeeper", static_folder=None)
     app.url_map.merge_slashes = False
     authenticator = _authenticator(config, store)
@@ -85,7 +88,7 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] | Non
     app.register_blueprint(ServiceHandlers(resources, list(PREFIXES), store, config, metrics).blueprint())
     guard.learn(app)
 
-    cli.install(app)  # flask keys | import | export | backup | migrate | reap
+    cli.install(app)  # flask keys | import | export | backup | restore | migrate | reap | deliver
     return app
 
 

@@ -16,12 +16,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
+from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
 from errors import Duplicate, NotFound, Unavailable
-from storage import sql
+from storage import health, sql
 from storage.contract import ALL, Answer, Collection, Page, Query, Record, Transaction
+from storage.lockfile import LockFile
 from storage.migrations import MIGRATIONS, declare, migrate
 from storage.sqlite_deliveries import Outbox, OutboxReader
 from storage.sqlite_events import newest_id
@@ -69,7 +71,7 @@ _TOUCH = "UPDATE collections SET revision = revision + 1, items = items + ? WHER
 
 _SWEEP = """\
 DELETE FROM answers
-WHERE rowid IN (SELECT rowid FROM answers ORDER BY rowid LIMIT ?) AND given < ?"""
+WHERE rowid IN (SELECT rowid FROM answers ORDER BY rowid LIMIT ?) AND NOT given BETWEEN ? AND ?"""
 
 _SCAN = f"""\
 SELECT
@@ -94,14 +96,18 @@ class SqliteStore(OutboxReader):
         self._idle: list[sqlite3.Connection] = []
         self._searches = threading.BoundedSemaphore(SEARCHES)
         self._readers = 0  # connections for reading, idle or in use
+        self._lock = None if self._in_memory else LockFile(path)
+        self._file = self._lock and _opened_file(path, self._lock)
         with _told(f"the store {path!r} cannot be opened"):
             self._writer = self._connect(timeout=BUSY_SECONDS)
             migrate(self._writer)
             declare(self._writer, self._collections.values())
             self.epoch = _epoch(self._writer)
             self._writer.execute("PRAGMA busy_timeout = 0")  # `_patiently` does the waiting
-            self._file = self._present_file()
             (mode,) = self._writer.execute("PRAGMA journal_mode").fetchone()
+        if self._lock:
+            self._file = self._file or health.StoreFile(path)
+            self._file.has_log = mode == "wal"
         self._index = open_index(path) if mode == "wal" else None
         self._commits = 0
         self._kept = _Kept(None)
@@ -214,6 +220,7 @@ class SqliteStore(OutboxReader):
         partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
         try:
             with self._reader() as connection, _told(f"no backup at {str(target)!r}"):
+                _make_private(partial, target)
                 connection.execute("VACUUM INTO ?", (str(partial),))
                 _forget_epoch(partial)
             with partial.open("rb") as written:
@@ -223,37 +230,40 @@ class SqliteStore(OutboxReader):
             partial.unlink(missing_ok=True)
 
     def check(self) -> None:
-        self._require_file()
+        if self._file:
+            self._file.check()
+        if self._lock and (damage := self._lock.note):
+            raise Unavailable(f"the store is damaged: {damage}")
         with self._reader() as connection:
+            connection.execute("PRAGMA shrink_memory")  # so that what follows is read from the file
             (version,) = connection.execute("PRAGMA user_version").fetchone()
+            (epoch,) = connection.execute("SELECT epoch FROM store").fetchone()
             connection.execute("SELECT 1 FROM items LIMIT 1").fetchone()
         if version != len(MIGRATIONS):
             raise Unavailable(f"migration {version} is in force, this program needs {len(MIGRATIONS)}")
+        if epoch != self.epoch:
+            raise Unavailable(f"the store's file {self._path!r} holds another store than the one that was opened")
 
     def close(self) -> None:
         with self._turn:
             for connection in (self._writer, *self._idle):
                 connection.close()
-            if self._index and len(self._idle) == self._readers:  # else some are in use: see `open_index`
-                close_index(self._index)
+            if len(self._idle) == self._readers:  # else some are in use: see `open_index` and `StoreFile`
+                if self._index:
+                    close_index(self._index)
+                if self._file:
+                    self._file.close()
+            if self._lock:
+                self._lock.close()
             self._idle.clear()
             self._index = None
+            self._file = None
             self._kept = _Kept(None)
 
     def _require_file(self) -> None:
-        """Raises Unavailable when writes would go to a file that no name leads to."""
-        if self._file is None or self._present_file() != self._file:
-            raise Unavailable(f"the store's file {self._path!r} is not the one that was opened", headers=RETRY)
-
-    def _present_file(self) -> tuple[int, int] | None:
-        """What the system knows the store's file by, None when there is no such file."""
-        if self._in_memory:
-            return (0, 0)
-        try:
-            status = os.stat(self._path)
-        except OSError:
-            return None
-        return status.st_dev, status.st_ino
+        """Raises StoreGone when writes would go to a file that no name leads to, or that holds something else."""
+        if self._file:
+            self._file.require()
 
     def _connect(self, timeout: float) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -295,6 +305,7 @@ class SqliteStore(OutboxReader):
             try:
                 connection = self._idle.pop()
             except IndexError:
+                self._require_file()  # another file must never meet the log of this one
                 connection = self._connect(timeout=BUSY_SECONDS)
                 self._readers += 1
             yield connection
@@ -420,8 +431,8 @@ class _Transaction(Outbox):
     def keep_answer(self, id: bytes, answer: Answer) -> None:
         self._connection.execute("REPLACE INTO answers (id, given, body) VALUES (?, ?, ?)", (id, *answer))
 
-    def sweep_answers(self, before: float, limit: int) -> int:
-        return self._connection.execute(_SWEEP, (limit, before)).rowcount
+    def sweep_answers(self, before: float, limit: int, *, latest: float = inf) -> int:
+        return self._connection.execute(_SWEEP, (limit, before, latest)).rowcount
 
     def _execute(self, statement: str, parameters: tuple[Any, ...]) -> None:
         try:
@@ -463,10 +474,40 @@ def _position(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*(None if key == -float("inf") else key for key in keys), id)
 
 
+def _opened_file(path: str, lock: LockFile) -> health.StoreFile | None:
+    """The file that a store is about to open, if there is one already; looks through it after an unclean end.
+
+    Raises Unavailable when the log beside it is another file's.
+    """
+    alone = lock.try_alone()
+    lock.share()
+    if not os.path.exists(path):
+        return None
+    file = health.StoreFile(path)
+    try:
+        file.require_own_log()
+    except Unavailable:
+        file.close()
+        raise
+    if alone and (health.log_size(path) or lock.note):  # nobody has it open, and who had it did not close it
+        damage = health.find_damage(path)
+        lock.note = lock.note if damage is None else damage
+    return file
+
+
+def _make_private(path: Path, target: Path) -> None:
+    """Make a new file that its owner alone reads: a backup has secrets."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except OSError as error:
+        raise Unavailable(f"no backup at {str(target)!r}: {error.strerror}") from error
+
+
 def _forget_epoch(path: Path) -> None:
     """Let a copy get an epoch of its own when it is first opened: each that is restored from it has its own future."""
     copy = sqlite3.connect(path, isolation_level=None)
     try:
+        copy.execute("PRAGMA journal_mode = MEMORY")  # which leaves no file behind
         copy.execute("UPDATE store SET epoch = ''")
     finally:
         copy.close()

@@ -57,6 +57,7 @@ def deliver(once: bool) -> None:
     is_stopping = (lambda: False) if once else _asked_to_stop()
     service = service_of_app() if once else _service_in_time(is_stopping)
     configure_logging(service.config.log_format, service.config.log_level)
+    _ = service.store.epoch  # opens it: what is wrong with it ends the command now
     deliverer = deliverer_of(*service)
     if once:
         click.echo(f"tried {_deliver_all(deliverer)}")
@@ -67,7 +68,7 @@ def deliver(once: bool) -> None:
 
 
 def _service_in_time(is_stopping: Callable[[], bool]) -> Service:
-    """The service, once it has made its store: both may start at the same moment. Raises Unavailable when it has not."""
+    """The service, once its store is there: who makes that may start at the same moment. Raises Unavailable."""
     end, has_waited = time.monotonic() + GIVE_UP_SECONDS, False
     while True:
         try:

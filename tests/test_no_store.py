@@ -79,7 +79,9 @@ def test_a_worker_that_waits_for_the_store_can_be_stopped(tmp_path: Path, monkey
 
 def test_a_worker_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistyped path ends it after GIVE_UP_SECONDS."""
-    monkeypatch.setattr(sys.modules["cli.deliver"], "GIVE_UP_SECONDS", 0.0)
+    module = sys.modules["cli.deliver"]
+    monkeypatch.setattr(module, "GIVE_UP_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_asked_to_stop", lambda: lambda: False)
     app = create_app(Config(database_url=f"sqlite:///{tmp_path}/typo.db"), lazily=True)
     result = app.test_cli_runner().invoke(args=["deliver"])
     assert result.exit_code == 1 and "there is no store at" in result.stderr

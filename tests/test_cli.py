@@ -430,3 +430,19 @@ def test_keys_that_cannot_be(run: Callable[..., Result], arguments: tuple[str, .
     result = run("keys", *arguments)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith(f"Error: {told}") and result.stderr.count("\n") == 1
+
+
+def test_migrate_holds_nobody_for_long(
+    app: Application, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction ends by time, however many items there are."""
+    monkeypatch.setattr("cli.batches.HOLD_SECONDS", 0.0)
+    monkeypatch.setattr("cli.batches.PAUSE_SECONDS", 0.0)
+    store = app.extensions["restkeeper"]["store"]
+    old = Record("old", 4, old_item()["updated_at"], "older", json.dumps({**old_item(), "colour": "red"}).encode())
+    for number in range(7):
+        store.write(lambda t, id=f"old{number}": t.insert("products", old._replace(id=id)))
+    write, writes = store.write, []
+    monkeypatch.setattr(store, "write", lambda work, **more: writes.append(work) or write(work, **more))
+    assert run("migrate").stdout.splitlines()[0] == "products: 7 of 7 brought into the present shape"
+    assert len(writes) == 7

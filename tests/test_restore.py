@@ -263,3 +263,15 @@ def test_a_failed_backup_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
             store.backup(tmp_path / "backup.db")
         assert names(tmp_path) == before
     store.close()
+
+
+def test_a_plain_copy_of_a_closed_store_gets_an_epoch_of_its_own(tmp_path: Path, backup: Path) -> None:
+    """It is no backup of `flask backup`, and would else be taken for the original."""
+    store = opened(tmp_path)
+    epoch = store.epoch
+    store.close()
+    shutil.copy(tmp_path / "store.db", tmp_path / "plain.db")
+    assert restore(tmp_path, "--discard", str(tmp_path / "plain.db")).exit_code == 0
+    store = opened(tmp_path)
+    assert store.epoch != epoch and ids(store) == ["new", "old"]
+    store.close()

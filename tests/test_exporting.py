@@ -73,9 +73,9 @@ def test_an_interrupted_export_leaves_no_part(
 
 def test_cells_that_a_spreadsheet_would_run_are_named(run: Callable[..., Result], tmp_path: Path) -> None:
     """With their number and fields; they are exported as they are. Numbers are none, and JSON has no cells."""
-    told = run(tmp_path / "a.csv").stderr
-    assert told.startswith("warning: 3 cells begin with = + - @, a tab or CR")
-    assert told.endswith("formulas: name (2), description (1)\n")
+    message = run(tmp_path / "a.csv").stderr
+    assert message.startswith("warning: 3 cells begin with = + - @, a tab or CR")
+    assert message.endswith("formulas: name (2), description (1)\n")
     assert run(tmp_path / "a.json").stderr == ""
     assert {item["name"] for item in json.loads((tmp_path / "a.json").read_bytes())} == {"=HYPERLINK()", "\tx"}
 

@@ -39,7 +39,7 @@ def test_a_copy_over_a_store_in_use_is_noticed(tmp_path: Path, store: Store) -> 
 
 
 @pytest.mark.parametrize(
-    ("at", "data", "told"),
+    ("at", "data", "message"),
     [
         (0, b"nothing", "not the one that was opened"),
         (16, b"\x00\x03", "no whole number of pages"),
@@ -47,11 +47,11 @@ def test_a_copy_over_a_store_in_use_is_noticed(tmp_path: Path, store: Store) -> 
         (10**6, b"x", "no whole number of pages"),
     ],
 )
-def test_a_damaged_header_or_size_is_named(tmp_path: Path, store: Store, at: int, data: bytes, told: str) -> None:
+def test_a_damaged_header_or_size_is_named(tmp_path: Path, store: Store, at: int, data: bytes, message: str) -> None:
     """The header's first bytes, its page size, its counters, the size of the file."""
     store.check()
     overwrite(tmp_path / "store.db", at, data)
-    with pytest.raises(Unavailable, match=told):
+    with pytest.raises(Unavailable, match=message):
         store.check()
 
 

@@ -169,9 +169,9 @@ def test_a_pipe_by_name_is_read_before_anything_is_locked(
 
 def test_it_says_how_large_the_store_is(run: Callable[..., Result], tmp_path: Path) -> None:
     """The file and its log."""
-    told = run(lines(tmp_path / "a.ndjson", {"name": "a"})).stdout.splitlines()[1]
+    message = run(lines(tmp_path / "a.ndjson", {"name": "a"})).stdout.splitlines()[1]
     size = sum((tmp_path / name).stat().st_size for name in ("restkeeper.db", "restkeeper.db-wal"))
-    assert told == f"the store has {size:,} bytes now"
+    assert message == f"the store has {size:,} bytes now"
 
 
 def test_a_transaction_ends_by_time(store: Store) -> None:

@@ -132,9 +132,9 @@ def test_a_first_store_can_come_from_a_backup(tmp_path: Path, backup: Path) -> N
 def test_a_store_in_use_is_not_replaced(tmp_path: Path, backup: Path) -> None:
     """Neither beside a process of ours, nor beside any other program that has the file open."""
     store = opened(tmp_path)
-    told = restore(tmp_path, str(backup))
-    assert (told.exit_code, told.stderr.count("\n")) == (1, 1)
-    assert "is in use: stop the service" in told.stderr
+    message = restore(tmp_path, str(backup))
+    assert (message.exit_code, message.stderr.count("\n")) == (1, 1)
+    assert "is in use: stop the service" in message.stderr
     store.close()
     command = [sys.executable, "-c", READER, str(tmp_path / "store.db")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
@@ -173,7 +173,7 @@ def make_in_use(backup: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "message"),
     [
         (make_text, "is no SQLite file"),
         (make_cut, "is damaged: "),
@@ -183,13 +183,15 @@ def make_in_use(backup: Path) -> None:
         (Path.unlink, "No such file"),
     ],
 )
-def test_what_is_no_backup_is_refused(tmp_path: Path, backup: Path, spoil: Callable[[Path], None], told: str) -> None:
+def test_what_is_no_backup_is_refused(
+    tmp_path: Path, backup: Path, spoil: Callable[[Path], None], message: str
+) -> None:
     """In one line that names it, and nothing has changed."""
     spoil(backup)
     before = names(tmp_path)
     result = restore(tmp_path, str(backup))
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
-    assert result.stderr.startswith(f"Error: {backup}") and told in result.stderr
+    assert result.stderr.startswith(f"Error: {backup}") and message in result.stderr
     assert names(tmp_path) == before
     store = opened(tmp_path)
     assert ids(store) == ["new", "old"]

@@ -28,9 +28,9 @@ def _flask(folder: Path, *arguments: str, **settings: str) -> "subprocess.Popen[
 
 
 def _done(process: "subprocess.Popen[str]", code: int = 0) -> str:
-    out, told = process.communicate(timeout=50)
-    assert process.returncode == code, told
-    return out + told
+    out, message = process.communicate(timeout=50)
+    assert process.returncode == code, message
+    return out + message
 
 
 def attack_an_import_holds_nobody(folder: Path) -> str:
@@ -79,8 +79,8 @@ def attack_a_long_lock_ends_no_worker(folder: Path) -> str:
         with receiver.changed:
             assert receiver.changed.wait_for(lambda: len(receiver.inboxes["healthy"].ids) == 2, 30)
         worker.send_signal(signal.SIGTERM)
-        told = _done(worker)
-    assert told.count("deliveries wait") == told.count("deliveries go on") == 1, told
+        message = _done(worker)
+    assert message.count("deliveries wait") == message.count("deliveries go on") == 1, message
     return f"held for {HELD_SECONDS:.0f} s, then delivered"
 
 

@@ -34,15 +34,18 @@ from web.tokens import Tokens
 PREFIXES = {"": "", "/api/v1": "v1_"}  # of paths and of their endpoints; the unversioned path is the current version
 
 
-def create_app(config: Config | None = None, resources: Sequence[Resource] | None = None) -> Application:
+def create_app(
+    config: Config | None = None, resources: Sequence[Resource] | None = None, *, lazily: bool = False
+) -> Application:
     """The WSGI application, with the collections of the `resources` package unless others are given.
 
-    With a configuration, raises Unavailable when the store or the counters cannot be opened. Without one it is a
-    program that starts, and what stops the start is one line to its user.
+    Its store is opened now, or `lazily` when it is first used, as for a command. With a configuration, raises
+    Unavailable when the store or the counters cannot be opened. Without one it is a program that starts, and what
+    stops the start is one line to its user.
     """
     if config is None:
         try:
-            return create_app(Config.from_env(), resources)
+            return create_app(Config.from_env(), resources, lazily=cli.is_running())
         except (ConfigError, Unavailable) as error:
             sys.exit(f"restkeeper: {error}")
     resources = declared() if resources is None else resources
@@ -52,10 +55,11 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] | Non
         stored(resources),
         synchronous=config.sqlite_synchronous,
         min_free_space=config.min_free_space,
+        lazily=lazily,
     )
     app = Application("restkeeper", static_folder=None)
     app.url_map.merge_slashes = False
-    counters = _counters(app, config, store)
+    counters = open_counters(app, _counters_file(config, store, lazily=lazily), config.redis_url)
     failures = Failures(Quota("failures", config.failure_quota, counters) if config.failure_quota else None, counters)
     authenticator = _authenticator(config, store, failures)
     local_only = config.auth == "open"
@@ -100,7 +104,7 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] | Non
     app.register_blueprint(ServiceHandlers(resources, list(PREFIXES), store, config, metrics, failures).blueprint())
     guard.learn(app)
 
-    cli.install(app)  # flask keys | import | export | backup | migrate | reap
+    cli.install(app)  # flask keys | import | export | backup | restore | migrate | reap | deliver
     return app
 
 
@@ -109,10 +113,10 @@ def _authenticator(config: Config, store: Store, failures: Failures) -> Authenti
     return Authenticator(store, note_use(store), failures=failures, admin_key=config.admin_key, tokens=tokens)
 
 
-def _counters(app: Application, config: Config, store: Store) -> Counters:
-    """What all that serve one database on this machine count in; a database in memory is one process's own."""
-    shared = None if config.database_url == "memory://" else shared_path(store.secret)
-    return open_counters(app, shared, config.redis_url)
+def _counters_file(config: Config, store: Store, *, lazily: bool) -> Path | None:
+    """What all that serve one database on this machine count in. None for a database in memory, which is one process's
+    own, and for a command, which answers no requests."""
+    return None if lazily or config.database_url == "memory://" else shared_path(store.secret)
 
 
 def _install_limits(app: Application, config: Config, counters: Counters) -> None:

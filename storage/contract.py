@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum, StrEnum
+from math import inf
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -174,10 +175,11 @@ class Transaction(OutboxTransaction, Protocol):
     def keep_answer(self, id: bytes, answer: "Answer") -> None:
         """Keep an answer, in the place of an older one to the same request."""
 
-    def sweep_answers(self, before: float, limit: int) -> int:
-        """Take away at most `limit` answers that were given before a time, the oldest first; how many there were.
+    def sweep_answers(self, before: float, limit: int, *, latest: float = inf) -> int:
+        """Delete at most `limit` answers that were given before a time, the oldest first; how many there were.
 
-        Costs the same at any size.
+        One that was given after the time `latest` is deleted like an expired one: a clock was wrong. Costs the same at
+        any size.
         """
 
 

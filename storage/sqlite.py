@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from errors import InsufficientStorage, Unavailable
-from storage import sql, sqlite_search, waiting
+from storage import health, sql, sqlite_search, waiting
 from storage.contract import ALL, Answer, Collection, Page, Query, Record, Transaction
+from storage.lockfile import LockFile
 from storage.migrations import MIGRATIONS, declare, migrate
 from storage.record_cache import RecordCache
 from storage.sqlite_deliveries import OutboxReader
@@ -75,6 +76,8 @@ class SqliteStore(OutboxReader):
         self._searches = threading.BoundedSemaphore(SEARCHES)
         self._readers = 0  # connections for reading, idle or in use
         self._log_limit = LogLimit(path, clock)
+        self._lock = None if self._in_memory else LockFile(path)
+        self._file = self._lock and health.opened_file(path, self._lock)
         with translated(f"the store {path!r} cannot be opened"):
             if not self._in_memory:
                 create_private(path)
@@ -83,8 +86,10 @@ class SqliteStore(OutboxReader):
             declare(connection, self._collections.values())
             self.secret = secret_of(connection)
             connection.execute("PRAGMA busy_timeout = 0")  # `patiently` does the waiting
-            self._file = self._present_file()
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+        if self._lock:
+            self._file = self._file or health.StoreFile(path)
+            self._file.has_log = mode == "wal"
         self._writer = Writer(connection, require_file=self._require_file, after_commit=self._after_commit, clock=clock)
         self._index = open_index(path) if mode == "wal" else None
         self._commits = 0
@@ -232,12 +237,20 @@ class SqliteStore(OutboxReader):
             partial.unlink(missing_ok=True)
 
     def check(self) -> None:
-        self._require_file()
+        if self._file:
+            self._file.check()
+        if self._lock and (damage := self._lock.note):
+            raise Unavailable(f"the store is damaged: {damage}")
+        known = self.epoch
         with self._reader() as connection:
+            connection.execute("PRAGMA shrink_memory")  # so that what follows is read from the file
             (version,) = connection.execute("PRAGMA user_version").fetchone()
+            epoch = epoch_of(connection)
             connection.execute("SELECT 1 FROM items LIMIT 1").fetchone()
         if version != len(MIGRATIONS):
             raise Unavailable(f"migration {version} is in force, this program needs {len(MIGRATIONS)}")
+        if epoch != known:
+            raise Unavailable("the store's file holds another store than the one that was opened", headers=RETRY)
         if lack := self._lack_of_space():
             raise Unavailable(lack, headers=RETRY)
 
@@ -245,27 +258,22 @@ class SqliteStore(OutboxReader):
         with self._writer.turn:
             for connection in (self._writer.connection, *self._idle):
                 connection.close()
-            if self._index and len(self._idle) == self._readers:  # else some are in use: see `open_index`
-                close_index(self._index)
+            if len(self._idle) == self._readers:  # else some are in use: see `open_index` and `StoreFile`
+                if self._index:
+                    close_index(self._index)
+                if self._file:
+                    self._file.close()
+            if self._lock:
+                self._lock.close()
             self._idle.clear()
             self._index = None
+            self._file = None
             self._kept = RecordCache(None)
 
     def _require_file(self) -> None:
-        """Raises Unavailable when writes would go to a file that no name leads to."""
-        if self._file is None or self._present_file() != self._file:
-            cause = FileNotFoundError(f"{self._path}: is not the file that was opened")  # for the log, not for callers
-            raise Unavailable("the store's file is not the one that was opened", headers=RETRY) from cause
-
-    def _present_file(self) -> tuple[int, int] | None:
-        """What the system knows the store's file by, None when there is no such file."""
-        if self._in_memory:
-            return (0, 0)
-        try:
-            status = os.stat(self._path)
-        except OSError:
-            return None
-        return status.st_dev, status.st_ino
+        """Raises StoreGone when writes would go to a file that no name leads to, or that holds something else."""
+        if self._file:
+            self._file.require()
 
     def _connect(self, timeout: float) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -310,6 +318,7 @@ class SqliteStore(OutboxReader):
             try:
                 connection = self._idle.pop()
             except IndexError:
+                self._require_file()  # another file must never meet the log of this one
                 connection = self._connect(timeout=waiting.BUSY_SECONDS)
                 self._readers += 1
             yield connection

@@ -75,4 +75,5 @@ def spooled(rows: Iterable[tuple[str, int, str, str, bytes, str | None]]) -> Ite
 def forget_identity(path: str) -> None:
     """Let a copy get its own when it is first opened: each that is restored from it has its own future."""
     with closing(sqlite3.connect(path, isolation_level=None)) as copy:
+        copy.execute("PRAGMA journal_mode = MEMORY")  # which leaves no file behind
         copy.execute("UPDATE store SET epoch = '', secret = ''")

@@ -2,6 +2,7 @@
 
 import re
 import sqlite3
+from math import inf
 from typing import Any
 
 from errors import Duplicate, NotFound
@@ -36,7 +37,7 @@ _TOUCH = "UPDATE collections SET revision = revision + 1, items = items + ? WHER
 
 _SWEEP = """\
 DELETE FROM answers
-WHERE rowid IN (SELECT rowid FROM answers ORDER BY rowid LIMIT ?) AND given < ?"""
+WHERE rowid IN (SELECT rowid FROM answers ORDER BY rowid LIMIT ?) AND NOT given BETWEEN ? AND ?"""
 
 
 class SqliteTransaction(Outbox):
@@ -76,8 +77,8 @@ class SqliteTransaction(Outbox):
     def keep_answer(self, id: bytes, answer: Answer) -> None:
         self._connection.execute("REPLACE INTO answers (id, given, body) VALUES (?, ?, ?)", (id, *answer))
 
-    def sweep_answers(self, before: float, limit: int) -> int:
-        return self._connection.execute(_SWEEP, (limit, before)).rowcount
+    def sweep_answers(self, before: float, limit: int, *, latest: float = inf) -> int:
+        return self._connection.execute(_SWEEP, (limit, before, latest)).rowcount
 
     def _execute(self, statement: str, parameters: tuple[Any, ...]) -> None:
         try:

@@ -73,7 +73,8 @@ class Idempotency:
 
     def sweep(self, transaction: Transaction, limit: int) -> int:
         """Take away at most so many answers that have expired; how many there were."""
-        return transaction.sweep_answers(self._now() - self.seconds, limit)
+        now = self._now()
+        return transaction.sweep_answers(now - self.seconds, limit, latest=now + self.seconds)
 
 
 def _seal_of(environ: dict[str, Any], key: str) -> Fernet:
@@ -131,5 +132,5 @@ class _Keyed(Once):
         transaction.keep_answer(self._id, Answer(self._now, kept))
         add_written(len(kept))
         if self._id[0] < 256 // SWEEP_ONE_IN:
-            transaction.sweep_answers(self._oldest, SWEPT)
+            transaction.sweep_answers(self._oldest, SWEPT, latest=2 * self._now - self._oldest)
         return reply

@@ -120,6 +120,8 @@ def test_a_new_master_has_a_folder_of_its_own(tmp_path: Path) -> None:
         old.wait(SECONDS)
         assert not folder.exists()
         assert [status() for _ in range(10)] == [200] * 10
+        (another,) = {metrics_folder(process) for process in processes(old.pid)}
+        assert any(another.iterdir())
     finally:
         with suppress(ProcessLookupError):
             os.killpg(old.pid, signal.SIGKILL)

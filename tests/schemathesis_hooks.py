@@ -56,8 +56,13 @@ def _mend_query(query: dict[str, Any]) -> None:
         query.pop("cursor", None)
     if "sort" in query:  # a field once, whichever way it sorts
         query["sort"] = ",".join({key.lstrip("-"): key for key in query["sort"].split(",")}.values())
-    while len(urlencode(query)) > ADDRESS_BYTES:
-        query.popitem()
+    room = ADDRESS_BYTES
+    for name, value in list(query.items()):
+        size = len(urlencode({name: value})) + 1
+        if size > room:
+            del query[name]
+        else:
+            room -= size
 
 
 def _sendable(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import socket
 from contextlib import suppress
+from ipaddress import IPv6Address
 from math import inf
 from time import monotonic
 from typing import Any
@@ -9,11 +10,17 @@ from typing import Any
 import gevent
 from gunicorn.http import errors
 
-from web.limits import address
-
 
 class Incomplete(errors.ParseException, OSError):  # type: ignore[misc]
     """The request did not arrive, or not in time (RFC 9110 §15.5.9)."""
+
+
+def _site(address: str) -> str:
+    """An address as one client has it; of IPv6 the /64, which is the least that a site is given (RFC 6177)."""
+    if ":" not in address:
+        return address
+    parsed = IPv6Address(address)
+    return str(parsed.ipv4_mapped or int(parsed) >> 64)
 
 
 class Client(gevent.socket.socket):  # type: ignore[misc]
@@ -25,7 +32,7 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
     def __init__(self, worker: Any, sock: Any, peer: Any) -> None:
         super().__init__(sock.family, sock.type, sock.proto, sock.detach())
         self.worker = worker
-        self.address = address({"REMOTE_ADDR": peer[0]}) if isinstance(peer, tuple) else ""
+        self.address = _site(peer[0]) if isinstance(peer, tuple) else ""
         self.idle = self.begun = self.lost = self.served = self.in_head = self.expects = False
         self.written, self.flushed, self.delayed_at = b"", 0, 0.0
         self.limit(worker.header_timeout)

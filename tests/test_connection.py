@@ -1,6 +1,7 @@
 """A connection in itself: the time that a response has, and what is read after the last one."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -140,3 +141,23 @@ def test_addresses_are_forgotten(worker: Any) -> None:
     for client in clients:
         connections.remove(client)
     assert not connections.open and not connections._per_address
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("10.0.0.1", "::ffff:10.0.0.1", True),
+        ("2001:db8::1", "2001:db8:0:0:ffff::9", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("fe80::1%eth0", "fe80::2", True),
+        ("10.0.0.1", "10.0.0.2", False),
+    ],
+)
+def test_whose_connection_it_is(worker: Any, one: str, other: str, same: bool) -> None:
+    """Addresses of one /64 count as one, and an IPv4 address as itself in either form."""
+    found = []
+    for address in (one, other):
+        ours, theirs = gevent.socket.socketpair()
+        with closing(Client(worker, ours, (address, 1))) as client, closing(theirs):
+            found.append(client.address)
+    assert (found[0] == found[1]) == same

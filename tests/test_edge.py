@@ -181,7 +181,7 @@ def test_a_body_that_goes_on_is_refused_at_the_limit(edge: Gunicorn) -> None:
     assert sent < SOCKET_BUFFERS
 
 
-@pytest.mark.parametrize("bomb", [b"[" * 100_000, b'{"a":' * 16_000, b'{"name": ' + b"[" * 50_000])
+@pytest.mark.parametrize("bomb", [b"[" * 9000, b'{"a":' * 9000, b'{"name": ' + b"[" * 9000])
 def test_a_depth_bomb_is_refused(edge: Gunicorn, bomb: bytes) -> None:
     """Nesting without end is malformed or too deep, never a crash."""
     answer = edge.request("POST", "/products", bomb, {"Content-Type": "application/json"})

@@ -239,7 +239,7 @@ def test_content_that_is_wanted_is_asked_for(edge: Gunicorn) -> None:
         assert read_all(client).startswith(b"HTTP/1.1 200 ")
 
 
-@pytest.mark.parametrize("bomb", [b"[" * 100_000, b'{"a":' * 16_000, b'{"name": ' + b"[" * 50_000])
+@pytest.mark.parametrize("bomb", [b"[" * 9000, b'{"a":' * 9000, b'{"name": ' + b"[" * 9000])
 def test_a_depth_bomb_is_refused(edge: Gunicorn, bomb: bytes) -> None:
     """Nesting without end is malformed or too deep, never a crash."""
     answer = edge.request("POST", "/products", bomb, {"Content-Type": "application/json"})

@@ -10,10 +10,12 @@ import schemathesis
 from schemathesis import Case, HookContext
 from schemathesis.generation.meta import TestPhase
 
+from config import Config
 from web.longpoll import LONGEST
 
 _keys = count()
 LARGEST_INTEGER = 2**63 - 1
+LONGEST_LIST = Config().max_url // 2  # as the document has it
 ADDRESS_BYTES = 1_000  # of a query: the next page has it too, and a Link has at most 4096
 WAITS = {str(seconds) for seconds in range(2, LONGEST + 1)}
 
@@ -22,6 +24,7 @@ WAITS = {str(seconds) for seconds in range(2, LONGEST + 1)}
 def before_call(context: HookContext, case: Case, kwargs: dict[str, Any]) -> None:
     """Make requests that are meant to be valid keep the rules that the document tells in words alone."""
     _shorten_wait(case.query)
+    _name_once(case.query)
     if case.meta is None or not case.meta.generation.mode.is_positive:
         return
     for condition in ("If-Match", "If-Unmodified-Since"):  # hold or not by the state: made up, they end at 412
@@ -41,6 +44,13 @@ def _shorten_wait(query: dict[str, Any]) -> None:
     """Let no answer be held back for longer than a second, in any mode: there are hundreds."""
     if str(query.get("wait")) in WAITS:
         query["wait"] = 1
+
+
+def _name_once(query: dict[str, Any]) -> None:
+    """Repeat no value of a list, in any mode: one that fills the address by itself lets nothing else be tried."""
+    for name, value in query.items():
+        if isinstance(value, str) and len(value) > ADDRESS_BYTES and len(values := value.split(",")) <= LONGEST_LIST:
+            query[name] = ",".join(dict.fromkeys(values))
 
 
 def _delivery(base: str) -> dict[str, Any]:

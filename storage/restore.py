@@ -38,7 +38,7 @@ class Restored(NamedTuple):
 
 
 def restore(path: str, backup: Path, *, discard: bool = False) -> Restored:
-    """Put a copy of `backup` in the place of the store at `path`, with an epoch of its own.
+    """Put a copy of `backup` in the place of the store at `path`; it gets an epoch of its own when it is opened.
 
     The former store is renamed, or with `discard` deleted. Raises Unavailable when that is in use, or the backup is
     none; then nothing has changed.
@@ -101,7 +101,7 @@ def _copy(backup: Path, target: Path) -> Path:
 
 
 def _prepare(copy: Path, backup: Path) -> tuple[dict[str, int], str | None]:
-    """Check a copy and give it an epoch of its own; its items by collection, and the newest's time."""
+    """Check a copy and let it get an epoch of its own; its items by collection, and the newest's time."""
     try:
         with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode = DELETE")
@@ -113,7 +113,7 @@ def _prepare(copy: Path, backup: Path) -> tuple[dict[str, int], str | None]:
                 raise Unavailable(f"{backup} is no backup of this service: it has no store in it")
             if damage := damage_of(connection):
                 raise Unavailable(f"{backup} is damaged: {damage}")
-            connection.execute("UPDATE store SET epoch = lower(hex(randomblob(4)))")
+            connection.execute("UPDATE store SET epoch = ''")  # it is given one when it is opened
             rows = connection.execute(_CONTENT).fetchall()
     except sqlite3.DatabaseError as error:
         raise Unavailable(f"{backup} is damaged: {error}") from error

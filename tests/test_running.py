@@ -266,7 +266,7 @@ def _await_refusal(server: Gunicorn) -> None:
         ({"PAGE_LIMIT": "0"}, "PAGE_LIMIT='0': must be a whole number from 1 to 10000"),
         ({"DATABASE_URL": "mysql://x"}, "DATABASE_URL='mysql://x': must be memory:// or sqlite:///FILE"),
         ({"DATABASE_URL": "memory://"}, "WEB_CONCURRENCY must be 1"),
-        ({"DATABASE_URL": "sqlite:////no/such/folder/x.db"}, "unable to open database file"),
+        ({"DATABASE_URL": "sqlite:////no/such/folder/x.db"}, "cannot be opened: No such file or directory"),
     ],
 )
 def test_a_bad_setting_stops_the_start(tmp_path: Path, settings: dict[str, str], told: str) -> None:

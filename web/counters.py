@@ -154,6 +154,7 @@ class Quota:
         self._prefix = f"{name}/{self.seconds}/"
         self._counters = counters
         self._now = now
+        self._present = "", 0  # what keys begin with in the present window, and when that ends
 
     def add(self, keys: tuple[str, ...], amount: int = 1) -> Use:
         """Count for a caller with these keys. A site that is over its quota needs no counters for its networks."""
@@ -178,6 +179,10 @@ class Quota:
     def _window(self) -> tuple[str, int, int]:
         """What its counters' keys begin with now, seconds until the next window, and when that begins."""
         moment = int(self._now())
-        number = moment // self.seconds
-        reset = (number + 1) * self.seconds
-        return f"{self._prefix}{number}/", reset - moment, reset
+        window, reset = self._present
+        if not reset - self.seconds <= moment < reset:
+            number = moment // self.seconds
+            reset = (number + 1) * self.seconds
+            window = f"{self._prefix}{number}/"
+            self._present = window, reset
+        return window, reset - moment, reset

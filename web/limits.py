@@ -74,11 +74,13 @@ def install(
         if write_bytes and asked.method not in READING:
             named, told = write_policy, _field(_written(write_bytes, identify(environ), environ, response))
         if use:
-            quota, _, _, reset = use
-            told = f"{_field(use)}, {told}" if told else _field(use)
+            quota, used, wait, reset = use
+            left = str(quota.amount - used if used < quota.amount else 0)
+            field = f'"{quota.name}";r={left};t={wait}'
+            told = f"{field}, {told}" if told else field
             # What clients read that do not know the draft: as GitHub sends them, the reset in seconds since the epoch.
             add("X-RateLimit-Limit", quota.limit)
-            add("X-RateLimit-Remaining", str(remaining(use)))
+            add("X-RateLimit-Remaining", left)
             add("X-RateLimit-Reset", str(reset))
         if named:
             add("RateLimit-Policy", named)

@@ -28,6 +28,7 @@ def test_nothing_differs_from_the_document(tmp_path: Path, paths: str, auth: str
         "METRICS_TOKEN": TOKEN,
         "RATE_LIMIT": "999999999 per day",
         "FAILURE_LIMIT": "off",
+        "TRUSTED_HOSTS": "127.0.0.1",
     }
     with Gunicorn(tmp_path, LOG_LEVEL="warning", **settings) as server:
         run = subprocess.run(

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from flask import Flask, request
 from flask_limiter import Limiter
@@ -115,36 +115,24 @@ class RedisOrOwn:
             _log.warning("Redis cannot be asked (%s): limits are this machine's own until it can", error)
 
 
-class Use(NamedTuple):
-    """How much of a quota is used: seconds until the next window (rounded up), and when that begins."""
+# How much of a quota is used: it, the sum, seconds until the next window (rounded up), and when that begins.
+Use = tuple["Quota", int, int, int]
 
-    quota: "Quota"
-    used: int
-    wait: int
-    reset: int
 
-    @property
-    def is_full(self) -> bool:
-        """Whether nothing is left."""
-        return self.used >= self.quota.amount
+def remaining(use: Use) -> int:
+    """What is left."""
+    quota, used, _, _ = use
+    return quota.amount - used if used < quota.amount else 0
 
-    @property
-    def remaining(self) -> int:
-        """What is left."""
-        return max(self.quota.amount - self.used, 0)
 
-    def refusal(self, what: str) -> TooManyRequests:
-        """The problem to raise beyond the quota, which is one of `what`."""
-        quota = self.quota
-        return TooManyRequests(
-            f"at most {quota.amount} {what} in {quota.seconds} s; go on in {self.wait} s",
-            headers={"Retry-After": str(self.wait)},
-            **{"violated-policies": [quota.name]},
-        )
-
-    def field(self) -> str:
-        """The item of the RateLimit header field (draft-ietf-httpapi-ratelimit-headers-11, section 4)."""
-        return f'"{self.quota.name}";r={self.remaining};t={self.wait}'
+def refusal(use: Use, what: str) -> TooManyRequests:
+    """The problem to raise beyond a quota, which is one of `what`."""
+    quota, _, wait, _ = use
+    return TooManyRequests(
+        f"at most {quota.amount} {what} in {quota.seconds} s; go on in {wait} s",
+        headers={"Retry-After": str(wait)},
+        **{"violated-policies": [quota.name]},
+    )
 
 
 class Quota:
@@ -166,18 +154,19 @@ class Quota:
         self._prefix = f"{name}/{self.seconds}/"
         self._counters = counters
         self._now = now
+        self._present = "", 0  # what keys begin with in the present window, and when that ends
 
     def add(self, keys: tuple[str, ...], amount: int = 1) -> Use:
         """Count for a caller with these keys. A site that is over its quota needs no counters for its networks."""
         window, wait, reset = self._window()
+        expiry = wait + CLOCKS_DIFFER
         spread = 0
         if len(keys) > 1:
-            spread = self._counters.incr(f"{window}{keys[1]}", wait + CLOCKS_DIFFER, amount)
-            spread -= (SITE_QUOTAS - 1) * self.amount
+            spread = self._counters.incr(f"{window}{keys[1]}", expiry, amount) - (SITE_QUOTAS - 1) * self.amount
             if spread > self.amount:
-                return Use(self, spread, wait, reset)
-        used = self._counters.incr(f"{window}{keys[0]}", wait + CLOCKS_DIFFER, amount)
-        return Use(self, used if used > spread else spread, wait, reset)
+                return self, spread, wait, reset
+        used = self._counters.incr(f"{window}{keys[0]}", expiry, amount)
+        return self, used if used > spread else spread, wait, reset
 
     def look(self, keys: tuple[str, ...]) -> Use:
         """As `add`, with nothing to count."""
@@ -185,10 +174,15 @@ class Quota:
         used = self._counters.get(f"{window}{keys[0]}")
         if len(keys) > 1:
             used = max(used, self._counters.get(f"{window}{keys[1]}") - (SITE_QUOTAS - 1) * self.amount)
-        return Use(self, used, wait, reset)
+        return self, used, wait, reset
 
     def _window(self) -> tuple[str, int, int]:
+        """What its counters' keys begin with now, seconds until the next window, and when that begins."""
         moment = int(self._now())
-        number = moment // self.seconds
-        reset = (number + 1) * self.seconds
-        return f"{self._prefix}{number}/", reset - moment, reset
+        window, reset = self._present
+        if not reset - self.seconds <= moment < reset:
+            number = moment // self.seconds
+            reset = (number + 1) * self.seconds
+            window = f"{self._prefix}{number}/"
+            self._present = window, reset
+        return window, reset - moment, reset

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from web.caller import address_keys
-from web.counters import Counters, Quota
+from web.counters import Counters, Quota, refusal, remaining
 
 KNOWN_SECONDS = 24 * 3600  # for which a success is known, or up to twice as long
 NOTED_SECONDS = 60  # after which a process notes a success again
@@ -26,18 +26,18 @@ class Failures:
         self._quota = quota
         self._counters = counters
         self._now = now
-        self._noted: dict[tuple[str, str], float] = {}
+        self._noted: dict[tuple[str, str], float] = {}  # until when
 
     def has_succeeded(self, environ: Environ, digest: str) -> bool:
         """Whether credentials with this digest succeeded here a moment ago, so that nothing need be looked up."""
-        noted = self._noted.get((environ.get("REMOTE_ADDR", ""), digest))
-        return (noted is not None and self._now() - noted < NOTED_SECONDS) or self._quota is None
+        until = self._noted.get((environ.get("REMOTE_ADDR", ""), digest), 0.0)
+        return until > self._now() or self._quota is None
 
     def require_room(self, environ: Environ, digest: str) -> None:
         """Raises TooManyRequests when the address is over its quota and these credentials never succeeded from it."""
-        if self._quota and (use := self._quota.look(address_keys(environ))).is_full:
+        if self._quota and not remaining(use := self._quota.look(address_keys(environ))):
             if not any(map(self._counters.get, self._marks(environ, digest))):
-                raise use.refusal("failures")
+                raise refusal(use, "failures")
 
     def note_success(self, environ: Environ, digest: str) -> None:
         """Remember that credentials succeeded."""
@@ -45,7 +45,7 @@ class Failures:
             self._counters.incr(self._marks(environ, digest)[0], 2 * KNOWN_SECONDS)
             key = (environ.get("REMOTE_ADDR", ""), digest)
             self._noted.pop(key, None)  # to the end
-            self._noted[key] = self._now()
+            self._noted[key] = self._now() + NOTED_SECONDS
             if len(self._noted) > NOTED:
                 self._noted.pop(next(iter(self._noted)), None)
 
@@ -57,8 +57,8 @@ class Failures:
 
     def count_refused_host(self, environ: Environ) -> None:
         """Count a refused host. Raises TooManyRequests when the address is over its quota."""
-        if self._quota and (use := self._quota.add(address_keys(environ))).used > use.quota.amount:
-            raise use.refusal("failures")
+        if self._quota and (use := self._quota.add(address_keys(environ)))[1] > self._quota.amount:
+            raise refusal(use, "failures")
 
     def _marks(self, environ: Environ, digest: str) -> list[str]:
         """The keys of a success today and yesterday."""

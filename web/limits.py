@@ -7,7 +7,7 @@ from flask import Request, Response, has_request_context, request
 
 from web.application import Application
 from web.caller import address_keys, caller_keys
-from web.counters import Quota, Use
+from web.counters import Quota, Use, refusal, remaining
 
 READING = ("GET", "HEAD", "OPTIONS")
 
@@ -54,14 +54,12 @@ def install(
         if asked.endpoint in exempt:
             return
         use = asked.environ[_COUNTED] = count(asked, identify)
-        if use and use.used > use.quota.amount:
-            raise use.refusal(f"{use.quota.name} requests")
-        if (
-            write_bytes
-            and asked.method not in READING
-            and (bytes_used := write_bytes.look(identify(asked.environ))).is_full
-        ):
-            raise bytes_used.refusal("bytes written")
+        if use and use[1] > use[0].amount:
+            raise refusal(use, f"{use[0].name} requests")
+        if write_bytes and asked.method not in READING:
+            use = write_bytes.look(identify(asked.environ))
+            if not remaining(use):
+                raise refusal(use, "bytes written")
 
     def add_headers(asked: Request, response: Response) -> None:
         if asked.endpoint in exempt:
@@ -71,20 +69,23 @@ def install(
             use = environ[_COUNTED]
         except KeyError:  # refused before it was known who asks
             use = count(asked, address_keys)
-        fields = [use.field()] if use else []
-        is_write = asked.method not in READING
-        if write_bytes and is_write:
-            fields.append(_written(write_bytes, identify(environ), environ, response).field())
         add = response.headers.add
-        if named := write_policy if is_write else policy:
-            add("RateLimit-Policy", named)
-        if fields:
-            add("RateLimit", ", ".join(fields))
+        named, told = policy, ""
+        if write_bytes and asked.method not in READING:
+            named, told = write_policy, _field(_written(write_bytes, identify(environ), environ, response))
         if use:
+            quota, used, wait, reset = use
+            left = str(quota.amount - used if used < quota.amount else 0)
+            field = f'"{quota.name}";r={left};t={wait}'
+            told = f"{field}, {told}" if told else field
             # What clients read that do not know the draft: as GitHub sends them, the reset in seconds since the epoch.
-            add("X-RateLimit-Limit", use.quota.limit)
-            add("X-RateLimit-Remaining", str(use.remaining))
-            add("X-RateLimit-Reset", str(use.reset))
+            add("X-RateLimit-Limit", quota.limit)
+            add("X-RateLimit-Remaining", left)
+            add("X-RateLimit-Reset", str(reset))
+        if named:
+            add("RateLimit-Policy", named)
+        if told:
+            add("RateLimit", told)
 
     app.before.append(require_quota)
     app.after.append(add_headers)
@@ -94,3 +95,8 @@ def _written(quota: Quota, keys: tuple[str, ...], environ: Environ, response: Re
     """The use of the quota with what this request wrote; what was not committed is answered with an error."""
     size = environ.get(_WRITTEN, 0) if response.status_code < 400 else 0
     return quota.add(keys, size) if size else quota.look(keys)
+
+
+def _field(use: Use) -> str:
+    """An item of the RateLimit header field (draft-ietf-httpapi-ratelimit-headers-11, section 4)."""
+    return f'"{use[0].name}";r={remaining(use)};t={use[2]}'

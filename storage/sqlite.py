@@ -147,9 +147,9 @@ class SqliteStore(OutboxReader):
             if self._state() == kept.state:  # nothing was committed meanwhile
                 return page._replace(revision=revision)
         with self._searching(query), self._reader() as connection, snapshot(connection):
-            with within(sqlite_search.READ_SECONDS, connection, self._clock) as pause:
+            with within(sqlite_search.READ_SECONDS, connection, self._clock):
                 revision = _required(revision_of(connection, collection))
-                return find_page(connection, declared, query, max_bytes, pause)._replace(revision=revision)
+                return find_page(connection, declared, query, max_bytes)._replace(revision=revision)
 
     def count(self, collection: str, query: Query = ALL) -> int:
         if query.narrows:

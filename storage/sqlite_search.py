@@ -2,7 +2,7 @@
 
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,16 +15,13 @@ from storage.waiting import Clock
 READ_SECONDS = 5.0  # how long one list may be looked for
 YIELD_SECONDS = 0.002  # for which a search works before it lets others work
 STEPS = 10  # of SQLite's machine, from look to look at the clock: with large items a single step takes milliseconds
-LOOK_BYTES = 64 * 1024  # of bodies, likewise
-
-Pause = Callable[[], object]
 
 
 @contextmanager
-def within(seconds: float, connection: sqlite3.Connection, clock: Clock) -> Iterator[Pause]:
+def within(seconds: float, connection: sqlite3.Connection, clock: Clock) -> Iterator[None]:
     """End a search that takes longer, and let others work every few milliseconds (a cooperative server's sleep does).
 
-    The function that it yields is for who reads the rows: it lets others work if it is time for that.
+    That is while SQLite seeks and sorts, and from row to row.
     """
     now = clock.monotonic()
     deadline, turn = now + seconds, now + YIELD_SECONDS
@@ -43,7 +40,7 @@ def within(seconds: float, connection: sqlite3.Connection, clock: Clock) -> Iter
 
     connection.set_progress_handler(is_late, STEPS)
     try:
-        yield is_late
+        yield
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
             raise
@@ -53,11 +50,9 @@ def within(seconds: float, connection: sqlite3.Connection, clock: Clock) -> Iter
         connection.set_progress_handler(None, STEPS)
 
 
-def find_page(
-    connection: sqlite3.Connection, collection: Collection, query: Query, max_bytes: int | None, pause: Pause = bool
-) -> Page:
+def find_page(connection: sqlite3.Connection, collection: Collection, query: Query, max_bytes: int | None) -> Page:
     """The page that the query asks for, without its revision. No more is read than it holds, and one row."""
-    rows, cut = _rows(connection, collection, query, max_bytes, pause)
+    rows, cut = _rows(connection, collection, query, max_bytes)
     more = cut or (query.limit is not None and len(rows) > query.limit)
     if more and not cut:
         rows.pop()
@@ -70,14 +65,14 @@ def find_page(
 
 
 def _rows(
-    connection: sqlite3.Connection, collection: Collection, query: Query, max_bytes: int | None, pause: Pause
+    connection: sqlite3.Connection, collection: Collection, query: Query, max_bytes: int | None
 ) -> tuple[list[Any], bool]:
     """Rows of `sql.select_page`, one more than the limit if there are, and whether the bytes ended them before."""
     statements, parameters = sql.select_page(collection, query)
     wanted = sys.maxsize if query.limit is None else query.limit + 1  # one more says whether there are more
     most = sys.maxsize if max_bytes is None else max_bytes
     rows: list[Any] = []
-    size, look = 0, LOOK_BYTES
+    size = 0
     for statement in statements:
         parameters["limit"] = wanted - len(rows)
         for row in connection.execute(statement, parameters):
@@ -85,9 +80,6 @@ def _rows(
             if size > most and rows and len(rows) + 1 < wanted:
                 return rows, True
             rows.append(row)
-            if size > look:
-                look = size + LOOK_BYTES
-                pause()
         if len(rows) == wanted:
             break
     return rows, False

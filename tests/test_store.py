@@ -541,7 +541,7 @@ def test_pages_cost_the_same_at_any_size(tmp_path: Path, monkeypatch: pytest.Mon
 
     Steps are counted and not timed, so the test says the same on any machine.
     """
-    monkeypatch.setattr("storage.sqlite.within", lambda *_: nullcontext(bool))  # it would take our counter's place
+    monkeypatch.setattr("storage.sqlite.within", lambda *_: nullcontext())  # it would take our counter's place
     counts = []
     for size in (1_000, 30_000):
         store = open_store(f"sqlite:///{tmp_path}/{size}.db", [THINGS])

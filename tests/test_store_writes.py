@@ -97,7 +97,7 @@ def test_a_write_whose_time_is_over_leaves_the_queue(store: SqliteStore, monkeyp
 
     def long(_: Transaction) -> None:
         begun.set()
-        end.wait()
+        assert end.wait(10)
 
     first = threading.Thread(target=store.write, args=(long,))
     first.start()

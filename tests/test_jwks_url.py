@@ -25,7 +25,7 @@ from tests.issuer import (
     published,
     token,
 )
-from web.jwks import MOST_BYTES, fetch
+from web.jwks import MOST_BYTES, KeySet, KeySource, fetch
 from web.tokens import Tokens
 
 
@@ -105,6 +105,10 @@ def test_a_clock_that_is_put_back_stops_no_fetch(clock: Clock) -> None:
     issuer.body = SECOND
     clock.seconds -= 100_000
     assert not holds(tokens, OLD)
+    clock.seconds -= 100_000
+    assert holds(tokens, NEW)  # read again, so that it is not due
+    issuer.body = BOTH
+    assert holds(tokens, OLD)  # nor does it matter that a key was looked for at a time to come
 
 
 def test_a_set_is_used_on_while_it_cannot_be_fetched(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
@@ -154,16 +158,25 @@ class Gate(Issuer):
         return body
 
 
-def test_many_who_want_a_new_key_cause_one_fetch(clock: Clock) -> None:
-    """Those who come while it is fetched wait for it, and then hold."""
+def test_many_who_want_a_new_key_cause_one_fetch(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who come while it is fetched wait for it, and then hold, however long it took."""
     issuer = Gate(FIRST)
     tokens = from_url(issuer, clock)
+    came, newer = threading.Semaphore(0), KeySource.newer
+
+    def counted(self: KeySource, than: KeySet | None) -> KeySet:
+        came.release()
+        return newer(self, than)
+
+    monkeypatch.setattr(KeySource, "newer", counted)
     issuer.body = BOTH
     issuer.open.clear()
     with ThreadPoolExecutor(8) as pool:
         verified = [pool.submit(holds, tokens, NEW) for _ in range(8)]
+        assert all(came.acquire(timeout=30) for _ in verified)
+        clock.seconds += 10  # another fetch could begin, if the set were still the same
         issuer.open.set()
-        assert all(each.result() for each in verified)
+        assert all(each.result(30) for each in verified)
     assert issuer.asked == 2
 
 
@@ -178,9 +191,28 @@ def test_nobody_else_waits_for_a_fetch(clock: Clock) -> None:
         fetching = pool.submit(holds, tokens, OLD)
         assert issuer.reached.wait(30)
         assert holds(tokens, OLD)
+        clock.seconds += 300  # it takes so long that the next is due
+        assert holds(tokens, OLD)
         issuer.open.set()
-        assert fetching.result()
+        assert fetching.result(30)
     assert issuer.asked == 2
+
+
+def test_a_fetch_is_waited_for_so_long(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who shows an unknown key while a fetch hangs is judged by the set that there is, after its few seconds."""
+    monkeypatch.setattr("web.jwks.FETCH_SECONDS", 0.05)
+    issuer = Gate(FIRST)
+    tokens = from_url(issuer, clock)
+    issuer.open.clear()
+    issuer.reached.clear()
+    clock.seconds += 300
+    with ThreadPoolExecutor(1) as pool:
+        fetching = pool.submit(holds, tokens, OLD)
+        assert issuer.reached.wait(30)
+        assert not holds(tokens, NEW)
+        assert not fetching.done()
+        issuer.open.set()
+        assert fetching.result(30)
 
 
 # A server

@@ -15,6 +15,7 @@ ADMIN_KEY = "an-admin-key-of-enough-characters"
 EXAMPLES = 15  # of each operation and mode while fuzzing; the coverage phase makes some 5,000 requests besides
 
 
+@pytest.mark.timeout(280)  # it takes most of a minute where nothing else runs
 @pytest.mark.parametrize(
     ("paths", "auth"), [("^/(?!api/v1/)", "open"), ("^/api/v1/", "required")], ids=["current", "v1"]
 )

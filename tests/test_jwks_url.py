@@ -180,18 +180,19 @@ def test_many_who_want_a_new_key_cause_one_fetch(clock: Clock, monkeypatch: pyte
     assert issuer.asked == 2
 
 
-def test_nobody_else_waits_for_a_fetch(clock: Clock) -> None:
+def test_nobody_else_waits_for_a_fetch(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one fetches, tokens of known keys are judged by the set that there is."""
+    monkeypatch.setattr("web.jwks.KEPT_SECONDS", 100)
     issuer = Gate(FIRST)
     tokens = from_url(issuer, clock)
     issuer.open.clear()
     issuer.reached.clear()
-    clock.seconds += 300
+    clock.seconds += 100
     with ThreadPoolExecutor(1) as pool:
         fetching = pool.submit(holds, tokens, OLD)
         assert issuer.reached.wait(30)
         assert holds(tokens, OLD)
-        clock.seconds += 300  # it takes so long that the next is due
+        clock.seconds += 100  # it takes so long that the next is due
         assert holds(tokens, OLD)
         issuer.open.set()
         assert fetching.result(30)

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fmt lint pytest bench soak lock clean
+.PHONY: help run test fmt lint pytest bench soak mutants lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -35,6 +35,9 @@ soak: $(VENV)/.dev ## the proofs at full length: exactly once under kill -9, the
 	@$(BIN)/python -m tests.follow
 	@$(BIN)/python -m tests.soak_webhooks
 	@$(BIN)/python -m tests.attacks
+
+mutants: $(VENV)/.dev ## the tests' test: small random faults in the code, and whether a test finds each (hours; goes on where it was)
+	@$(BIN)/python -m tests.mutate
 
 lock: $(VENV)/.dev ## make requirements*.txt anew from pyproject.toml
 	$(BIN)/pip install -q uv

@@ -4,6 +4,8 @@ All servers are up all the time; the scenarios' two sides take turns within each
 rounds' ratios, so that a noisy neighbour hits both. Besides requests a second, "per CPU" compares requests for each
 second of processor time that the server's processes took, which does not depend on how fast the client is; "µs more"
 is how much more of it ours takes for a request.
+
+`--against COMMIT` (or a folder) compares with another checkout of this project instead.
 """
 
 import argparse
@@ -16,13 +18,13 @@ import tempfile
 from contextlib import ExitStack
 from http.client import HTTPConnection
 from importlib.metadata import version
-from itertools import count as count_up
 from pathlib import Path
 from typing import NamedTuple
-from uuid import uuid4
 
+from bench.against import compare_with
 from bench.deliveries import deliveries
-from bench.load import Load, Requests, run
+from bench.load import run
+from bench.sides import PRODUCT, READS, Side, creates, get, mixed, post, take_turns, with_field
 from clock import utc_now
 from resources.products import RESOURCE
 from storage import open_store
@@ -31,27 +33,13 @@ from tests.live import Gunicorn
 from web import exactjson
 from web.uuid7 import uuid7
 
+MIXED_LOAD = "mixed load / what its two rates alone predict"
 DELIVERIES = "deliveries a second, by one worker"
 DELIVERED = 3_000
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 UNKEPT = 20_000  # items, more than a process keeps
 SMALL, LARGE = 1_000, 1_000_000  # items
-PRODUCT = {
-    "name": "Desk lamp",
-    "description": "Bends, does not break.",
-    "price": 49.9,
-    "currency": "EUR",
-    "stock": 12,
-    "tags": ["office", "light"],
-    "attributes": {"colour": "red"},
-}
-
-
-class Side(NamedTuple):
-    """One server and the requests that it is asked: these in turn, or an iterator's, each once."""
-
-    server: Gunicorn
-    requests: Requests
+MIXED = 10_000  # items that a mixed load reads, at random
 
 
 class Scenario(NamedTuple):
@@ -62,21 +50,6 @@ class Scenario(NamedTuple):
     other: Side
     goal: float
     connections: int = 16
-
-
-def get(*paths: str) -> tuple[bytes, ...]:
-    return tuple(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() for path in paths)
-
-
-def post(path: str, body: object) -> tuple[bytes, ...]:
-    data = json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(data)}"
-    return (f"{head}\r\n\r\n".encode() + data,)
-
-
-def with_field(request: bytes, field: str) -> bytes:
-    """The request with one more header field."""
-    return request.replace(b"\r\n\r\n", f"\r\n{field}\r\n\r\n".encode(), 1)
 
 
 def fill(path: Path, count: int) -> list[str]:
@@ -94,37 +67,33 @@ def fill(path: Path, count: int) -> list[str]:
     return ids
 
 
-def cpu_seconds(server: Gunicorn) -> float:
-    """Processor time of the server's workers so far."""
-    ticks = 0
-    for pid in server.worker_pids():
-        ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def measure(side: Side, connections: int, seconds: float) -> tuple[Load, float]:
-    """The load that a side bore, and its requests for each second of processor time."""
-    before = cpu_seconds(side.server)
-    load = run(side.server.port, side.requests, connections=connections, seconds=seconds)
-    return load, load.requests / max(cpu_seconds(side.server) - before, 0.01)
-
-
 def compare(scenario: Scenario, rounds: int, seconds: float) -> None:
     """Run a scenario and print its line."""
-    ratios, cpu_ratios, more, rates = [], [], [], []
-    for number in range(rounds):
-        sides = (scenario.ours, scenario.other) if number % 2 else (scenario.other, scenario.ours)
-        found = {side: measure(side, scenario.connections, seconds) for side in sides}
-        (ours, ours_cpu), (other, other_cpu) = found[scenario.ours], found[scenario.other]
-        ratios.append(ours.rate / other.rate)
-        cpu_ratios.append(ours_cpu / other_cpu)
-        more.append(1e6 / ours_cpu - 1e6 / other_cpu)
-        rates.append((ours.rate, other.rate))
-    ours_rate, other_rate = (statistics.median(side) for side in zip(*rates, strict=True))
+    results = take_turns((scenario.ours, scenario.other), scenario.connections, rounds, seconds)
+    ratio = statistics.median(ours.load.rate / other.load.rate for ours, other in results)
+    per_cpu = statistics.median(ours.per_cpu / other.per_cpu for ours, other in results)
+    more = statistics.median(1e6 / ours.per_cpu - 1e6 / other.per_cpu for ours, other in results)
+    ours_rate, other_rate = (statistics.median(each.load.rate for each in side) for side in zip(*results, strict=True))
     goal = f"goal {scenario.goal:.2f}" if scenario.goal else ""
     print(
-        f"{scenario.name:<44} {statistics.median(ratios):6.2f}  {statistics.median(cpu_ratios):7.2f}"
-        f"  {statistics.median(more):7.1f}  {ours_rate:8.0f} {other_rate:8.0f}   {goal}",
+        f"{scenario.name:<44} {ratio:6.2f}  {per_cpu:7.2f}  {more:7.1f}  {ours_rate:8.0f} {other_rate:8.0f}   {goal}",
+        flush=True,
+    )
+
+
+def mixed_load(server: Gunicorn, ids: list[str], rounds: int, seconds: float) -> None:
+    """Print how a mixed load compares with what the rates of its reads and of its creates alone predict."""
+    reads = get(*(f"/products/{id}" for id in ids))
+    sides = Side(server, mixed(reads, creates())), Side(server, reads), Side(server, creates())
+    results = take_turns(sides, 16, rounds, seconds)
+    predicted = [1 / (READS / read.load.rate + (1 - READS) / create.load.rate) for _, read, create in results]
+    rates = [both.load.rate for both, _, _ in results]
+    ratio = statistics.median(rate / expected for rate, expected in zip(rates, predicted, strict=True))
+    late = statistics.median(both.load.reads_p99 for both, _, _ in results)
+    alone = statistics.median(read.load.reads_p99 for _, read, _ in results)
+    print(
+        f"{MIXED_LOAD:<44} {ratio:6.2f}  {'':7}  {'':7}  {statistics.median(rates):8.0f} "
+        f"{statistics.median(predicted):8.0f}   p99 of its reads {late:.1f} ms, of reads alone {alone:.1f} ms",
         flush=True,
     )
 
@@ -143,7 +112,11 @@ def main() -> None:
     options.add_argument("--seconds", type=float, default=1.0, help="of load, for each side in each round")
     options.add_argument("--large", type=int, default=LARGE, help="items in the large store")
     options.add_argument("--only", default="", help="scenarios whose name contains this")
+    options.add_argument("--against", help="compare with this checkout (a folder or a commit) instead")
     asked = options.parse_args()
+    if asked.against:
+        with tempfile.TemporaryDirectory() as scratch:
+            return compare_with(asked.against, Path(scratch), asked.rounds, asked.seconds, asked.only)
     packages = ("flask", "gunicorn", "gevent", "marshmallow", "orjson", "flask-smorest", "sqlalchemy")
     print(
         f"Python {platform.python_version()}, {os.cpu_count()} cores; "
@@ -158,6 +131,7 @@ def main() -> None:
 
         (folder / "small").mkdir()
         (folder / "large").mkdir()
+        (folder / "mixed").mkdir()
         item = fill(folder / "small" / "restkeeper.db", SMALL)[SMALL // 2]
         print(f"Filling a store with {asked.large:,} items …", flush=True)
         far = fill(folder / "large" / "restkeeper.db", asked.large)
@@ -175,6 +149,9 @@ def main() -> None:
         for scenario in scenarios(ours, limited, guarded, large, silent, bare, peer, item, far, theirs, asked.large):
             if asked.only in scenario.name:
                 compare(scenario, asked.rounds, asked.seconds)
+        if asked.only in MIXED_LOAD:
+            of_mixed = fill(folder / "mixed" / "restkeeper.db", MIXED)
+            mixed_load(serve("mixed", LOG_FORMAT="json"), of_mixed, asked.rounds, asked.seconds)
         if asked.only in DELIVERIES:
             receiver = stack.enter_context(Gunicorn(folder / "bare", "bench.bare:app", workers=1))
             rates = [deliveries(folder / f"deliveries{n}", receiver, DELIVERED) for n in range(asked.rounds)]
@@ -220,8 +197,7 @@ def scenarios(
         guarded, (with_field(get(f"/products/{item}")[0], f"Authorization: Bearer {made.json()['secret']}"),)
     )
     create = Side(ours, post("/products", PRODUCT))
-    keys = (f"Idempotency-Key: {uuid4()}" for _ in count_up())
-    once = Side(ours, (with_field(post("/products", PRODUCT)[0], key) for key in keys))
+    once = Side(ours, creates())
     print(f"\n{'':<44} {'ratio':>6}  {'per CPU':>7}  {'µs more':>7}  {'ours/s':>8} {'other/s':>8}")
     return [
         Scenario("one item / bare Flask", one, Side(bare, get("/item")), 0.8),

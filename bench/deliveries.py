@@ -44,7 +44,7 @@ def deliveries(folder: Path, receiver: Gunicorn, count: int) -> float:
         return (last - first) / (time.perf_counter() - began)
     finally:
         worker.terminate()
-        worker.wait()
+        worker.wait(30)
 
 
 def _record(store: Store, count: int) -> None:

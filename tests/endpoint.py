@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 PAUSE = 0.02  # seconds between two drops
+JOIN_SECONDS = 30.0
 
 
 class Endpoint:
@@ -105,24 +106,25 @@ def serving(script: Script, tls: ssl.SSLContext | None = None) -> Iterator[Endpo
                 return
             endpoint.connected += 1
             open_.append(sock)
-            threads.append(threading.Thread(target=one, args=(sock, endpoint.connected)))
+            threads.append(threading.Thread(target=one, args=(sock, endpoint.connected), daemon=True))
             threads[-1].start()
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         endpoint = Endpoint(listening.getsockname()[1])
-        accepting = threading.Thread(target=accept)
+        accepting = threading.Thread(target=accept, daemon=True)
         accepting.start()
         try:
             yield endpoint
         finally:
             endpoint.stopped.set()
             listening.shutdown(socket.SHUT_RDWR)  # wakes who accepts
-            accepting.join()
+            accepting.join(JOIN_SECONDS)
             for sock in list(open_):
                 with suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
             for thread in threads:
-                thread.join()
+                thread.join(JOIN_SECONDS)
+            assert not any(thread.is_alive() for thread in [accepting, *threads]), "a connection's script has no end"
 
 
 def self_signed(directory: Path, name: str) -> Path:

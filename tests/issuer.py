@@ -150,10 +150,10 @@ def published(body: bytes) -> Iterator[Place]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         place = Place(server.server_port, body)
-        running = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        running = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         running.start()
         try:
             yield place
         finally:
             server.shutdown()
-            running.join()
+            running.join(30)

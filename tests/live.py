@@ -42,13 +42,19 @@ def counters_of(database: Path) -> Path | None:
 class Gunicorn:
     """gunicorn with the project's configuration, in `folder`; `settings` become environment variables.
 
-    One that is empty is left to its default. AUTH is open unless said.
+    One that is empty is left to its default. AUTH is open unless said. `root` is the checkout whose code runs.
 
     The listening socket is made here and handed down, so that no other process can take the port in between.
     """
 
     def __init__(
-        self, folder: Path, *arguments: str, workers: int = 2, start_new_session: bool = False, **settings: str
+        self,
+        folder: Path,
+        *arguments: str,
+        workers: int = 2,
+        start_new_session: bool = False,
+        root: Path = ROOT,
+        **settings: str,
     ) -> None:
         self.log = folder / "log.txt"
         listener = socket.create_server(("127.0.0.1", 0), backlog=512)
@@ -62,11 +68,11 @@ class Gunicorn:
             **settings,
         }
         self._database = Path(environ["DATABASE_URL"].removeprefix("sqlite:///"))
-        command = [sys.executable, "-m", "gunicorn", "-c", str(ROOT / "gunicorn.conf.py"), *arguments]
+        command = [sys.executable, "-m", "gunicorn", "-c", str(root / "gunicorn.conf.py"), *arguments]
         with self.log.open("wb") as log, listener:
             self.process = subprocess.Popen(
                 [*command, "--bind", f"fd://{listener.fileno()}"],
-                cwd=ROOT,
+                cwd=root,
                 env={name: value for name, value in environ.items() if value},
                 stdout=log,
                 stderr=log,

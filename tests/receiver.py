@@ -49,7 +49,7 @@ class Receiver:
                     return
                 status = receiver.take(self.path.strip("/"), dict(self.headers.items()), body)
                 if status is None:
-                    receiver.ended.wait()
+                    receiver.ended.wait(300)
                     self.close_connection = True
                     return
                 head = f"HTTP/1.1 {status} x\r\nContent-Length: 2\r\n\r\nok"
@@ -70,7 +70,7 @@ class Receiver:
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self.base = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
     def __enter__(self) -> "Receiver":
         self._thread.start()
@@ -79,7 +79,7 @@ class Receiver:
     def __exit__(self, *exc: object) -> None:
         self.ended.set()
         self._server.shutdown()
-        self._thread.join()
+        self._thread.join(30)
         self._server.server_close()
 
     def take(self, name: str, headers: dict[str, str], body: bytes) -> int | None:

@@ -1,4 +1,4 @@
-"""What was answered is kept, whatever is killed (under gunicorn with two workers)."""
+"""What was answered is kept, whatever is killed (under gunicorn with two workers), and also without power."""
 
 import json
 import os
@@ -8,7 +8,12 @@ import sqlite3
 import threading
 from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from app import create_app
+from config import Config
 from tests.live import Gunicorn
 
 KILLS = 100
@@ -19,7 +24,7 @@ class Writer(threading.Thread):
     """Creates, changes and deletes items until stopped, and remembers what it was told of each."""
 
     def __init__(self, number: int, progress: threading.Condition) -> None:
-        super().__init__()
+        super().__init__(daemon=True)
         self.number = number
         self.server: Gunicorn | None = None
         self.kept: dict[str, bytes] = {}  # address → body as last answered
@@ -70,6 +75,29 @@ def _await_progress(writers: list[Writer], progress: threading.Condition) -> Non
     assert done, "the service came to a halt"
 
 
+@pytest.mark.parametrize(("settings", "level"), [({}, 2), ({"SQLITE_SYNCHRONOUS": "normal"}, 1)])
+def test_every_connection_is_as_durable_as_configured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], level: int
+) -> None:
+    """Each connection waits for the disk at each commit (FULL, 2), or at checkpoints alone (NORMAL, 1)."""
+    opened: list[sqlite3.Connection] = []
+    connect = sqlite3.connect
+
+    def watched(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        opened.append(connect(*arguments, **options))
+        return opened[-1]
+
+    monkeypatch.setattr("sqlite3.connect", watched)
+    client = create_app(Config.from_env({"DATABASE_URL": f"sqlite:///{tmp_path}/a.db", **settings})).test_client()
+    assert client.post("/products", json={"name": "Lamp"}).status_code == 200
+    assert len(client.get("/products").json) == 1
+    assert len(opened) > 1  # one that writes, one that reads
+    for connection in opened:
+        assert connection.execute("PRAGMA synchronous").fetchone() == (level,)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+@pytest.mark.timeout(240)  # it takes half a minute where nothing else runs
 def test_nothing_answered_is_lost(tmp_path: Path) -> None:
     """A hundred kills of single workers and of the whole service lose no answered write and leave no half one."""
     progress = threading.Condition()
@@ -92,7 +120,8 @@ def test_nothing_answered_is_lost(tmp_path: Path) -> None:
     for writer in writers:
         writer.stopping = True
     for writer in writers:
-        writer.join()
+        writer.join(60)
+        assert not writer.is_alive()
     with sqlite3.connect(tmp_path / "restkeeper.db") as connection:
         bodies = {f"/products/{id}": body.encode() for id, body in connection.execute("SELECT id, body FROM items")}
         (counted,) = connection.execute("SELECT items FROM collections WHERE name = 'products'").fetchone()

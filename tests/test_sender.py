@@ -422,7 +422,7 @@ def test_closing_ends_what_is_kept(sender: Sender) -> None:
         assert busy.wait(30)
         sender.close()
         go.set()
-        assert sending.result().status == 200
+        assert sending.result(30).status == 200
         assert gone.wait(30)
 
 
@@ -431,7 +431,7 @@ def test_closing_ends_what_is_kept(sender: Sender) -> None:
 
 def _never(guest: Guest) -> None:
     guest.request()
-    guest.endpoint.stopped.wait()
+    guest.endpoint.stopped.wait(60)
 
 
 def _dripping_head(guest: Guest) -> None:
@@ -460,7 +460,7 @@ def _forever_103(guest: Guest) -> None:
 
 
 def _not_reading(guest: Guest) -> None:
-    guest.endpoint.stopped.wait()
+    guest.endpoint.stopped.wait(60)
 
 
 @pytest.mark.parametrize("script", [_never, _dripping_head, _forever_100, _forever_103, _not_reading])

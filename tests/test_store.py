@@ -646,12 +646,15 @@ def test_what_is_gone_is_not_kept(store: Store) -> None:
 
 
 def test_what_is_kept_is_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading ever other records keeps no more than so many bytes."""
-    monkeypatch.setattr("storage.record_cache.KEPT_BYTES", 20_000)
-    keep(store, *(record(f"{n}", name="x" * 1000) for n in range(100)))
+    """Reading ever other records keeps no more than so many bytes, and none of a record that is too large."""
+    monkeypatch.setattr("storage.record_cache.KEPT_BYTES", 40_000)
+    keep(store, *(record(f"{n}", name="x" * 1000) for n in range(100)), record("large", name="x" * 3000))
+    counts = []
     for n in range(100):
-        assert store.read("things", f"{n}").id == f"{n}"
-    assert len(store._kept.records) < 20  # type: ignore[attr-defined]
+        assert store.read("things", f"{n}") is store.read("things", f"{n}")
+        counts.append(len(store._kept.records))  # type: ignore[attr-defined]
+    assert 10 < max(counts) < 40
+    assert store.read("things", "large") is not store.read("things", "large")
 
 
 def test_another_store_that_closes_takes_no_lock_away(tmp_path: Path) -> None:

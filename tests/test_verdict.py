@@ -1,42 +1,129 @@
-"""What an endpoint's answer leads to: when the next try is, and until when nothing is sent."""
+"""What an endpoint's answer leads to: success, another try at a time, or the end."""
 
 import pytest
 
 from delivery.sender import Answer
-from delivery.verdict import JITTER, LONGEST_PAUSE, verdict
+from delivery.verdict import is_the_end, reason_of, verdict
 from storage.outbox import Attempt, Delivery, Recorded
 
-AT = 1_000_000.0
-RETRIES = (10.0, 100.0)
+BEGAN, AT = 1_000.0, 1_002.5
+RETRIES = (10.0, 100.0, 1_000.0)
+DAY = 86_400.0
+EVENT = Recorded("e1", "product.created", "2026-01-01T00:00:00.000000Z", b"{}")
 
 
-def tried(answer: Answer, *, attempts: int = 0, chance: float = 0.0) -> Attempt:
-    event = Recorded("evt_00000000_1", "product.created", "2001-01-01T00:00:00.000000Z", b"{}")
-    delivery = Delivery(1, 1, "webhook", asked=False, attempts=attempts, event=event)
-    return verdict(delivery, answer, began=AT - 1, at=AT, retries=RETRIES, chance=chance)
+def of(
+    status: int | None = 503,
+    *,
+    attempts: int = 0,
+    asked: bool = False,
+    retry_after: float | None = None,
+    chance: float = 0.0,
+    excerpt: str = "busy",
+) -> Attempt:
+    """The verdict on such an answer to a try that so many came before."""
+    delivery = Delivery(1, 2, "w1", asked, attempts, EVENT)
+    return verdict(delivery, Answer(status, excerpt, retry_after), began=BEGAN, at=AT, retries=RETRIES, chance=chance)
 
 
-@pytest.mark.parametrize(("asked", "pause"), [(50.0, 50.0), (LONGEST_PAUSE, LONGEST_PAUSE), (1e9, LONGEST_PAUSE)])
-def test_an_endpoint_may_ask_for_a_day_at_most(asked: float, pause: float) -> None:
-    """Retry-After puts off the next try and all others, but no longer than a day."""
-    attempt = tried(Answer(503, "", asked))
-    assert (attempt.next, attempt.hold) == (AT + pause, AT + pause)
+@pytest.mark.parametrize("status", [200, 204, 299])
+@pytest.mark.parametrize("asked", [False, True])
+def test_every_2xx_is_success(status: int, asked: bool) -> None:
+    """It is done with, and nothing waits; what was said beside is noted."""
+    tried = of(status, asked=asked, attempts=3, retry_after=60)
+    assert tried == Attempt(tried.delivery, AT, True, status, AT - BEGAN, "busy", None, 0.0)
+    assert not is_the_end(tried)
 
 
-def test_what_is_asked_for_makes_no_try_earlier() -> None:
-    """The schedule holds where it is the later one."""
-    attempt = tried(Answer(503, "", 5.0))
-    assert (attempt.next, attempt.hold) == (AT + 10.0, AT + 5.0)
+@pytest.mark.parametrize("status", [None, 100, 199, 300, 304, 399, 400, 404, 409, 411, 429, 500, 599])
+def test_all_else_is_tried_again(status: int | None) -> None:
+    """No status but 410 ends a delivery before its schedule does."""
+    tried = of(status)
+    assert (tried.succeeded, tried.next, tried.is_final, is_the_end(tried)) == (False, AT + 10, False, False)
+    assert (tried.status, tried.at, tried.seconds) == (status, AT, 2.5)
 
 
-@pytest.mark.parametrize(("attempts", "delay"), [(0, 10.0), (1, 100.0)])
-def test_chance_spreads_the_next_tries(attempts: int, delay: float) -> None:
-    """To each delay of the schedule up to a fifth is added, by chance, and nothing is taken from it."""
-    found = [tried(Answer(500, "", None), attempts=attempts, chance=chance).next for chance in (0.0, 0.5, 1.0)]
-    assert found == pytest.approx([AT + delay, AT + 1.1 * delay, AT + 1.2 * delay])
-    assert JITTER == 0.2
+@pytest.mark.parametrize(("attempts", "after"), [(0, 10.0), (1, 100.0), (2, 1_000.0), (3, None), (4, None)])
+def test_each_failure_has_its_delay(attempts: int, after: float | None) -> None:
+    """The schedule's delays are counted from the end of each try; after the last of them there is none."""
+    tried = of(attempts=attempts)
+    assert tried.next == (None if after is None else AT + after)
+    assert is_the_end(tried) is (after is None)
 
 
-def test_after_the_schedule_there_is_no_next_try() -> None:
-    """The last failure is the end, whatever the endpoint asks for."""
-    assert tried(Answer(500, "", 5.0), attempts=len(RETRIES)).next is None
+@pytest.mark.parametrize(("chance", "after"), [(0.0, 100.0), (0.5, 110.0), (1.0, 120.0)])
+def test_jitter_adds_up_to_a_fifth(chance: float, after: float) -> None:
+    """Those that failed together come back apart: never earlier than the schedule says, at most a fifth later."""
+    assert of(attempts=1, chance=chance).next == pytest.approx(AT + after)
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "after", "hold"),
+    [
+        (None, 12.0, 0.0),
+        (0.0, 12.0, 0.0),
+        (1.0, 12.0, 1.0),  # the schedule is later
+        (12.5, 12.5, 12.5),
+        (3_600.0, 3_600.0, 3_600.0),
+        (DAY, DAY, DAY),
+        (DAY + 1, DAY, DAY),  # nobody makes us wait for longer
+        (1e12, DAY, DAY),
+    ],
+)
+def test_retry_after_holds_all_for_a_day_at_most(retry_after: float | None, after: float, hold: float) -> None:
+    """The next try is not before what the endpoint asks for, nor is anything else sent there until then."""
+    tried = of(retry_after=retry_after, chance=1.0)
+    assert tried.next == pytest.approx(AT + after)
+    assert tried.hold == (AT + hold if hold else 0.0)
+
+
+def test_the_last_failure_still_holds() -> None:
+    """That a delivery is given up changes nothing of what its endpoint asked for."""
+    tried = of(attempts=3, retry_after=60)
+    assert (tried.next, tried.hold) == (None, AT + 60)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_gone_is_the_end(asked: bool) -> None:
+    """410 is never tried again, and ends what is sent there, also when it was asked for by hand."""
+    tried = of(410, asked=asked)
+    assert (tried.next, tried.is_final, is_the_end(tried)) == (None, True, True)
+    assert reason_of(tried) == "410 Gone"
+
+
+def test_by_hand_is_once() -> None:
+    """What was asked for by hand is not repeated, and its failure ends nothing."""
+    tried = of(asked=True)
+    assert (tried.next, tried.is_final, is_the_end(tried)) == (None, True, False)
+
+
+@pytest.mark.parametrize(
+    ("status", "excerpt", "noted"),
+    [
+        (302, "", "redirects are not followed"),
+        (302, "moved", "moved"),
+        (300, "", "redirects are not followed"),
+        (399, "", "redirects are not followed"),
+        (400, "", ""),
+        (None, "no address", "no address"),
+    ],
+)
+def test_a_redirect_is_explained(status: int | None, excerpt: str, noted: str) -> None:
+    """One that says nothing is noted with why it failed; others with what they say."""
+    assert of(status, excerpt=excerpt).excerpt == noted
+
+
+@pytest.mark.parametrize(("status", "last"), [(503, "503"), (None, "no address")])
+def test_the_end_has_its_reason(status: int | None, last: str) -> None:
+    """How often it was tried, what, and what came last."""
+    tried = of(status, attempts=3, excerpt="no address")
+    assert is_the_end(tried) and reason_of(tried) == f"4 attempts at e1 failed, the last with: {last}"
+
+
+def test_a_failure_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """With its webhook, its event, the number of the try, and what came."""
+    with caplog.at_level("INFO", "restkeeper"):
+        of(503, attempts=1)
+        of(None, excerpt="no address")
+        of(204)
+    assert caplog.messages == ["webhook w1: e1: try 2: 503", "webhook w1: e1: try 1: no address"]

@@ -1,0 +1,240 @@
+"""Make random small faults in the code, one at a time, and see whether the tests find each: `make mutants`.
+
+Each fault is made in a copy of the tree, never in the checkout. First the tests that ran the changed line are run, the
+fastest first, and those that `NEAR` names for code that runs in other processes. A fault that survives them meets the
+whole suite, without its few slowest tests unless `--slow` is asked for. Which test runs which line is recorded once in
+FOLDER (`--collect` does it again), where `results.jsonl` grows: a run that was stopped goes on where it was. A survivor
+that changes nothing, or nothing that matters, is listed with the reason in `tests/harmless.txt`, as
+`path: what: reason`.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+from xml.etree import ElementTree
+
+from coverage import CoverageData
+
+from tests.live import ROOT
+from tests.mutations import Mutation, mutations
+
+FOLDER = Path(tempfile.gettempdir(), "restkeeper-mutants")
+FIRST_SECONDS = 40.0  # of tests, as recorded, that ran the line
+SLOW_SECONDS = 14.0  # that one of the slowest tests takes
+SECONDS = 1800  # until a run of tests counts as one that found the fault by hanging
+NEAR = {  # what runs in other processes, by the beginning of its path: tests to run besides
+    "web/worker": ("test_worker*", "test_answer", "test_edge"),
+    "gunicorn.conf": ("test_smoke", "test_security", "test_running", "test_delivering"),
+    "delivery/": ("test_deliver*", "test_sender", "test_lanes", "test_signature"),
+    "cli/": ("test_cli*",),
+    "web/mapped": ("test_mapped", "test_limits_running"),
+    "storage/": ("test_store*", "test_outbox*"),
+}
+LEFT = (".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", ".coverage*", "*.db*", "build")
+
+
+class Recorded:
+    """Which tests ran which line, and how long each took."""
+
+    def __init__(self, folder: Path) -> None:
+        self._tree = folder / "recorded"
+        report, coverage = folder / "times.xml", folder / "coverage"
+        if not report.exists():
+            options = ["-n", "3", "--dist", "worksteal", "--cov", "--cov-context=test", "--cov-report="]
+            command = [*pytest(*options), f"--junitxml={report}.partial", "-o", "junit_family=xunit1"]
+            environ = {**os.environ, "COVERAGE_FILE": str(coverage)}
+            subprocess.run(command, cwd=copy(self._tree), env=environ, check=True)
+            Path(f"{report}.partial").rename(report)
+        self._data = CoverageData(str(coverage))
+        self._data.read()
+        self._seconds = dict(_times(ElementTree.parse(report)))  # noqa: S314 - our own
+
+    def tests_of(self, mutation: Mutation) -> list[str]:
+        """The tests to run first."""
+        lines = self._data.contexts_by_lineno(str(self._tree / mutation.path))
+        ran = _names(lines.get(mutation.line, ())) if self._is_recorded(mutation.path) else set()
+        if not ran:  # it runs at import or in another process, or the module has changed since
+            ran = {test for contexts in lines.values() for test in _names(contexts)}
+        chosen, total = [], 0.0
+        for test in sorted(ran & self._seconds.keys(), key=lambda test: (self._seconds[test], test)):
+            total += self._seconds[test]
+            if total > FIRST_SECONDS:
+                break
+            chosen.append(test)
+        near = [name for begin, names in NEAR.items() if mutation.path.startswith(begin) for name in names]
+        return chosen + [str(file.relative_to(ROOT)) for name in near for file in ROOT.glob(f"tests/{name}.py")]
+
+    def slowest(self) -> list[str]:
+        return [test for test, seconds in self._seconds.items() if seconds > SLOW_SECONDS]
+
+    def _is_recorded(self, path: str) -> bool:
+        recorded = self._tree / path
+        return recorded.exists() and recorded.read_bytes() == (ROOT / path).read_bytes()
+
+
+def _names(contexts: Iterable[str]) -> set[str]:
+    """The tests of coverage's contexts: "test|run" and the like."""
+    return {context.partition("|")[0] for context in contexts} - {""}
+
+
+def _times(report: "ElementTree.ElementTree[Any]") -> Iterator[tuple[str, float]]:
+    for case in report.iter("testcase"):
+        file, name = case.get("file", ""), case.get("name", "")
+        inner = case.get("classname", "").removeprefix(file.removesuffix(".py").replace("/", ".")).strip(".")
+        yield "::".join(part for part in (file, inner.replace(".", "::"), name) if part), float(case.get("time", 0))
+
+
+def copy(target: Path) -> Path:
+    """A fresh copy of the tree, with this environment."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(ROOT, target, ignore=shutil.ignore_patterns(*LEFT))
+    if (ROOT / ".venv").exists():
+        (target / ".venv").symlink_to((ROOT / ".venv").resolve())
+    return target
+
+
+def pytest(*options: str) -> list[str]:
+    return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+
+
+def failure(tree: Path, *options: str, tests: list[str]) -> str | None:
+    """Which of these tests, or of all if there are none, fails; "" when none does, None when some do not exist."""
+    arguments, output = tree.with_suffix(".tests"), tree.with_suffix(".output")
+    arguments.write_text("\n".join(tests))
+    command = pytest("-x", f"--basetemp={tree.with_suffix('.temp')}", *options, *([f"@{arguments}"] if tests else []))
+    with output.open("w") as file:
+        run = subprocess.Popen(command, cwd=tree, stdout=file, stderr=file)
+    try:
+        code = run.wait(SECONDS)
+    except subprocess.TimeoutExpired:
+        run.send_signal(signal.SIGINT)  # the servers that tests started are to end, too
+        try:
+            run.wait(60)
+        except subprocess.TimeoutExpired:
+            run.kill()
+            run.wait()
+        return "no end"
+    if code == 0:
+        return ""
+    failed = re.findall(r"^(?:FAILED|ERROR) (tests/.*?)(?: - |$)", output.read_text(errors="replace"), re.MULTILINE)
+    return None if code == 4 and tests else failed[0] if failed else f"exit status {code}"
+
+
+def judge(mutation: Mutation, tree: Path, recorded: Recorded, slow: bool) -> dict[str, object]:
+    """What came of one mutation, made in a copy of the tree and undone."""
+    left = [] if slow else [option for test in recorded.slowest() for option in ("--deselect", test)]
+    module = tree / mutation.path
+    source = module.read_bytes()
+    began = time.monotonic()
+    try:
+        _write(module, mutation.apply(source))
+        tests = recorded.tests_of(mutation)
+        by = (tests and failure(tree, tests=tests)) or failure(tree, "-n", "2", *left, tests=[])
+    finally:
+        _write(module, source)
+    return {"found": bool(by), "by": by, "seconds": round(time.monotonic() - began, 1)}
+
+
+def _write(module: Path, source: bytes) -> None:
+    module.write_bytes(source)
+    for compiled in module.parent.glob(f"__pycache__/{module.stem}.*"):  # may be of the same second and size
+        compiled.unlink()
+
+
+def choose(count: int, seed: int) -> list[Mutation]:
+    """So many mutations at random: one of each module first, so that each takes part."""
+    chance = random.Random(seed)  # noqa: S311
+    paths = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("**/*.py"))
+    outside = ("tests/", "bench/", "build/", ".")
+    modules = [found for path in paths if not path.startswith(outside) and (found := mutations(ROOT, path))]
+    chosen = [chance.choice(module) for module in modules]
+    others = [each for module in modules for each in module if each not in chosen]
+    chance.shuffle(chosen)
+    return [*chosen, *chance.sample(others, min(len(others), max(0, count - len(chosen))))][:count]
+
+
+def identity(mutation: Mutation) -> str:
+    """The same for the same change to the same module, however the others change."""
+    source = (ROOT / mutation.path).read_bytes()
+    return blake2b(f"{mutation}".encode() + source, digest_size=8).hexdigest()
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(prog="python -m tests.mutate")
+    options.add_argument("--count", type=int, default=300, help="mutations in all")
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--jobs", type=int, default=2, help="mutations at a time")
+    options.add_argument("--now", type=int, default=sys.maxsize, help="mutations to try in this run")
+    options.add_argument("--only", default="", help="mutations of modules whose path begins so")
+    options.add_argument("--again", action="store_true", help="try those that survived again")
+    options.add_argument("--slow", action="store_true", help="run the slowest tests, too")
+    options.add_argument("--collect", action="store_true", help="record again which tests run which lines")
+    options.add_argument("--folder", type=Path, default=FOLDER)
+    asked = options.parse_args()
+    asked.folder.mkdir(exist_ok=True)
+    if asked.collect:
+        (asked.folder / "times.xml").unlink(missing_ok=True)
+    results = asked.folder / "results.jsonl"
+    known = {each["id"]: each for each in map(json.loads, results.read_text().splitlines())} if results.exists() else {}
+    chosen = [each for each in choose(asked.count, asked.seed) if each.path.startswith(asked.only)]
+    ids = {identity(mutation): mutation for mutation in chosen}
+    open_ones = [id for id in ids if id not in known or (asked.again and not known[id]["found"])]
+    recorded = Recorded(asked.folder)
+    trees: SimpleQueue[Path] = SimpleQueue()
+    for number in range(asked.jobs):
+        trees.put(copy(asked.folder / f"tree{number}"))
+
+    def one(id: str) -> None:
+        tree = trees.get()
+        mutation = ids[id]
+        known[id] = {"id": id, **mutation._asdict(), **judge(mutation, tree, recorded, asked.slow)}
+        with results.open("a") as file:
+            file.write(json.dumps(known[id]) + "\n")
+        _print(known[id])
+        trees.put(tree)
+
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        list(pool.map(one, open_ones[: asked.now]))
+    score([known[id] for id in ids if id in known])
+
+
+def _print(result: dict[str, Any]) -> None:
+    outcome = "FOUND   " if result["found"] else "SURVIVED"
+    end = f"({result['seconds']:.0f} s) {result['by']}"
+    print(f"{outcome} {result['path']}:{result['line']} {result['what']} {end}", flush=True)
+
+
+def score(results: list[dict[str, Any]]) -> None:
+    """Print the survivors and the share that was found."""
+    listed = ROOT / "tests" / "harmless.txt"
+    harmless = listed.read_text().splitlines() if listed.exists() else []
+    survived = [result for result in results if not result["found"]]
+    print("\nSurvivors:" if survived else "\nNo survivors.")
+    excused = 0
+    for result in survived:
+        begin = f"{result['path']}: {result['what']}: "
+        reason = next((line.removeprefix(begin) for line in harmless if line.startswith(begin)), "")
+        excused += bool(reason)
+        print(
+            f"  {result['path']}:{result['line']} {result['what']}" + (f"\n      harmless: {reason}" if reason else "")
+        )
+    share = 100 * (1 - len(survived) / max(1, len(results)))
+    print(f"{len(results)} mutations, {len(survived)} survived, {share:.1f} % found; {excused} survivors are harmless")
+
+
+if __name__ == "__main__":
+    main()

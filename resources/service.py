@@ -111,7 +111,7 @@ class ServiceHandlers:
         try:
             self._store.check()
         except Unavailable as problem:
-            raise Unavailable("store: cannot be used", headers=problem.headers) from problem
+            raise Unavailable(f"store: {problem.detail}", headers=problem.headers) from problem
         return _json({"status": "ok", "store": "ok"})
 
     @needs(OWN)

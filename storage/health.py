@@ -42,15 +42,18 @@ class StoreFile:
 
     def require(self) -> None:
         """Raises StoreGone when the path leads to another file by now, or the file holds something else."""
+        if not self._is_same():
+            cause = FileNotFoundError(f"{self._path}: is not the file that was opened")  # for the log, not for callers
+            raise StoreGone("the store's file is not the one that was opened", headers=RETRY) from cause
+
+    def _is_same(self) -> bool:
         try:
             status = os.stat(self._path)
         except OSError:
-            raise self._gone() from None
-        if (status.st_dev, status.st_ino) != self._identity:
-            raise self._gone()
+            return False
         header = self._header()
-        if header[:16] != MAGIC or (self.has_log and header[18] != WITH_LOG):
-            raise self._gone()
+        is_store = header[:16] == MAGIC and (header[18] == WITH_LOG or not self.has_log)
+        return is_store and (status.st_dev, status.st_ino) == self._identity
 
     def check(self) -> None:
         """Raises StoreGone as `require`, and Unavailable for a header or a size that cannot be."""
@@ -86,11 +89,6 @@ class StoreFile:
 
     def _header(self) -> bytes:
         return os.pread(self._descriptor, HEADER, 0).ljust(HEADER, b"\0")
-
-    def _gone(self) -> StoreGone:
-        problem = StoreGone("the store's file is not the one that was opened", headers=RETRY)
-        problem.__cause__ = FileNotFoundError(f"{self._path}: is not the file that was opened")  # for the log alone
-        return problem
 
 
 def opened_file(path: str, lock: LockFile) -> StoreFile | None:

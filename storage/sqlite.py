@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -80,7 +80,8 @@ class SqliteStore(OutboxReader):
         self._file = self._lock and health.opened_file(path, self._lock)
         with translated(f"the store {path!r} cannot be opened"):
             if not self._in_memory:
-                create_private(path)
+                with suppress(OSError):  # there is one, or none can be made, and SQLite says why
+                    create_private(path)
             connection = self._connect(timeout=waiting.BUSY_SECONDS)
             migrate(connection)
             declare(connection, self._collections.values())
@@ -224,10 +225,14 @@ class SqliteStore(OutboxReader):
     def backup(self, target: Path) -> None:
         if target.exists():
             raise FileExistsError(f"{target} exists")
+        failure = f"no backup at {str(target)!r}"
         partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
         try:
-            with self._reader() as connection, translated(f"no backup at {str(target)!r}"):
-                create_private(str(partial))
+            create_private(str(partial))
+        except OSError as error:
+            raise Unavailable(f"{failure}: {error.strerror}") from error
+        try:
+            with self._reader() as connection, translated(failure):
                 connection.execute("VACUUM INTO ?", (str(partial),))
                 forget_identity(str(partial))
             with partial.open("rb") as written:

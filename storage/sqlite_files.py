@@ -17,12 +17,8 @@ SPOOL_BYTES = 1024 * 1024  # of a scan that stay in memory
 
 
 def create_private(path: str) -> None:
-    """Make an empty file that only its owner may read, where there is none yet. SQLite gives -wal and -shm its mode.
-
-    A path where none can be made is left to SQLite, which says what is wrong.
-    """
-    with suppress(OSError):
-        os.close(os.open(os.path.realpath(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    """Make an empty file that only its owner may read. SQLite gives -wal and -shm its mode. Raises OSError."""
+    os.close(os.open(os.path.realpath(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def free_space_beside(path: str) -> Callable[[], int]:

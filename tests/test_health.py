@@ -74,12 +74,18 @@ def test_readiness_costs_the_same_at_any_size(store: Store, monkeypatch: pytest.
     assert sum(read) <= few
 
 
-def test_another_store_by_that_name_is_noticed(store: Store) -> None:
-    """The epoch is read from the file each time."""
-    store.check()
-    store._writer.execute("UPDATE store SET epoch = 'ffffffff'")  # type: ignore[attr-defined]
+def test_another_store_in_the_file_is_noticed(tmp_path: Path) -> None:
+    """The epoch is read from the file each time, so that a store copied over this one, byte for byte, is another."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    first, second = opened(tmp_path / "a"), opened(tmp_path / "b")
+    first.check()
+    for store in (first, second):
+        store._writer.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # type: ignore[attr-defined]
+    with (tmp_path / "a" / "store.db").open("r+b") as over:
+        over.write((tmp_path / "b" / "store.db").read_bytes())
     with pytest.raises(Unavailable, match="another store"):
-        store.check()
+        first.check()
 
 
 def test_a_store_is_looked_through_after_an_unclean_end_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

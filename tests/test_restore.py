@@ -259,7 +259,7 @@ def test_a_failed_backup_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    for name in ("storage.sqlite._forget_epoch", "storage.sqlite.os.fsync"):
+    for name in ("storage.sqlite.forget_identity", "storage.sqlite.os.fsync"):
         with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
             patch.setattr(name, fail)
             store.backup(tmp_path / "backup.db")

@@ -249,7 +249,7 @@ def test_files_are_their_owners_alone(tmp_path: Path) -> None:
     keep(store, record("a"))
     store.backup(tmp_path / "backup.db")
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
-    assert modes == dict.fromkeys(["store.db", "store.db-wal", "store.db-shm", "backup.db"], 0o600)
+    assert modes == dict.fromkeys(["store.db", "store.db-lock", "store.db-wal", "store.db-shm", "backup.db"], 0o600)
     store.close()
 
 

@@ -12,6 +12,7 @@ from schemathesis.generation.meta import TestPhase
 
 from config import Config
 from web.longpoll import LONGEST
+from web.queries import MAX_VALUES
 
 _keys = count()
 LARGEST_INTEGER = 2**63 - 1
@@ -66,13 +67,13 @@ def _mend_query(query: dict[str, Any]) -> None:
         query.pop("cursor", None)
     if "sort" in query:  # a field once, whichever way it sorts
         query["sort"] = ",".join({key.lstrip("-"): key for key in query["sort"].split(",")}.values())
-    room = ADDRESS_BYTES
+    room, values = ADDRESS_BYTES, MAX_VALUES  # of all parameters together
     for name, value in list(query.items()):
-        size = len(urlencode({name: value})) + 1
-        if size > room:
+        size, many = len(urlencode({name: value})) + 1, str(value).count(",") + 1
+        if size > room or many > values:
             del query[name]
         else:
-            room -= size
+            room, values = room - size, values - many
 
 
 def _sendable(value: Any) -> Any:

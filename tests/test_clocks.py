@@ -149,7 +149,7 @@ def test_reap_deletes_what_is_dated_ahead(tmp_path: Path) -> None:
 
 def test_looking_for_what_cannot_be_costs_little(store: Store) -> None:
     """The places where it would be are found by index, however much waits for its time."""
-    plan = store._writer.execute  # type: ignore[attr-defined]
+    plan = store._writer.connection.execute  # type: ignore[attr-defined]
     wanted = {"active": "[]", "now": NOW, **module._LONGEST}
     steps = [row[3] for row in plan(f"EXPLAIN QUERY PLAN {module._SUBSCRIPTIONS}", wanted)]
     searched = [step for step in steps if "deliveries" in step]

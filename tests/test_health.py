@@ -79,9 +79,9 @@ def test_another_store_in_the_file_is_noticed(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     first, second = opened(tmp_path / "a"), opened(tmp_path / "b")
-    first.check()
     for store in (first, second):
         store._writer.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # type: ignore[attr-defined]
+    first.check()
     with (tmp_path / "a" / "store.db").open("r+b") as over:
         over.write((tmp_path / "b" / "store.db").read_bytes())
     with pytest.raises(Unavailable, match="another store"):

@@ -81,7 +81,7 @@ def test_what_is_rolled_back_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
     client = service()
     before = left(client.delete("/products/none", headers=ADMIN))
-    monkeypatch.setattr("storage.sqlite._Transaction.keep_answer", fail)
+    monkeypatch.setattr("storage.sqlite_items.SqliteTransaction.keep_answer", fail)
     answer = client.post("/products", json={"name": "x"}, headers=ADMIN | {"Idempotency-Key": "k"})
     assert (answer.status_code, left(answer)) == (503, before)
 

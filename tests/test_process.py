@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from storage import open_store
 from tests.issuer import jwk
 from tests.live import ROOT, Gunicorn
 from tests.receiver import Receiver
@@ -62,7 +63,9 @@ def test_a_bad_key_set_stops_the_start(tmp_path: Path) -> None:
 
 def test_unusable_counters_stop_the_start(tmp_path: Path) -> None:
     """A file that is not the counters' is one line that names it."""
-    counters = shared_path(str((tmp_path / "restkeeper.db").resolve()))
+    store = open_store(f"sqlite:///{tmp_path}/restkeeper.db", [])
+    counters = shared_path(store.secret)
+    store.close()
     counters.write_text("of another")
     try:
         failed = Gunicorn(tmp_path, RATE_LIMIT="9 per minute")

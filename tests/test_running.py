@@ -180,8 +180,7 @@ def test_readiness_names_what_fails(tmp_path: Path) -> None:
             connection.execute("PRAGMA user_version = 99")
         connection.close()
         answer = server.get("/readyz")
-        assert (answer.status, answer.json()["detail"]) == (503, "store: cannot be used")
-        assert "migration 99" in server.log.read_text()
+        assert answer.status == 503 and answer.json()["detail"].startswith("store: migration 99 is in force")
 
 
 def test_a_host_that_is_no_name_is_400(server: Gunicorn) -> None:

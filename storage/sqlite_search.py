@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from clock import TURN
 from errors import Unavailable
 from storage import sql
 from storage.contract import Collection, Page, Query
@@ -14,7 +15,7 @@ from storage.sqlite_errors import RETRY
 from storage.waiting import Clock
 
 READ_SECONDS = 5.0  # how long one list may be looked for
-YIELD_SECONDS = 0.002  # for which a search works before it lets others work
+YIELD_SECONDS = 0.005  # for which a search works before it lets others work
 STEPS = 20  # of SQLite's machine, from look to look at the clock: with large items a single step takes milliseconds
 
 
@@ -36,6 +37,7 @@ def within(seconds: float, connection: sqlite3.Connection, clock: Clock, turn: t
         if now < end:
             return False
         late = now > deadline
+        clock.sleep(TURN)  # with the turn, so that no other search comes before the server's sockets
         turn.release()
         has_turn = False
         clock.sleep(0)

@@ -17,6 +17,7 @@ from resources.resource import Ownership, Resource
 from resources.turns import Stale, Turns, until_current
 from schemas.fields import Text
 from schemas.item import ItemSchema
+from storage.sqlite import SqliteStore
 from storage.sqlite_writer import Writer
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"

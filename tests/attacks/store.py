@@ -30,7 +30,7 @@ SEARCHES = (
     "tags=nothing",
     "sort=-currency&q=item",
     "currency[like]=usd&description[like]=nothing",
-    "offset=90&sort=currency",
+    "offset=90&limit=1&sort=currency",
 )
 
 

@@ -25,6 +25,8 @@ from storage import Store, open_store
 from web import cors, dialects, edge, errors, limits, observe
 from web.application import Application
 from web.auth import Authenticator, Guard
+from web.counters import Counters, Quota, open_counters
+from web.failures import Failures
 from web.idempotency import Idempotency
 from web.mapped import shared_path
 from web.tokens import Tokens
@@ -32,23 +34,34 @@ from web.tokens import Tokens
 PREFIXES = {"": "", "/api/v1": "v1_"}  # of paths and of their endpoints; the unversioned path is the current version
 
 
-def create_app(config: Config | None = None, resources: Sequence[Resource] | None = None) -> Application:
+def create_app(
+    config: Config | None = None, resources: Sequence[Resource] | None = None, *, lazily: bool = False
+) -> Application:
     """The WSGI application, with the collections of the `resources` package unless others are given.
 
-    With a configuration, raises Unavailable when the store or the counters cannot be opened. Without one it is a
-    program that starts, and what stops the start is one line to its user.
+    Its store is opened now, or `lazily` when it is first used, as for a command. With a configuration, raises
+    Unavailable when the store or the counters cannot be opened. Without one it is a program that starts, and what
+    stops the start is one line to its user.
     """
     if config is None:
         try:
-            return create_app(Config.from_env(), resources)
+            return create_app(Config.from_env(), resources, lazily=cli.is_running())
         except (ConfigError, Unavailable) as error:
             sys.exit(f"restkeeper: {error}")
     resources = declared() if resources is None else resources
     require_free_names(resources)
-    store = open_store(config.database_url, stored(resources), synchronous=config.sqlite_synchronous)
+    store = open_store(
+        config.database_url,
+        stored(resources),
+        synchronous=config.sqlite_synchronous,
+        min_free_space=config.min_free_space,
+        lazily=lazily,
+    )
     app = Application("restkeeper", static_folder=None)
     app.url_map.merge_slashes = False
-    authenticator = _authenticator(config, store)
+    counters = open_counters(app, _counters_file(config, store, lazily=lazily), config.redis_url)
+    failures = Failures(Quota("failures", config.failure_quota, counters) if config.failure_quota else None, counters)
+    authenticator = _authenticator(config, store, failures)
     local_only = config.auth == "open"
     guard = Guard(authenticator, required=config.auth == "required", local_only=local_only)
     app.extensions["restkeeper"] = {
@@ -66,10 +79,16 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] | Non
     access_log = observe.access_log(config.log_format, config.log_level)
     metrics = observe.install(app, access_log)  # id and clock; a log line and the numbers
     errors.install(app)  # whatever is raised, as one shape
-    edge.install(app, config.max_url, config.trusted_hosts, local_only=local_only)  # a sane address, of this service
+    edge.install(  # a sane address, of this service
+        app,
+        config.max_url,
+        config.trusted_hosts,
+        local_only=local_only,
+        count_refused_host=failures.count_refused_host,
+    )
     cors.install(app, config.cors_origins, local_only=local_only)  # which pages may read; before anyone is asked
     app.before.append(guard.identify)  # who calls
-    limits.install(app, config.quotas, shared=_counters(config), redis_url=config.redis_url, exempt=PROBES)  # how often
+    _install_limits(app, config, counters)  # how often, and how much
     app.before.append(guard.authorize)  # what they may do
     # version: which one, and whether it is deprecated
     idempotency = Idempotency(config.idempotency_ttl, required=config.idempotency == "required")
@@ -82,23 +101,30 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] | Non
     webhooks = WebhookHandlers(resources, store, config, idempotency)
     app.register_blueprint(webhooks.blueprint(), url_prefix="/api/v1/webhooks")
     app.register_blueprint(EventHandlers(resources, store, config).blueprint(), url_prefix="/api/v1/events")
-    app.register_blueprint(ServiceHandlers(resources, list(PREFIXES), store, config, metrics).blueprint())
+    app.register_blueprint(ServiceHandlers(resources, list(PREFIXES), store, config, metrics, failures).blueprint())
     guard.learn(app)
 
-    cli.install(app)  # flask keys | import | export | backup | migrate | reap
+    cli.install(app)  # flask keys | import | export | backup | restore | migrate | reap | deliver
     return app
 
 
-def _authenticator(config: Config, store: Store) -> Authenticator:
+def _authenticator(config: Config, store: Store, failures: Failures) -> Authenticator:
     tokens = Tokens(config.jwt_issuer, config.jwt_audience, config.jwt_jwks) if config.jwt_jwks else None
-    return Authenticator(store, note_use(store), admin_key=config.admin_key, tokens=tokens)
+    return Authenticator(store, note_use(store), failures=failures, admin_key=config.admin_key, tokens=tokens)
 
 
-def _counters(config: Config) -> Path | None:
-    """Where all that serve one database on this machine count requests; a database in memory is one process's own."""
-    if config.database_url == "memory://":
-        return None
-    return shared_path(str(Path(config.database_url.removeprefix("sqlite:///")).resolve()))
+def _counters_file(config: Config, store: Store, *, lazily: bool) -> Path | None:
+    """What all that serve one database on this machine count in. None for a database in memory, which is one process's
+    own, and for a command, which answers no requests."""
+    return None if lazily or config.database_url == "memory://" else shared_path(store.secret)
+
+
+def _install_limits(app: Application, config: Config, counters: Counters) -> None:
+    quotas = {name: Quota(name, text, counters) for name, text in config.quotas.items()}
+    write_bytes = None
+    if config.write_quota:
+        write_bytes = Quota("write-bytes", config.write_quota, counters, unit="content-bytes")
+    limits.install(app, quotas, write_bytes=write_bytes, exempt=PROBES)
 
 
 def _is_taken(host: str, port: int) -> bool:

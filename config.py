@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 _QUOTA = re.compile(r"([1-9]\d{0,8}) ?(?:per|/) ?(?:([1-9]\d{0,3}) ?)?(second|minute|hour|day)s?")  # of limits' grammar
 
 DEFAULT_QUOTA = "600 per minute"
-SHORTEST_KEY = 24  # characters of the ADMIN_KEY: who guesses must not live to see it
+DEFAULT_WRITE_BYTES = "268435456 per hour"
+SHORTEST_KEY = 24  # characters of ADMIN_KEY and METRICS_TOKEN: who guesses must not live to see them
 
 
 OPEN_IS_LOCAL = (
@@ -70,7 +71,7 @@ def _flag(value: Any) -> bool:
     raise ValueError("1 or 0")
 
 
-def _admin_key(value: Any) -> str:
+def _key(value: Any) -> str:
     if 0 < len(str(value)) < SHORTEST_KEY or not str(value).isascii() or str(value) != str(value).strip():
         raise ValueError(f"at least {SHORTEST_KEY} ASCII characters, random ones: openssl rand -hex 32")
     return str(value)
@@ -186,7 +187,7 @@ class Config:
         "`open-to-all`: whoever reaches it may. `required` unless said under gunicorn.conf.py, `open` by `make run`",
     )
     admin_key: str = _setting(
-        "", _admin_key, "a first key with the scope `admin`: any text of 24 characters or more", secret=True
+        "", _key, "a first key with the scope `admin`: any text of 24 characters or more", secret=True
     )
     web_concurrency: int = _setting(2, _whole(1, 256), "worker processes under gunicorn")
     page_limit: int = _setting(20, _whole(1, 10_000), "items a page when the client does not say")
@@ -245,7 +246,8 @@ class Config:
     write_bytes: str = _setting(
         "",
         _quota,
-        "bytes that a caller's writes may add to the store (items, events, responses): `100000000 per hour`, `off`",
+        "bytes that a caller's writes may add to the store (items, events, responses): `100000000 per hour`, `off`. "
+        "`268435456 per hour` while unset, but where `AUTH` is `open`",
     )
     failure_limit: str = _setting(
         "20 per minute",
@@ -262,7 +264,12 @@ class Config:
         "where instances on several machines count requests together: `redis://:PASSWORD@HOST:6379/0`",
         secret=True,
     )
-    metrics_token: str = _setting("", _text, "bearer token that opens `/metrics`; closed while unset", secret=True)
+    metrics_token: str = _setting(
+        "",
+        _key,
+        "bearer token that opens `/metrics`, any text of 24 characters or more; closed while unset",
+        secret=True,
+    )
     jwt_issuer: str = _setting("", _text, "issuer (`iss`) whose tokens are taken; set it with the next two")
     jwt_audience: str = _setting("", _text, "audience (`aud`) that a token must be for: the name of this service there")
     jwt_jwks: str = _setting("", _text, "the issuer's public keys (JWK Set): a file, or a URL with https")
@@ -293,6 +300,17 @@ class Config:
         reading = self.rate_limit or self._default_quota
         quotas = {"read": reading, "write": self.rate_limit_write or reading}
         return {name: quota for name, quota in quotas.items() if quota != "off"}
+
+    @property
+    def write_quota(self) -> str:
+        """How many bytes a caller's writes may add to the store; empty where that is free."""
+        quota = self.write_bytes or ("off" if self.auth == "open" else DEFAULT_WRITE_BYTES)
+        return "" if quota == "off" else quota
+
+    @property
+    def failure_quota(self) -> str:
+        """How many failures an address may have; empty where they are not counted."""
+        return "" if self.failure_limit == "off" else self.failure_limit
 
     @property
     def _default_quota(self) -> str:

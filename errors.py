@@ -8,6 +8,8 @@ particular: `detail`, response headers, extension members.
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+MOST_FAULTS = 100  # that one response lists
+
 
 class Problem(Exception):
     """Base of all problems. `detail` says what happened this time and, where it can, what would be right."""
@@ -43,7 +45,8 @@ class InvalidQuery(Problem):
     status, name, title = 400, "invalid-query", "A query parameter is not acceptable"
     about = (
         "A query parameter is unknown, malformed, out of range or contradicts another. "
-        "`errors` lists all of them, each with the `parameter` and what would be right. "
+        "`errors` lists them, at most 100, each with the `parameter` and what would be right; `limit` is there where "
+        "a page by offset has room for so many items only. "
         "A cursor is bound to the sort and the filters it was made for."
     )
 
@@ -56,10 +59,10 @@ class Unauthorized(Problem):
 
 
 class CrossOrigin(Problem):
-    status, name, title = 403, "cross-origin", "Pages of that origin may not write"
+    status, name, title = 403, "cross-origin", "Pages of that origin may not call this service"
     about = (
         "A browser sent this request for a page of another origin than the service's own, and the service, which is "
-        "open to whoever is on its machine, takes no such writes. `CORS_ORIGINS` lists the origins that may."
+        "open to whoever is on its machine, answers pages of this machine alone. `CORS_ORIGINS` lists others that may."
     )
 
 
@@ -118,7 +121,11 @@ class PreconditionFailed(Problem):
 
 class BodyTooLarge(Problem):
     status, name, title = 413, "body-too-large", "The body is too large"
-    about = "The body is larger than the service takes (`MAX_BODY`). The detail gives the limit in bytes."
+    about = (
+        "The body is larger than the service takes (`MAX_BODY`), or the item that would come of it is larger than an "
+        "item may be: in bytes of its JSON (`MAX_ITEM`), or in values, which are objects, arrays and what is in them "
+        "(`MAX_NODES`). The detail gives the limit."
+    )
 
 
 class IdempotencyKeyMissing(Problem):
@@ -160,8 +167,9 @@ class UnsupportedMediaType(Problem):
 class ValidationFailed(Problem):
     status, name, title = 422, "validation-failed", "The body does not fit the schema"
     about = (
-        "The body is JSON but not a valid item. `errors` lists every fault at once: `pointer` is a JSON Pointer to the "
-        "value (RFC 6901, as a URI fragment) and `detail` says what it must be."
+        "The body is JSON but not a valid item. `errors` lists its faults at once, at most 100: `pointer` is a JSON "
+        "Pointer to the value (RFC 6901, as a URI fragment; what is long in it ends in an ellipsis) and `detail` says "
+        "what it must be."
     )
 
 
@@ -178,7 +186,8 @@ class TooManyRequests(Problem):
     uri = "https://iana.org/assignments/http-problem-types#quota-exceeded"
     about = (
         "The caller has used up what it may ask for in this window of time (RFC 6585, section 4). `violated-policies` "
-        "names the quota, of those in `RateLimit-Policy`. Try again after the seconds in `Retry-After`."
+        "names the quota: of those in `RateLimit-Policy`, or `failures` (wrong credentials and refused hosts of an "
+        "address), or `waits` (long polls under way). Try again after the seconds in `Retry-After`."
     )
 
 
@@ -201,6 +210,10 @@ class Unavailable(Problem):
         "The service or its store is busy or not ready; nothing of the request was kept. "
         "Try again after the seconds in `Retry-After`."
     )
+
+
+class StoreGone(Unavailable):
+    """The file that the store was opened from is not there any more, or holds something else."""
 
 
 class InsufficientStorage(Problem):

@@ -23,33 +23,42 @@ work.
 """
 
 import atexit
+import logging
 import os
 import shutil
+import signal
 import sys
-import tempfile
+import traceback
 from functools import partial
 from threading import Thread
 from typing import Any
+
+from web.ownfolder import make_folder
 
 DELIVERIES_END_SECONDS = 2.0
 LOOKED_UP = 128
 
 
-def _leave_nothing() -> None:
-    shutil.rmtree(os.environ.pop("RESTKEEPER_OWN_FOLDER", ""), ignore_errors=True)
+def _delete_own_folder() -> None:
+    if os.environ.get("RESTKEEPER_METRICS_OWNER") == str(os.getpid()):  # a worker is none
+        shutil.rmtree(os.environ["PROMETHEUS_MULTIPROC_DIR"], ignore_errors=True)
 
 
 # The numbers of all workers meet in files of this folder; it must be known before prometheus_client is first imported.
 # They are mapped, and writing to a mapped file on a disk that is full ends the process: memory is the place for them.
+# A reload goes on with the folder, for this module is then read again; a new master (USR2) inherits the variables of
+# the old one, who deletes its folder when it ends, and so needs another.
 _memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
-if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
-    _folder = tempfile.mkdtemp(prefix="restkeeper-metrics-", dir=_memory)
-    os.environ["PROMETHEUS_MULTIPROC_DIR"] = os.environ["RESTKEEPER_OWN_FOLDER"] = _folder  # known after a reload too
-    atexit.register(lambda owner: owner == os.getpid() and _leave_nothing(), os.getpid())  # when the start fails
+_owner = os.environ.get("RESTKEEPER_METRICS_OWNER")
+if "PROMETHEUS_MULTIPROC_DIR" not in os.environ or _owner not in (None, str(os.getpid())):
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(make_folder("restkeeper-prometheus-", _memory))
+    os.environ["RESTKEEPER_METRICS_OWNER"] = str(os.getpid())
+    atexit.register(_delete_own_folder)
 os.makedirs(os.environ["PROMETHEUS_MULTIPROC_DIR"], exist_ok=True)
 
 import gevent  # noqa: E402
 from gevent import monkey  # noqa: E402
+from gunicorn import util  # noqa: E402
 
 monkey.patch_ssl()  # what is imported below imports ssl, which each worker would come too late to patch
 
@@ -96,11 +105,33 @@ loglevel = "warning"
 
 
 def on_starting(server: Any) -> None:
-    """Migrate the store once, before any worker: what is wrong with it is told in one line."""
+    """Migrate the store and make the application once, before any worker: what is wrong is one line to the user."""
     try:
         open_store(_config.database_url, stored(declared())).close()
     except Unavailable as error:
         sys.exit(f"restkeeper: DATABASE_URL={_config.database_url!r}: {error.detail}")
+    if _try_application():
+        sys.exit(1)
+
+
+def _try_application() -> int:
+    """Make the application in a process that then ends, for no connection or thread of it must get to the workers.
+
+    The status that it ended with; it has printed what is wrong.
+    """
+    if process := os.fork():
+        return os.waitpid(process, 0)[1]
+    status = 1
+    try:
+        logging.disable()  # the workers say the same again
+        util.import_app(wsgi_app)
+        status = 0
+    except SystemExit as error:
+        print(error, file=sys.stderr)
+    except Exception:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
 
 
 def when_ready(server: Any) -> None:
@@ -111,6 +142,8 @@ def when_ready(server: Any) -> None:
         sys.exit(f"restkeeper: --bind {reached[0]}: {OPEN_IS_LOCAL}")
     if _config.auth == "open-to-all" and reached:
         print(f"restkeeper: {reached[0]} is open: whoever reaches it may do everything", file=sys.stderr)
+    if _config.auth != "open" and not _config.trusted_hosts:
+        print("restkeeper: TRUSTED_HOSTS is not set: any Host is answered; set it to your names", file=sys.stderr)
     if _config.auth == "required" and not (_config.admin_key or _has_keys()):
         print(
             "restkeeper: nobody can call yet: set ADMIN_KEY, or: flask keys create NAME --scope admin", file=sys.stderr
@@ -125,9 +158,18 @@ def _has_keys() -> bool:
         store.close()
 
 
+def post_fork(server: Any, worker: Any) -> None:
+    """Take the signal to stop from here on, and what came before: the master's handler, still set, has swallowed it."""
+    signal.signal(signal.SIGTERM, worker.handle_exit)
+    while not server.SIG_QUEUE.empty():
+        if server.SIG_QUEUE.get() == signal.SIGTERM:
+            worker.alive = False
+
+
 def post_worker_init(worker: Any) -> None:
-    """Log from the worker as configured, and deliver where that is its business."""
+    """Configure the worker, and deliver where that is its business."""
     configure_logging(_config.log_format, _config.log_level)
+    worker.connections_per_address = None if _config.trusted_proxies else _config.connections_per_address
     if _config.webhook_worker == "inside":
         parts = worker.wsgi.extensions["restkeeper"]
         gevent.get_hub().threadpool.maxsize = LOOKED_UP  # for names that are looked up at a time: 10 slow ones stop all
@@ -146,8 +188,3 @@ def worker_exit(server: Any, worker: Any) -> None:
 def child_exit(server: Any, worker: Any) -> None:
     """Forget the gauges of a worker that is gone; its counts stay."""
     mark_process_dead(worker.pid)
-
-
-def on_exit(server: Any) -> None:
-    """Leave no folder behind."""
-    _leave_nothing()

@@ -3,15 +3,22 @@
 They may run while the service serves that store. What goes wrong is told in one line on stderr.
 """
 
+import click
 from flask import Flask
 
 from cli.deliver import deliver
-from cli.items import export_items, import_items
+from cli.exporting import export_items
+from cli.importing import import_items
 from cli.keys import keys
-from cli.upkeep import backup, migrate, reap
+from cli.upkeep import backup, migrate, reap, restore
 
 
 def install(app: Flask) -> None:
     """Add the commands to `flask`."""
-    for command in (keys, import_items, export_items, backup, migrate, reap, deliver):
+    for command in (keys, import_items, export_items, backup, restore, migrate, reap, deliver):
         app.cli.add_command(command)
+
+
+def is_running() -> bool:
+    """Whether `flask` is what loads the application."""
+    return click.get_current_context(silent=True) is not None

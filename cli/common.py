@@ -8,7 +8,7 @@ from flask import current_app
 from config import Config
 from errors import Problem
 from resources.resource import Resource
-from storage.contract import Store
+from storage import Store, require_store
 
 
 class Refused(click.ClickException):
@@ -51,11 +51,18 @@ class Service(NamedTuple):
         raise Refused(f"there is no collection {name!r}; there are {names}")
 
 
-def service_of_app() -> Service:
+def service_of_app(*, creates: bool = False) -> Service:
+    """The service that a command works on. Raises Unavailable when it has no store yet, unless the command `creates`.
+
+    Its store is opened when it is first used.
+    """
     parts = current_app.extensions["restkeeper"]
-    if parts["config"].database_url == "memory://":
+    config: Config = parts["config"]
+    if config.database_url == "memory://":
         raise Refused("DATABASE_URL='memory://': is gone when the command ends; name a file, sqlite:///FILE")
-    return Service(parts["config"], parts["store"], tuple(parts["resources"]))
+    if not creates:
+        require_store(config.database_url)
+    return Service(config, parts["store"], tuple(parts["resources"]))
 
 
 def told_of(problem: Problem) -> str:

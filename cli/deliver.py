@@ -9,9 +9,9 @@ from types import FrameType
 import click
 from flask.cli import with_appcontext
 
-from cli.common import Command, service_of_app
+from cli.common import Command, Service, service_of_app
 from config import Config
-from delivery.deliverer import Deliverer
+from delivery.deliverer import GIVE_UP_SECONDS, LOOK_SECONDS, Deliverer
 from delivery.sender import Sender
 from errors import Unavailable
 from resources.changes import event_collections
@@ -51,17 +51,35 @@ def keep_delivering(deliverer: Deliverer, is_stopping: Callable[[], bool]) -> No
 def deliver(once: bool) -> None:
     """Send what webhooks wait for, until SIGTERM or Ctrl-C; what is on its way then is seen to its end.
 
-    Any number of these may run beside the service, on the same store. One that cannot reach that for a minute ends.
+    Any number of these may run beside the service, on the same store. While another program locks that, it waits; it
+    ends when there is no such file for a minute.
     """
-    service = service_of_app()
+    is_stopping = (lambda: False) if once else _asked_to_stop()
+    service = service_of_app() if once else _service_in_time(is_stopping)
     configure_logging(service.config.log_format, service.config.log_level)
+    _ = service.store.epoch  # opens it: what is wrong with it ends the command now
     deliverer = deliverer_of(*service)
     if once:
         click.echo(f"tried {_deliver_all(deliverer)}")
     else:
         click.echo(f"delivering from {service.config.database_url}", err=True)
-        deliverer.run(_asked_to_stop())
+        deliverer.run(is_stopping)
     deliverer.close()
+
+
+def _service_in_time(is_stopping: Callable[[], bool]) -> Service:
+    """The service, once its store is there: who makes that may start at the same moment. Raises Unavailable."""
+    end, has_waited = time.monotonic() + GIVE_UP_SECONDS, False
+    while True:
+        try:
+            return service_of_app()
+        except Unavailable as problem:
+            if is_stopping() or time.monotonic() > end:
+                raise
+            if not has_waited:
+                click.echo(f"waiting: {problem}", err=True)
+        has_waited = True
+        time.sleep(LOOK_SECONDS)
 
 
 def _deliver_all(deliverer: Deliverer) -> int:

@@ -27,7 +27,7 @@ def keys() -> None:
 @with_appcontext
 def create(name: str, scopes: tuple[str, ...], days: int | None) -> None:
     """Make a key called NAME and print its secret, which is kept nowhere."""
-    service = service_of_app()
+    service = service_of_app(creates=True)
     sent = {"name": name, "scopes": list(scopes), "expires_at": rfc3339(time.time() + days * DAY) if days else None}
     record = make_key(sent, known_scopes(service.resources), id=new_id(), now=utc_now())
     token = service.store.write(lambda transaction: insert_key(transaction, record))
@@ -50,7 +50,7 @@ def list_keys() -> None:
 @with_appcontext
 def revoke(id: str) -> None:
     """Make the key with this ID void, for the very next request."""
-    service_of_app().store.write(lambda transaction: revoke_key(transaction, id))
+    service_of_app().store.write(lambda transaction: revoke_key(transaction, id), use_reserve=True)
     click.echo(f"key {id} is void", err=True)
 
 

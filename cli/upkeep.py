@@ -1,18 +1,19 @@
-"""`flask backup`, `flask migrate`, `flask reap`: what keeps a store safe, in shape and small."""
+"""`flask backup`, `flask restore`, `flask migrate`, `flask reap`: what keeps a store safe, in shape and small."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import click
 from flask.cli import with_appcontext
 
+from cli.batches import in_batches
 from cli.common import Command, service_of_app
 from clock import rfc3339
 from errors import NotFound
 from resources.resource import Resource
+from storage import restore_store
 from storage.contract import Store, Transaction
 from web.idempotency import Idempotency
 
@@ -29,22 +30,37 @@ def backup(file: Path) -> None:
 
 
 @click.command(cls=Command)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--discard", is_flag=True, help="Delete the former store instead of renaming it.")
+@with_appcontext
+def restore(file: Path, discard: bool) -> None:
+    """Put a copy of the backup FILE in the place of the store, while nobody uses that.
+
+    The former store is renamed. Refuses while the service, a worker or a command has the store open, and a FILE that
+    is no sound backup.
+    """
+    service = service_of_app(creates=True)
+    done = restore_store(service.config.database_url, file, discard=discard)
+    items = ", ".join(f"{count} {name}" for name, count in done.items.items()) or "no items"
+    newest = f"; the newest change is of {done.newest}" if done.newest else ""
+    click.echo(f"restored {file}: {items}{newest}")
+    if done.replaced:
+        click.echo(f"the former store is {done.replaced}")
+
+
+@click.command(cls=Command)
 @with_appcontext
 def migrate() -> None:
     """Bring items that an older schema wrote into the present shape, a batch at a time. No version changes."""
-    service = service_of_app()
+    service = service_of_app(creates=True)
     for resource in service.resources:
         stale = (record.id for record in service.store.scan(resource.name) if record.shape != resource.shape)
-        count = sum(service.store.write(partial(_reshape, resource, ids)) for ids in _batches(stale))
+        count = sum(map(sum, in_batches(service.store, stale, partial(_reshape, resource))))
         click.echo(f"{resource.name}: {count} of {service.store.count(resource.name)} brought into the present shape")
 
 
-def _reshape(resource: Resource, ids: list[str], transaction: Transaction) -> int:
-    """Re-represent those that are still there and still of another shape; how many."""
-    return sum(_reshape_one(resource, id, transaction) for id in ids)
-
-
-def _reshape_one(resource: Resource, id: str, transaction: Transaction) -> bool:
+def _reshape(resource: Resource, transaction: Transaction, id: str) -> bool:
+    """Re-represent an item if it is still there and still of another shape; whether it was."""
     try:
         record = transaction.read(resource.name, id)
     except NotFound:
@@ -55,26 +71,26 @@ def _reshape_one(resource: Resource, id: str, transaction: Transaction) -> bool:
     return True
 
 
-def _batches(ids: Iterator[str]) -> Iterator[list[str]]:
-    while batch := list(islice(ids, BATCH)):
-        yield batch
-
-
 @click.command(cls=Command)
 @with_appcontext
 def reap() -> None:
     """Take away what has expired, a batch at a time: answers to POSTs with a key (IDEMPOTENCY_TTL), and events
     with their deliveries (EVENTS_TTL)."""
     service = service_of_app()
-    idempotency, before = Idempotency(service.config.idempotency_ttl), rfc3339(time.time() - service.config.events_ttl)
+    idempotency, ttl, now = Idempotency(service.config.idempotency_ttl), service.config.events_ttl, time.time()
+    sweep_events = partial(_sweep_events, rfc3339(now - ttl), rfc3339(now + ttl))
     answers = _swept(service.store, lambda transaction: idempotency.sweep(transaction, BATCH))
-    events = _swept(service.store, lambda transaction: transaction.sweep_events(before, BATCH))
+    events = _swept(service.store, sweep_events)
     click.echo(f"took away {answers} expired answers and {events} expired events")
+
+
+def _sweep_events(before: str, latest: str, transaction: Transaction) -> int:
+    return transaction.sweep_events(before, BATCH, latest=latest)
 
 
 def _swept(store: Store, sweep: Callable[[Transaction], int]) -> int:
     """How much was taken away in all."""
     total = 0
-    while count := store.write(sweep):
+    while count := store.write(sweep, use_reserve=True):
         total += count
     return total

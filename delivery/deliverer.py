@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Event as Flag
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from delivery.lanes import AT_ONCE, Key, Lanes
 from delivery.sender import Answer
 from delivery.signature import signed
 from delivery.verdict import is_the_end, reason_of, verdict
-from errors import NotFound, Unavailable
+from errors import NotFound, StoreGone, Unavailable
 from storage.contract import Record, Store, Transaction
 from storage.outbox import Attempt, Delivery, Recorded, Subscription, Wanted
 
@@ -27,7 +28,7 @@ LEASED = 64  # deliveries that are taken in one transaction, and
 QUEUED = 500  # events that are looked at: bounds how long others wait to write
 LEASE_SECONDS = 10.0  # beyond the longest try: as long as it may take to keep what came of it
 LOOK_SECONDS = 0.1  # between two looks while there is nothing to do
-GIVE_UP_SECONDS = 60.0  # for which the store may be out of reach
+GIVE_UP_SECONDS = 60.0  # for which the store's file may be away
 LARGEST = 20_000  # bytes of a payload; of what is larger, receivers get what it takes to fetch it
 
 WEBHOOKS = "webhooks"  # the collection that has the endpoints: where, what, and whether
@@ -66,6 +67,34 @@ class _Turn(NamedTuple):
     sent: int
 
 
+class _Waiting:
+    """How long the store has been out of reach: one line in the log when that begins, and one when it ends."""
+
+    def __init__(self, elapsed: Callable[[], float]) -> None:
+        self._elapsed = elapsed
+        self._since: float | None = None
+        self._gone_since: float | None = None
+
+    def go_on(self, problem: Unavailable) -> None:
+        """It is still out of reach. Raises the problem when the file has been gone for too long."""
+        now = self._elapsed()
+        if self._since is None:
+            self._since = now
+            _log.warning("deliveries wait: %s", problem.detail)
+        if not isinstance(problem, StoreGone):
+            self._gone_since = None
+        elif self._gone_since is None:
+            self._gone_since = now
+        elif now - self._gone_since > GIVE_UP_SECONDS:
+            raise problem
+
+    def end(self) -> None:
+        """It can be had."""
+        if self._since is not None:
+            _log.warning("deliveries go on after %.0f s", self._elapsed() - self._since)
+        self._since = self._gone_since = None
+
+
 class Deliverer:
     """Sends events by `send`, giving each try up to `timeout` seconds.
 
@@ -84,6 +113,7 @@ class Deliverer:
         timeout: float,
         retries: Sequence[float],
         now: Callable[[], float] = time.time,
+        elapsed: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._store = store
@@ -93,6 +123,7 @@ class Deliverer:
         self._timeout = timeout
         self._retries = retries
         self._now = now
+        self._elapsed = elapsed
         self._chance = chance
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="deliver")
         self._lanes = Lanes()
@@ -116,21 +147,18 @@ class Deliverer:
     def run(self, is_stopping: Callable[[], bool]) -> None:
         """Send what is due for as long as nobody says stop; what is on its way then is seen to its end.
 
-        Raises Unavailable once the store has been out of reach for GIVE_UP_SECONDS: it may be another by now.
+        While the store cannot be had, because another program writes for long, it waits. Raises StoreGone once the
+        store's file has been away, or another, for GIVE_UP_SECONDS.
         """
-        trouble_since = None
+        waiting = _Waiting(self._elapsed)
         while not is_stopping():
             self._news.clear()
             try:
                 busy = any(self._turn())
-                trouble_since = None
+                waiting.end()
             except Unavailable as problem:
                 busy = False
-                if trouble_since is None:
-                    trouble_since = self._now()
-                    _log.warning("deliveries wait: %s", problem.detail)
-                elif self._now() - trouble_since > GIVE_UP_SECONDS:
-                    raise
+                waiting.go_on(problem)
             if not busy:
                 self._news.wait(LOOK_SECONDS)
         try:
@@ -155,7 +183,8 @@ class Deliverer:
         waiting = [] if settle_only else self._waiting(now)
         if not (tried or waiting):
             return _Turn(0, 0, 0)
-        jobs, queued = self._store.write(lambda transaction: self._work(transaction, tried, waiting, now))
+        run = partial(self._work, tried=tried, waiting=waiting, now=now)
+        jobs, queued = self._store.write(run, use_reserve=True)  # what the service depends on
         self._tried = []
         for job in jobs:
             self._set_off(job, now)

@@ -4,10 +4,9 @@ import logging
 from collections.abc import Sequence
 
 from delivery.sender import Answer
-from storage.outbox import Attempt, Delivery
+from storage.outbox import LONGEST_PAUSE, Attempt, Delivery
 
 JITTER = 0.2  # of a delay, at most, is added by chance: who failed together does not come back together
-LONGEST_PAUSE = 86_400.0  # seconds that an endpoint may ask for (Retry-After)
 GONE = 410  # send no more
 
 _log = logging.getLogger("restkeeper")

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from resources.resource import Resource
 from storage.contract import Record, Transaction
 from storage.outbox import Event
+from web.limits import add_written
 
 DONE = ("created", "updated", "deleted")
 OF_SERVICE = "webhooks"  # the collection that the service's own events are of: for admins, and who names their type
@@ -34,12 +35,14 @@ def feed_collections(resources: Iterable[Resource]) -> tuple[str, ...]:
 def insert_item(transaction: Transaction, resource: Resource, record: Record, *, now: str) -> None:
     """Keep a new item. Raises Duplicate."""
     transaction.insert(resource.name, record)
+    add_written(len(record.body))
     _record(transaction, resource, "created", record, now)
 
 
 def update_item(transaction: Transaction, resource: Resource, record: Record, *, now: str) -> None:
     """Put an item in the place of the one with its id. Raises Duplicate and NotFound."""
     transaction.update(resource.name, record)
+    add_written(len(record.body))
     _record(transaction, resource, "updated", record, now)
 
 
@@ -52,4 +55,5 @@ def delete_item(transaction: Transaction, resource: Resource, record: Record, *,
 def _record(transaction: Transaction, resource: Resource, done: str, record: Record, now: str) -> None:
     if resource.events:
         type, body = f"{resource.singular}.{done}", resource.body(record)
+        add_written(len(body))
         transaction.record(Event(type, resource.name, record.id, now, body, record.owner))

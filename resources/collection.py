@@ -1,5 +1,6 @@
 """The one set of handlers that serves every collection. Each makes three moves: load, store, represent."""
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
@@ -13,27 +14,30 @@ from clock import utc_now
 from config import Config
 from errors import BodyTooLarge, Forbidden, NotFound, ValidationFailed
 from resources.changes import delete_item, insert_item, update_item
-from resources.resource import JsonObject, Ownership, Resource
-from storage.contract import Query, Record, Store, Transaction
+from resources.resource import ItemLimits, JsonObject, Ownership, Resource
+from resources.turns import Stale, Turns
+from storage.contract import Page, Query, Record, Store, Transaction
 from web.application import OwnHeaders, Reply
 from web.auth import needs
 from web.caller import ADMIN, caller
 from web.content import JSON, MERGE_PATCH, read_object, require_acceptable
-from web.idempotency import Idempotency
-from web.pagination import links, resolve
-from web.preconditions import http_date, is_conditional, is_not_modified, require_match
+from web.idempotency import Idempotency, Once
+from web.pagination import links, require_whole, resolve
+from web.preconditions import is_conditional, is_not_modified, last_modified, require_match
 from web.queries import Asked, parse, parse_fields
 from web.recent import Recent
 from web.uuid7 import uuid7
 
 NO_ARGS: MultiDict[str, str] = ImmutableMultiDict()
 PAGES_BYTES = 4 * 1024 * 1024  # of answers to lists, that each process keeps of a collection
+SMALL = 4096  # bytes of an item whose ETag is remembered
 PAGE_OVERHEAD = 2000  # bytes that Python's objects for one answer take, as measured, rounded up
 CACHING = "no-cache"  # keep it, but ask whether it is still so: the ETag makes the question cheap
 OF_CALLER = "private, no-cache"  # likewise, but not where others are answered from (RFC 9111, section 5.2.2.7)
 
 
 class _Page(NamedTuple):
+    revision: str  # of the collection, at the moment that the page was read
     tag: str
     body: bytes
     headers: list[tuple[str, str]]
@@ -44,8 +48,17 @@ class _Page(NamedTuple):
         return len(self.body) + sum(len(name) + len(value) for name, value in self.headers) + PAGE_OVERHEAD
 
 
+class _Found(NamedTuple):
+    """What a list was found to be: `total` is None where it was not counted."""
+
+    page: Page
+    body: bytes
+    total: int | None
+    tag: str
+
+
 class CollectionHandlers:
-    """The handlers of one collection. `now` tells the time, `new_id` makes an id."""
+    """The handlers of one collection. `now` and `clock` (seconds since 1970) tell the time, `new_id` makes an id."""
 
     caching = CACHING
 
@@ -57,6 +70,7 @@ class CollectionHandlers:
         idempotency: Idempotency,
         *,
         now: Callable[[], str] = utc_now,
+        clock: Callable[[], float] = time.time,
         new_id: Callable[[], str] = uuid7,
     ) -> None:
         self.resource = resource
@@ -66,7 +80,10 @@ class CollectionHandlers:
         self._idempotency = idempotency
         self._owned = resource.ownership is not Ownership.NONE
         self._caching = OF_CALLER if config.auth == "required" and self.caching == CACHING else self.caching
+        self._limits = ItemLimits(min(config.max_item, config.max_body), config.max_nodes)
+        self._turns = Turns()
         self._now = now
+        self._clock = clock
         self._new_id = new_id
         self._pages: Recent[tuple[str, str | None, str, bytes], _Page] = Recent(PAGES_BYTES)
 
@@ -86,16 +103,20 @@ class CollectionHandlers:
         """List the items of the collection, a page at a time."""
         require_acceptable(JSON)
         revision, owner = self._store.revision(self.name), self._only_of()
-        key = (revision, owner, request.path, request.query_string)
-        if (page := self._pages.get(key)) is None:
+        path, query_string = request.path, request.query_string
+        if (page := self._pages.get((revision, owner, path, query_string))) is None:
             asked = self._ask()
-            query = resolve(asked, request.path, request.args)
-            tag = self._list_tag(revision, asked.limit, owner)
-            if is_conditional() and (answer := self._unchanged(tag)):
-                return answer
-            page = self._page(asked, query if owner is None else replace(query, owner=owner), tag)
-            self._pages.keep(key, page, page.size + len(request.query_string))
-        elif is_conditional() and (answer := self._unchanged(page.tag)):
+            query = resolve(asked, path, request.args)
+            if (
+                owner is None
+                and is_conditional()
+                and (answer := self._unchanged(self._list_tag(revision, asked.limit)))
+            ):
+                return answer  # without reading the page
+            page = self._page(asked, query if owner is None else replace(query, owner=owner))
+            size = page.size + len(path) + len(query_string) + len(owner or "")
+            self._pages.keep((page.revision, owner, path, query_string), page, size)
+        if is_conditional() and (answer := self._unchanged(page.tag)):
             return answer
         return Reply([page.body], headers=OwnHeaders(page.headers.copy()))
 
@@ -105,25 +126,18 @@ class CollectionHandlers:
         require_acceptable(JSON)
         sent = self._read(JSON)
         once, now = self._idempotency.once(sent), self._now()
-        try:
-            record = self._allowed(self.resource.create(sent, id=self._new_id(), now=now))
-        except ValidationFailed:
-            if (reply := once.kept(self._store)) is not None:
-                return reply  # what was valid when it was answered
-            raise
-        if self._owned:
-            record = record._replace(owner=caller().id)
+        made = self._new(once, lambda: self.resource.create(sent, id=self._new_id(), now=now, limits=self._limits))
+        if isinstance(made, Reply):
+            return made
+        record = made._replace(owner=caller().id) if self._owned else made
 
-        def work(transaction: Transaction) -> Reply:
-            if (reply := once.kept(transaction)) is not None:
-                return reply
-            self._require_list_match(transaction)
+        def insert(transaction: Transaction) -> Reply:
             insert_item(transaction, self.resource, record, now=now)
             reply = self._item(record)
             reply.headers["Location"] = f"{request.path}/{record.id}"
             return once.keep(transaction, reply)
 
-        return self._store.write(work)
+        return self._add(once, insert)
 
     @needs("read")
     def read_item(self, id: str) -> Reply:
@@ -159,23 +173,66 @@ class CollectionHandlers:
             delete_item(transaction, self.resource, record, now=self._now())
             return record
 
-        record = self._store.write(work)
+        record = self._store.write(work, use_reserve=True)
         return Reply(self.resource.body(record), content_type=JSON)
 
+    def _new(self, once: Once, make: Callable[[], Record]) -> Record | Reply:
+        """A new item, or the response to the same request that was answered while this was a valid one."""
+        try:
+            return make()
+        except (ValidationFailed, BodyTooLarge):
+            if (reply := once.kept(self._store)) is not None:
+                return reply
+            raise
+
+    def _add(self, once: Once, insert: Callable[[Transaction], Reply]) -> Reply:
+        """Add a new item, unless this was done before or the list is not the one that the request is conditional on.
+
+        That is the first page, as it is tagged. What a caller sees of a list with owners is read before the
+        transaction, and again where the collection has changed since.
+        """
+        owner = self._only_of() if is_conditional() else None
+
+        def attempt() -> Reply:
+            seen = None if owner is None else self._first_page(owner)
+
+            def work(transaction: Transaction) -> Reply:
+                if (reply := once.kept(transaction)) is not None:
+                    return reply
+                if is_conditional():
+                    self._require_list_match(transaction, seen)
+                return insert(transaction)
+
+            return self._store.write(work)
+
+        return attempt() if owner is None else self._turns.change(owner, attempt)
+
     def _change(self, id: str, sent: JsonObject, change: Callable[..., Record]) -> Reply:
+        """Change an item: all that takes long is done before the transaction, and again where the item has changed."""
         require_acceptable(JSON)
 
-        def work(transaction: Transaction) -> Record:
-            record = transaction.read(self.name, id)
+        def attempt() -> Record:
+            record = self._store.read(self.name, id)
             self._require_right(record)
             self._require_match(record)
             now = self._now()
-            changed = change(record, sent, now=now)
-            if changed is not record:
-                self._update(transaction, record, self._allowed(changed), now)
+            changed = change(record, sent, now=now, limits=self._limits)
+            if changed is record:
+                return record
+            self._require_valid(record, changed)
+
+            def work(transaction: Transaction) -> None:
+                if transaction.read(self.name, id) != record:
+                    raise Stale
+                self._update(transaction, record, changed, now)
+
+            self._store.write(work)
             return changed
 
-        return self._item(self._store.write(work))
+        return self._item(self._turns.change(id, attempt))
+
+    def _require_valid(self, former: Record, record: Record) -> None:
+        """What there is to check of a change that the schema does not say. Raises ValidationFailed."""
 
     def _update(self, transaction: Transaction, former: Record, record: Record, now: str) -> None:
         """Keep a changed item in the place of what it was."""
@@ -186,9 +243,25 @@ class CollectionHandlers:
         resource, config = self.resource, self._config
         return parse(args, resource.collection, resource.names, config.page_limit, config.page_limit_max)
 
-    def _page(self, asked: Asked, query: Query, tag: str) -> _Page:
-        """A page as it is answered. Its total is left out where counting again at each step would cost most."""
-        page = self._store.page(self.name, query)
+    def _page(self, asked: Asked, query: Query) -> _Page:
+        """A page as it is answered."""
+        page, body, total, tag = self._find(asked, query)
+        headers = [
+            ("Content-Type", JSON),
+            ("Content-Length", str(len(body))),
+            ("ETag", f'"{tag}"'),
+            ("Cache-Control", self._caching),
+        ]
+        if link := links(asked, query, page, total, request.path, request.args):
+            headers.append(("Link", link))
+        if total is not None:
+            headers.append(("X-Total-Count", str(total)))
+        return _Page(page.revision, tag, body, headers)
+
+    def _find(self, asked: Asked, query: Query) -> _Found:
+        """What the store has. The total is left out where counting again at each step would cost most."""
+        page = self._store.page(self.name, query, self._config.page_bytes)
+        require_whole(asked, page)
         bodies = page.bodies
         if page.shapes - {self.resource.shape}:
             bodies = [self.resource.reshape(body) for body in bodies]
@@ -196,28 +269,25 @@ class CollectionHandlers:
             bodies = [self.resource.show(body, asked.fields) for body in bodies]
         body = b"[" + b",".join(bodies) + b"]"
         total = None if query.narrows and query.after else self._store.count(self.name, query)
-        headers = [
-            ("Content-Type", JSON),
-            ("Content-Length", str(len(body))),
-            ("ETag", f'"{tag}"'),
-            ("Cache-Control", self._caching),
-            ("Link", links(asked, query, page, total, request.path, request.args)),
-        ]
-        if total is not None:
-            headers.append(("X-Total-Count", str(total)))
-        return _Page(tag, body, headers)
+        if query.owner is None:
+            tag = self._list_tag(page.revision, asked.limit)
+        else:  # one that says nothing of what others do
+            tag = _digest(b"%d %b" % (-1 if total is None else total, body))
+        return _Found(page, body, total, tag)
+
+    def _first_page(self, owner: str) -> _Found:
+        """The list as a caller who sees its own items alone gets it without parameters."""
+        limit = self._config.page_limit
+        query = Query(limit=limit, owner=owner)
+        return self._find(Asked(query, limit), query)
 
     def _read(self, *types: str) -> JsonObject:
-        return read_object(*types, max_body=self._config.max_body, max_depth=self._config.max_depth)
-
-    def _allowed(self, record: Record) -> Record:
-        """The record, if it may be kept: a client can send back what it reads. Raises BodyTooLarge: patches add up."""
-        if len(record.body) > self._config.max_body:
-            raise BodyTooLarge(f"the item would have more than {self._config.max_body} bytes")
-        return record
+        config = self._config
+        return read_object(*types, max_body=config.max_body, max_depth=config.max_depth, max_values=config.max_nodes)
 
     def _require_match(self, record: Record) -> None:
-        require_match(self._tag(record), record.updated_at, must_say=self._config.require_if_match)
+        if is_conditional() or self._config.require_if_match:
+            require_match(self._tag(record), record.updated_at, must_say=self._config.require_if_match)
 
     def _only_of(self) -> str | None:
         """Whose items alone the caller sees, None for everybody's."""
@@ -237,30 +307,34 @@ class CollectionHandlers:
             if record.owner != caller().id and not caller().may(ADMIN):
                 raise Forbidden("only its owner may change this item")
 
-    def _require_list_match(self, transaction: Transaction) -> None:
-        """What a POST may be conditional on: the list that it adds to, as its first page is tagged."""
-        if is_conditional():
-            revision = transaction.revision(self.name)
-            require_match(self._list_tag(revision, self._config.page_limit, self._only_of()))
+    def _require_list_match(self, transaction: Transaction, seen: _Found | None) -> None:
+        """What a POST may be conditional on. Raises Stale when `seen` is not what there is now."""
+        revision = transaction.revision(self.name)
+        if seen is None:
+            require_match(self._list_tag(revision, self._config.page_limit))
+        elif seen.page.revision != revision:
+            raise Stale
+        else:
+            require_match(seen.tag)
 
     def _tag(self, record: Record) -> str:
-        """The strong ETag of an item: its version in this store, and the shape that it is represented in."""
-        return f"{record.version}-{self._store.epoch}-{self.resource.shape}"
+        """The strong ETag of an item: a digest of its representation, so that no two of them share one."""
+        return _digest(self.resource.body(record))
 
-    def _list_tag(self, revision: str, limit: int, owner: str | None) -> str:
+    def _list_tag(self, revision: str, limit: int) -> str:
         """The strong ETag of a list: it changes with anything in the collection, so no page need be read to know it."""
-        tag = f"{revision}-{self.resource.shape}-{limit}"
-        return tag if owner is None else f"{tag}-{blake2b(owner.encode(), digest_size=4).hexdigest()}"
+        return f"{revision}-{self.resource.shape}-{limit}-{self._config.page_bytes}"
 
     def _item(self, record: Record, fields: Iterable[str] | None = None) -> Reply:
         body = self.resource.body(record)
+        tag = _digest(body)
         if fields:
             body = self.resource.show(body, fields)
         headers = [
             ("Content-Type", JSON),
             ("Content-Length", str(len(body))),
-            ("ETag", f'"{self._tag(record)}"'),
-            ("Last-Modified", _last_modified(record.updated_at[:19])),
+            ("ETag", f'"{tag}"'),
+            ("Last-Modified", last_modified(record.updated_at, self._clock())),
             ("Cache-Control", self._caching),
         ]
         return Reply([body], headers=OwnHeaders(headers))
@@ -273,6 +347,10 @@ class CollectionHandlers:
         return Reply(b"", 304, headers=OwnHeaders([("ETag", f'"{tag}"'), ("Cache-Control", self._caching)]))
 
 
-@lru_cache(maxsize=4096)
-def _last_modified(second: str) -> str:
-    return http_date(f"{second}Z")
+def _digest(body: bytes) -> str:
+    return _recent_digest(body) if len(body) <= SMALL else blake2b(body, digest_size=12).hexdigest()
+
+
+@lru_cache(maxsize=1024)  # at most 4 MiB; the store keeps what is read often as one object, whose hash Python keeps
+def _recent_digest(body: bytes) -> str:
+    return blake2b(body, digest_size=12).hexdigest()

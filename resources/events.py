@@ -21,9 +21,10 @@ from storage.contract import Store
 from storage.outbox import Events, Wanted, is_event_id
 from web.application import OwnHeaders, Reply
 from web.auth import KNOWN, lacking, needs
-from web.caller import ADMIN, caller
+from web.caller import ADMIN, caller, caller_keys
 from web.content import JSON, require_acceptable
-from web.longpoll import LONGEST, Waiters
+from web.longpoll import LONGEST, Waiters, wait_until
+from web.pagination import link_header
 from web.preconditions import is_not_modified, require_match
 from web.queries import Reader, whole
 from web.recent import Recent
@@ -52,7 +53,7 @@ class EventHandlers:
         self._types = known_types(resources)
         self._store = store
         self._config = config
-        self._waiters = Waiters()
+        self._waiters = Waiters(config.waits_per_caller)
         self._found: Recent[tuple[str, Wanted, int, str], Events] = Recent(FOUND_BYTES)
 
     def blueprint(self) -> Blueprint:
@@ -91,12 +92,15 @@ class EventHandlers:
         if after == LATEST:
             after = self._store.last_event()
         page = self._store.events(after, wanted, asked.limit)
+        if page.events or not asked.wait:
+            return page
         deadline = time.monotonic() + asked.wait
-        while not page.events and time.monotonic() < deadline:
-            if not page.more and not self._wait(page.last, deadline):
-                break
-            time.sleep(0)  # others have their turn, however much there is to pass over
-            page = self._search(page.last, wanted, asked.limit)
+        with self._waiters.place(caller_keys(request.environ)[0]):
+            while not page.events and time.monotonic() < deadline:
+                if not page.more and not self._wait(page.last, deadline):
+                    break
+                time.sleep(0)  # others have their turn, however much there is to pass over
+                page = self._search(page.last, wanted, asked.limit)
         return page
 
     def _search(self, after: str, wanted: Wanted, limit: int) -> Events:
@@ -104,11 +108,12 @@ class EventHandlers:
         key = (after, wanted, limit, self._store.last_event())
         if (page := self._found.get(key)) is None:
             page = self._store.events(after, wanted, limit)
-            self._found.keep(key, page, PAGE_OVERHEAD + sum(len(event.data) for event in page.events))
+            size = PAGE_OVERHEAD + len(repr(key)) + sum(len(event.data) for event in page.events)
+            self._found.keep(key, page, size)
         return page
 
     def _wait(self, last: str, deadline: float) -> bool:
-        return self._waiters.until(partial(self._is_behind, last), deadline - time.monotonic())
+        return wait_until(partial(self._is_behind, last), deadline)
 
     def _is_behind(self, last: str) -> bool:
         return self._store.last_event() != last
@@ -125,6 +130,7 @@ class EventHandlers:
             reader.one("wait", whole(0, LONGEST), 0),
         )
         reader.finish()
+        self._link(asked, asked.after)  # one that is too long is refused before anything is looked for
         return asked
 
     def _type(self, text: str) -> str:
@@ -156,7 +162,7 @@ class EventHandlers:
     def _link(self, asked: _Asked, last: str) -> str:
         """Where to go on: always, for more will come."""
         kept = [pair for pair in request.args.items(multi=True) if pair[0] != "after"]
-        return f'<{request.path}?{urlencode([*kept, ("after", last)])}>; rel="next"'
+        return link_header({"next": f"{request.path}?{urlencode([*kept, ('after', last)])}"})
 
 
 def _cursor(text: str) -> str:

@@ -81,10 +81,10 @@ def note_use(store: Store) -> Callable[[str, str], None]:
             transaction.update(CREDENTIALS.name, credential._replace(updated_at=now))
             record = transaction.read(KEYS.name, id)
             key = exactjson.loads(KEYS.body(record)) | {"last_used_at": now}
-            # No new version: whoever read the key before it was used may revoke or rotate it on that condition.
+            # No new version: what a key may do has not changed. Its ETag is of the representation, and changes.
             transaction.update(KEYS.name, record._replace(shape=KEYS.shape, body=exactjson.dumps(key)))
 
-        store.write(work, patient=False)
+        store.write(work, patient=False, use_reserve=True)
 
     return note
 

@@ -7,13 +7,12 @@ from importlib.metadata import version as installed_version
 from apispec import APISpec
 from apispec.ext.marshmallow import MarshmallowPlugin
 
-import errors
 from config import Config
 from resources.changes import known_types
 from resources.keys import KEYS, known_scopes
+from resources.openapi_bounds import bounded
 from resources.openapi_collection import CollectionPaths, KeyPaths, part_name
 from resources.openapi_events import EventPaths, sent_to_webhooks
-from resources.openapi_limits import add_limits
 from resources.openapi_parts import (
     FAULT,
     HEADERS,
@@ -47,9 +46,12 @@ def document(resources: Sequence[Resource], config: Config, prefixes: Sequence[s
     """The OpenAPI 3.1 document of the collections, each under all `prefixes`, and of the service."""
     problems = ProblemResponses()
     schemas = _marshmallow_schemas((*resources, KEYS, WEBHOOKS))
+    local = config.auth == "open"  # then it serves its own machine alone
+    longest = max(config.max_body, 2**20)  # of what is sent; no page of the service is longer
+    of_problem = 4 * longest  # a pointer names what is in the body, and escapes that
     paths: Part = {}
     components: Part = {
-        "schemas": schemas | SERVICE_SCHEMAS | {"Problem": PROBLEM, "Fault": FAULT},
+        "schemas": schemas | SERVICE_SCHEMAS | bounded({"Problem": PROBLEM, "Fault": FAULT}, of_problem, config),
         "parameters": shared_parameters(config),
         "headers": HEADERS,
         "requestBodies": {},
@@ -73,21 +75,20 @@ def document(resources: Sequence[Resource], config: Config, prefixes: Sequence[s
         for prefix in places:
             paths |= collection.paths(prefix)
     paths |= service_paths(config, problems)
-    refusal = problems.alone(errors.TooManyRequests) if config.quotas else {}
     components["responses"] |= problems.components
-    if refusal:
-        add_limits(paths, components, refusal)
-    return {
+    whole = {
         "openapi": "3.1.0",
         "info": {
             "title": "Restkeeper",
             "version": _version(),
             "description": _ABOUT,
             "contact": {"name": "The operator of this service"},
-            "license": {"name": "MIT", "identifier": "MIT"},
+            "license": {"name": "MIT", "url": "https://opensource.org/license/mit"},
         },
-        "servers": [{"url": "/", "description": "This service"}],
-        "security": [],
+        "servers": [
+            {"url": "/", "description": f"This service, {'local' if local else 'in production'}", "x-internal": local}
+        ],
+        "security": [{}],
         "tags": [
             *({"name": each.name, "description": f"The {each.name} that are kept."} for each in resources),
             {"name": KEYS.name, "description": "Who may call, and what."},
@@ -99,6 +100,8 @@ def document(resources: Sequence[Resource], config: Config, prefixes: Sequence[s
         "webhooks": sent_to_webhooks(resources, config),
         "components": components,
     }
+    found: Part = bounded(whole, longest, config)
+    return found
 
 
 def _version() -> str:

@@ -18,6 +18,7 @@ from resources.openapi_parts import (
     query_list,
     ref,
     refs,
+    text,
 )
 from resources.resource import Resource
 from resources.with_secret import SecretHandlers
@@ -56,16 +57,16 @@ _READ_ONLY_EXAMPLES: Part = {
 
 _BODY = (errors.InvalidJson, errors.BodyTooLarge, errors.UnsupportedMediaType, errors.ValidationFailed)
 _READ = (errors.InvalidQuery, errors.PreconditionFailed)
-_WRITE = (*_BODY, errors.Duplicate)
-_ONCE = (errors.IdempotencyKeyInvalid, errors.IdempotencyKeyReused)
+_WRITE = (*_BODY, errors.Duplicate, errors.InsufficientStorage)
+_ONCE = (errors.IdempotencyKeyInvalid, errors.IdempotencyKeyReused, errors.InsufficientStorage)
 _CREATE = (*_WRITE, *_ONCE, errors.PreconditionFailed)
 _CHANGE = (errors.NotFound, errors.PreconditionFailed)
 _ITEM_HEADERS = ("ETag", "Last-Modified", "Cache-Control")
-_SECRET: Part = {
-    "type": "string",
-    "description": "What to send as `Authorization: Bearer` or `X-API-Key`. Shown this once.",
-    "pattern": "^rk_[0-9a-f]{16}_[A-Za-z0-9_-]{43}$",
-}
+_SECRET = text(
+    63,
+    description="What to send as `Authorization: Bearer` or `X-API-Key`. Shown this once.",
+    pattern="^rk_[0-9a-f]{16}_[A-Za-z0-9_-]{43}$",
+)
 _ON_LISTS = ("IfMatch", "IfNoneMatch")
 _CREATED = ("Location", "Idempotent-Replayed")
 _ON_ITEMS = ("IfMatch", "IfNoneMatch", "IfUnmodifiedSince")
@@ -96,7 +97,7 @@ class CollectionPaths:
     def components(self) -> Part:
         """What the paths refer to, by section and name."""
         name, one = self._name, self._resource.singular
-        id = in_path("id", f"Id of the {one}.", {"type": "string", "minLength": 1})
+        id = in_path("id", f"Id of the {one}.", text(64, minLength=1))
         return {
             "schemas": self._schemas(),
             "parameters": {f"{name}Id": id} | self._parameters() | self._filters,
@@ -173,12 +174,12 @@ class CollectionPaths:
 
     def _parameters(self) -> Part:
         """The parameters of this collection but for its filters, by component name."""
-        name = self._name
+        name, most = self._name, sum(field.sortable for field in self._resource.collection.fields.values())
         about = (
             "Fields to sort by, each once, the most significant first; `-` before one turns it around. Ties go by id."
         )
         parameters = {
-            f"{name}Sort": query_list("sort", about, ref("schemas", f"{name}SortKey"), uniqueItems=True),
+            f"{name}Sort": query_list("sort", about, ref("schemas", f"{name}SortKey"), uniqueItems=True, maxItems=most),
             f"{name}Fields": query_list("fields", "Only these fields of each item.", ref("schemas", f"{name}Field")),
         }
         if searched := ", ".join(self._resource.search):

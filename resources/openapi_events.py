@@ -8,15 +8,26 @@ from config import Config
 from resources.changes import DISABLED, DONE, feed_collections, known_types
 from resources.events import LATEST, EventHandlers
 from resources.openapi_collection import example_of, examples, part_name
-from resources.openapi_parts import Part, ProblemResponses, answer, guarded_operation, query, query_list, ref, refs
+from resources.openapi_parts import (
+    TIME,
+    Part,
+    ProblemResponses,
+    answer,
+    guarded_operation,
+    query,
+    query_list,
+    ref,
+    refs,
+    text,
+)
 from resources.resource import Resource
 from resources.webhooks import PING, WEBHOOKS
 from storage.outbox import EVENT_ID
 from web.content import JSON
 from web.longpoll import LONGEST
 
-ID: Part = {"type": "string", "pattern": f"^{EVENT_ID}$", "description": "Tells the event from all others."}
-_TIME: Part = {"type": "string", "format": "date-time", "description": "When it happened, in UTC."}
+ID = text(28, pattern=f"^{EVENT_ID}$", description="Tells the event from all others.")
+_TIME: Part = TIME | {"description": "When it happened, in UTC."}
 
 _FEED = """
 
@@ -50,9 +61,9 @@ _REFERENCE: Part = {
     "additionalProperties": False,
     "required": ["id", "version", "updated_at"],
     "properties": {
-        "id": {"type": "string"},
+        "id": text(64),
         "version": {"type": "integer", "minimum": 1},
-        "updated_at": {"type": "string", "format": "date-time"},
+        "updated_at": TIME,
     },
 }
 
@@ -134,7 +145,7 @@ class EventPaths:
 
     def _parameters(self) -> list[Part]:
         most = self._config.page_limit_max
-        cursor = {"type": "string", "pattern": f"^({LATEST}|{EVENT_ID})$"}
+        cursor = text(28, pattern=f"^({LATEST}|{EVENT_ID})$")
         types, names = ({"type": "string", "enum": list(of(self._resources))} for of in (known_types, feed_collections))
         size = {"type": "integer", "minimum": 1, "maximum": most, "default": most}
         seconds = {"type": "integer", "minimum": 0, "maximum": LONGEST, "default": 0}

@@ -11,32 +11,55 @@ from web.queries import MAX_OFFSET
 
 Part = dict[str, Any]
 
-_STRING: Part = {"type": "string"}
 _COUNT: Part = {"type": "integer", "minimum": 0}
 
-HEADERS: Part = {
-    "X-Request-Id": {"description": "The request's id, as sent or made.", "schema": _STRING},
+
+def text(most: int, **more: Any) -> Part:
+    """A string of at most so many characters."""
+    return {"type": "string", "maxLength": most, **more}
+
+
+TIME = text(27, format="date-time")  # 2026-01-31T12:00:00.000000Z
+
+# OpenAPI, like HTTP, does not care for the case of a header's name. Rules of others take `RateLimit` and
+# `X-RateLimit-Limit` for two ways of which an answer has one; clients of either are served.
+_LIMIT_HEADERS: Part = {
+    "RateLimit-Policy": {
+        "description": "The quotas: q requests in w seconds, for reading (GET, HEAD, OPTIONS) and for writing. "
+        "Missing where nothing is limited, as are the other headers on limits.",
+        "schema": text(1024),
+    },
+    "RateLimit": {
+        "description": "Of the request's quota, r requests remain for the next t seconds.",
+        "schema": text(256),
+    },
+    "x-ratelimit-limit": {"description": "The request's quota.", "schema": _COUNT},
+    "x-ratelimit-remaining": {"description": "What remains of it.", "schema": _COUNT},
+    "x-ratelimit-reset": {"description": "When it is whole again, seconds since 1970.", "schema": _COUNT},
+}
+HEADERS: Part = _LIMIT_HEADERS | {
+    "X-Request-Id": {"description": "The request's id, as sent or made.", "schema": text(128)},
     "ETag": {
         "description": "Strong validator (RFC 9110, section 8.8.3).",
-        "schema": {"type": "string", "pattern": '^"[^"]+"$'},
+        "schema": text(200, pattern='^"[^"]+"$'),
     },
-    "Last-Modified": {"description": "When the item last changed.", "schema": _STRING},
-    "Cache-Control": {"description": "Whether and how the answer may be kept.", "schema": _STRING},
-    "Location": {"description": "Where the item is.", "schema": {"type": "string", "format": "uri-reference"}},
+    "Last-Modified": {"description": "When the item last changed.", "schema": text(29)},
+    "Cache-Control": {"description": "Whether and how the answer may be kept.", "schema": text(100)},
+    "Location": {"description": "Where the item is.", "schema": text(2048, format="uri-reference")},
     "Link": {
         "description": "Pages: first, prev, next, last, as far as there are such (RFC 8288). "
         "Whoever follows next by cursor sees every item that stays exactly once, whatever is written meanwhile. "
         "The feed of events always has a next; where a cursor expired, it leads to the oldest event that is kept.",
-        "schema": _STRING,
+        "schema": text(4096),
     },
     "X-Total-Count": {
         "description": "Items in all pages; left out of the further pages of a filtered walk by cursor.",
         "schema": _COUNT,
     },
-    "WWW-Authenticate": {"description": "How to show who one is.", "schema": _STRING},
+    "WWW-Authenticate": {"description": "How to show who one is.", "schema": text(1024)},
     "Idempotent-Replayed": {
         "description": "That this is the answer to an earlier request with the same key.",
-        "schema": {"const": "true"},
+        "schema": {"type": "string", "const": "true"},
     },
     "Retry-After": {"description": "Seconds after which to try again.", "schema": _COUNT},
 }
@@ -102,6 +125,8 @@ _ANYWHERE = (
     errors.Forbidden,
     errors.NotAcceptable,
     errors.UriTooLong,
+    errors.TooManyRequests,
+    errors.HeadersTooLarge,
     errors.InternalError,
     errors.Unavailable,
 )
@@ -122,7 +147,7 @@ def query(name: str, about: str, schema: Part) -> Part:
     return {"name": name, "in": "query", "description": about, "schema": schema}
 
 
-def query_list(name: str, about: str, item: Part, **bounds: int) -> Part:
+def query_list(name: str, about: str, item: Part, **bounds: Any) -> Part:
     """A query parameter of at least one value; several are separated by commas."""
     several = {"type": "array", "items": item, "minItems": 1, **bounds}
     return query(name, about, several) | {"style": "form", "explode": False}
@@ -135,7 +160,7 @@ def in_path(name: str, about: str, schema: Part) -> Part:
 
 def answer(about: str, headers: Iterable[str] = (), content: Part | None = None) -> Part:
     """A response with these of HEADERS, and a schema and examples by media type."""
-    named = {name: ref("headers", name) for name in ("X-Request-Id", *headers)}
+    named = {name: ref("headers", name) for name in ("X-Request-Id", *_LIMIT_HEADERS, *headers)}
     return {"description": about, "headers": named} | ({"content": content} if content else {})
 
 
@@ -165,7 +190,7 @@ def shared_parameters(config: Config) -> Part:
     size = {"type": "integer", "minimum": 1, "maximum": config.page_limit_max, "default": config.page_limit}
     place = {"type": "integer", "minimum": 0, "maximum": MAX_OFFSET}
     conditions = {
-        name: {"name": header, "in": "header", "description": about, "schema": _STRING}
+        name: {"name": header, "in": "header", "description": about, "schema": {"type": "string"}}
         for name, (header, about) in _CONDITIONS.items()
     }
     cursor = {"type": "string", "pattern": "^[A-Za-z0-9_-]{12,}$"}
@@ -200,10 +225,6 @@ class ProblemResponses:
         for kind in sorted(possible, key=lambda kind: (kind.status, kind.name)):
             by_status.setdefault(kind.status, []).append(kind)
         return {str(status): self._component(status, same) for status, same in by_status.items()}
-
-    def alone(self, kind: type[Problem]) -> Part:
-        """The response that tells of one kind."""
-        return {str(kind.status): self._component(kind.status, [kind])}
 
     def _component(self, status: int, kinds: Sequence[type[Problem]]) -> Part:
         name = "Or".join(kind.__name__ for kind in kinds)

@@ -2,10 +2,12 @@
 
 import errors
 from config import Config
-from resources.openapi_parts import Part, ProblemResponses, answer, in_path, ref
+from resources.openapi_parts import Part, ProblemResponses, answer, in_path, ref, refs
 from web.content import HTML, JSON
 
 UNLIMITED = ("read_health", "read_readiness", "read_metrics")  # a probe must never be refused for asking often
+
+_OK: Part = {"type": "string", "enum": ["ok"]}
 
 SERVICE_SCHEMAS: Part = {
     "Index": {
@@ -13,7 +15,7 @@ SERVICE_SCHEMAS: Part = {
         "description": "What is here.",
         "required": ["service", "collections", "links"],
         "properties": {
-            "service": {"const": "restkeeper"},
+            "service": {"type": "string", "const": "restkeeper"},
             "collections": {
                 "type": "array",
                 "items": {
@@ -37,8 +39,8 @@ SERVICE_SCHEMAS: Part = {
         "type": "object",
         "description": "That all is well, and of readiness also its parts.",
         "required": ["status"],
-        "properties": {"status": {"const": "ok"}},
-        "additionalProperties": {"const": "ok"},
+        "properties": {"status": _OK},
+        "additionalProperties": _OK,
     },
     "ProblemType": {
         "type": "object",
@@ -55,7 +57,7 @@ SERVICE_SCHEMAS: Part = {
 
 def service_paths(config: Config, problems: ProblemResponses) -> Part:
     """The operations of the service about itself."""
-    text, html = {"schema": {"type": "string"}}, {HTML: {"schema": {"type": "string"}}}
+    text, html = {"schema": {"type": "string", "maxLength": 2**26}}, {HTML: {"schema": {"type": "string"}}}
 
     def json(schema: str) -> Part:
         return {JSON: {"schema": ref("schemas", schema)}}
@@ -70,21 +72,33 @@ def service_paths(config: Config, problems: ProblemResponses) -> Part:
             "responses": {"200": done, **problems(*kinds)},
         }
 
+    def read_document(what: str, summary: str, content: Part, *kinds: type[errors.Problem]) -> Part:
+        operation = read(what, summary, content, errors.PreconditionFailed, *kinds)
+        operation["responses"]["200"]["headers"]["ETag"] = ref("headers", "ETag")
+        operation["responses"]["304"] = ref("responses", "NotModified")
+        return operation | {"parameters": refs("IfMatch", "IfNoneMatch")}
+
     this = {
-        JSON: {"schema": {"type": "object", "required": ["openapi"], "properties": {"openapi": {"const": "3.1.0"}}}}
+        JSON: {
+            "schema": {
+                "type": "object",
+                "required": ["openapi"],
+                "properties": {"openapi": {"type": "string", "const": "3.1.0"}},
+            }
+        }
     }
     metrics = read("metrics", "Numbers for Prometheus", {"text/plain": text}, errors.Unauthorized, errors.MetricsClosed)
-    named = read("problem", "What a problem type means", json("ProblemType") | html, errors.NotFound)
+    named = read_document("problem", "What a problem type means", json("ProblemType") | html, errors.NotFound)
     names = {"type": "string", "enum": list(errors.catalogue())}
     paths = {
-        "/": {"get": read("index", "What is here", json("Index") | html)},
+        "/": {"get": read_document("index", "What is here", json("Index") | html)},
         "/healthz": {"get": read("health", "Whether the process answers", json("Health"))},
         "/readyz": {"get": read("readiness", "Whether requests can be served", json("Health"))},
         "/metrics": {"get": metrics | {"security": [{"MetricsToken": []}]}},
-        "/openapi.json": {"get": read("openapi", "This document", this)},
+        "/openapi.json": {"get": read_document("openapi", "This document", this)},
         "/problems/{name}": {
             "parameters": [in_path("name", "The last part of the type's URI.", names)],
             "get": named,
         },
     }
-    return paths | ({"/docs": {"get": read("docs", "This interface as a page", html)}} if config.docs else {})
+    return paths | ({"/docs": {"get": read_document("docs", "This interface as a page", html)}} if config.docs else {})

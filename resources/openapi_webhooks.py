@@ -7,6 +7,7 @@ from config import Config
 from resources.openapi_collection import Handler, Problems, SecretPaths, with_members
 from resources.openapi_events import ID
 from resources.openapi_parts import (
+    TIME,
     Part,
     ProblemResponses,
     answer,
@@ -16,11 +17,12 @@ from resources.openapi_parts import (
     query,
     ref,
     refs,
+    text,
 )
 from resources.webhooks import STATES, WEBHOOKS, WebhookHandlers
 from web.content import JSON
 
-_TIME: Part = {"type": ["string", "null"], "format": "date-time"}
+_TIME: Part = TIME | {"type": ["string", "null"]}
 _DELIVERY: Part = {
     "id": {"type": "integer", "minimum": 1, "description": "Counts all deliveries up."},
     "event": ID,
@@ -34,10 +36,8 @@ _DELIVERY: Part = {
     "next_attempt_at": _TIME
     | {"description": "When to try next; null while on its way or in its turn, and at the end."},
     "attempted_at": _TIME | {"description": "When it was tried last."},
-    "response_status": {
-        "type": ["integer", "null"],
-        "description": "What it was answered last; null where that was nothing.",
-    },
+    "response_status": {"type": ["integer", "null"], "minimum": 100, "maximum": 999}
+    | {"description": "What it was answered last; null where that was nothing."},
     "latency_ms": {"type": ["number", "null"], "description": "How long the last attempt took."},
     "response_excerpt": {
         "type": ["string", "null"],
@@ -63,11 +63,9 @@ class WebhookPaths(SecretPaths):
     """Webhooks, for events of `types`, and what came of their deliveries."""
 
     handlers: type[WebhookHandlers] = WebhookHandlers
-    secret: Part = {
-        "type": "string",
-        "description": "What deliveries are signed with. Shown this once.",
-        "pattern": "^whsec_[A-Za-z0-9+/]{43}=$",
-    }
+    secret = text(
+        50, description="What deliveries are signed with. Shown this once.", pattern="^whsec_[A-Za-z0-9+/]{43}=$"
+    )
 
     def __init__(self, schema: Part, types: Sequence[str], config: Config, problems: ProblemResponses) -> None:
         schema["properties"]["types"]["items"] = {"type": "string", "enum": list(types)}
@@ -104,7 +102,7 @@ class WebhookPaths(SecretPaths):
 
     def _delivery_paths(self, prefix: str, one: str) -> Part:
         handlers, queued, lost = self.handlers, _queued(prefix), (errors.NotFound,)
-        once = (*lost, errors.IdempotencyKeyInvalid, *self._once)
+        once = (*lost, errors.IdempotencyKeyInvalid, errors.InsufficientStorage, *self._once)
 
         def operation(id: str, handler: Handler, done: Part, problems: Problems, *parameters: Part) -> Part:
             about = f"{handler.__doc__}\n\nWho shows credentials needs the scope `admin`."

@@ -1,16 +1,18 @@
 """What a collection is declared by, and what its items are: validated once, represented once, kept as bytes."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any
+from itertools import chain, islice
+from typing import Any, NamedTuple
 
 from marshmallow import Schema, ValidationError, fields, missing, validate
 
-from errors import IllegalTransition, ValidationFailed
+from errors import MOST_FAULTS, BodyTooLarge, IllegalTransition, ValidationFailed
+from schemas.fields import JsonObject as AnyObject
 from schemas.fields import Status, Time
 from schemas.item import READ_ONLY, ItemSchema, KeptSchema
 from storage.contract import Collection, Field, Index, Kind, Record
@@ -32,10 +34,27 @@ MOVING = {"updated_at", "version"}  # of the read-only fields, those that a chan
 
 _KEPT = KeptSchema()
 
-MOST_FAULTS = 100  # that one answer lists
 LONGEST_KEY = 300  # characters of a value that can be sorted by
 
 JsonObject = dict[str, Any]
+Members = Mapping[str, exactjson.Buffer]  # an item as the JSON texts of its members
+
+
+class ItemLimits(NamedTuple):
+    """How large an item may be: in bytes of its JSON, and in values, which are objects, arrays and what is in them."""
+
+    size: int
+    values: int
+
+    def require(self, body: bytes) -> None:
+        """Raises BodyTooLarge for the JSON of an item that is larger."""
+        if len(body) > self.size:
+            raise BodyTooLarge(f"the item would have {len(body)} bytes; it can have {self.size} (MAX_ITEM, MAX_BODY)")
+        if len(body) > self.values and exactjson.count_values(body) > self.values:  # a value takes a byte
+            raise BodyTooLarge(f"the item would have more than {self.values} values (MAX_NODES)")
+
+
+NO_LIMITS = ItemLimits(2**63, 2**63)
 
 
 class Ownership(Enum):
@@ -92,6 +111,13 @@ class Resource:
         return frozenset(self.names) - frozenset(READ_ONLY)
 
     @cached_property
+    def _free(self) -> frozenset[str]:
+        """The fields that may be any object, where nothing else looks into them."""
+        fields = self._schema.load_fields.items()
+        free = [name for name, field in fields if type(field) is AnyObject and not _has_checks(field)]
+        return frozenset() if any(self._schema._hooks.values()) else frozenset(free)
+
+    @cached_property
     def collection(self) -> Collection:
         """What a store has to know."""
         known = ((name, self._schema.fields[name]) for name in self.names)
@@ -108,61 +134,83 @@ class Resource:
         parts = [(name, type(self._schema.fields[name]).__name__, self._defaults.get(name)) for name in self.names]
         return blake2b(exactjson.dumps(parts), digest_size=4).hexdigest()
 
-    def create(self, sent: JsonObject, *, id: str, now: str) -> Record:
-        """A new item of what was sent. Raises ValidationFailed with every fault."""
-        faults = [_fault(f"#/{name}", "is set by the server") for name in READ_ONLY if name in sent]
-        values, more = self._load(sent)
+    def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        """A new item of what was sent. Raises ValidationFailed with its faults, and BodyTooLarge."""
+        faults = [_fault([name], "is set by the server") for name in READ_ONLY if name in sent]
+        members, more = self._load(sent)
         require_none(faults + more)
-        return self._record(values, id=id, created_at=now, now=now, version=1)
+        return self._record(members, id=id, created_at=now, now=now, version=1, limits=limits)
 
-    def restore(self, sent: JsonObject, *, id: str, now: str) -> Record:
+    def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """An item as it was exported: what the server sets is kept where it was sent, and made where not.
 
-        Raises ValidationFailed with every fault.
+        Raises as `create`.
         """
         made: JsonObject = {"id": id, "updated_at": now, "version": 1}
         faults: list[JsonObject] = []
         try:
             made |= _KEPT.load({name: sent[name] for name in READ_ONLY if name in sent})
         except ValidationError as error:
-            faults = _faults(error.messages, "#")
-        values, more = self._load(sent)
+            faults = _some(_faults(error.messages))
+        members, more = self._load(sent)
         require_none(faults + more)
         made.setdefault("created_at", made["updated_at"])
         made["now"] = made.pop("updated_at")
-        return self._record(values, **made)
+        return self._record(members, **made, limits=limits)
 
-    def replace(self, record: Record, sent: JsonObject, *, now: str) -> Record:
+    def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """The item with `sent` in the place of all it had; the same record where that changes nothing.
 
-        Raises ValidationFailed, and IllegalTransition when its status cannot move so.
+        Raises as `create`, and IllegalTransition when its status cannot move so.
         """
-        current = exactjson.loads(self.body(record))
-        differing = [name for name in READ_ONLY if name in sent and not _is(sent[name], current[name])]
-        faults = [
-            _fault(f"#/{name}", f"is read-only; it is {exactjson.dumps(current[name]).decode()}") for name in differing
-        ]
-        values, more = self._load(sent)
-        if (
-            values
-            and _same(values, {name: current[name] for name in values if name in current})
-            and all(_is_past(name, sent, current) for name in differing)
-        ):
-            return record  # also for the second of two equal requests: the first has moved the version since
-        require_none(faults + more)
-        self._require_transition(current, values)
-        created_at = current["created_at"]
-        changed = self._record(values, id=record.id, created_at=created_at, now=now, version=record.version + 1)
-        return changed._replace(owner=record.owner)
+        return self._replaced(record, sent, {}, now, limits)
 
-    def merge(self, record: Record, patch: JsonObject, *, now: str) -> Record:
+    def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """The item with a JSON Merge Patch applied (RFC 7396). Returns and raises as `replace`.
 
         A null for a field that is unknown or the server's would delete nothing; it is a fault like any other value.
+        What the patch does not name is not made into values before it is clear that all of it together is no larger
+        than an item may be, and what may be any object is not made into values at all.
         """
-        merged = merge_patch(exactjson.loads(self.body(record)), patch)
-        refused = {name: None for name in patch if name not in merged and name not in self._own}
-        return self.replace(record, merged | refused, now=now)
+        current = {name: text for name, text in self._members(record).items() if name in self._own}
+        refused = {name: None for name in patch if patch[name] is None and name not in self._own}
+        try:
+            merged = exactjson.dumps(merge_patch(current, patch) | refused)
+        except exactjson.EncodeError:
+            require_none(_some(exactjson.faults_of_text(patch)))
+            raise
+        try:
+            limits.require(merged)
+        except BodyTooLarge:
+            if merged == exactjson.dumps(current):
+                return record  # what was stored under other limits stays as it is
+            raise
+        free: Members = {}
+        if not exactjson.may_hold_nul(merged):
+            members = exactjson.cut(merged).items()
+            free = {name: text for name, text in members if name in self._free and bytes(text)[:1] == b"{"}
+            merged = exactjson.dumps({name: {} if name in free else text for name, text in members})
+        return self._replaced(record, exactjson.stored(merged), free, now, limits)
+
+    def _replaced(self, record: Record, sent: JsonObject, free: Members, now: str, limits: ItemLimits) -> Record:
+        """As `replace`; in the place of the objects that `free` names, which are empty in `sent`, go its texts."""
+        current = self._members(record)
+        own = {name: exactjson.stored(current[name]) for name in READ_ONLY}
+        differing = [name for name in READ_ONLY if name in sent and not _is(sent[name], own[name])]
+        faults = [_fault([name], f"is read-only; it is {exactjson.dumps(own[name]).decode()}") for name in differing]
+        loaded, more = self._load(sent)
+        members: Members = loaded and {**loaded, **free}
+        if (
+            members
+            and all(name in current and _same(text, current[name]) for name, text in members.items())
+            and all(_is_past(name, sent, own) for name in differing)
+        ):
+            return record  # also for the second of two equal requests: the first has moved the version since
+        require_none(faults + more)
+        self._require_transition(current, members)
+        created_at, version = own["created_at"], record.version + 1
+        changed = self._record(members, id=record.id, created_at=created_at, now=now, version=version, limits=limits)
+        return changed._replace(owner=record.owner)
 
     def body(self, record: Record) -> bytes:
         """The representation of a record in the schema's present shape."""
@@ -170,13 +218,20 @@ class Resource:
 
     def reshape(self, body: bytes) -> bytes:
         """A representation of another shape in the present one: what is gone left out, what is new with its default."""
-        had = self._defaults | exactjson.loads(body)
-        return exactjson.dumps({name: had[name] for name in self.names if name in had})
+        return exactjson.joined(self._reshaped(exactjson.cut(body)))
 
     def show(self, body: bytes, names: Iterable[str]) -> bytes:
         """A representation with only these of its fields."""
-        item = exactjson.loads(body)
-        return exactjson.dumps({name: item.get(name) for name in names})
+        members = exactjson.cut(body)
+        return exactjson.joined({name: members.get(name, b"null") for name in names})
+
+    def _members(self, record: Record) -> Members:
+        members = exactjson.cut(record.body)
+        return members if record.shape == self.shape else self._reshaped(members)
+
+    def _reshaped(self, members: Members) -> Members:
+        had = {**self._default_texts, **members}
+        return {name: had[name] for name in self.names if name in had}
 
     @cached_property
     def _schema(self) -> Schema:
@@ -190,25 +245,42 @@ class Resource:
         dumped: JsonObject = self._schema.dump(values)
         return dumped
 
-    def _load(self, sent: JsonObject) -> tuple[JsonObject, list[JsonObject]]:
-        """The fields of a valid item in JSON's terms, or nothing and every fault."""
+    @cached_property
+    def _default_texts(self) -> Members:
+        return {name: exactjson.dumps(value) for name, value in self._defaults.items()}
+
+    def _load(self, sent: JsonObject) -> tuple[dict[str, bytes], list[JsonObject]]:
+        """The fields of a valid item as JSON texts, or nothing and its faults."""
         own = {name: value for name, value in sent.items() if name not in READ_ONLY}
-        faults = exactjson.faults_of_text(own)
         try:
-            values = self._schema.load(own)
+            values = self._schema.dump(self._schema.load(own))
         except ValidationError as error:
-            faults += _faults(error.messages, "#")
-        return ({}, faults) if faults else (self._schema.dump(values), [])
+            return {}, _some(chain(exactjson.faults_of_text(own), _faults(error.messages)))
+        try:
+            members = {name: exactjson.dumps(value) for name, value in values.items()}
+        except exactjson.EncodeError:
+            if faults := _some(exactjson.faults_of_text(own)):
+                return {}, faults
+            raise
+        if any(map(exactjson.may_hold_nul, members.values())) and (faults := _some(exactjson.faults_of_text(own))):
+            return {}, faults
+        return members, []
 
-    def _record(self, values: JsonObject, *, id: str, created_at: str, now: str, version: int) -> Record:
-        item = {"id": id, **values, "created_at": created_at, "updated_at": now, "version": version}
-        return Record(id, version, now, self.shape, exactjson.dumps(item))
+    def _record(
+        self, members: Members, *, id: str, created_at: str, now: str, version: int, limits: ItemLimits
+    ) -> Record:
+        dumps = exactjson.dumps
+        times = {"created_at": dumps(created_at), "updated_at": dumps(now), "version": dumps(version)}
+        body = exactjson.joined({"id": dumps(id), **members, **times})
+        limits.require(body)
+        return Record(id, version, now, self.shape, body)
 
-    def _require_transition(self, current: JsonObject, values: JsonObject) -> None:
+    def _require_transition(self, current: Members, members: Members) -> None:
         for name, field in self._schema.fields.items():
             if not isinstance(field, Status) or name not in current:
                 continue
-            old, new, moves = current[name], values[name], field.lifecycle.moves.get(current[name], ())
+            old, new = exactjson.stored(current[name]), exactjson.stored(members[name])
+            moves = field.lifecycle.moves.get(old, ())
             if not field.lifecycle.allows(old, new):
                 told = f"{name} cannot go from {old} to {new}; from {old} it can go to {', '.join(moves) or 'nothing'}"
                 raise IllegalTransition(told, **{"from": old, "to": new, "allowed": list(moves)})
@@ -222,10 +294,19 @@ def _is_short(field: fields.Field[Any]) -> bool:
     return all(length is not None and length <= LONGEST_KEY for length in most)
 
 
+def _has_checks(field: fields.Field[Any]) -> bool:
+    return bool(field.validators or field.pre_load or field.post_load)
+
+
 def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7396, section 2: null deletes, objects recurse, everything else replaces."""
+    """RFC 7396, section 2: null deletes, objects recurse, everything else replaces.
+
+    A target may be the text of a value, of which only the objects on the way of the patch are taken apart.
+    """
     if not isinstance(patch, dict):
         return patch
+    if isinstance(target, exactjson.Buffer):
+        target = exactjson.cut(target) if bytes(target)[:1] == b"{" else None
     merged = dict(target) if isinstance(target, dict) else {}
     for name, value in patch.items():
         if value is None:
@@ -235,9 +316,14 @@ def merge_patch(target: Any, patch: Any) -> Any:
     return merged
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Whether two values are one in JSON, where true is not 1 and the order of an object's names is nothing."""
-    return exactjson.dumps(one, sort=True) == exactjson.dumps(other, sort=True)
+def _same(one: exactjson.Buffer, other: exactjson.Buffer) -> bool:
+    """Whether two texts are of one value in JSON, where true is not 1 and the order of an object's names is nothing."""
+    one, other = bytes(one), bytes(other)
+    if one == other:
+        return True
+    if len(one) != len(other) or exactjson.count_values(one) != exactjson.count_values(other):
+        return False  # another order would be as long, and have as many
+    return exactjson.dumps(exactjson.stored(one), sort=True) == exactjson.dumps(exactjson.stored(other), sort=True)
 
 
 def _is(one: Any, other: Any) -> bool:
@@ -251,25 +337,33 @@ def _is_past(name: str, sent: JsonObject, current: JsonObject) -> bool:
 
 
 def require_none(faults: list[JsonObject]) -> None:
-    """Raises ValidationFailed for any: the first of them in words, and all of them with pointers."""
+    """Raises ValidationFailed for any: the first of them in words, and those that one response lists with pointers."""
     if faults:
         raise ValidationFailed(_told(faults), errors=faults[:MOST_FAULTS])
 
 
-def _fault(pointer: str, detail: str) -> JsonObject:
-    return {"pointer": pointer, "detail": detail}
+def _some(faults: Iterable[JsonObject]) -> list[JsonObject]:
+    """As many as one response lists, and one that tells that there are more."""
+    return list(islice(faults, MOST_FAULTS + 1))
 
 
-def _faults(messages: Mapping[Any, Any] | list[Any], pointer: str) -> list[JsonObject]:
+def _fault(path: Iterable[object], detail: str) -> JsonObject:
+    return {"pointer": exactjson.pointer(path), "detail": detail}
+
+
+def _faults(messages: Mapping[Any, Any] | list[Any], path: tuple[object, ...] = ()) -> Iterator[JsonObject]:
     """marshmallow's nested messages as a flat list."""
     if isinstance(messages, list):
-        return [_fault(pointer, message) for message in messages]
-    found = []
+        yield from (_fault(path, message) for message in messages)
+        return
     for name, inner in messages.items():
-        found += _faults(inner, pointer if name == "_schema" else exactjson.step(pointer, name))
-    return found
+        yield from _faults(inner, path if name == "_schema" else (*path, name))
 
 
 def _told(faults: list[JsonObject]) -> str:
     told = [f"{fault['pointer'].removeprefix('#/') or 'the body'} {fault['detail']}" for fault in faults[:3]]
-    return "; ".join(told) + (f"; and {len(faults) - 3} more" if len(faults) > 3 else "")
+    if len(faults) > MOST_FAULTS:
+        told.append(f"and more than {MOST_FAULTS - 3} more")
+    elif len(faults) > 3:
+        told.append(f"and {len(faults) - 3} more")
+    return "; ".join(told)

@@ -1,7 +1,9 @@
 """The service about itself: index, health, metrics, OpenAPI, docs page, and a page for each problem type."""
 
 import hmac
+from base64 import b64encode
 from collections.abc import Sequence
+from hashlib import blake2b, sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -10,17 +12,20 @@ from flask import Blueprint, Response, render_template, request, send_from_direc
 
 import errors
 from config import Config
-from errors import MetricsClosed, NotFound, Unauthorized
+from errors import MetricsClosed, NotFound, Unauthorized, Unavailable
 from resources.openapi import document
 from resources.openapi_service import UNLIMITED
 from resources.resource import Ownership, Resource
 from storage.contract import Store
 from web import exactjson
 from web.application import Reply
-from web.auth import OWN, PUBLIC, needs
+from web.auth import OWN, PUBLIC, digest_of, needs
 from web.caller import ADMIN, caller
 from web.content import HTML, JSON, quality, require_acceptable
+from web.errors import known_base
+from web.failures import Failures
 from web.observe import Metrics
+from web.preconditions import is_not_modified, require_match
 
 _BEARER = {"WWW-Authenticate": 'Bearer realm="metrics"'}  # RFC 6750, section 3
 PROBES = frozenset(f"service.{name}" for name in UNLIMITED)  # endpoints
@@ -31,9 +36,13 @@ _SWAGGER_UI = Path(str(files("flask_swagger_ui"))) / "dist"
 _ASSETS = {"swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"}
 _ASSET_SECONDS = 24 * 3600
 
-# Swagger UI writes style attributes and shows its icons as data URIs.
+# The pages' own files, by name: media type and bytes. The small pages have their style within, known by its digest.
+_TEMPLATES = Path(__file__).parent.parent / "web" / "templates"
+_STYLE = b64encode(sha256((_TEMPLATES / "base.css").read_bytes().removesuffix(b"\n")).digest()).decode()
+
+# Swagger UI shows its icons as data URIs.
 _CSP = (
-    "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
+    f"default-src 'self'; img-src 'self' data:; style-src 'self' 'sha256-{_STYLE}'; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 
@@ -42,12 +51,20 @@ class ServiceHandlers:
     """The handlers that are not about items."""
 
     def __init__(
-        self, resources: Sequence[Resource], prefixes: Sequence[str], store: Store, config: Config, metrics: Metrics
+        self,
+        resources: Sequence[Resource],
+        prefixes: Sequence[str],
+        store: Store,
+        config: Config,
+        metrics: Metrics,
+        failures: Failures,
     ) -> None:
         self._resources = resources
         self._store = store
         self._config = config
         self._metrics = metrics
+        self._failures = failures
+        self._metrics_digest = digest_of(config.metrics_token)
         self._openapi = exactjson.dumps(document(resources, config, prefixes))
 
     def blueprint(self) -> Blueprint:
@@ -73,7 +90,8 @@ class ServiceHandlers:
         if self._config.docs:
             links = {"docs": "/docs", **links}
         value = {"service": "restkeeper", "collections": collections, "links": links}
-        return _negotiated("index.html", value, base=request.host_url.rstrip("/"), key=self._config.auth == "required")
+        base = known_base() or "https://HOST"
+        return _negotiated("index.html", value, base=base, key=self._config.auth == "required")
 
     def _count(self, resource: Resource) -> dict[str, int]:
         all_of_it = resource.ownership is not Ownership.ALL
@@ -88,9 +106,12 @@ class ServiceHandlers:
 
     @needs(PUBLIC)
     def read_readiness(self) -> Response:
-        """Whether requests can be served; 503 names the part that fails."""
+        """Whether requests can be served; 503 names the part that fails, and the log says why."""
         require_acceptable(JSON)
-        self._store.check()
+        try:
+            self._store.check()
+        except Unavailable as problem:
+            raise Unavailable(f"store: {problem.detail}", headers=problem.headers) from problem
         return _json({"status": "ok", "store": "ok"})
 
     @needs(OWN)
@@ -99,15 +120,24 @@ class ServiceHandlers:
         if not self._config.metrics_token:
             raise MetricsClosed("set METRICS_TOKEN to open them to its bearer")
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(token.encode(), self._config.metrics_token.encode()):
+        if scheme.lower() != "bearer" or not self._is_metrics_token(token):
             raise Unauthorized("send the metrics token as Authorization: Bearer", headers=_BEARER)
         return Reply(self._metrics.text(), content_type=PROMETHEUS)
+
+    def _is_metrics_token(self, token: str) -> bool:
+        """Raises TooManyRequests for an address that guesses."""
+        digest = digest_of(token)
+        self._failures.require_room(request.environ, digest)
+        is_valid = hmac.compare_digest(digest, self._metrics_digest)
+        note = self._failures.note_success if is_valid else self._failures.note_failure
+        note(request.environ, digest)
+        return is_valid
 
     @needs(PUBLIC)
     def read_openapi(self) -> Response:
         """This interface as OpenAPI 3.1."""
         require_acceptable(JSON)
-        return Reply(self._openapi, content_type=JSON)
+        return _document(self._openapi, JSON)
 
     @needs(PUBLIC)
     def read_problem(self, name: str) -> Response:
@@ -124,42 +154,66 @@ class ServiceHandlers:
     @needs(PUBLIC)
     def read_asset(self, name: str) -> Response:
         """A file of the docs page."""
-        if name == "start.js":
-            return Reply(_START_JS, content_type="text/javascript; charset=utf-8")
+        if own := _OWN.get(name):
+            return _document(*own)
         if name not in _ASSETS:
             raise NotFound(f"nothing is at {request.path[:200]}")
-        return send_from_directory(_SWAGGER_UI, name, max_age=_ASSET_SECONDS)
+        reply = send_from_directory(_SWAGGER_UI, name)
+        reply.headers["Cache-Control"] = f"max-age={_ASSET_SECONDS}"
+        return reply
 
 
-_START_JS = b"""\
+_OWN = {
+    "docs.css": ((_TEMPLATES / "docs.css").read_bytes(), "text/css; charset=utf-8"),
+    "start.js": (
+        b"""\
 window.onload = () => SwaggerUIBundle({
   url: "openapi.json",
   dom_id: "#docs",
   deepLinking: true,
   defaultModelsExpandDepth: 0,
   validatorUrl: null,
+  // Swagger UI looks for a component by the format of what a list has, and warns where there is none.
+  plugins: [({ React }) => ({
+    components: {
+      JsonSchema_integer_int64: (props) => React.createElement(props.getComponent("JsonSchema_string"), props),
+    },
+  })],
 });
-"""
+""",
+        "text/javascript; charset=utf-8",
+    ),
+}
 
 
 def _current(response: Response) -> Response:
-    """What does not say for how long it holds is asked for each time."""
-    response.headers.setdefault("Cache-Control", "no-cache")
+    """What does not say for how long it holds is asked for each time; what has no ETag to ask by is not stored."""
+    response.headers.setdefault("Cache-Control", "no-cache" if "ETag" in response.headers else "no-store")
     return response
 
 
 def _negotiated(template: str, value: dict[str, Any], **more: Any) -> Response:
     """A value as a page to whoever likes HTML better than JSON, who is a person with a browser."""
     require_acceptable(JSON, HTML)
-    reply = _page(template, **value, **more) if quality(HTML) > quality(JSON) else _json(value)
+    likes_html = quality(HTML) > quality(JSON)
+    reply = _page(template, **value, **more) if likes_html else _document(exactjson.dumps(value), JSON)
     reply.headers["Vary"] = "Accept"
     return reply
 
 
 def _page(template: str, **values: Any) -> Response:
-    reply = Reply(render_template(template, **values).encode(), content_type=f"{HTML}; charset=utf-8")
+    reply = _document(render_template(template, **values).encode(), f"{HTML}; charset=utf-8")
     reply.headers["Content-Security-Policy"] = _CSP
     reply.headers["Referrer-Policy"] = "no-referrer"
+    return reply
+
+
+def _document(body: bytes, content_type: str) -> Response:
+    """What does not change while it has these bytes: their digest is its ETag. Raises PreconditionFailed."""
+    tag = blake2b(body, digest_size=12).hexdigest()
+    require_match(tag)
+    reply = Reply(b"", 304) if is_not_modified(tag) else Reply(body, content_type=content_type)
+    reply.headers["ETag"] = f'"{tag}"'
     return reply
 
 

@@ -93,9 +93,8 @@ class WebhookHandlers(SecretHandlers):
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(WEBHOOKS, store, config, idempotency)
+        super().__init__(WEBHOOKS, store, config, idempotency, clock=clock)
         self._types = known_types(resources)
-        self._clock = clock
 
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever webhooks are mounted."""
@@ -134,15 +133,16 @@ class WebhookHandlers(SecretHandlers):
         transaction.keep_secrets(record.id, [Secret(secret), *former][:MOST_SECRETS])
         return record, secret
 
-    def _update(self, transaction: Transaction, former: Record, record: Record, now: str) -> None:
-        """Whoever mends a webhook wants to see whether it works now, not when the schedule comes to it.
-
-        One that was made when more was allowed can be paused as it is.
-        """
+    def _require_valid(self, former: Record, record: Record) -> None:
+        """One that was made when more was allowed can be paused as it is."""
         before, after = (exactjson.loads(each.body) for each in (former, record))
         if after["status"] == "active" or any(before[name] != after[name] for name in ("url", "types")):
             require_none(self._faults(after))
+
+    def _update(self, transaction: Transaction, former: Record, record: Record, now: str) -> None:
+        """Whoever mends a webhook wants to see whether it works now, not when the schedule comes to it."""
         super()._update(transaction, former, record, now)
+        before, after = (exactjson.stored(each.body) for each in (former, record))
         if (before["url"], before["status"]) != (after["url"], after["status"]):
             transaction.resume(record.id, self._clock())
 

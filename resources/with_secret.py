@@ -62,17 +62,16 @@ class SecretHandlers(CollectionHandlers):
         require_acceptable(JSON)
         sent = self._read(JSON)
         once = self._idempotency.once(sent, secret=True)
+        made = self._new(once, lambda: self._make(sent))
+        if isinstance(made, Reply):
+            return made
 
-        def work(transaction: Transaction) -> Reply:
-            if (reply := once.kept(transaction)) is not None:
-                return reply
-            record = self._make(sent)
-            self._require_list_match(transaction)
-            reply = self._shown_once(record, self._insert(transaction, record))
-            reply.headers["Location"] = f"{request.path}/{record.id}"
+        def insert(transaction: Transaction) -> Reply:
+            reply = self._shown_once(made, self._insert(transaction, made))
+            reply.headers["Location"] = f"{request.path}/{made.id}"
             return once.keep(transaction, reply)
 
-        return self._store.write(work)
+        return self._add(once, insert)
 
     @needs(ADMIN)
     def rotate_item(self, id: str) -> Reply:
@@ -100,7 +99,7 @@ class SecretHandlers(CollectionHandlers):
             self._remove(transaction, id)
             return record
 
-        return Reply(self.resource.body(self._store.write(work)), content_type=JSON)
+        return Reply(self.resource.body(self._store.write(work, use_reserve=True)), content_type=JSON)
 
     def _shown_once(self, record: Record, secret: str) -> Reply:
         body = exactjson.dumps(exactjson.loads(self.resource.body(record)) | {"secret": secret})

@@ -140,7 +140,8 @@ class Time(fields.String):
     _FORM = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
     def __init__(self, *, metadata: Mapping[str, Any] | None = None, **options: Any) -> None:
-        super().__init__(metadata={"format": "date-time", **(metadata or {})}, **options)
+        form: dict[str, Any] = {"format": "date-time"} | ({"maxLength": 27} if options.get("dump_only") else {})
+        super().__init__(metadata={**form, **(metadata or {})}, **options)
 
     def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any) -> str:
         text = super()._deserialize(value, attr, data, **kwargs).upper()

@@ -15,7 +15,10 @@ class ItemSchema(Schema):
     class Meta:
         unknown = RAISE
 
-    id = fields.String(dump_only=True, metadata={"description": "UUIDv7, made by the server: sorts by creation."})
+    id = fields.String(
+        dump_only=True,
+        metadata={"description": "UUIDv7, made by the server: sorts by creation.", "maxLength": 64},  # as KeptSchema's
+    )
     created_at = Time(dump_only=True, metadata={"description": "When it was created, in UTC."})
     updated_at = Time(dump_only=True, metadata={"description": "When it last changed, in UTC."})
     version = Whole(1, dump_only=True, metadata={"description": "Counts the changes, from 1."})

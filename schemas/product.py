@@ -26,7 +26,7 @@ class ProductSchema(ItemSchema):
     currency = fields.String(
         load_default="USD",
         validate=Pattern("^[A-Z]{3}$", error="must be three capital letters (ISO 4217)"),
-        metadata={"description": "ISO 4217 code.", "examples": ["EUR"]},
+        metadata={"description": "ISO 4217 code.", "maxLength": 3, "examples": ["EUR"]},
     )
     stock = Whole(0, 2**53 - 1, load_default=0, metadata={"examples": [12]})
     tags = Items(Text(1, 50), load_default=list, metadata={"examples": [["office", "light"]]})

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum, StrEnum
+from math import inf
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -29,8 +30,8 @@ class Kind(Enum):
 
     TEXT = "text"  # by code point
     TIME = "time"  # as TEXT: every time is kept in one canonical form
-    INTEGER = "integer"
-    NUMBER = "number"
+    INTEGER = "integer"  # of 64 bits
+    NUMBER = "number"  # an integer of 64 bits, a decimal of up to 15 digits, or a double; compared exactly
     BOOLEAN = "boolean"
     LIST = "list"  # of texts; EQ and IN ask whether it contains
 
@@ -137,6 +138,8 @@ class Page(NamedTuple):
     """A stretch of items in the order asked for: their bodies, and the shapes that occur among them.
 
     `more` tells whether items follow in the direction of the walk; `first` and `last` are the positions of its ends.
+    `cut` is set where the bound of bytes ended it, before its limit and before the end of the list. `revision` is that
+    of the collection which has exactly these items.
     """
 
     bodies: list[bytes]
@@ -144,6 +147,8 @@ class Page(NamedTuple):
     more: bool = False
     first: tuple[Scalar, ...] = ()
     last: tuple[Scalar, ...] = ()
+    cut: bool = False
+    revision: str = ""
 
 
 class Transaction(OutboxTransaction, Protocol):
@@ -170,10 +175,11 @@ class Transaction(OutboxTransaction, Protocol):
     def keep_answer(self, id: bytes, answer: "Answer") -> None:
         """Keep an answer, in the place of an older one to the same request."""
 
-    def sweep_answers(self, before: float, limit: int) -> int:
-        """Take away at most `limit` answers that were given before a time, the oldest first; how many there were.
+    def sweep_answers(self, before: float, limit: int, *, latest: float = inf) -> int:
+        """Delete at most `limit` answers that were given before a time, the oldest first; how many there were.
 
-        Costs the same at any size.
+        One that was given after the time `latest` is deleted like an expired one: a clock was wrong. Costs the same at
+        any size.
         """
 
 
@@ -181,16 +187,25 @@ class Store(OutboxStore, Protocol):
     """Keeps the records of some collections. Safe for threads and greenlets; several processes may share one.
 
     Any method raises Unavailable when the store cannot be had in time. `epoch` is different for every store, and for
-    every copy of one: it makes versions of one no versions of another.
+    every copy of one: it makes versions of one no versions of another. It changes when a copy is restored into a store
+    that is in use. `secret` is random, known to those who can read the store, and likewise not in a copy.
     """
 
-    epoch: str
+    secret: str
+
+    @property
+    def epoch(self) -> str:
+        """As it is at this moment."""
 
     def read(self, collection: str, id: str) -> Record:
         """The record. Raises NotFound."""
 
-    def page(self, collection: str, query: Query) -> Page:
-        """The records that the query asks for."""
+    def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
+        """The records that the query asks for, as of one moment.
+
+        With `max_bytes` it ends before the item whose body would bring the bodies over so many bytes, but not before
+        the first; of a walk backwards it has the items next to where the walk begins.
+        """
 
     def count(self, collection: str, query: Query = ALL) -> int:
         """How many records the filters and the search leave. Without either it costs the same at any size."""
@@ -201,17 +216,19 @@ class Store(OutboxStore, Protocol):
     def answer(self, id: bytes) -> Answer | None:
         """As `Transaction.answer`."""
 
-    def write(self, work: Callable[[Transaction], T], *, patient: bool = True) -> T:
+    def write(self, work: Callable[[Transaction], T], *, patient: bool = True, use_reserve: bool = False) -> T:
         """Run `work` in one transaction and return its result once that is durable.
 
-        While another process writes it waits for some seconds, or if it is not `patient` raises Unavailable at once.
+        While others write it waits for some seconds from its call on, or if it is not `patient` raises Unavailable at
+        once. Raises InsufficientStorage when the disk is full, or has less free space than is reserved, unless the work
+        may `use_reserve`: it deletes, or the service depends on it.
 
         What `work` raises undoes what it did and is raised here. `work` runs in a copy of the caller's context
         (contextvars), maybe on another thread: several callers' works can share one commit.
         """
 
     def scan(self, collection: str) -> Iterator[Record]:
-        """Every record in order of id, as of one moment."""
+        """Every record in order of id, as of one moment. Who is slow to take them keeps nobody from anything."""
 
     def backup(self, target: Path) -> None:
         """Write a complete, consistent copy to a new file while others read and write. Raises FileExistsError."""

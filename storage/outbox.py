@@ -11,6 +11,11 @@ from typing import NamedTuple, Protocol
 
 EVENT_ID = r"evt_[0-9a-f]{8}_(0|[1-9a-f][0-9a-f]{0,14})"  # as an expression: which store's, and which of it
 
+# Seconds from now that a time can be ahead, of any configuration: what is beyond was written by a clock that was wrong.
+LONGEST_LEASE = 3600.0  # a try takes a minute at most
+LONGEST_PAUSE = 86_400.0  # that an endpoint may ask for (Retry-After)
+LONGEST_DELAY = 10 * 86_400.0  # to the next try: a week, and a fifth of it by chance
+
 
 def is_event_id(text: str) -> bool:
     """Whether a text could be the id of an event."""
@@ -144,10 +149,11 @@ class OutboxTransaction(Protocol):
     def record(self, event: Event) -> str:
         """Record an event, behind all others; its id."""
 
-    def sweep_events(self, before: str, limit: int) -> int:
-        """Take away at most `limit` events from before a time, with their deliveries; how many.
+    def sweep_events(self, before: str, limit: int, *, latest: str = "9999") -> int:
+        """Delete at most `limit` events from before a time, with their deliveries; how many.
 
         The oldest go first, as far as there is none from after that time among them; the newest stays whatever its age.
+        One that is dated after the time `latest` counts as expired: a clock was wrong.
         """
 
     def subscribe(self, webhook: str, secrets: Sequence[Secret]) -> None:
@@ -160,7 +166,10 @@ class OutboxTransaction(Protocol):
         """What deliveries are signed with. Raises NotFound."""
 
     def resume(self, webhook: str, now: float) -> None:
-        """Forget that an endpoint asked for a pause: what waits for another try, and nobody has, is due now."""
+        """Forget that an endpoint asked for a pause: what waits for another try, and nobody has, is due now.
+
+        Nobody has what is leased for longer than LONGEST_LEASE.
+        """
 
     def unsubscribe(self, webhook: str) -> None:
         """Deliver nothing more to a webhook. What its log has goes with the events."""
@@ -174,7 +183,8 @@ class OutboxTransaction(Protocol):
     def lease(self, webhook: str, now: float, until: float, limit: int, *, asked_only: bool = False) -> list[Delivery]:
         """Take at most `limit` deliveries that are due, the earliest first; nobody else has them `until` that time.
 
-        Never two of one item at once. `asked_only`: just what was asked for by hand.
+        Also due is what a clock that was ahead has put beyond LONGEST_LEASE or LONGEST_DELAY from now. Never two of one
+        item at once. `asked_only`: just what was asked for by hand.
         """
 
     def settle(self, attempt: Attempt) -> bool:
@@ -201,7 +211,10 @@ class OutboxStore(Protocol):
         """
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
-        """Those that have something to do: of webhooks that are not `active`, what was asked for by hand."""
+        """Those that have something to do: of webhooks that are not `active`, what was asked for by hand.
+
+        A pause that an endpoint asked for counts up to LONGEST_PAUSE from now.
+        """
 
     def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[Logged]:
         """The log of a webhook, the newest first, from before the delivery with that id."""

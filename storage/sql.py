@@ -6,6 +6,7 @@ the same: without statistics SQLite would else prefer the primary key, and sort.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -29,6 +30,10 @@ _OWN_COLUMN = {"id", "version", "updated_at"}
 _LOWEST = {Kind.INTEGER: "-9e999", Kind.NUMBER: "-9e999", Kind.BOOLEAN: "-1"}
 
 _COMPARISON = {Op.EQ: "=", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
+
+# A number that no item has, compared by the double next to it: what is equal to that one is below it, or above.
+_BELOW_IT = {Op.LT: Op.LTE, Op.LTE: Op.LTE, Op.GT: Op.GT, Op.GTE: Op.GT}
+_ABOVE_IT = {Op.LT: Op.LT, Op.LTE: Op.LT, Op.GT: Op.GTE, Op.GTE: Op.GTE}
 
 
 def literal(name: str) -> str:
@@ -99,6 +104,7 @@ def select_page(collection: Collection, query: Query) -> tuple[list[str], dict[s
     expressions is not served by an index, while this is: first what ties in all keys but the id, then in all but the
     last two, …
     """
+    query = _exact(collection, query)
     statements = _page_statements(collection, _shape(query))
     parameters = _parameters(collection, query)
     parameters |= {f"a{n}": -float("inf") if value is None else value for n, value in enumerate(query.after)}
@@ -116,18 +122,44 @@ def _shape(query: Query) -> Query:
 @lru_cache(maxsize=64)  # combinations of filters and sort; some take 100 KiB
 def _page_statements(collection: Collection, query: Query) -> list[str]:
     keys = _sort_keys(collection, query)
-    extra = "".join(f",\n    {key}" for key, _ in keys[:-1])
     order = [f"{key} DESC" if descending else key for key, descending in keys]
     where = " AND ".join(_conditions(collection, query))
+    select = _select_walk if _is_walk(collection, query) else _select_sorted
     return [
-        f"SELECT\n    id,\n    shape,\n    CAST(body AS BLOB){extra}\nFROM items\n"  # noqa: S608 - declared names only
-        f"WHERE {where}{beyond}\nORDER BY {', '.join(order[ties:])}\nLIMIT :limit OFFSET :offset"
+        select(
+            [key for key, _ in keys[:-1]],
+            f"WHERE {where}{beyond}\nORDER BY {', '.join(order[ties:])}\nLIMIT :limit OFFSET :offset",
+        )
         for ties, beyond in _beyond(keys, query)
     ]
 
 
+def _is_walk(collection: Collection, query: Query) -> bool:
+    """Whether an index has the items in the order asked for, so that each is read only when it is its turn."""
+    keys = [key.field for key in query.sort if key.field != "id"]
+    indexed = {index.field for index in collection.indexes if not index.unique}
+    return not query.narrows and (not keys or (len(query.sort) == 1 and keys[0] in indexed))
+
+
+def _select_walk(keys: list[str], condition: str) -> str:
+    extra = "".join(f",\n    {key}" for key in keys)
+    return f"SELECT\n    id,\n    shape,\n    CAST(body AS BLOB){extra}\nFROM items\n{condition}"  # noqa: S608
+
+
+def _select_sorted(keys: list[str], condition: str) -> str:
+    """First which items and in which order, then their bodies one by one: SQLite sorts no bodies."""
+    names = "".join(f",\n    k{n}" for n in range(len(keys)))
+    terms = "".join(f",\n        {key} AS k{n}" for n, key in enumerate(keys))
+    return (
+        f"SELECT\n    id,\n    shape,\n    CAST(body AS BLOB){names}\nFROM (\n"  # noqa: S608 - declared names only
+        f"    SELECT\n        rowid AS place{terms}\n    FROM items\n{condition}\n"
+        f") CROSS JOIN items ON items.rowid = place"
+    )
+
+
 def select_count(collection: Collection, query: Query) -> tuple[str, dict[str, Any]]:
     """The statement that counts what the query's filters and search leave, and its parameters."""
+    query = _exact(collection, query)
     where = " AND ".join(_conditions(collection, query))
     return f"SELECT count(*) FROM items WHERE {where}", _parameters(collection, query)  # noqa: S608
 
@@ -160,8 +192,45 @@ def _conditions(collection: Collection, query: Query) -> Iterator[str]:
     for n, wanted in enumerate(query.filters):
         yield _condition(collection, wanted, f"f{n}")
     if query.search:
-        texts = " || char(10) || ".join(f"coalesce({value_of(collection.fields[f])}, '')" for f in collection.search)
+        texts = " || char(10) || ".join(f"coalesce({_text(collection.fields[f])}, '')" for f in collection.search)
         yield f"instr(fold({texts}), :search)" if texts else "0"
+
+
+def _text(field: Field) -> str:
+    """The expression for what full text looks through in a field."""
+    return f"lines({value_of(field)})" if field.kind is Kind.LIST else value_of(field)
+
+
+def _exact(collection: Collection, query: Query) -> Query:
+    """The query with filters on numbers that mean the same where numbers are compared as doubles."""
+    if not any(collection.fields[wanted.field].kind is Kind.NUMBER for wanted in query.filters):
+        return query
+    return replace(query, filters=tuple(_exact_filters(collection, query)))
+
+
+def _exact_filters(collection: Collection, query: Query) -> Iterator[Filter]:
+    for wanted in query.filters:
+        values = wanted.value if isinstance(wanted.value, tuple) else (wanted.value,)
+        numbers = [value for value in values if not isinstance(value, Decimal) or _nearest(value) == value]
+        if collection.fields[wanted.field].kind is not Kind.NUMBER or len(numbers) == len(values):
+            yield wanted
+        elif wanted.op in (Op.EQ, Op.IN):
+            yield Filter(wanted.field, Op.IN, tuple(numbers))
+        elif wanted.op is not Op.NE:  # which every item satisfies
+            number = Decimal(str(wanted.value))
+            nearest = _nearest(number)
+            op = (_BELOW_IT if nearest < number else _ABOVE_IT)[wanted.op]
+            yield Filter(wanted.field, op, nearest if nearest.is_finite() else number)
+
+
+def _nearest(number: Decimal) -> Decimal:
+    """Of the numbers that SQLite distinguishes, the next one: an integer of 64 bits, or a double as it is written.
+
+    What items may have is of these: integers, decimals of up to 15 digits, and doubles.
+    """
+    if abs(number) < 2**63 and number == number.to_integral_value():
+        return number
+    return Decimal(repr(float(number)))
 
 
 def _condition(collection: Collection, wanted: Filter, name: str) -> str:
@@ -209,3 +278,8 @@ def _bound(wanted: Filter) -> Any:
 def fold(text: str | None) -> str | None:
     """Text without its case, for containment (the SQL function `fold`)."""
     return None if text is None else str(text).casefold()
+
+
+def lines(array: str | None) -> str | None:
+    """The texts in a JSON array, a line each (the SQL function `lines`)."""
+    return None if array is None else "\n".join(map(str, orjson.loads(array)))

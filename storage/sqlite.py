@@ -1,75 +1,42 @@
 """SQLite: one file in WAL mode, or memory behind one lock.
 
-Writers of one process share commits: each queues its work and lets whoever is ready join; the first to get the turn
-runs all that is queued, each in a savepoint, and commits once. Nothing waits inside SQLite: a file that another process
-is writing to is asked again at short intervals, so that a cooperative server goes on answering meanwhile. Records and
-revisions that were read are kept for as long as nothing in the file changes.
+Writers of one process share commits (`sqlite_writer.py`). Readers have connections of their own, and searches let
+others work meanwhile (`sqlite_search.py`). Records and revisions that were read are kept for as long as nothing in the
+file changes.
 """
 
 import os
-import re
 import sqlite3
-import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import copy_context
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from errors import Duplicate, NotFound, Unavailable
-from storage import sql
+from errors import InsufficientStorage, Unavailable
+from storage import health, sql, sqlite_search, waiting
 from storage.contract import ALL, Answer, Collection, Page, Query, Record, Transaction
+from storage.lockfile import LockFile
 from storage.migrations import MIGRATIONS, declare, migrate
-from storage.sqlite_deliveries import Outbox, OutboxReader
-from storage.sqlite_events import newest_id
+from storage.record_cache import RecordCache
+from storage.sqlite_deliveries import OutboxReader
+from storage.sqlite_errors import RETRY, problem_of, translated
+from storage.sqlite_events import newest_id, snapshot
+from storage.sqlite_files import LOG_BYTES, LogLimit, create_private, forget_identity, free_space_beside, spooled
+from storage.sqlite_identity import epoch_of, revision_of, secret_of
+from storage.sqlite_items import find_answer, find_item, missing
+from storage.sqlite_search import find_page, within
+from storage.sqlite_writer import Writer
+from storage.waiting import Clock, patiently
 from storage.walindex import close_index, open_index
 
 T = TypeVar("T")
 
 OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
 
-BUSY_SECONDS = 5.0  # how long a writer waits for another process before it answers 503
-RETRY_SECONDS = 0.0005  # about one durable commit on a fast disk
-READ_SECONDS = 5.0  # how long one list may be looked for
 SEARCHES = 8  # that each process runs at once
-STEPS = 10_000  # of SQLite's machine, a few milliseconds: how often a long search lets others work
-KEPT_BYTES = 8 * 1024 * 1024  # of records that each process keeps while nothing changes
-RECORD_OVERHEAD = 700  # bytes that Python's objects for one take, about
 STATEMENTS = 32  # that each connection keeps prepared
-BATCH = 64  # works in one commit: bounds how long the first of them waits for the last
-
-RETRY = {"Retry-After": "1"}
-
-_READ = f"""\
-SELECT
-{sql.COLUMNS}
-FROM items
-WHERE collection = ? AND id = ?"""  # noqa: S608 - constant columns
-
-_INSERT = """\
-INSERT INTO items
-    (collection, id, version, updated_at, shape, body, owner)
-VALUES (?, ?, ?, ?, ?, ?, ?)"""
-
-_UPDATE = """\
-UPDATE items SET
-    version = ?,
-    updated_at = ?,
-    shape = ?,
-    body = ?,
-    owner = ?
-WHERE collection = ? AND id = ?"""
-
-_DELETE = "DELETE FROM items WHERE collection = ? AND id = ?"
-
-_TOUCH = "UPDATE collections SET revision = revision + 1, items = items + ? WHERE name = ?"
-
-_SWEEP = """\
-DELETE FROM answers
-WHERE rowid IN (SELECT rowid FROM answers ORDER BY rowid LIMIT ?) AND given < ?"""
 
 _SCAN = f"""\
 SELECT
@@ -80,31 +47,61 @@ ORDER BY id"""  # noqa: S608 - constant columns
 
 
 class SqliteStore(OutboxReader):
-    """See `contract.Store`. `synchronous` is SQLite's: "full" or "normal"."""
+    """See `contract.Store`. `synchronous` is SQLite's: "full" or "normal".
 
-    def __init__(self, path: str, collections: Iterable[Collection], *, synchronous: str = "full") -> None:
+    `free_space` returns the bytes that are free on the store's disk; while they are fewer than `min_free_space`, writes
+    fail. A store in memory has no disk, and needs `free_space` to have that bound.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        collections: Iterable[Collection],
+        *,
+        synchronous: str = "full",
+        min_free_space: int = 0,
+        free_space: Callable[[], int] | None = None,
+        clock: Clock = time,
+    ) -> None:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             raise Unavailable(f"SQLite is {sqlite3.sqlite_version}; at least 3.37 is needed")
         self._path = path
         self._synchronous = synchronous
+        self._clock = clock
         self._in_memory = path == ":memory:"
         self._collections = {collection.name: collection for collection in collections}
-        self._turn = threading.RLock()
-        self._queue: deque[_Work] = deque()
+        self._min_free_space = min_free_space
+        self._free_space = free_space or (None if self._in_memory else free_space_beside(path))
         self._idle: list[sqlite3.Connection] = []
         self._searches = threading.BoundedSemaphore(SEARCHES)
         self._readers = 0  # connections for reading, idle or in use
-        with _told(f"the store {path!r} cannot be opened"):
-            self._writer = self._connect(timeout=BUSY_SECONDS)
-            migrate(self._writer)
-            declare(self._writer, self._collections.values())
-            self.epoch = _epoch(self._writer)
-            self._writer.execute("PRAGMA busy_timeout = 0")  # `_patiently` does the waiting
-            self._file = self._present_file()
-            (mode,) = self._writer.execute("PRAGMA journal_mode").fetchone()
+        self._log_limit = LogLimit(path, clock)
+        self._lock = None if self._in_memory else LockFile(path)
+        self._file = self._lock and health.opened_file(path, self._lock)
+        with translated(f"the store {path!r} cannot be opened"):
+            if not self._in_memory:
+                with suppress(OSError):  # there is one, or none can be made, and SQLite says why
+                    create_private(path)
+            connection = self._connect(timeout=waiting.BUSY_SECONDS)
+            migrate(connection)
+            declare(connection, self._collections.values())
+            self.secret = secret_of(connection)
+            connection.execute("PRAGMA busy_timeout = 0")  # `patiently` does the waiting
+            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+        if self._lock:
+            self._file = self._file or health.StoreFile(path)
+            self._file.has_log = mode == "wal"
+        self._writer = Writer(connection, require_file=self._require_file, after_commit=self._after_commit, clock=clock)
         self._index = open_index(path) if mode == "wal" else None
         self._commits = 0
-        self._kept = _Kept(None)
+        self._kept = RecordCache(None)
+
+    @property
+    def epoch(self) -> str:
+        kept = self._present()
+        if not kept.epoch:
+            kept.epoch = self._identified(epoch_of)
+        return kept.epoch
 
     def read(self, collection: str, id: str) -> Record:
         kept = self._present()
@@ -114,108 +111,130 @@ class SqliteStore(OutboxReader):
             record = self._look_up(collection, id)
             kept.add((collection, id), record)
         if record is None:
-            raise _missing()
+            raise missing()
         return record
 
-    def _present(self) -> "_Kept":
+    def _present(self) -> RecordCache:
         """What is known of the store as it is at this moment. What is read after this call may be kept there."""
-        state = self._index.state() if self._index else self._commits if self._in_memory else object()
+        state = self._state()
         if (kept := self._kept).state != state:
-            kept = self._kept = _Kept(state)
+            kept = self._kept = RecordCache(state)
         return kept
+
+    def _state(self) -> object:
+        """What differs after each commit of any process."""
+        return self._index.state() if self._index else self._commits if self._in_memory else object()
 
     def _look_up(self, collection: str, id: str) -> Record | None:
         try:  # what `_reader` does, without its cost, for what is asked for most
             connection = self._idle.pop()
         except IndexError:
             with self._reader() as connection:
-                return _read(connection, collection, id)
+                return find_item(connection, collection, id)
         try:
-            return _read(connection, collection, id)
+            return find_item(connection, collection, id)
         except sqlite3.Error as error:
-            raise _unavailable("the store does not answer", error) from error
+            raise _unanswered(error) from error
         finally:
             self._idle.append(connection)
 
-    def page(self, collection: str, query: Query) -> Page:
-        statements, parameters = sql.select_page(self._collections[collection], query)
-        wanted = sys.maxsize if query.limit is None else query.limit + 1  # one more tells whether there are more
-        rows: list[Any] = []
-        with self._searching(query), self._reader() as connection, _within(READ_SECONDS, connection):
-            for statement in statements:
-                rows += connection.execute(statement, parameters | {"limit": wanted - len(rows)})
-                if len(rows) == wanted:
-                    break
-        more = len(rows) == wanted
-        if more:
-            rows.pop()
-        if query.backward:
-            rows.reverse()
-        if not rows:
-            return Page([])
-        _, shapes, bodies, *_ = zip(*rows, strict=True)
-        return Page(list(bodies), frozenset(shapes), more, _position(rows[0]), _position(rows[-1]))
+    def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
+        declared = self._collections[collection]
+        kept = self._present()
+        revision = self._revision(kept, collection)
+        if not _is_search(query):
+            with self._reader() as connection:
+                page = find_page(connection, declared, query, max_bytes)
+            if self._state() == kept.state:  # nothing was committed meanwhile
+                return page._replace(revision=revision)
+        with self._searching(query), self._reader() as connection, snapshot(connection):
+            with within(sqlite_search.READ_SECONDS, connection, self._clock):
+                revision = _required(revision_of(connection, collection))
+                return find_page(connection, declared, query, max_bytes)._replace(revision=revision)
 
     def count(self, collection: str, query: Query = ALL) -> int:
         if query.narrows:
             statement, parameters = sql.select_count(self._collections[collection], query)
         else:
             statement, parameters = "SELECT items FROM collections WHERE name = :name", {"name": collection}
-        with self._searching(query), self._reader() as connection, _within(READ_SECONDS, connection):
-            (number,) = connection.execute(statement, parameters).fetchone()
+        with self._searching(query), self._reader() as connection:
+            with within(sqlite_search.READ_SECONDS, connection, self._clock):
+                (number,) = connection.execute(statement, parameters).fetchone()
         return int(number)
 
     def revision(self, collection: str) -> str:
-        kept = self._present()
+        return self._revision(self._present(), collection)
+
+    def _revision(self, kept: RecordCache, collection: str) -> str:
         if (revision := kept.revisions.get(collection)) is None:
-            with self._reader() as connection:
-                revision = kept.revisions[collection] = _revision(connection, self.epoch, collection)
+            revision = self._identified(lambda connection: revision_of(connection, collection))
+            kept.revisions[collection] = revision
         return revision
 
     def last_event(self) -> str:
         kept = self._present()
-        if kept.last_event is None:
+        if not kept.last_event:
+            epoch = self.epoch
             with self._reader() as connection:
-                kept.last_event = newest_id(connection, self.epoch)
+                kept.last_event = newest_id(connection, epoch)
         return kept.last_event
+
+    def _identified(self, read: Callable[[sqlite3.Connection], str]) -> str:
+        """What is read of the file and its epoch; where that is missing, it is made first."""
+        with self._reader() as connection:
+            if found := read(connection):
+                return found
+        self._writer.write(lambda transaction: None)
+        with self._reader() as connection:
+            return _required(read(connection))
 
     def answer(self, id: bytes) -> Answer | None:
         with self._reader() as connection:
-            return _answer(connection, id)
+            return find_answer(connection, id)
 
-    def write(self, work: Callable[[Transaction], T], *, patient: bool = True) -> T:
-        queued = _Work(work)
-        if not patient:
-            self._try(queued)
-            return queued.outcome()  # type: ignore[no-any-return]
-        self._queue.append(queued)
-        time.sleep(0)  # whoever is ready to write joins this commit
-        with self._turn:
-            while not queued.done:
-                self._commit([self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))])
-        return queued.outcome()  # type: ignore[no-any-return]
+    def write(self, work: Callable[[Transaction], T], *, patient: bool = True, use_reserve: bool = False) -> T:
+        if not use_reserve and (lack := self._lack_of_space()):
+            raise InsufficientStorage(lack, headers=RETRY)
+        return self._writer.write(work, patient=patient)
 
-    def _try(self, queued: "_Work") -> None:
-        """Commit a work by itself, if nobody is in the way. Raises Unavailable."""
-        if not self._turn.acquire(blocking=False):
-            raise Unavailable("the store is being written to", headers=RETRY)
+    def _lack_of_space(self) -> str:
+        """What is to be said of the disk while it has too little space; else nothing."""
+        if self._free_space is None:
+            return ""
         try:
-            self._commit([queued], patience=0.0)
-        finally:
-            self._turn.release()
+            free = self._free_space()
+        except OSError as error:
+            raise Unavailable(f"the disk of the store cannot be asked: {error}", headers=RETRY) from error
+        if free >= self._min_free_space:
+            return ""
+        return f"the disk of the store has {free} free bytes, and {self._min_free_space} of them are reserved"
+
+    def _after_commit(self) -> None:
+        self._commits += 1
+        if self._index:
+            self._log_limit.apply(self._writer.connection)
 
     def scan(self, collection: str) -> Iterator[Record]:
         with self._reader() as connection:
-            yield from map(Record._make, connection.execute(_SCAN, (collection,)))
+            records = spooled(connection.execute(_SCAN, (collection,)))
+            first = next(records, None)
+        if first is not None:
+            yield first
+            yield from records
 
     def backup(self, target: Path) -> None:
         if target.exists():
             raise FileExistsError(f"{target} exists")
+        failure = f"no backup at {str(target)!r}"
         partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
         try:
-            with self._reader() as connection, _told(f"no backup at {str(target)!r}"):
+            create_private(str(partial))
+        except OSError as error:
+            raise Unavailable(f"{failure}: {error.strerror}") from error
+        try:
+            with self._reader() as connection, translated(failure):
                 connection.execute("VACUUM INTO ?", (str(partial),))
-                _forget_epoch(partial)
+                forget_identity(str(partial))
             with partial.open("rb") as written:
                 os.fsync(written.fileno())
             partial.rename(target)  # it has its name only once it is whole and on the disk
@@ -223,44 +242,53 @@ class SqliteStore(OutboxReader):
             partial.unlink(missing_ok=True)
 
     def check(self) -> None:
-        self._require_file()
+        if self._file:
+            self._file.check()
+        if self._lock and (damage := self._lock.note):
+            raise Unavailable(f"the store is damaged: {damage}")
+        known = self.epoch
         with self._reader() as connection:
+            connection.execute("PRAGMA shrink_memory")  # so that what follows is read from the file
             (version,) = connection.execute("PRAGMA user_version").fetchone()
+            epoch = epoch_of(connection)
             connection.execute("SELECT 1 FROM items LIMIT 1").fetchone()
         if version != len(MIGRATIONS):
             raise Unavailable(f"migration {version} is in force, this program needs {len(MIGRATIONS)}")
+        if epoch != known:
+            raise Unavailable("the store's file holds another store than the one that was opened", headers=RETRY)
+        if lack := self._lack_of_space():
+            raise Unavailable(lack, headers=RETRY)
 
     def close(self) -> None:
-        with self._turn:
-            for connection in (self._writer, *self._idle):
+        with self._writer.turn:
+            for connection in (self._writer.connection, *self._idle):
                 connection.close()
-            if self._index and len(self._idle) == self._readers:  # else some are in use: see `open_index`
-                close_index(self._index)
+            if len(self._idle) == self._readers:  # else some are in use: see `open_index` and `StoreFile`
+                if self._index:
+                    close_index(self._index)
+                if self._file:
+                    self._file.close()
+            if self._lock:
+                self._lock.close()
             self._idle.clear()
             self._index = None
-            self._kept = _Kept(None)
+            self._file = None
+            self._kept = RecordCache(None)
 
     def _require_file(self) -> None:
-        """Raises Unavailable when writes would go to a file that no name leads to."""
-        if self._file is None or self._present_file() != self._file:
-            raise Unavailable(f"the store's file {self._path!r} is not the one that was opened", headers=RETRY)
-
-    def _present_file(self) -> tuple[int, int] | None:
-        """What the system knows the store's file by, None when there is no such file."""
-        if self._in_memory:
-            return (0, 0)
-        try:
-            status = os.stat(self._path)
-        except OSError:
-            return None
-        return status.st_dev, status.st_ino
+        """Raises StoreGone when writes would go to a file that no name leads to, or that holds something else."""
+        if self._file:
+            self._file.require()
 
     def _connect(self, timeout: float) -> sqlite3.Connection:
         connection = sqlite3.connect(
             self._path, timeout=timeout, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
         )
         connection.create_function("fold", 1, sql.fold, deterministic=True)
-        _patiently(connection, "PRAGMA journal_mode = WAL")  # which does not wait by itself
+        connection.create_function("lines", 1, sql.lines, deterministic=True)
+        deadline = self._clock.monotonic() + waiting.BUSY_SECONDS
+        patiently(connection, "PRAGMA journal_mode = WAL", deadline, self._clock)  # which does not wait by itself
+        connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         connection.execute("PRAGMA foreign_keys = ON")
         return connection
@@ -271,10 +299,10 @@ class SqliteStore(OutboxReader):
 
         What is no search, a page in the order of ids, waits for none.
         """
-        if not (query.narrows or query.sort or query.offset):
+        if not _is_search(query):
             yield
             return
-        if not self._searches.acquire(timeout=READ_SECONDS):
+        if not self._searches.acquire(timeout=sqlite_search.READ_SECONDS):
             raise Unavailable(
                 f"{SEARCHES} searches are under way; narrow yours by a field with an index", headers=RETRY
             )
@@ -289,248 +317,33 @@ class SqliteStore(OutboxReader):
         connection = None
         try:
             if self._in_memory:
-                with self._turn:
-                    yield self._writer
+                with self._writer.turn:
+                    yield self._writer.connection
                 return
             try:
                 connection = self._idle.pop()
             except IndexError:
-                connection = self._connect(timeout=BUSY_SECONDS)
+                self._require_file()  # another file must never meet the log of this one
+                connection = self._connect(timeout=waiting.BUSY_SECONDS)
                 self._readers += 1
             yield connection
         except sqlite3.Error as error:
-            raise _unavailable("the store does not answer", error) from error
+            raise _unanswered(error) from error
         finally:
             if connection is not None:
                 self._idle.append(connection)
 
-    def _commit(self, batch: list["_Work"], patience: float | None = None) -> None:
-        """Run works in one transaction. Each fails alone; when the transaction fails, all do."""
-        connection = self._writer
-        try:
-            with _told("the store cannot be written to"):
-                self._require_file()
-                _patiently(connection, "BEGIN IMMEDIATE", patience)
-                for queued in batch:
-                    connection.execute("SAVEPOINT work")
-                    queued.run(_Transaction(connection, self.epoch))
-                    if queued.error is not None:
-                        connection.execute("ROLLBACK TO work")
-                    connection.execute("RELEASE work")
-                connection.execute("COMMIT")
-                self._commits += 1
-        except Unavailable as error:
-            _fail(batch, error)
-        except BaseException:  # a time-out or an exit in one work: what the others did is rolled back with it
-            _fail(batch, Unavailable("the write was interrupted", headers=RETRY))
-            raise
-        finally:
-            for queued in batch:
-                queued.done = True
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+
+def _is_search(query: Query) -> bool:
+    return bool(query.narrows or query.sort or query.offset)
 
 
-def _fail(batch: list["_Work"], error: Unavailable) -> None:
-    for queued in batch:
-        queued.error = queued.error or error
+def _required(identity: str) -> str:
+    """What is read of an epoch that was there a moment ago."""
+    if not identity:
+        raise Unavailable("the store was restored at this moment", headers=RETRY)
+    return identity
 
 
-class _Kept:
-    """What was read while the store was in one state."""
-
-    def __init__(self, state: object) -> None:
-        self.state = state
-        self.records: dict[tuple[str, str], Record | None] = {}  # None: there is none
-        self.revisions: dict[str, str] = {}
-        self.last_event: str | None = None
-        self._bytes = 0
-
-    def add(self, key: tuple[str, str], record: Record | None) -> None:
-        """Keep a record, if need be in the place of all others; not one that takes a good part of the room."""
-        size = RECORD_OVERHEAD + (len(record.body) if record else 0)
-        if size > KEPT_BYTES // 16 or key in self.records:
-            return
-        if self._bytes + size > KEPT_BYTES:
-            self.records.clear()
-            self._bytes = 0
-        self._bytes += size
-        self.records[key] = record
-
-
-class _Work:
-    """A caller's work on its way through a shared commit, in that caller's context."""
-
-    __slots__ = ("_context", "_work", "done", "error", "result")
-
-    def __init__(self, work: Callable[[Transaction], Any]) -> None:
-        self._work = work
-        self._context = copy_context()
-        self.done = False
-        self.error: Exception | None = None
-        self.result: Any = None
-
-    def run(self, transaction: Transaction) -> None:
-        try:
-            self.result = self._context.run(self._work, transaction)
-        except sqlite3.Error:
-            raise  # not this work's fault: the whole transaction is lost
-        except Exception as error:
-            self.error = error
-
-    def outcome(self) -> Any:
-        """What the work returned, once it is durable; raises what it raised."""
-        if self.error is not None:
-            raise self.error
-        return self.result
-
-
-class _Transaction(Outbox):
-    """See `contract.Transaction`."""
-
-    def __init__(self, connection: sqlite3.Connection, epoch: str) -> None:
-        self._connection = connection
-        self._epoch = epoch
-
-    def read(self, collection: str, id: str) -> Record:
-        if (record := _read(self._connection, collection, id)) is None:
-            raise _missing()
-        return record
-
-    def revision(self, collection: str) -> str:
-        return _revision(self._connection, self._epoch, collection)
-
-    def insert(self, collection: str, record: Record) -> None:
-        id, version, updated_at, shape, body, owner = record
-        self._execute(_INSERT, (collection, id, version, updated_at, shape, body.decode(), owner))
-        self._connection.execute(_TOUCH, (1, collection))
-
-    def update(self, collection: str, record: Record) -> None:
-        id, version, updated_at, shape, body, owner = record
-        self._execute(_UPDATE, (version, updated_at, shape, body.decode(), owner, collection, id))
-        self._connection.execute(_TOUCH, (0, collection))
-
-    def delete(self, collection: str, id: str) -> None:
-        self._execute(_DELETE, (collection, id))
-        self._connection.execute(_TOUCH, (-1, collection))
-
-    def answer(self, id: bytes) -> Answer | None:
-        return _answer(self._connection, id)
-
-    def keep_answer(self, id: bytes, answer: Answer) -> None:
-        self._connection.execute("REPLACE INTO answers (id, given, body) VALUES (?, ?, ?)", (id, *answer))
-
-    def sweep_answers(self, before: float, limit: int) -> int:
-        return self._connection.execute(_SWEEP, (limit, before)).rowcount
-
-    def _execute(self, statement: str, parameters: tuple[Any, ...]) -> None:
-        try:
-            cursor = self._connection.execute(statement, parameters)
-        except sqlite3.IntegrityError as error:
-            index = re.search(r"index '(.+)'", str(error))
-            raise _taken(sql.field_of(index[1]) if index else "id") from None
-        if cursor.rowcount == 0:
-            raise _missing()
-
-
-def _read(connection: sqlite3.Connection, collection: str, id: str) -> Record | None:
-    row = connection.execute(_READ, (collection, id)).fetchone()
-    return Record._make(row) if row else None
-
-
-def _answer(connection: sqlite3.Connection, id: bytes) -> Answer | None:
-    row = connection.execute("SELECT given, body FROM answers WHERE id = ?", (id,)).fetchone()
-    return Answer._make(row) if row else None
-
-
-def _revision(connection: sqlite3.Connection, epoch: str, collection: str) -> str:
-    (number,) = connection.execute("SELECT revision FROM collections WHERE name = ?", (collection,)).fetchone()
-    return f"{epoch}-{number:x}"
-
-
-def _missing() -> NotFound:
-    return NotFound("there is no such item")
-
-
-def _taken(field: str) -> Duplicate:
-    detail = f"another item has this {field}"
-    return Duplicate(detail, errors=[{"pointer": f"#/{field}", "detail": "is taken by another item"}])
-
-
-def _position(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The place of a row of `select_page` in the order asked for: its sort keys, and its id if it is not among them."""
-    id, _, _, *keys = row
-    return (*(None if key == -float("inf") else key for key in keys), id)
-
-
-def _forget_epoch(path: Path) -> None:
-    """Let a copy get an epoch of its own when it is first opened: each that is restored from it has its own future."""
-    copy = sqlite3.connect(path, isolation_level=None)
-    try:
-        copy.execute("UPDATE store SET epoch = ''")
-    finally:
-        copy.close()
-
-
-def _epoch(connection: sqlite3.Connection) -> str:
-    """What tells this store from all others, made where there is none."""
-    (epoch,) = connection.execute("SELECT epoch FROM store").fetchone()
-    if not epoch:
-        connection.execute("UPDATE store SET epoch = lower(hex(randomblob(4))) WHERE epoch = ''")
-        (epoch,) = connection.execute("SELECT epoch FROM store").fetchone()
-    return str(epoch)
-
-
-@contextmanager
-def _told(what: str) -> Iterator[None]:
-    """SQLite's own errors as Unavailable, saying what could not be done and why."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise _unavailable(what, error) from error
-
-
-@contextmanager
-def _within(seconds: float, connection: sqlite3.Connection) -> Iterator[None]:
-    """End a search that takes longer, and let others work meanwhile (which a cooperative server's sleep does)."""
-    deadline = time.monotonic() + seconds
-
-    def is_late() -> bool:
-        nonlocal deadline
-        now = time.monotonic()
-        late = now > deadline
-        time.sleep(0)
-        deadline += time.monotonic() - now  # what others took is not this search's time
-        return late
-
-    connection.set_progress_handler(is_late, STEPS)
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
-            raise
-        told = f"the search took more than {seconds:g} s; narrow it by a field with an index"
-        raise Unavailable(told, headers=RETRY) from error
-    finally:
-        connection.set_progress_handler(None, STEPS)
-
-
-def _unavailable(what: str, error: sqlite3.Error) -> Unavailable:
-    return Unavailable(f"{what}: {error}", headers=RETRY)
-
-
-def _patiently(connection: sqlite3.Connection, statement: str, patience: float | None = None) -> None:
-    """Execute what needs a lock that another process may have, asking again until so many seconds have passed."""
-    deadline = time.monotonic() + (BUSY_SECONDS if patience is None else patience)
-    while True:
-        try:
-            connection.execute(statement)
-            return
-        except sqlite3.OperationalError as error:
-            if not _is_busy(error) or time.monotonic() > deadline:
-                raise
-        time.sleep(RETRY_SECONDS)
-
-
-def _is_busy(error: sqlite3.OperationalError) -> bool:
-    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+def _unanswered(error: sqlite3.Error) -> Exception:
+    return problem_of("the store does not answer", error)

@@ -6,7 +6,17 @@ from typing import Any
 import orjson
 
 from errors import NotFound
-from storage.outbox import Attempt, Delivery, Logged, Secret, Subscription, Wanted
+from storage.outbox import (
+    LONGEST_DELAY,
+    LONGEST_LEASE,
+    LONGEST_PAUSE,
+    Attempt,
+    Delivery,
+    Logged,
+    Secret,
+    Subscription,
+    Wanted,
+)
 from storage.sqlite_events import (
     WANTED,
     EventLog,
@@ -20,12 +30,12 @@ from storage.sqlite_events import (
     recorded,
 )
 
-# The oldest events, as far as none among them is from after the time: what is left has no holes.
+# The oldest events, as far as none among them is from between the times: what is left has no holes.
 _EXPIRED = """\
 WITH oldest AS (SELECT position, at FROM events ORDER BY position LIMIT :limit)
 SELECT max(position) FROM oldest
 WHERE position < (SELECT max(position) FROM events)
-    AND position < coalesce((SELECT min(position) FROM oldest WHERE at >= :before), 9e18)"""
+    AND position < coalesce((SELECT min(position) FROM oldest WHERE at >= :before AND at <= :latest), 9e18)"""
 
 _LOST = """\
 SELECT DISTINCT
@@ -61,6 +71,15 @@ WHERE id IN (SELECT id FROM deliveries WHERE webhook = :webhook AND due <= :now{
 RETURNING id"""
 _LEASE_ALL, _LEASE_ASKED = _LEASE.format(""), _LEASE.format(" AND item IS NULL")
 
+# What a clock that was ahead has put further away than can be.
+_FREE = """\
+UPDATE deliveries SET
+    due = :now,
+    leased = 0
+WHERE webhook = :webhook AND {}"""
+_STUCK = ("leased = 1 AND due > :now + :longest_lease", "due > :now + :longest_delay")
+_FREE_ALL = tuple(_FREE.format(stuck) for stuck in _STUCK)
+
 _LEASED = """\
 SELECT
     deliveries.id,
@@ -95,11 +114,15 @@ UPDATE deliveries SET due = :now
 WHERE id = (SELECT min(id) FROM deliveries WHERE webhook = :webhook AND item = :item AND state = 'pending')
     AND due IS NULL"""
 
+_HOLD = """\
+UPDATE subscriptions SET held = CASE WHEN held BETWEEN :hold AND :latest THEN held ELSE :hold END
+WHERE webhook = :webhook"""
+
 _RESUME = """\
 UPDATE deliveries SET due = :now
 WHERE webhook = :webhook AND due > :now AND leased = 0"""
 
-_SUBSCRIPTIONS = """\
+_SUBSCRIPTIONS = f"""\
 WITH
 active AS (SELECT value AS webhook FROM json_each(:active)),
 newest AS (SELECT coalesce(max(position), 0) AS position FROM events),
@@ -108,7 +131,7 @@ known AS (
         webhook,
         secrets,
         webhook IN active AND subscriptions.position < newest.position AS behind,
-        webhook IN active AND held <= :now AS open
+        webhook IN active AND (held <= :now OR held > :now + :longest_pause) AS open
     FROM subscriptions, newest
 )
 SELECT
@@ -119,10 +142,14 @@ SELECT
         SELECT 1 FROM deliveries WHERE deliveries.webhook = known.webhook AND due <= :now AND item IS NULL
     ) OR (open AND EXISTS (
         SELECT 1 FROM deliveries WHERE deliveries.webhook = known.webhook AND due <= :now
-    )) AS ready,
+    )) OR EXISTS (
+        SELECT 1 FROM deliveries WHERE deliveries.webhook = known.webhook AND {_STUCK[0]}
+    ) OR EXISTS (
+        SELECT 1 FROM deliveries WHERE deliveries.webhook = known.webhook AND {_STUCK[1]}
+    ) AS ready,
     open
 FROM known
-WHERE behind OR ready"""
+WHERE behind OR ready"""  # noqa: S608 - constant conditions
 
 _LOGGED = """\
 SELECT
@@ -141,6 +168,8 @@ FROM deliveries JOIN events ON position = event
 WHERE webhook = :webhook"""
 
 
+_LONGEST = {"longest_lease": LONGEST_LEASE, "longest_pause": LONGEST_PAUSE, "longest_delay": LONGEST_DELAY}
+
 # A query has to say what a partial index is limited to.
 _OF_STATE = {None: "", "delivered": " AND state = :state"}
 _OF_STATE |= dict.fromkeys(("pending", "failed"), " AND state = :state AND state <> 'delivered'")
@@ -149,8 +178,9 @@ _OF_STATE |= dict.fromkeys(("pending", "failed"), " AND state = :state AND state
 class Outbox(EventLog):
     """See `outbox.OutboxTransaction`."""
 
-    def sweep_events(self, before: str, limit: int) -> int:
-        (last,) = self._connection.execute(_EXPIRED, {"before": before, "limit": limit}).fetchone()
+    def sweep_events(self, before: str, limit: int, *, latest: str = "9999") -> int:
+        wanted = {"before": before, "latest": latest, "limit": limit}
+        (last,) = self._connection.execute(_EXPIRED, wanted).fetchone()
         if last is None:
             return 0
         lost = self._connection.execute(_LOST, (last,)).fetchall()
@@ -176,6 +206,7 @@ class Outbox(EventLog):
 
     def resume(self, webhook: str, now: float) -> None:
         self._connection.execute("UPDATE subscriptions SET held = 0 WHERE webhook = ?", (webhook,))
+        self._free(webhook, now)
         self._connection.execute(_RESUME, {"webhook": webhook, "now": now})
 
     def unsubscribe(self, webhook: str) -> None:
@@ -194,6 +225,7 @@ class Outbox(EventLog):
         return int(until - begin)
 
     def lease(self, webhook: str, now: float, until: float, limit: int, *, asked_only: bool = False) -> list[Delivery]:
+        self._free(webhook, now)
         wanted = {"webhook": webhook, "now": now, "until": until, "limit": limit}
         ids = sorted(self._connection.execute(_LEASE_ASKED if asked_only else _LEASE_ALL, wanted).fetchall())
         rows = (self._connection.execute(_LEASED, id).fetchone() for id in ids)
@@ -201,6 +233,10 @@ class Outbox(EventLog):
             Delivery(id, lease, of, bool(asked), attempts, recorded(*rest))
             for id, lease, of, asked, attempts, *rest in rows
         ]
+
+    def _free(self, webhook: str, now: float) -> None:
+        for statement in _FREE_ALL:
+            self._connection.execute(statement, {"webhook": webhook, "now": now, **_LONGEST})
 
     def settle(self, attempt: Attempt) -> bool:
         delivery = attempt.delivery
@@ -213,8 +249,8 @@ class Outbox(EventLog):
         if state != "pending":
             self._connection.execute(_RELEASE, {"webhook": delivery.webhook, "item": settled[0], "now": attempt.at})
         if attempt.hold:
-            statement = "UPDATE subscriptions SET held = max(held, ?) WHERE webhook = ?"
-            self._connection.execute(statement, (attempt.hold, delivery.webhook))
+            hold = {"webhook": delivery.webhook, "hold": attempt.hold, "latest": attempt.at + LONGEST_PAUSE}
+            self._connection.execute(_HOLD, hold)
         return True
 
     def ask(self, webhook: str, event: str) -> int:
@@ -240,7 +276,8 @@ class OutboxReader(EventReader):
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
         self._require_file()  # who only reads would never notice that another file has its name
         with self._reader() as connection:
-            rows = connection.execute(_SUBSCRIPTIONS, {"active": orjson.dumps(active).decode(), "now": now}).fetchall()
+            wanted = {"active": orjson.dumps(active).decode(), "now": now, **_LONGEST}
+            rows = connection.execute(_SUBSCRIPTIONS, wanted).fetchall()
         return [Subscription(webhook, _secrets(secrets), *map(bool, rest)) for webhook, secrets, *rest in rows]
 
     def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[Logged]:

@@ -54,15 +54,18 @@ class EventLog:
 class EventReader:
     """See `outbox.OutboxStore`."""
 
-    epoch: str
+    @property
+    def epoch(self) -> str:
+        raise NotImplementedError
 
     def _reader(self) -> AbstractContextManager[sqlite3.Connection]:
         raise NotImplementedError
 
     def events(self, after: str, wanted: Wanted, limit: int) -> Events:
-        with self._reader() as connection, _snapshot(connection):
+        epoch = self.epoch
+        with self._reader() as connection, snapshot(connection):
             oldest, newest = oldest_of(connection), newest_of(connection)
-            begin = _place(connection, after, oldest, newest, self.epoch) if after else oldest - 1
+            begin = _place(connection, after, oldest, newest, epoch) if after else oldest - 1
             until = min(begin + LOOKED_AT, newest)
             parameters = parameters_of(begin, until, wanted) | {"limit": limit}
             found, size, end = [], 0, until
@@ -72,11 +75,11 @@ class EventReader:
                 if len(found) == limit or size > PAGE_BYTES:
                     end = row[0]
                     break
-            return Events(found, _id_at(connection, end, self.epoch), end < newest)
+            return Events(found, _id_at(connection, end, epoch), end < newest)
 
 
 @contextmanager
-def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
     """Whatever is read is of one moment; inside a transaction it is anyhow."""
     if connection.in_transaction:
         yield

@@ -11,6 +11,24 @@ from config import Config
 from tests.live import Gunicorn
 from web import cors, edge, errors, observe
 from web.application import Application, Reply
+from web.mapped import shared_path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def counters_are_deleted() -> Iterator[None]:
+    """The files that services of these processes count in are in memory: none is left there."""
+    made: set[Path] = set()
+
+    def noted(secret: str) -> Path:
+        path = shared_path(secret)
+        made.add(path)
+        return path
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("app.shared_path", noted)
+        yield
+    for path in made:
+        path.unlink(missing_ok=True)
 
 
 @pytest.fixture
@@ -41,5 +59,5 @@ def local() -> FlaskClient:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gunicorn]:
     """A running service under gunicorn with two workers on a SQLite file, shared by the tests of one process."""
     folder: Path = tmp_path_factory.mktemp("server")
-    with Gunicorn(folder, LOG_FORMAT="json", METRICS_TOKEN="scrape-me") as running:  # noqa: S106
+    with Gunicorn(folder, LOG_FORMAT="json", METRICS_TOKEN="a-token-for-who-scrapes-me") as running:  # noqa: S106
         yield running

@@ -10,11 +10,14 @@ import schemathesis
 from schemathesis import Case, HookContext
 from schemathesis.generation.meta import TestPhase
 
+from config import Config
 from web.longpoll import LONGEST
+from web.queries import MAX_VALUES
 
 _keys = count()
 LARGEST_INTEGER = 2**63 - 1
-ADDRESS_BYTES = 7_000  # of a query: an address has at most 8192 bytes
+LONGEST_LIST = Config().max_url // 2  # as the document has it
+ADDRESS_BYTES = 1_000  # of a query: the next page has it too, and a Link has at most 4096
 WAITS = {str(seconds) for seconds in range(2, LONGEST + 1)}
 
 
@@ -22,6 +25,7 @@ WAITS = {str(seconds) for seconds in range(2, LONGEST + 1)}
 def before_call(context: HookContext, case: Case, kwargs: dict[str, Any]) -> None:
     """Make requests that are meant to be valid keep the rules that the document tells in words alone."""
     _shorten_wait(case.query)
+    _name_once(case.query)
     if case.meta is None or not case.meta.generation.mode.is_positive:
         return
     for condition in ("If-Match", "If-Unmodified-Since"):  # hold or not by the state: made up, they end at 412
@@ -43,6 +47,13 @@ def _shorten_wait(query: dict[str, Any]) -> None:
         query["wait"] = 1
 
 
+def _name_once(query: dict[str, Any]) -> None:
+    """Repeat no value of a list, in any mode: one that fills the address by itself lets nothing else be tried."""
+    for name, value in query.items():
+        if isinstance(value, str) and len(value) > ADDRESS_BYTES and len(values := value.split(",")) <= LONGEST_LIST:
+            query[name] = ",".join(dict.fromkeys(values))
+
+
 def _delivery(base: str) -> dict[str, Any]:
     """Where there is a delivery."""
     place, headers = f"{base.rstrip('/')}/api/v1/webhooks", {"X-API-Key": os.environ["ADMIN_KEY"]}
@@ -56,8 +67,13 @@ def _mend_query(query: dict[str, Any]) -> None:
         query.pop("cursor", None)
     if "sort" in query:  # a field once, whichever way it sorts
         query["sort"] = ",".join({key.lstrip("-"): key for key in query["sort"].split(",")}.values())
-    while len(urlencode(query)) > ADDRESS_BYTES:
-        query.popitem()
+    room, values = ADDRESS_BYTES, MAX_VALUES  # of all parameters together
+    for name, value in list(query.items()):
+        size, many = len(urlencode({name: value})) + 1, str(value).count(",") + 1
+        if size > room or many > values:
+            del query[name]
+        else:
+            room, values = room - size, values - many
 
 
 def _sendable(value: Any) -> Any:

@@ -85,11 +85,19 @@ def test_typed_values_are_checked_alike() -> None:
             Config(**wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("key", ["ADMIN_KEY", "METRICS_TOKEN"])
+def test_secrets_are_too_long_to_guess(key: str) -> None:
+    """A credential of the operator's has 24 characters at least, and the message does not repeat it."""
+    with pytest.raises(ConfigError, match=rf"^{key}=\(hidden\): must be at least 24 ASCII characters"):
+        Config.from_env({key: "x" * 23})
+    assert Config.from_env({key: "x" * 24})
+
+
 def test_a_secret_may_come_from_a_file(tmp_path: Path) -> None:
     """NAME_FILE names a file that holds the secret, which no message or repr shows."""
-    (tmp_path / "token").write_text("s3cret\n")
+    (tmp_path / "token").write_text("s3cret-s3cret-s3cret-s3cret\n")
     config = Config.from_env({"METRICS_TOKEN_FILE": str(tmp_path / "token")})
-    assert config.metrics_token == "s3cret"  # noqa: S105
+    assert config.metrics_token == "s3cret-s3cret-s3cret-s3cret"  # noqa: S105
     assert "s3cret" not in repr(config)
 
 

@@ -20,7 +20,7 @@ PREFLIGHT = {"Access-Control-Request-Method": "PATCH", "Access-Control-Request-H
 @pytest.fixture(scope="module")
 def client() -> FlaskClient:
     """A client of a service that lists two origins."""
-    return create_app(Config(cors_origins=(APP, "http://localhost:5173"))).test_client()
+    return create_app(Config(auth="open-to-all", cors_origins=(APP, "http://localhost:5173"))).test_client()
 
 
 def fields(value: str) -> set[str]:
@@ -204,13 +204,51 @@ def test_pages_of_this_machine_may_all_in_open_mode(local: FlaskClient, origin: 
         *("http://127.0.0.1.evil.example", "http://evil.example#http://localhost", "http://localhost:1@evil.example"),
     ],
 )
-def test_pages_of_elsewhere_may_not_write_in_open_mode(local: FlaskClient, origin: str) -> None:
-    """A write that needs no preflight is refused with the setting to change; nothing of the origin is repeated."""
-    answer = local.post("/x", headers={"Origin": origin, "Content-Type": "text/plain"})
+@pytest.mark.parametrize("method", ["POST", "GET", "HEAD", "OPTIONS"])
+def test_pages_of_elsewhere_get_nothing_in_open_mode(local: FlaskClient, method: str, origin: str) -> None:
+    """Any request is refused, with the setting to change; nothing of the origin is repeated."""
+    answer = local.open("/x", method=method, headers={"Origin": origin, "Content-Type": "text/plain"} | PREFLIGHT)
     assert (answer.status_code, answer.content_type) == (403, "application/problem+json")
-    assert answer.json["type"].endswith("/problems/cross-origin") and "CORS_ORIGINS" in answer.json["detail"]
+    assert "Access-Control-Allow-Origin" not in answer.headers
     assert "evil" not in answer.text + str(answer.headers)
-    assert local.get("/x", headers={"Origin": origin}).status_code == 200
+    if method != "HEAD":
+        assert answer.json["type"].endswith("/problems/cross-origin") and "CORS_ORIGINS" in answer.json["detail"]
+
+
+NAVIGATION = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "status"),
+    [
+        ("GET", {"Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}, 403),
+        ("GET", {"Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "script"}, 403),
+        ("GET", {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}, 403),
+        ("GET", {}, 403),
+        ("POST", NAVIGATION, 403),
+        ("GET", NAVIGATION, 200),
+        ("HEAD", NAVIGATION, 200),
+    ],
+)
+def test_what_another_site_embeds_is_refused_in_open_mode(
+    local: FlaskClient, method: str, fields: dict[str, str], status: int
+) -> None:
+    """A browser sends no Origin for an image or a frame, but says that another site asks; a link may be followed."""
+    answer = local.open("/x", method=method, headers={"Sec-Fetch-Site": "cross-site"} | fields)
+    assert answer.status_code == status
+    for site in ("same-origin", "same-site", "none"):
+        assert local.open("/x", method=method, headers={"Sec-Fetch-Site": site} | fields).status_code == 200
+
+
+def test_who_is_listed_may_embed_in_open_mode() -> None:
+    """Where any origin may call there is nothing to refuse; a listed one sends its Origin, also as another site."""
+    cross = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"}
+    anyone = create_app(Config(cors_origins=("*",))).test_client()
+    assert anyone.get("/products", headers=cross).status_code == 200
+    listing = create_app(Config(cors_origins=(APP,))).test_client()
+    assert listing.get("/products", headers=cross | {"Origin": APP}).status_code == 200
+    assert listing.get("/products", headers=cross | {"Origin": EVIL}).status_code == 403
+    assert listing.get("/products", headers=cross).status_code == 403
 
 
 @pytest.mark.parametrize("base", ["http://localhost", "http://devbox:8000", "https://app.localhost"])

@@ -1,6 +1,7 @@
 """The webhook worker: what is sent to whom, when again, and in which order; by the test's own clock and endpoints."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from flask.testing import FlaskClient
 from clock import rfc3339
 from config import Config
 from delivery import deliverer as module
-from delivery.deliverer import LEASE_SECONDS, QUEUED, Deliverer
+from delivery.deliverer import GIVE_UP_SECONDS, LEASE_SECONDS, QUEUED, Deliverer
 from delivery.lanes import LANES
 from delivery.sender import Answer
 from resources.changes import event_collections
@@ -44,6 +45,14 @@ class Endpoints:
 
     def names(self, url: str = "https://a.example/") -> list[str]:
         return [content["data"]["name"] for to, _, content in self.got if to == url and "name" in content["data"]]
+
+
+def await_that(condition: Callable[[], bool]) -> None:
+    """Return once it holds, which other threads see to; fail when it does not in half a minute."""
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 class Clock:
@@ -90,6 +99,7 @@ def another(app: Application, endpoints: Endpoints, clock: Clock) -> Deliverer:
         timeout=TIMEOUT,
         retries=RETRIES,
         now=clock,
+        elapsed=clock,
         chance=lambda: 0.0,
     )
 
@@ -165,12 +175,13 @@ class TestSending:
         threads = [threading.Thread(target=each.run, args=(done.is_set,)) for each in workers]
         for thread in threads:
             thread.start()
-        while len(endpoints.got) < 40:
-            done.wait(0.01)
-        done.set()
-        for thread, each in zip(threads, workers, strict=True):
-            thread.join()
-            each.close()
+        try:
+            await_that(lambda: len(endpoints.got) >= 40)
+        finally:
+            done.set()
+            for thread, each in zip(threads, workers, strict=True):
+                thread.join()
+                each.close()
         assert sorted(endpoints.names(), key=int) == [str(n) for n in range(40)]
 
     def test_what_is_too_large_is_sent_thin(self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints) -> None:
@@ -424,9 +435,7 @@ class TestOrder:
         thread = threading.Thread(target=worker.run, args=(done.is_set,))
         thread.start()
         try:
-            while len(endpoints.names()) < LANES * 3:
-                assert thread.is_alive()
-                done.wait(0.01)
+            await_that(lambda: len(endpoints.names()) >= LANES * 3)
             assert len(endpoints.names("https://hanging.example/")) == 1, "until it is known, it has one lane"
         finally:
             done.set()
@@ -513,18 +522,54 @@ class TestTrouble:
         worker.run(refuse_once(store, endpoints, monkeypatch).is_set)
         assert [entry["state"] for entry in log(client, webhook)] == ["delivered"]
 
-    def test_a_store_that_is_out_of_reach_is_given_up(
-        self, client: FlaskClient, worker: Deliverer, clock: Clock, store: Store, monkeypatch: pytest.MonkeyPatch
+    def test_a_store_that_is_gone_is_given_up(
+        self, app: Application, endpoints: Endpoints, clock: Clock, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """After a minute the worker ends and says why, so that it is started anew on what is there then."""
+        """When there is another file for a minute the worker ends and says why, so that it is started on that."""
 
         def refuse(active: Any, now: float) -> Any:
             clock.time += 20
-            raise module.Unavailable("another file has its name")
+            raise module.StoreGone("another file has its name")
 
         monkeypatch.setattr(store, "subscriptions", refuse)
-        with pytest.raises(module.Unavailable, match="another file"):
+        worker, began = another(app, endpoints, clock), clock.time
+        with pytest.raises(module.StoreGone, match="another file"):
             worker.run(lambda: False)
+        assert clock.time - began == 20 + GIVE_UP_SECONDS + 20
+        worker.close()
+
+    def test_a_store_that_is_locked_is_waited_for(
+        self,
+        app: Application,
+        client: FlaskClient,
+        endpoints: Endpoints,
+        clock: Clock,
+        store: Store,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """For as long as it takes, with one line when that begins and one when it ends; then all is delivered."""
+        subscribe(client)
+        make(client)
+        subscriptions, refused = store.subscriptions, []
+
+        def refuse(active: Any, now: float) -> Any:
+            if len(refused) < 100:
+                clock.time += 20
+                refused.append(module.StoreGone("away") if len(refused) % 2 else module.Unavailable("locked"))
+                raise refused[-1]
+            return subscriptions(active, now)
+
+        monkeypatch.setattr(store, "subscriptions", refuse)
+        monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
+        worker = another(app, endpoints, clock)
+        worker.run(lambda: bool(endpoints.got))
+        assert endpoints.names() == ["Lamp"]
+        assert [each.getMessage() for each in caplog.records] == [
+            "deliveries wait: locked",
+            f"deliveries go on after {99 * 20} s",
+        ]
+        worker.close()
 
     def test_a_store_that_is_busy_loses_nothing(
         self,
@@ -541,11 +586,11 @@ class TestTrouble:
         done = threading.Event()
         thread = threading.Thread(target=worker.run, args=(done.is_set,))
         thread.start()
-        while log(client, webhook)[:1] == [] or log(client, webhook)[0]["state"] != "delivered":
-            assert thread.is_alive()
-            done.wait(0.01)
-        done.set()
-        thread.join()
+        try:
+            await_that(lambda: [entry["state"] for entry in log(client, webhook)] == ["delivered"])
+        finally:
+            done.set()
+            thread.join()
         assert refused.is_set() and len(endpoints.got) == 1
 
     def test_what_nobody_foresaw_is_one_deliverys_own(

@@ -147,7 +147,7 @@ def test_get_many(client: FlaskClient, by: str) -> None:
     assert shown(client.get(f"/products?{many(ids[3], ids[1])}")) == [1, 3]
     assert shown(client.get(f"/products?{many(ids[5])}")) == [5]
     assert shown(client.get(f"/products?{many(*ids)}")) == [n for n in range(120) if n != 7]
-    assert shown(client.get(f"/products?{many(*ids)}&limit=2")) == [0, 1]
+    assert shown(client.get(f"/products?{many(*ids[:60])}&limit=2")) == [0, 1]
     if by == "filter":
         assert shown(client.get(f"/products?{many()}")) == []
 

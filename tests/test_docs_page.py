@@ -102,6 +102,21 @@ def test_the_docs_page_shows_every_operation(server: Gunicorn, tab: Tab) -> None
     assert_clean(server, tab)
 
 
+def test_the_docs_page_calls_what_it_shows(server: Gunicorn, tab: Tab) -> None:
+    """An operation can be tried, and its answer is shown, within the policy of the page."""
+    assert server.post("/products", {"name": "Lamp"}).status == 200
+    tab.open(f"{server.base}/docs")
+    operation = "#operations-products-list_products"
+    for button in (f"{operation} button", f"{operation} .try-out__btn", f"{operation} .execute"):
+        assert tab.shown(button)
+        tab.click(button)
+    assert tab.shown(f"{operation} .live-responses-table .highlight-code")
+    assert tab.shown(".authorize")
+    tab.click(".authorize")
+    assert tab.shown(".dialog-ux input")
+    assert_clean(server, tab)
+
+
 @pytest.mark.parametrize(("path", "selector"), [("/", "table a"), ("/problems/invalid-query", "p code")])
 def test_the_small_pages_are_whole(server: Gunicorn, tab: Tab, path: str, selector: str) -> None:
     """The index shows the collections, a problem's page what it says in code as code."""
@@ -122,11 +137,32 @@ def assert_clean(server: Gunicorn, tab: Tab) -> None:
     assert all(answer["response"]["status"] == 200 for answer in tab.told("Network.responseReceived"))
 
 
-@pytest.mark.parametrize("path", ["/", "/docs", "/problems/not-found", "/openapi.json", "/healthz"])
-def test_pages_are_asked_for_each_time(server: Gunicorn, path: str) -> None:
-    """What may change with the next release is not kept unasked, and no browser guesses what it is."""
-    headers = server.get(path, {"Accept": "text/html, */*;q=0.1"}).headers
-    assert (headers["cache-control"], headers["x-content-type-options"]) == ("no-cache", "nosniff")
+@pytest.mark.parametrize("accept", ["text/html, */*;q=0.1", "application/json, */*;q=0.1"])
+@pytest.mark.parametrize(
+    "path", ["/", "/docs", "/docs/docs.css", "/docs/start.js", "/openapi.json", "/problems/not-found"]
+)
+def test_pages_are_asked_for_each_time(server: Gunicorn, path: str, accept: str) -> None:
+    """What may change with the next release is validated before each use, by the ETag of its bytes (RFC 9110, 13)."""
+    full = server.get(path, {"Accept": accept})
+    assert (full.status, full.headers["cache-control"]) == (200, "no-cache")
+    assert full.headers["x-content-type-options"] == "nosniff"
+    again = server.get(path, {"Accept": accept, "If-None-Match": full.headers["etag"]})
+    assert (again.status, again.body) == (304, b"") and "content-type" not in again.headers
+    named = ("etag", "cache-control", "vary")  # RFC 9110, section 15.4.5
+    assert [again.headers.get(name) for name in named] == [full.headers.get(name) for name in named]
+    assert server.get(path, {"Accept": accept, "If-Match": '"other"'}).status == 412
+
+
+def test_the_two_forms_of_a_page_have_two_tags(server: Gunicorn) -> None:
+    """A tag stands for bytes: the page and its JSON differ."""
+    page, json_ = (server.get("/", {"Accept": accept}).headers["etag"] for accept in ("text/html", "application/json"))
+    assert page != json_
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_probes_are_not_stored(server: Gunicorn, path: str) -> None:
+    """What holds for a moment is stored by no cache."""
+    assert server.get(path).headers["cache-control"] == "no-store"
 
 
 @pytest.mark.parametrize("path", ["/", "/docs", "/problems/not-found"])
@@ -134,6 +170,7 @@ def test_pages_run_nothing_of_others(server: Gunicorn, path: str) -> None:
     """The policy of a page lets it load from its own origin alone, and no other page frame it."""
     policy = server.get(path, {"Accept": "text/html"}).headers["content-security-policy"]
     assert "default-src 'self'" in policy and "frame-ancestors 'none'" in policy and "http" not in policy
+    assert "unsafe" not in policy and "script-src" not in policy
 
 
 @pytest.mark.parametrize(("accept", "media_type"), [("text/html", "text/html"), ("*/*", "application/json")])

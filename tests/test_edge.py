@@ -1,18 +1,22 @@
 """The edge: hosts, limits that hold while reading, HEAD and OPTIONS, what every answer tells browsers."""
 
+import encodings.idna
 import socket
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
+from werkzeug.test import create_environ, run_wsgi_app
 
 from app import create_app
 from config import Config, ConfigError
 from tests.live import Gunicorn
+from web.worker import Worker
 
 HTML = {"Accept": "text/html"}
 MAX_BODY = 100_000
+ADMIN = "an-admin-key-of-some-length"
 SOCKET_BUFFERS = 16 * 1024 * 1024  # bytes that the two ends of a loopback connection may hold together, and more
 
 
@@ -20,7 +24,7 @@ SOCKET_BUFFERS = 16 * 1024 * 1024  # bytes that the two ends of a loopback conne
 def listed() -> FlaskClient:
     """A client of a service that is called by some names."""
     names = ("api.example.org", ".wild.example", "[2001:db8::1]")
-    return create_app(Config(auth="open-to-all", trusted_hosts=names)).test_client()
+    return create_app(Config(auth="open-to-all", trusted_hosts=names, failure_limit="off")).test_client()
 
 
 @pytest.mark.parametrize(
@@ -70,12 +74,35 @@ def test_an_empty_host_is_not_a_missing_one(given: tuple[str | None, ...]) -> No
 
 def test_hosts_are_not_remembered_without_end() -> None:
     """A client that names ever other hosts makes the service keep no more than some."""
-    app = create_app(Config(auth="open-to-all", trusted_hosts=("localhost",)))
+    app = create_app(Config(auth="open-to-all", trusted_hosts=("localhost",), failure_limit="off"))
     client = app.test_client()
     for number in range(600):
         assert client.get("/healthz", headers={"Host": f"{number}.example"}).status_code == 400
     assert client.get("/healthz").status_code == 200
     assert len(app._hosts) <= 256
+
+
+@pytest.mark.parametrize("host", ["xn--" + "a" * 8000, "xn--" + "a" * 60, "a." * 128, "a" * 64 + ":80"])
+def test_a_long_host_costs_nothing(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    """A host that is longer than names are is refused before anything is computed of it, and not remembered."""
+    computed: list[str] = []
+    for name in ("ToASCII", "ToUnicode", "nameprep"):
+        monkeypatch.setattr(encodings.idna, name, computed.append)
+    app = create_app(Config(auth="open-to-all"))
+    environ = create_environ("/products") | {"HTTP_HOST": host}  # the test client would compute something of it
+    computed.clear()
+    for _ in range(2):
+        content, status, _ = run_wsgi_app(app, dict(environ))
+        assert status == "400 BAD REQUEST" and b"the Host header is not a host" in b"".join(content)
+    assert computed == []
+    assert sum(len(known[1] or "") for known in app._hosts) <= 255
+
+
+@pytest.mark.parametrize("host", ["a" * 63 + ":8443", ("a" * 63 + ".") * 3 + "a" * 61, "xn--bcher-kva.example"])
+def test_a_host_may_be_as_long_as_names_are(host: str) -> None:
+    """63 characters for a label and 253 for a name are served."""
+    client = create_app(Config(auth="open-to-all")).test_client()
+    assert client.get("/products", headers={"Host": host}).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -127,7 +154,7 @@ def test_what_is_no_host_stops_the_start(wrong: str) -> None:
 @pytest.fixture(scope="module")
 def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gunicorn]:
     """A running service that is called by one name and takes small bodies."""
-    settings = {"TRUSTED_HOSTS": "127.0.0.1", "MAX_BODY": str(MAX_BODY), "LOG_LEVEL": "error"}
+    settings = {"TRUSTED_HOSTS": "127.0.0.1", "MAX_BODY": str(MAX_BODY), "LOG_LEVEL": "error", "FAILURE_LIMIT": "off"}
     with Gunicorn(tmp_path_factory.mktemp("edge"), workers=1, **settings) as running:
         yield running
 
@@ -165,7 +192,7 @@ def test_a_body_announced_too_large_is_not_waited_for(edge: Gunicorn) -> None:
 
 
 def test_a_body_that_goes_on_is_refused_at_the_limit(edge: Gunicorn) -> None:
-    """A chunked body has no length to refuse: it is refused where it passes the limit, and nothing after is taken."""
+    """A chunked body has no length to refuse: it is refused where it passes the limit, before it has ended."""
     chunk = b"4000\r\n" + b" " * 0x4000 + b"\r\n"
     sent = 0
     with socket.create_connection(("127.0.0.1", edge.port), timeout=10) as client:
@@ -173,15 +200,46 @@ def test_a_body_that_goes_on_is_refused_at_the_limit(edge: Gunicorn) -> None:
         client.sendall(chunk * (MAX_BODY // 0x4000 + 1))
         answer = client.recv(65536)  # before the body has ended
         try:
-            while sent < 4 * SOCKET_BUFFERS:
+            while sent < 4 * SOCKET_BUFFERS:  # what is read on is so that a client who reads late has its answer
                 sent += client.send(chunk)
         except OSError:
             pass
     assert answer.startswith(b"HTTP/1.1 413 ") and b"/problems/body-too-large" in answer
-    assert sent < SOCKET_BUFFERS
+    assert sent < Worker.linger_limit + SOCKET_BUFFERS
 
 
-@pytest.mark.parametrize("bomb", [b"[" * 100_000, b'{"a":' * 16_000, b'{"name": ' + b"[" * 50_000])
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gunicorn]:
+    """A running service that asks who calls, and takes two writes of each."""
+    settings = {"AUTH": "required", "ADMIN_KEY": ADMIN, "RATE_LIMIT_WRITE": "2 per 9999 days", "LOG_LEVEL": "error"}
+    with Gunicorn(tmp_path_factory.mktemp("guarded"), workers=1, **settings) as running:
+        yield running
+
+
+def test_content_that_is_refused_is_not_asked_for(guarded: Gunicorn) -> None:
+    """Who waits for 100 (Continue) is told 401, 403, 413 or 429 instead, and the connection ends."""
+    admin = {"Authorization": f"Bearer {ADMIN}"}
+    made = guarded.request("POST", "/api/v1/keys", {"name": "reader", "scopes": ["products:read"]}, admin)
+    reader = made.json()["secret"]
+    for status, key, length in (401, "no", 9), (403, reader, 9), (413, ADMIN, 2 * 2**20), (429, ADMIN, 9):
+        with socket.create_connection(("127.0.0.1", guarded.port), timeout=10) as client:
+            fields = (f"Authorization: Bearer {key}", f"Content-Length: {length}", "Expect: 100-continue")
+            client.sendall(head(guarded, *fields))
+            answer = read_all(client)
+        assert answer.startswith(b"HTTP/1.1 %d " % status), answer
+        assert b"\r\nConnection: close\r\n" in answer and b"100 Continue" not in answer
+
+
+def test_content_that_is_wanted_is_asked_for(edge: Gunicorn) -> None:
+    """Who waits for 100 (Continue) is asked for the content once it is known that it will be read."""
+    with socket.create_connection(("127.0.0.1", edge.port), timeout=10) as client:
+        client.sendall(head(edge, "Content-Length: 13", "Expect: 100-continue", "Connection: close"))
+        assert client.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client.sendall(b'{"name": "x"}')
+        assert read_all(client).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("bomb", [b"[" * 9000, b'{"a":' * 9000, b'{"name": ' + b"[" * 9000])
 def test_a_depth_bomb_is_refused(edge: Gunicorn, bomb: bytes) -> None:
     """Nesting without end is malformed or too deep, never a crash."""
     answer = edge.request("POST", "/products", bomb, {"Content-Type": "application/json"})
@@ -215,6 +273,7 @@ def test_options_of_each_route(client: FlaskClient) -> None:
     for path in ("/", "/products", "/products/none", "/healthz", "/openapi.json", "/docs", "/problems/not-found"):
         answer = client.options(path)
         assert (answer.status_code, answer.data) == (200, b"")
+        assert answer.headers.getlist("Cache-Control") == ["no-store"]
         allowed = answer.headers["Allow"].split(", ")
         for method in ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE"):
             assert (client.open(path, method=method).status_code != 405) == (method in allowed), (method, path)
@@ -249,4 +308,4 @@ def test_no_type_is_guessed_and_no_problem_kept(client: FlaskClient, method: str
     """Every answer forbids guessing, once; a problem is not stored by anyone."""
     answer = client.open(path, method=method)
     assert (answer.status_code, answer.headers.getlist("X-Content-Type-Options")) == (status, ["nosniff"])
-    assert (answer.headers.get("Cache-Control") == "no-store") == (status >= 400)
+    assert (answer.headers.get("Cache-Control") == "no-store") == (status >= 400 or method == "OPTIONS")

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
+from app import create_app
+from config import Config
 from storage.contract import Store
 from tests.test_permissions import ADMIN, key, service
 from web.application import Application
@@ -192,15 +194,30 @@ class TestHowItIsFollowed:
         assert head.headers["Content-Length"] == str(len(get.data))
 
 
+WAIT_SECONDS = 30.0
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition."""
+    end = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
+
+
+def waiters_of(app: Application) -> Waiters:
+    found: Waiters = app.view_functions["events.list_events"].__self__._waiters  # type: ignore[attr-defined]
+    return found
+
+
 @contextmanager
 def written_meanwhile(app: Application, write: Callable[[FlaskClient], object]) -> Iterator[None]:
     """Write once somebody waits for events, who is then answered long before their time is over."""
-    waiters: Waiters = app.view_functions["events.list_events"].__self__._waiters  # type: ignore[attr-defined]
+    waiters = waiters_of(app)
     ended = threading.Event()
 
     def run() -> None:
-        while not (waiters._waiting or ended.is_set()):
-            ended.wait(0.01)
+        until(lambda: bool(waiters._waiting) or ended.is_set())
         write(app.test_client())
 
     thread = threading.Thread(target=run)
@@ -208,7 +225,7 @@ def written_meanwhile(app: Application, write: Callable[[FlaskClient], object]) 
     thread.start()
     yield
     ended.set()
-    thread.join()
+    thread.join(WAIT_SECONDS)
     assert time.monotonic() - began < 20
 
 
@@ -245,9 +262,54 @@ class TestWaiting:
 
     def test_too_many_are_told_to_come_again(self, app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
         """Beyond what a process bears it is 503, at once."""
-        monkeypatch.setattr(app.view_functions["events.list_events"].__self__._waiters, "_most", 0)
+        monkeypatch.setattr(waiters_of(app), "_most", 0)
         answer = app.test_client().get(f"{FEED}?wait=30")
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+
+    def test_each_caller_has_a_share_of_the_places(self) -> None:
+        """Beyond it a caller's next wait is 429, at once; others wait on, and its other requests are answered."""
+        app = create_app(Config(auth="required", admin_key=ADMIN["X-API-Key"], waits_per_caller=2))
+        client = app.test_client()
+        greedy, other = key(client, "products:read"), key(client, "products:read")
+        ended = threading.Event()
+        over = {"restkeeper.in_vain": ended.is_set}
+        statuses: list[int] = []
+
+        def wait(headers: dict[str, str]) -> None:
+            answer = app.test_client().get(f"{FEED}?wait=30", headers=headers, environ_overrides=over)
+            statuses.append(answer.status_code)
+
+        threads = [threading.Thread(target=wait, args=(each,)) for each in (greedy, greedy, other)]
+        for thread in threads:
+            thread.start()
+        try:
+            until(lambda: waiters_of(app)._waiting.total() == 3)
+            refused = client.get(f"{FEED}?wait=30", headers=greedy)
+            assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
+            assert refused.json["violated-policies"] == ["waits"] and "without `wait`" in refused.json["detail"]
+            assert client.get(FEED, headers=greedy).status_code == 200
+        finally:
+            ended.set()
+            for thread in threads:
+                thread.join(WAIT_SECONDS)
+        assert statuses == [200] * 3 and not waiters_of(app)._waiting
+
+    def test_a_place_is_held_for_the_whole_of_a_wait(self, app: Application, client: FlaskClient) -> None:
+        """Events that are not wanted wake a reader, who then goes on waiting in the same place."""
+        taken: list[str] = []
+        waiters = waiters_of(app)
+        place = waiters.place
+        waiters.place = lambda who: taken.append(who) or place(who)  # type: ignore[method-assign,func-returns-value]
+
+        def write(writer: FlaskClient) -> None:
+            make(writer, "unwanted")
+            writer.post("/users", json={"email": "a@example.org", "name": "wanted"})
+
+        with written_meanwhile(app, write):
+            assert names(client.get(f"{FEED}?collection=users&wait=30")) == ["wanted"]
+        assert taken == ["127.0.0.1"]
+        make(client)
+        assert len(client.get(f"{FEED}?wait=30").json) == 3 and len(taken) == 1  # what is there needs no place
 
     def test_it_ends_when_the_server_stops(self, client: FlaskClient) -> None:
         """Who waits is answered, with nothing, when the server says that it stops."""

@@ -33,7 +33,7 @@ def body_of(connection: socket.socket) -> list[dict[str, object]]:
 
 def test_many_wait_and_hold_up_nobody(tmp_path: Path) -> None:
     """With hundreds who wait others are answered, and one event then reaches them all."""
-    with Gunicorn(tmp_path, LOG_LEVEL="error") as server:
+    with Gunicorn(tmp_path, LOG_LEVEL="error", WAITS_PER_CALLER="500") as server:
         waiting = [waiter(server, "/api/v1/events?after=latest&wait=30") for _ in range(WAITERS)]
         began = time.monotonic()
         assert [server.get("/products").status for _ in range(20)] == [200] * 20

@@ -327,3 +327,21 @@ def test_a_sealed_answer_needs_the_credentials_of_then(tmp_path: Path) -> None:
     again = client.post("/api/v1/keys", json=sent, headers={"X-API-Key": admin, "Idempotency-Key": KEY})
     other = client.post("/api/v1/keys", json=sent, headers={"Authorization": f"Bearer {admin}", "Idempotency-Key": KEY})
     assert (first.data == again.data, other.status_code) == (True, 422)
+
+
+def test_a_sealed_answer_needs_the_very_key_of_then() -> None:
+    """Also when the caller is the same: a key that was rotated has another secret, by whichever field it is sent."""
+    admin = {"X-API-Key": "an-admin-key-of-enough-characters"}
+    client = create_app(Config(auth="required", admin_key=admin["X-API-Key"])).test_client()
+    sent = {"name": "x", "scopes": ["admin"]}
+    made = client.post("/api/v1/keys", json=sent, headers=admin).json
+
+    def replay(secret: str, key: str) -> list[TestResponse]:
+        ways = ({"X-API-Key": secret}, {"Authorization": f"Bearer {secret}"})
+        headers = [way | {"Idempotency-Key": f"{key}{n}"} for n, way in enumerate(ways)]
+        return [client.post("/api/v1/keys", json=sent, headers=each) for each in headers]
+
+    first, again = replay(made["secret"], "k"), replay(made["secret"], "k")
+    assert [one.json["secret"] for one in first] == [one.json["secret"] for one in again]
+    rotated = client.post(f"/api/v1/keys/{made['id']}/rotate", headers=admin).json["secret"]
+    assert [one.status_code for one in replay(rotated, "k")] == [422, 422]

@@ -6,8 +6,7 @@ from collections import Counter
 from http.client import HTTPConnection
 from pathlib import Path
 
-from tests.live import Gunicorn
-from web.mapped import shared_path
+from tests.live import Gunicorn, counters_of
 
 CALLERS = [f"127.0.0.{n}" for n in range(2, 22)]  # each has counters, and so a window, of its own
 CONNECTIONS = 64
@@ -45,7 +44,7 @@ def test_two_workers_admit_the_quota_to_the_request(tmp_path: Path) -> None:
     settings = {"RATE_LIMIT": f"{QUOTA} per {WINDOW}", "LOG_LEVEL": "warning"}
     with Gunicorn(tmp_path, workers=2, **settings) as server:
         found = [hammer(server.port, caller) for caller in CALLERS]
-        counters = str(shared_path(f"{tmp_path.resolve()}/restkeeper.db"))
+        counters = str(counters_of(tmp_path / "restkeeper.db"))
         mapped = [counters in Path(f"/proc/{pid}/maps").read_text() for pid in server.worker_pids()]
     assert found == [{200: QUOTA, 429: CONNECTIONS * EACH - QUOTA}] * len(CALLERS)
     assert mapped == [True, True]

@@ -1,8 +1,6 @@
 """Lists: paging in both styles, filters, order, fields, search."""
 
 import re
-from base64 import urlsafe_b64encode
-from hashlib import blake2b
 from typing import Any
 
 import orjson
@@ -156,8 +154,9 @@ def test_a_cursor_that_was_changed_is_refused(client: FlaskClient) -> None:
 def test_a_cursor_that_was_made_up_is_refused(client: FlaskClient, place: object) -> None:
     """A cursor whose checksum is right, but which is no place in this list, is none of ours."""
     payload = orjson.dumps(place)
-    token = urlsafe_b64encode(blake2b(orjson.dumps(["/products", []]) + payload, digest_size=8).digest() + payload)
-    answer = client.get(f"/products?cursor={token.rstrip(b'=').decode()}")
+    bound = pagination._bound("/products", MultiDict())
+    token = pagination._token(pagination._checksum(payload, bound) + payload)
+    answer = client.get(f"/products?cursor={token}")
     assert (answer.status_code, answer.json["errors"][0]["parameter"]) == (400, "cursor")
 
 
@@ -218,6 +217,8 @@ def test_head_is_get_without_the_body(client: FlaskClient) -> None:
         full, short = client.get(path), client.head(path)
         assert (short.status_code, short.data) == (full.status_code, b"")
         skipped = {"X-Request-Id", "Date", "Expires"}
+        if path == where:
+            skipped |= {"Last-Modified"}  # of what is this young it is the time of the response
         if full.status_code == 200:
             assert {k: v for k, v in short.headers if k not in skipped} == {
                 k: v for k, v in full.headers if k not in skipped

@@ -21,6 +21,7 @@ from delivery.deliverer import LARGEST, Deliverer
 from delivery.sender import Answer
 from resources.changes import event_collections, known_types
 from resources.webhooks import PING, disable_webhook
+from tests.live import Gunicorn
 from tests.test_schemas import ORDERS
 
 METHODS = {"get", "post", "put", "patch", "delete"}
@@ -257,6 +258,78 @@ def test_a_collection_without_events_is_in_no_feed() -> None:
     OpenAPIV31SpecValidator(document).validate()
     assert set(document["webhooks"]) == {"webhook.disabled", PING}
     assert "OrderEvent" not in document["components"]["schemas"]
+
+
+def schemas_of(part: Any) -> Iterator[tuple[Any, set[str]]]:
+    """All schemas in a part of the document, each with its types; no values that are in it."""
+    kinds = part.get("type", ()) if isinstance(part, dict) else ()
+    if isinstance(kinds, (str, list)):
+        yield part, {kinds} if isinstance(kinds, str) else set(kinds)
+    inner = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+    for name, each in inner:
+        if name not in ("const", "default", "enum", "example", "examples"):
+            yield from schemas_of(each)
+
+
+def lacks(schema: Any, kinds: set[str]) -> Iterator[str]:
+    """Which bounds a schema leaves out."""
+    if "integer" in kinds:
+        yield from {"format", "minimum", "maximum"} - schema.keys()
+    if "string" in kinds and not schema.keys() & {"enum", "const", "maxLength"}:
+        yield "maxLength"
+    if "array" in kinds and "maxItems" not in schema:
+        yield "maxItems"
+    if "object" in kinds and "additionalProperties" not in schema:
+        yield "additionalProperties"
+
+
+@pytest.mark.parametrize("config", [Config(), Config(auth="required", max_body=1, max_url=64)], ids=["open", "closed"])
+def test_every_schema_has_bounds(config: Config) -> None:
+    """Integers have format and range, strings and arrays their length; of objects it is said whether they are open."""
+    document = create_app(config, RESOURCES).test_client().get("/openapi.json").json
+    found = list(schemas_of(document))
+    assert len([kinds for _, kinds in found if kinds & {"integer", "string", "array", "object"}]) > 300
+    assert [(schema, missing) for schema, kinds in found for missing in lacks(schema, kinds)] == []
+    integers = [schema for schema, kinds in found if "integer" in kinds]
+    assert all(
+        (each["format"] == "int32") == (-(2**31) <= each["minimum"] and each["maximum"] < 2**31) for each in integers
+    )
+
+
+def test_parameters_are_as_long_as_an_address_or_a_field_lets_them_be(server: Gunicorn, document: Any) -> None:
+    """What the document lets be sent is not refused for its length, and one character more is."""
+    parameters = document["components"]["parameters"]
+    most = parameters["IfNoneMatch"]["schema"]["maxLength"]
+    assert server.get("/products", {"If-None-Match": "x" * most}).status == 200
+    assert server.get("/products", {"If-None-Match": "x" * (most + 1)}).status == 431
+    assert parameters["ProductSearch"]["schema"]["maxLength"] == Config().max_url
+    assert server.get(f"/products?q={'x' * (Config().max_url + 1)}").status == 414
+    assert server.get(f"/products/{'x' * parameters['ProductId']['schema']['maxLength']}").status == 404
+
+
+def test_every_response_can_be_limited(document: Any) -> None:
+    """Each operation has its 401, 429 and 500; each answer of 2xx and 4xx the headers on limits, in one of two ways."""
+    for path, method, operation in operations(document):
+        assert {"401", "429", "500"} <= operation["responses"].keys(), (method, path)
+        for status, response in operation["responses"].items():
+            if "$ref" in response:
+                response = document["components"]["responses"][response["$ref"].rpartition("/")[2]]
+            assert status[0] not in "24" or {"RateLimit", "RateLimit-Policy"} <= response["headers"].keys()
+            assert "X-RateLimit-Limit" not in response["headers"]
+            assert status != "429" or "Retry-After" in response["headers"]
+
+
+def test_writes_can_find_the_disk_full(document: Any) -> None:
+    """What adds to the store has a 507, what reads or deletes has none."""
+    for path, method, operation in operations(document):
+        assert ("507" in operation["responses"]) == (method in ("post", "put", "patch")), (method, path)
+
+
+def test_values_that_are_fixed_have_a_type(document: Any) -> None:
+    """A `const` or an `enum` without a type is anything to generators of clients."""
+    assert [part for part in everything(document) if {"const", "enum"} & part.keys() and "type" not in part] == []
+    health = document["components"]["schemas"]["Health"]
+    assert health["additionalProperties"] == health["properties"]["status"] == {"type": "string", "enum": ["ok"]}
 
 
 def test_webhooks_take_the_types_that_there_are(document: Any) -> None:

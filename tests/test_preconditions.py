@@ -8,6 +8,8 @@ from flask.testing import FlaskClient
 
 from app import create_app
 from config import Config
+from resources.products import RESOURCE
+from web.preconditions import _date, last_modified
 
 PAST = format_datetime(datetime.now(UTC) - timedelta(days=1), usegmt=True)
 FUTURE = format_datetime(datetime.now(UTC) + timedelta(days=1), usegmt=True)
@@ -127,3 +129,84 @@ def test_blind_writes_can_be_refused() -> None:
         assert client.open(where, method=method, json=body, headers={"If-Unmodified-Since": FUTURE}).status_code == 428
         assert answer.json["type"].endswith("/problems/precondition-required")
     assert client.delete(where, headers={"If-Match": tag}).status_code == 200
+
+
+def changed_at(client: FlaskClient, time: str) -> str:
+    """The address of a product that last changed at a time."""
+    record = RESOURCE.create({"name": "Lamp"}, id="a", now=time)
+    store = client.application.extensions["restkeeper"]["store"]
+    store.write(lambda transaction: transaction.insert("products", record))
+    return "/products/a"
+
+
+SECOND = "Sat, 31 Jan 2026 12:00:00 GMT"
+NEXT = "Sat, 31 Jan 2026 12:00:01 GMT"
+
+
+@pytest.mark.parametrize(
+    ("time", "date", "is_same"),
+    [
+        ("12:00:00.000000", "Sat, 31 Jan 2026 11:59:59 GMT", False),
+        ("12:00:00.000000", SECOND, True),
+        ("12:00:00.000001", SECOND, False),
+        ("12:00:00.999999", SECOND, False),
+        ("12:00:00.999999", NEXT, True),
+        ("12:00:01.000001", NEXT, False),
+        ("12:00:00.500000", "Sat, 31 Jan 2026 12:00:01 -0000", True),
+        ("12:00:00.500000", "Sat, 31 Jan 2026 12:00:00 -0000", False),
+        ("12:00:00.500000", "Saturday, 31-Jan-26 12:00:01 GMT", True),
+        ("12:00:00.500000", "Saturday, 31-Jan-26 12:00:00 GMT", False),
+        ("12:00:00.500000", "Sat Jan 31 12:00:01 2026", True),
+        ("12:00:00.500000", "Sat Jan 31 12:00:00 2026", False),
+    ],
+)
+def test_a_date_is_compared_with_the_moment_of_the_change(
+    client: FlaskClient, time: str, date: str, is_same: bool
+) -> None:
+    """In every form of a date: what changed after its very second is another state, what changed before is not."""
+    where = changed_at(client, f"2026-01-31T{time}Z")
+    assert client.get(where, headers={"If-Modified-Since": date}).status_code == (304 if is_same else 200)
+    written = client.patch(where, json={"stock": 1}, headers={"If-Unmodified-Since": date})
+    assert written.status_code == (200 if is_same else 412)
+
+
+def test_the_date_of_an_item_holds_for_one_write(client: FlaskClient) -> None:
+    """Of two writers who read the same date one gets 412, however soon the second follows; so does no reader a 304."""
+    where = changed_at(client, "2026-01-31T12:00:00.300000Z")
+    date = client.get(where).headers["Last-Modified"]
+    assert date == NEXT
+    assert client.get(where, headers={"If-Modified-Since": date}).status_code == 304
+    statuses = [
+        client.patch(where, json={"stock": n}, headers={"If-Unmodified-Since": date}).status_code for n in (1, 2)
+    ]
+    assert statuses == [200, 412]
+    assert client.get(where, headers={"If-Modified-Since": date}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("now", "date"),
+    [(0.3, SECOND), (0.999, SECOND), (1.0, NEXT), (86400.0, NEXT), (-5.0, "Sat, 31 Jan 2026 11:59:55 GMT")],
+)
+def test_a_date_is_never_in_the_future(now: float, date: str) -> None:
+    """Until the second after the change has come, the date is that of the clock, and before the change (8.8.2.1)."""
+    begins = datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp()
+    assert last_modified("2026-01-31T12:00:00.300000Z", begins + now) == date
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00.000000Z", "9999-12-31T23:59:59.999999Z"])
+def test_times_at_the_ends_have_dates(client: FlaskClient, time: str) -> None:
+    """An item that was imported with any time can be read, and on any condition."""
+    where = changed_at(client, time)
+    for date in ("Mon, 01 Jan 0001 00:00:00 +0500", "Fri, 31 Dec 9999 23:59:59 -0500", FUTURE):
+        for name in ("If-Modified-Since", "If-Unmodified-Since"):
+            assert client.get(where, headers={name: date}).status_code in (200, 304, 412)
+
+
+@pytest.mark.parametrize(
+    "date",
+    ["", " ", "x", "GMT", "0" * 4000, "(" * 3000, "Sat, 31 Jan 2026 12:00:00 +9999", "Sat, 31 Jan 2026 12:00:60 GMT"]
+    + ["Fri, 30 Feb 2026 00:00:00 GMT", "Sat, 31 Jan 99999999999 12:00:00 GMT", "Sat,", ",", "1 2 3 4 5", "- - - -"],
+)
+def test_a_date_that_is_none_is_passed_over(date: str) -> None:
+    """What is malformed is no condition (section 13.1.3)."""
+    assert _date(date) is None

@@ -74,7 +74,7 @@ def test_the_scheme_is_believed_alike(hops: int, proto: str, scheme: str) -> Non
 
 def test_a_proxy_s_other_words_are_passed_over() -> None:
     """Host, port and prefix are never taken from a forwarded field, also not from Forwarded."""
-    client = create_app(Config(auth="open-to-all", trusted_proxies=1)).test_client()
+    client = create_app(Config(auth="open-to-all", trusted_proxies=1, trusted_hosts=("localhost",))).test_client()
     fields = ("X-Forwarded-Host", "X-Forwarded-Port", "X-Forwarded-Prefix", "X-Forwarded-Server", "Forwarded")
     answer = client.get("/nothing", headers=dict.fromkeys(fields, "evil") | {"Forwarded": "for=6.6.6.6;host=evil"})
     assert answer.json["type"] == "http://localhost/problems/not-found" and "evil" not in answer.text
@@ -83,7 +83,7 @@ def test_a_proxy_s_other_words_are_passed_over() -> None:
 def test_several_lines_are_one_list(tmp_path: Path) -> None:
     """Under gunicorn, entries in lines of their own count like those in one; the log has the caller."""
     lines = b"X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-For: 7.7.7.7, 1.1.1.1\r\nX-Forwarded-Proto: https\r\n"
-    settings = {"TRUSTED_PROXIES": "1", "LOG_FORMAT": "json"}
+    settings = {"TRUSTED_PROXIES": "1", "LOG_FORMAT": "json", "TRUSTED_HOSTS": "x,127.0.0.1"}
     with Gunicorn(tmp_path, workers=1, AUTH="open-to-all", **settings) as server:
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
             client.sendall(b"GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + lines + b"\r\n")

@@ -1,4 +1,4 @@
-"""What the README says is so: its commands run, its tables are complete."""
+"""What the README and the docs say is so: their commands run, the tables are complete."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -27,9 +28,13 @@ from web.queries import RESERVED
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))}
+SECONDS = 30.0  # that anything may take
+
+
+def blocks(language: str, text: str = README) -> list[str]:
     """The fenced blocks of a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.M | re.S)
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
 
 
 def python(part: str) -> str:
@@ -38,22 +43,38 @@ def python(part: str) -> str:
     return found
 
 
-@pytest.mark.parametrize("number", range(len(blocks("sh"))))
-def test_its_commands_run(number: int, tmp_path: Path) -> None:
-    """Every command of a shell block succeeds, and no call is answered with a problem."""
+def numbered(language: str) -> list[tuple[str, int]]:
+    """The blocks of all pages: the page, and the number of the block in it."""
+    return [(page, number) for page, text in PAGES.items() for number in range(len(blocks(language, text)))]
+
+
+def run_block(script: str, folder: Path) -> None:
+    """Run a shell block; every command succeeds, and no call is answered with a problem."""
+    environ = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "DATABASE_URL": f"sqlite:///{folder}/restkeeper.db",
+        "FLASK_APP": str(ROOT / "app.py"),
+    }
+    command = ["bash", "-euo", "pipefail", "-c", script]
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "/problems/" not in done.stdout
+
+
+@pytest.mark.parametrize(("page", "number"), numbered("sh"))
+def test_its_commands_run(page: str, number: int, tmp_path: Path) -> None:
+    """Each shell block, beside a running service."""
     with Gunicorn(tmp_path) as server:
-        script = blocks("sh")[number].replace("http://127.0.0.1:8000", server.base)
-        environ = {
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "DATABASE_URL": f"sqlite:///{tmp_path}/restkeeper.db",
-            "FLASK_APP": str(ROOT / "app.py"),
-        }
-        command = ["bash", "-euo", "pipefail", "-c", script]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        assert "/problems/" not in done.stdout
+        run_block(blocks("sh", PAGES[page])[number].replace("http://127.0.0.1:8000", server.base), tmp_path)
+
+
+@pytest.mark.parametrize(("page", "number"), numbered("sh stopped"))
+def test_its_commands_run_beside_no_service(page: str, number: int, tmp_path: Path) -> None:
+    """Each block that is marked so, where the service was stopped and there is a backup."""
+    with Gunicorn(tmp_path) as server:
+        server.post("/products", {"name": "Lamp"})
+        run_block("flask backup backup.db", tmp_path)
+    run_block(blocks("sh stopped", PAGES[page])[number], tmp_path)
 
 
 @pytest.fixture
@@ -95,6 +116,8 @@ def test_its_receiver_takes_what_is_sent(tmp_path: Path) -> None:
         command = [sys.executable, "-c", script.replace("whsec_…", made["secret"])]
         receiver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert receiver.stdout and receiver.stderr
+        stop = threading.Timer(SECONDS, receiver.kill)  # then what is read from it ends
+        stop.start()
         port = int(receiver.stdout.readline())
         forged = HTTPConnection("127.0.0.1", port, timeout=30)
         signed = {"webhook-id": "evt_1", "webhook-timestamp": str(int(time.time())), "webhook-signature": "v1,AAAA"}
@@ -108,8 +131,9 @@ def test_its_receiver_takes_what_is_sent(tmp_path: Path) -> None:
         item = server.post("/products", {"name": "Lamp"}).json()
         id, type, item_id = receiver.stdout.readline().split()
         assert (type, item_id) == ("product.created", item["id"]) and id.startswith("evt_")
+        stop.cancel()
         receiver.terminate()
-        _, told = receiver.communicate()
+        _, told = receiver.communicate(timeout=SECONDS)
     assert "WebhookVerificationError" in told
 
 
@@ -170,8 +194,11 @@ def test_the_development_server_welcomes_and_serves(tmp_path: Path) -> None:
     with (tmp_path / "log.txt").open("w") as log:
         running = subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=log, text=True)
     assert running.stdout
+    stop = threading.Timer(SECONDS, running.kill)  # then what is read from it ends, and it has no port
+    stop.start()
     welcome = "".join(iter(running.stdout.readline, "Stop it with Ctrl-C.\n"))
     connection = HTTPConnection("127.0.0.1", _port_of(running), timeout=30)
+    stop.cancel()
     connection.request("GET", "/products")
     assert connection.getresponse().read() == b"[]"
     with Receiver() as receiver:

@@ -25,6 +25,7 @@ from resources.resource import Ownership, Resource
 from schemas.product import ProductSchema
 from tests import issuer
 from tests.live import ROOT, Gunicorn
+from web import auth, edge
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 ADMIN = {"X-API-Key": ADMIN_KEY}
@@ -105,7 +106,8 @@ def test_a_key_set_that_cannot_be_read_stops_the_start() -> None:
 
 def test_revocation_holds_on_every_worker_at_once(tmp_path: Path) -> None:
     """While connections to both workers hammer with a key, no request that begins after its revocation is let in."""
-    with Gunicorn(tmp_path, AUTH="required", ADMIN_KEY=ADMIN_KEY, RATE_LIMIT="off") as server:
+    settings = {"AUTH": "required", "ADMIN_KEY": ADMIN_KEY, "RATE_LIMIT": "off", "FAILURE_LIMIT": "off"}
+    with Gunicorn(tmp_path, **settings) as server:
         for turn in range(5):
             key = server.post("/api/v1/keys", {"name": "x", "scopes": ["products:read"]}, ADMIN).json()
             revoked, late = threading.Event(), []
@@ -165,11 +167,12 @@ def test_secrets_stay_in(tmp_path: Path, form: str) -> None:
     settings = {
         "AUTH": "required",
         "ADMIN_KEY": ADMIN_KEY,
-        "METRICS_TOKEN": "a-token-for-metrics",
+        "METRICS_TOKEN": "a-token-for-metrics-alone",
         "REDIS_URL": "redis://:a-password-of-redis@127.0.0.1:1/0",
         "JWT_ISSUER": issuer.ISSUER,
         "JWT_AUDIENCE": issuer.AUDIENCE,
         "JWT_JWKS": str(tmp_path / "keys.json"),
+        "FAILURE_LIMIT": "off",
         "LOG_LEVEL": "debug",
         "LOG_FORMAT": form,
     }
@@ -194,7 +197,7 @@ def test_secrets_stay_in(tmp_path: Path, form: str) -> None:
                 ask(method, path, Authorization=f"Bearer {credential}")
                 ask(method, path, X_API_Key=credential)
         ask("GET", "/products", Authorization=f"Basic {basic}")
-        ask("GET", "/metrics", Authorization="Bearer a-token-for-metrics")
+        ask("GET", "/metrics", Authorization="Bearer a-token-for-metrics-alone")
         ask("GET", "/metrics", Authorization=f"Bearer {secret}")
         ask("POST", "/products", {"name": "x"}, X_API_Key=ADMIN_KEY, Idempotency_Key="a-key-of-idempotency")
         ask("GET", "/api/v1/keys", X_API_Key=ADMIN_KEY)
@@ -204,8 +207,68 @@ def test_secrets_stay_in(tmp_path: Path, form: str) -> None:
     )
     assert "Redis cannot be asked" in everything
     secrets = [secret.split("_", 2)[2], token, token.split(".")[2], ADMIN_KEY, basic]
-    for each in (*secrets, "a-token-for-metrics", "a-password-of-redis", "a-key-of-idempotency"):
+    for each in (*secrets, "a-token-for-metrics-alone", "a-password-of-redis", "a-key-of-idempotency"):
         assert each not in everything
+
+
+@pytest.mark.parametrize(
+    ("settings", "base"),
+    [
+        ({"auth": "required"}, ""),
+        ({"auth": "open-to-all"}, ""),
+        ({"auth": "required", "trusted_hosts": ("api.example.org",)}, "http://api.example.org"),
+        ({"auth": "open", "trusted_hosts": ("api.example.org",)}, "http://api.example.org"),
+    ],
+)
+def test_a_host_that_anybody_can_name_is_not_repeated(settings: dict[str, Any], base: str) -> None:
+    """Types of problems and the index have the request's host only where it is one of the service's own."""
+    client = create_app(Config(**settings)).test_client()
+    headers = {"Host": "api.example.org"}
+    answer = client.get("/nothing", headers=headers)
+    assert answer.json["type"] == f"{base}/problems/not-found"
+    page = client.get("/", headers=headers | {"Accept": "text/html"})
+    assert f"curl -i {base or 'https://HOST'}/products" in page.text
+    assert base or "api.example.org" not in page.text + answer.text + client.get("/", headers=headers).text
+
+
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        ({"AUTH": "required", "ADMIN_KEY": ADMIN_KEY}, True),
+        ({"AUTH": "required", "ADMIN_KEY": ADMIN_KEY, "TRUSTED_HOSTS": "localhost,127.0.0.1"}, False),
+        ({"AUTH": "open"}, False),
+    ],
+)
+def test_a_start_says_that_any_host_is_answered(tmp_path: Path, settings: dict[str, str], warned: bool) -> None:
+    """In one line, where others reach the service and TRUSTED_HOSTS is not set."""
+    with Gunicorn(tmp_path, workers=1, LOG_LEVEL="error", **settings) as server:
+        lines = [line for line in server.log.read_text().splitlines() if "TRUSTED_HOSTS" in line]
+    assert len(lines) == warned
+
+
+def test_what_is_too_long_for_an_address_fills_no_cache() -> None:
+    """Entries of X-Forwarded-For are looked at once and cached, but not those that anybody can make long."""
+    caches = (auth._is_here, edge._parsed)
+    for cache in caches:
+        cache.cache_clear()
+    client = create_app(Config(trusted_proxies=1)).test_client()
+    for n in range(20):
+        far = client.get("/products", headers={"X-Forwarded-For": f"{'x' * 5000}{n}"})
+        assert far.status_code == 403
+    assert sum(cache.cache_info().currsize for cache in caches) <= 2
+    assert client.get("/products", headers={"X-Forwarded-For": "[::1]:4321"}).status_code == 403
+    assert edge._parsed.cache_info().currsize == 1
+
+
+def test_what_is_known_of_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When each of many keys was last used is not remembered without end."""
+    monkeypatch.setattr(auth, "NOTED", 3)
+    client = create_app(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
+    sent = {"name": "x", "scopes": ["products:read"]}
+    for _ in range(10):
+        secret = client.post("/api/v1/keys", json=sent, headers=ADMIN).json["secret"]
+        assert client.get("/products", headers=bearer(secret)).status_code == 200
+    assert 0 < len(client.application.extensions["restkeeper"]["authenticator"]._noted) <= 3
 
 
 class NoteSchema(ProductSchema):

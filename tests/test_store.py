@@ -222,16 +222,19 @@ def test_an_interrupted_commit_tells_everybody(store: Store, monkeypatch: pytest
 
     works: list[Callable[[Transaction], None]] = [
         lambda transaction: transaction.insert("things", record("a")),
-        leave,
         lambda transaction: transaction.insert("things", record("b")),
+        leave,
     ]
     threads = [threading.Thread(target=write, args=(work,)) for work in works]
-    for thread in threads:
+    queue = store._writer._queue  # type: ignore[attr-defined]
+    for number, thread in enumerate(threads):
         thread.start()
+        while len(queue) == number < 2:  # they come in this order, so that the last has others before it
+            pass
     for thread in threads:
-        thread.join()
-    assert told.count("kept") == store.count("things")
-    assert "kept" not in told
+        thread.join(60)
+    assert sorted(told) == ["Exit", "Unavailable", "Unavailable"]
+    assert store.count("things") == 0
 
 
 def test_names_may_have_underscores(url: str) -> None:
@@ -251,7 +254,7 @@ def test_names_may_have_underscores(url: str) -> None:
 
 def test_a_store_opens_while_another_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that needs no migration is opened, and read, without waiting for the write lock."""
-    monkeypatch.setattr("storage.sqlite.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("storage.waiting.BUSY_SECONDS", 0.05)
     url = f"sqlite:///{tmp_path}/store.db"
     first = open_store(url, [THINGS])
     keep(first, *SAMPLE)
@@ -429,6 +432,7 @@ def test_a_backup_is_a_store(store: Store, tmp_path: Path) -> None:
     store.backup(target)
     copy = open_store(f"sqlite:///{target}", [THINGS])
     assert copy.epoch != store.epoch
+    assert copy.secret != store.secret and len(copy.secret) == len(store.secret) == 32
     assert list(copy.scan("things")) == SAMPLE
     copy.close()
     with pytest.raises(FileExistsError):
@@ -445,11 +449,12 @@ def test_a_second_opening_finds_what_the_first_kept(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
     first = open_store(url, [THINGS])
     keep(first, *SAMPLE)
-    revision = first.revision("things")
+    revision, secret = first.revision("things"), first.secret
     first.close()
     changed = Collection("things", FIELDS, (Index("stock"), Index("sku", unique=True)), ())
     second = open_store(url, [changed])
     assert (second.revision("things"), list(second.scan("things"))) == (revision, SAMPLE)
+    assert second.secret == secret
     second.close()
     with sqlite3.connect(tmp_path / "store.db") as connection:
         names = {
@@ -487,7 +492,7 @@ def test_a_store_that_cannot_be_opened_says_so(tmp_path: Path) -> None:
 
 def test_a_file_that_another_process_holds_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that cannot have the file in time raises Unavailable with Retry-After; reading goes on."""
-    monkeypatch.setattr("storage.sqlite.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("storage.waiting.BUSY_SECONDS", 0.05)
     store = open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
     keep(store, record("a"))
     holder = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
@@ -539,7 +544,7 @@ def test_pages_cost_the_same_at_any_size(tmp_path: Path, monkeypatch: pytest.Mon
 
     Steps are counted and not timed, so the test says the same on any machine.
     """
-    monkeypatch.setattr("storage.sqlite._within", lambda *_: nullcontext())  # it would take our counter's place
+    monkeypatch.setattr("storage.sqlite.within", lambda *_: nullcontext())  # it would take our counter's place
     counts = []
     for size in (1_000, 30_000):
         store = open_store(f"sqlite:///{tmp_path}/{size}.db", [THINGS])
@@ -554,7 +559,7 @@ def test_pages_cost_the_same_at_any_size(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_search_that_takes_too_long_is_ended(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """What would keep a process busy beyond its time is Unavailable, and says what to do; the store goes on."""
     keep(store, *(record(f"{n:06}") for n in range(20_000)))
-    monkeypatch.setattr("storage.sqlite.READ_SECONDS", 0.0)
+    monkeypatch.setattr("storage.sqlite_search.READ_SECONDS", 0.0)
     for ask in (store.page, store.count):
         with pytest.raises(Unavailable, match="narrow it"):
             ask("things", Query(search="nothing like it"))
@@ -645,7 +650,7 @@ def test_what_is_gone_is_not_kept(store: Store) -> None:
 
 def test_what_is_kept_is_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading ever other records keeps no more than so many bytes, and none of a record that is too large."""
-    monkeypatch.setattr("storage.sqlite.KEPT_BYTES", 40_000)
+    monkeypatch.setattr("storage.record_cache.KEPT_BYTES", 40_000)
     keep(store, *(record(f"{n}", name="x" * 1000) for n in range(100)), record("large", name="x" * 3000))
     counts = []
     for n in range(100):
@@ -687,7 +692,7 @@ def test_a_store_by_another_name_sees_changes(tmp_path: Path) -> None:
 
 def test_searches_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only so many searches run at once; one that waits too long is told so, what is no search never waits."""
-    monkeypatch.setattr("storage.sqlite.READ_SECONDS", 0.01)
+    monkeypatch.setattr("storage.sqlite_search.READ_SECONDS", 0.01)
     store = open_store(f"sqlite:///{tmp_path}/a.db", [THINGS])
     keep(store, record("a"))
     with ExitStack() as stack:

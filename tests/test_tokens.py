@@ -105,6 +105,7 @@ def test_an_audience_may_be_one_of_several(tokens: Tokens) -> None:
         ({"sub": ""}, "sub is not a printable text"),
         ({"sub": "a\nb"}, "sub is not a printable text"),
         ({"sub": "\ud800"}, "sub is not a printable text"),
+        ({"sub": "x" * 256}, "sub is too long"),
         ({"sub": 5}, "InvalidSubjectError"),
         ({"exp": None}, "MissingRequiredClaimError"),
         ({"exp": START}, "expired"),

@@ -8,8 +8,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from email.utils import parsedate_to_datetime
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +20,7 @@ import pytest
 TESTS = Path(__file__).parent
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 CLOSE = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+EXPECT = b"Expect: 100-continue"
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
@@ -39,9 +42,10 @@ class Answer(NamedTuple):
 
 
 class Client:
-    def __init__(self, port: int, buffer: int | None = None) -> None:
+    def __init__(self, port: int, buffer: int | None = None, address: str = "127.0.0.1") -> None:
         self.sock = socket.socket()
         self.sock.settimeout(10)
+        self.sock.bind((address, 0))
         if buffer:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
         self.sock.connect(("127.0.0.1", port))
@@ -75,13 +79,16 @@ class Client:
 
 
 @contextmanager
-def gunicorn(*options: str) -> Iterator[tuple[int, "subprocess.Popen[bytes]"]]:
+def gunicorn(
+    *options: str, worker: str = "Worker", processes: int = 2, **settings: str
+) -> Iterator[tuple[int, "subprocess.Popen[bytes]"]]:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(1024)
         port = listener.getsockname()[1]
-        command = [sys.executable, "-m", "gunicorn", "worker_app:app", "-k", "worker_app.Worker", "-w", "2"]
+        command = [sys.executable, "-m", "gunicorn", "worker_app:app", "-k", f"worker_app.{worker}"]
         command += [
+            *("-w", str(processes)),
             "-b",
             f"fd://{listener.fileno()}",
             "--no-control-socket",
@@ -91,13 +98,13 @@ def gunicorn(*options: str) -> Iterator[tuple[int, "subprocess.Popen[bytes]"]]:
             "error",
             *options,
         ]
-        environ = os.environ | {"PYTHONPATH": f"{TESTS.parent}:{TESTS}"}
+        environ = os.environ | {"PYTHONPATH": f"{TESTS.parent}:{TESTS}"} | settings
         server = subprocess.Popen(command, env=environ, pass_fds=[listener.fileno()])
     try:
-        processes = set()
-        while len(processes) < 2:  # a process that is still starting would miss signals
+        started = set()
+        while len(started) < processes:  # a process that is still starting would miss signals
             with closing(Client(port)) as client:
-                processes.add(client.ask(CLOSE).json["pid"])
+                started.add(client.ask(CLOSE).json["pid"])
         yield port, server
     finally:
         server.terminate()
@@ -155,7 +162,14 @@ REFUSED = {
     "chunk minus": (400, chunked(b"-1\r\na\r\n0\r\n\r\n")),
     "chunk space": (400, chunked(b"1 \r\na\r\n0\r\n\r\n")),
     "chunk empty": (400, chunked(b"\r\na\r\n0\r\n\r\n")),
-    "chunk huge": (408, chunked(b"f" * 17 + b"\r\na\r\n0\r\n\r\n")),
+    "chunk huge": (400, chunked(b"f" * 17)),
+    "chunk huge zero": (400, chunked(b"0" * 17)),
+    "chunk extension endless": (400, chunked(b"1;" + b"a" * 5000)),
+    "chunk extension cr alone": (400, chunked(b"1;x\ry")),
+    "chunk lf alone": (400, chunked(b"1\n")),
+    "chunk cr": (400, chunked(b"1\ra")),
+    "chunk no size": (400, chunked(b";")),
+    "chunk data lf": (400, chunked(b"1\r\na\n")),
     "chunk bare lf": (400, chunked(b"1\na\n0\n\n")),
     "chunk extension lf": (400, chunked(b"1;x\na\r\n0\r\n\r\n")),
     "chunk extension cr": (400, chunked(b"1;x\ry\r\na\r\n0\r\n\r\n")),
@@ -163,6 +177,11 @@ REFUSED = {
     "chunk no crlf": (400, chunked(b"1\r\na0\r\n\r\n")),
     "trailer fold": (400, chunked(b"0\r\nX: a\r\n b\r\n\r\n")),
     "trailer junk": (400, chunked(b"0\r\njunk\r\n\r\n")),
+    "trailer lf": (400, chunked(b"0\r\nX: a\n")),
+    "trailer cr": (400, chunked(b"0\r\nX: a\rb")),
+    "trailer end lf": (400, chunked(b"0\r\n\n")),
+    "trailer long": (400, chunked(b"0\r\nX: " + b"a" * 5000)),
+    "trailer host": (400, chunked(b"0\r\nHost: b\r\n\r\n")),
     "trailer endless": (431, chunked(b"0\r\n" + b"X: a\r\n" * 200)),
     # the fields: sections 2.2 and 5
     "fold": (400, get(b"Host: a\r\nX: a\r\n b\r\n")),
@@ -214,6 +233,11 @@ REFUSED = {
     "host user": (400, get(b"Host: u@a\r\n")),
     "host list": (400, get(b"Host: a, b\r\n")),
     "host port": (400, get(b"Host: a:b\r\n")),
+    "host empty name": (400, get(b"Host: :80\r\n")),
+    "host label": (400, get(b"Host: b." + b"a" * 64 + b".c:80\r\n")),
+    "host long": (400, get(b"Host: " + b"a." * 128 + b"\r\n")),
+    "target label": (400, get(line=b"GET http://" + b"a" * 64 + b":80/ HTTP/1.1")),
+    "target long": (400, get(line=b"GET http://" + b"a." * 128 + b"/ HTTP/1.1")),
     "host 1.0": (400, get(b"Host: a b\r\n", b"GET / HTTP/1.0")),
 }
 
@@ -223,6 +247,7 @@ def test_refused(client: Client, case: str) -> None:
     status, request = REFUSED[case]
     client.sock.sendall(request + SMUGGLED)
     answer = client.answer()
+    assert parsedate_to_datetime(answer.fields["date"]).tzinfo
     assert answer.status == status
     assert answer.fields["content-type"] == "application/problem+json"
     assert answer.fields["connection"] == "close"
@@ -298,10 +323,33 @@ def test_expect(client: Client) -> None:
     client.sock.sendall(post(expect))
     assert client.file.readline() + client.file.readline() == b"HTTP/1.1 100 Continue\r\n\r\n"
     assert client.ask(b"ok").json["body"] == "ok"
-    client.sock.sendall(post(expect, path=b"/refuse"))
-    assert client.file.readline() + client.file.readline() == b"HTTP/1.1 100 Continue\r\n\r\n"
-    assert client.answer().status == 413
-    assert client.ask(b"ok" + GET).status == 200
+
+
+def test_expect_is_answered_without_content(client: Client) -> None:
+    """RFC 9110 section 10.1.1: nobody asks for content that nobody wants, so the connection cannot go on."""
+    answer = client.ask(post(EXPECT + b"\r\nContent-Length: 2", path=b"/refuse"))
+    assert (answer.status, answer.fields["connection"]) == (413, "close")
+    assert client.ended()
+
+
+@pytest.mark.parametrize(
+    "framed",
+    [
+        post(EXPECT + b"\r\nContent-Length: 2", b"ok"),
+        post(EXPECT + b"\r\nTransfer-Encoding: chunked", b"2\r\nok\r\n0\r\n\r\n"),
+    ],
+)
+def test_expect_with_the_content_at_hand(client: Client, framed: bytes) -> None:
+    """Content that came with the head need not be asked for."""
+    answer = client.ask(framed)
+    assert (answer.status, answer.json["body"], answer.fields["connection"]) == (200, "ok", "keep-alive")
+    assert client.ask(GET).status == 200
+
+
+def test_expect_without_content(client: Client) -> None:
+    """Where no content is announced, none is missing."""
+    answer = client.ask(post(EXPECT + b"\r\nContent-Length: 0"))
+    assert (answer.status, answer.fields["connection"]) == (200, "keep-alive")
 
 
 def test_unread_content(client: Client) -> None:
@@ -472,3 +520,154 @@ def test_graceful_stop(tmp_path: Path) -> None:
         assert (answer.status, answer.fields["connection"]) == (200, "close")
         assert busy.ended()
         assert server.wait(10) == 0
+
+
+def until(port: int, condition: Callable[[dict[str, int]], bool], address: str = "127.0.0.1") -> dict[str, int]:
+    """What the process has once the condition holds; asked on a connection of its own, which is one of those open."""
+    end = time.monotonic() + 10
+    while True:
+        with closing(Client(port, address=address)) as client:
+            found: dict[str, int] = client.ask(get(b"Host: a\r\nConnection: close\r\n", b"GET /bounds HTTP/1.1")).json
+        if condition(found):
+            return found
+        assert time.monotonic() < end, found
+        time.sleep(0.01)
+
+
+def test_a_refusal_arrives_before_a_large_body(port: int) -> None:
+    """A client that sends all before it reads gets its 413 each time: the rest is read although nobody wants it."""
+    for _ in range(30):
+        with closing(HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+            connection.request("POST", "/refuse", bytes(10 * 2**20))
+            assert connection.getresponse().status == 413
+
+
+def test_what_is_read_after_a_refusal_has_a_bound() -> None:
+    """Beyond it the connection is closed, whoever still sends."""
+    with gunicorn(worker="Patient", processes=1) as (port, _), closing(Client(port)) as client:
+        client.sock.sendall(post(b"Content-Length: 10000000000", path=b"/refuse"))
+        assert client.answer().status == 413 and client.ended()
+        sent = 0
+        with pytest.raises(OSError):
+            while True:
+                sent += client.sock.send(bytes(2**16))
+        assert sent < 2**20 + 16 * 2**20  # and what the buffers of the two ends hold
+
+
+def test_connections_of_an_address() -> None:
+    """The oldest idle one makes room for one more; where none is idle, the new one is refused. Others do not notice."""
+    setting = {"CONNECTIONS_PER_ADDRESS": "4"}
+    with gunicorn("--keep-alive", "75", worker="Patient", processes=1, **setting) as (port, _), ExitStack() as stack:
+        clients = [stack.enter_context(closing(Client(port, address="127.0.0.2"))) for _ in range(5)]
+        oldest, *others = clients
+        assert oldest.ended()
+        for client in others:
+            client.sock.sendall(post(b"Content-Length: 2", b"o"))
+        until(port, lambda found: (found["open"], found["idle"]) == (5, 0), "127.0.0.3")
+        refused = stack.enter_context(closing(Client(port, address="127.0.0.2")))
+        answer = refused.ask(GET)
+        assert (answer.status, answer.fields["retry-after"], answer.fields["connection"]) == (503, "1", "close")
+        assert refused.ended()
+        for client in others:
+            client.sock.sendall(b"k")
+            assert client.answer().json["body"] == "ok"
+        again = stack.enter_context(closing(Client(port, address="127.0.0.2")))  # others[0] has been idle longest
+        assert again.ask(GET).status == 200 and others[0].ended()
+        assert others[1].ask(GET).status == 200
+
+
+def test_a_proxy_may_have_all_connections() -> None:
+    """Behind a proxy all connections come from one address, which is none of a caller."""
+    settings = {"CONNECTIONS_PER_ADDRESS": "4", "TRUSTED_PROXIES": "1"}
+    with gunicorn(worker="Patient", processes=1, **settings) as (port, _), ExitStack() as stack:
+        for _ in range(6):
+            stack.enter_context(closing(Client(port)))
+        until(port, lambda found: found["idle"] == 6)
+
+
+@pytest.mark.parametrize("begun", [b"", GET[:-2]])
+def test_nearly_full(begun: bytes) -> None:
+    """Those who have waited longest for nothing, or with half a head, make room; a busy one stays."""
+    options = ("--keep-alive", "75", "--worker-connections", "20")
+    with gunicorn(*options, worker="Patient", processes=1) as (port, _), ExitStack() as stack:
+        busy = stack.enter_context(closing(Client(port)))
+        busy.sock.sendall(post(b"Content-Length: 2", b"o"))
+        until(port, lambda found: (found["open"], found["idle"]) == (2, 0))
+        clients = []
+        for n in range(17):
+            clients.append(stack.enter_context(closing(Client(port, address=f"127.0.1.{n}"))))
+            clients[-1].sock.sendall(begun)
+            if n < 16:  # with the one that asks there are never more than 18
+                name = "heads" if begun else "idle"
+                until(port, lambda found, name=name, n=n: found[name] == n + 1)  # type: ignore[misc]
+        with closing(Client(port)) as fresh:
+            assert fresh.ask(GET).status == 200
+        first, second = clients[0], clients[1]
+        assert first.answer().status == 408 if begun else first.ended()
+        second.sock.sendall(b"\r\n" if begun else GET)
+        assert second.answer().status == 200
+        busy.sock.sendall(b"k")
+        assert busy.answer().json["body"] == "ok"
+
+
+def test_who_waits_longest_makes_room_for_other_slow_readers(tmp_path: Path) -> None:
+    """Three responses of which a megabyte waits are more than the process may hold: the first is given up."""
+    done = [tmp_path / str(n) for n in range(3)]
+    with gunicorn(worker="Patient", processes=1) as (port, _), ExitStack() as stack:
+        for n, file in enumerate(done):
+            client = stack.enter_context(closing(Client(port, buffer=4096)))
+            client.sock.sendall(get(line=b"GET /large?" + bytes(file) + b" HTTP/1.1"))
+            until(port, lambda found, n=n: found["waiting"] == min(n + 1, 2))  # type: ignore[misc]
+        wait_for(done[0])
+        found = until(port, lambda found: found["waiting"] == 2)
+        assert 2**21 <= found["unsent"] < 2**21 + 2**12
+        assert not done[1].exists() and not done[2].exists()
+
+
+def test_a_quick_client_does_not_keep_others_waiting() -> None:
+    """While 20,000 requests of one connection wait to be answered, another one is answered in its turn."""
+    with gunicorn(processes=1) as (port, _), closing(Client(port)) as quick, closing(Client(port)) as other:
+        assert other.ask(GET).status == 200
+        quick.sock.sendall(GET * 20_000)
+        assert other.ask(get(line=b"GET /bounds HTTP/1.1")).json["requests"] < 10_000
+
+
+def test_max_requests() -> None:
+    """After so many requests a process ends and another takes its place; no request is lost by that."""
+    with gunicorn("--max-requests", "5", processes=1) as (port, _), closing(Client(port)) as client:
+        answers = [client.ask(GET) for _ in range(4)]  # the first was the fixture's
+        assert [answer.fields["connection"] for answer in answers] == ["keep-alive"] * 3 + ["close"]
+        assert client.ended()
+        pids = {answer.json["pid"] for answer in answers}
+        end = time.monotonic() + 10
+        while not pids - {answers[0].json["pid"]}:  # until then it still takes connections, and serves them
+            assert time.monotonic() < end
+            with closing(Client(port)) as client:
+                pids.add(client.ask(GET).json["pid"])
+
+
+AT_THE_LIMIT = {
+    "line": (8190, lambda n: get(line=b"GET /" + b"a" * (n - 14) + b" HTTP/1.1"), 414),
+    "field": (8190, lambda n: get(b"Host: a\r\nX: " + b"a" * (n - 5) + b"\r\n"), 431),
+    "fields": (100, lambda n: get(b"Host: a\r\n" + b"X: a\r\n" * (n - 1)), 431),
+    "host": (255, lambda n: get(b"Host: " + (b"a." * 128)[: n - 3] + b":80\r\n"), 400),
+    "label": (63, lambda n: get(b"Host: b." + b"a" * n + b".c:80\r\n"), 400),
+    "target": (255, lambda n: get(line=b"GET http://" + (b"a." * 128)[:n] + b"/ HTTP/1.1"), 400),
+}
+
+
+@pytest.mark.parametrize("case", AT_THE_LIMIT)
+def test_at_the_limit(port: int, case: str) -> None:
+    """The most that is let through, and one more."""
+    most, request, status = AT_THE_LIMIT[case]
+    with closing(Client(port)) as client:
+        assert client.ask(request(most)).status == 200
+        assert client.ask(request(most + 1)).status == status
+
+
+def test_unread_content_at_the_limit(client: Client) -> None:
+    """So much unread content is passed over to keep the connection, and not a byte more."""
+    most = 64 * 1024
+    assert client.ask(post(b"Content-Length: %d" % most, bytes(most), b"/refuse")).fields["connection"] == "keep-alive"
+    more = client.ask(post(b"Content-Length: %d" % (most + 1), bytes(most + 1), b"/refuse"))
+    assert more.fields["connection"] == "close"

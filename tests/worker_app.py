@@ -21,6 +21,15 @@ class Worker(web.worker.Worker):
     slowest = 2**30
 
 
+class Patient(web.worker.Worker):
+    """For few clients, who wait as long as a test lasts."""
+
+    header_timeout = stall_timeout = send_timeout = 60.0
+    unsent_limit = 2 * 2**20 + 2**19
+    linger_limit = 2**20
+    most_lingering = 2
+
+
 def wait_for(path: Path) -> None:
     while not path.exists():
         time.sleep(0.01)
@@ -33,6 +42,13 @@ def counted(path: Path) -> Iterator[bytes]:
             yield bytes(2**20)
     finally:
         path.touch()
+
+
+def bounds(worker: web.worker.Worker) -> dict[str, int]:
+    """What a process has of each kind, and how many requests it has begun."""
+    table = worker.connections
+    sizes = {name: len(getattr(table, name)) for name in ("open", "idle", "heads", "waiting")}
+    return sizes | {"unsent": table.unsent, "requests": worker.nr}
 
 
 def app(environ: dict[str, Any], start: Start) -> Iterable[bytes]:
@@ -73,6 +89,10 @@ def app(environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         case "/wait":
             Path(query + ".begun").touch()
             wait_for(Path(query))
+        case "/bounds":
+            worker = environ["gunicorn.socket"].worker
+            start("200 OK", [])
+            return [json.dumps(bounds(worker)).encode()]
         case "/large":
             start("200 OK", [])
             return counted(Path(query))

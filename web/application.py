@@ -5,6 +5,8 @@ out without being taken apart. What runs around every request is given the reque
 which looks it up anew at every dot. Everything else is Flask as documented.
 """
 
+import logging
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -18,6 +20,8 @@ from werkzeug.routing import MapAdapter
 from werkzeug.wsgi import get_current_url, get_host
 
 _HOSTS_KEPT = 256  # a client can name any number of hosts
+_MOST_HOST = 255  # characters
+_LONG_LABEL = re.compile(r"[^.:]{64}")  # RFC 1035, section 2.3.4
 
 
 class Reply(Response):
@@ -49,6 +53,8 @@ class OwnHeaders(Headers):
         return self._list
 
 
+_log = logging.getLogger("restkeeper")
+
 Before = Callable[[Request], Response | None]
 After = Callable[[Request, Response], None]
 
@@ -78,7 +84,9 @@ class Application(Flask):
         self.before: list[Before] = []
         self.after: list[After] = []
         self.trusts_host: Callable[[str], bool] = lambda host: True
+        self.trusts_any_host = True  # so that a request's host is no more than what the client says
         self._hosts: dict[tuple[str, str | None, str], tuple[str, str]] = {}
+        self._failures: set[tuple[After, type[Exception]]] = set()
         self._known_hooks: dict[str | None, tuple[list[Any], list[Any]]] = {}
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
@@ -103,8 +111,17 @@ class Application(Flask):
         for hook in (*context._after_request_functions, *self._hooks(context.request.endpoint)[1]):
             response = hook(response)
         for tell in reversed(self.after):
-            tell(context.request, response)
+            try:
+                tell(context.request, response)
+            except Exception as error:  # what was done is done: the response must not deny it
+                self._log_once(tell, error)
         return response
+
+    def _log_once(self, tell: After, error: Exception) -> None:
+        """Log a failure the first time that it happens there: it may go on with every request."""
+        if (failure := (tell, type(error))) not in self._failures:
+            self._failures.add(failure)
+            _log.error("%s failed after the handler; the response goes out", tell.__qualname__, exc_info=error)
 
     def do_teardown_request(self, exc: BaseException | None = None) -> None:
         """As Flask's, where there is anything to do."""
@@ -135,9 +152,11 @@ class Application(Flask):
         environ = request.environ
         known = (environ["wsgi.url_scheme"], environ.get("HTTP_HOST"), environ["SERVER_PORT"])
         if (names := self._hosts.get(known)) is None:
-            if len(self._hosts) >= _HOSTS_KEPT:
-                self._hosts.clear()
-            names = self._hosts[known] = self._names(environ)
+            names = self._names(environ)
+            if len(known[1] or "") <= _MOST_HOST:
+                if len(self._hosts) >= _HOSTS_KEPT:
+                    self._hosts.clear()
+                self._hosts[known] = names
         request.host, server_name = names
         return MapAdapter(
             self.url_map,
@@ -165,6 +184,9 @@ def _context() -> RequestContext:
 
 def host_of(environ: dict[str, Any]) -> str:
     """The host that a request came to, without the scheme's own port; empty when it is malformed."""
+    host = environ.get("HTTP_HOST") or ""
+    if len(host) > _MOST_HOST or _LONG_LABEL.search(host):  # IDNA takes time by the square of a label's length
+        return ""
     try:
         get_current_url(environ, host_only=True)  # what tells where a request came to
         return get_host(environ)

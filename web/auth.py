@@ -24,6 +24,7 @@ from clock import rfc3339
 from errors import BadRequest, Forbidden, NotFound, Problem, Unauthorized, Unavailable
 from storage.contract import Collection, Record, Store
 from web.caller import ADMIN, EVERYBODY, NOBODY, Caller, caller_in, remember
+from web.failures import Failures
 from web.tokens import InvalidToken, Tokens, is_token
 
 # What keys are checked by; `updated_at` is when one was last seen in use. No resource can have such a name.
@@ -34,6 +35,8 @@ OWN = "own"  # asks for credentials of its own
 KNOWN = "known"  # needs to know who calls; what they may see of it is the handler's to say
 
 USE_SECONDS = 60  # how exactly it is known when a key was last used
+NOTED = 4096  # keys whose last use each process knows
+LONGEST_ADDRESS = 64  # characters: IPv6 has up to 45, and a zone
 
 _PREFIX = "rk_"
 _ID_DIGITS = 16
@@ -98,32 +101,44 @@ class Authenticator:
         store: Store,
         note_use: Callable[[str, str], None],
         *,
+        failures: Failures,
         admin_key: str = "",
         tokens: Tokens | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._note_use = note_use
+        self._failures = failures
         self._admin = digest_of(admin_key) if admin_key else None
         self._tokens = tokens
         self._now = now
         self._noted: dict[str, float] = {}
 
     def __call__(self, environ: dict[str, Any]) -> Caller | None:
-        """Whose credentials these are; None where there are none. Raises Unauthorized, or BadRequest for two."""
+        """Whose credentials these are; None where there are none.
+
+        Raises Unauthorized, BadRequest for two, and TooManyRequests when too many from the address were wrong.
+        """
         authorization, key = environ.get("HTTP_AUTHORIZATION"), environ.get("HTTP_X_API_KEY")
         if authorization is None and key is None:
             return None
         if authorization is not None and key is not None:
             raise BadRequest("send Authorization or X-API-Key, not both")
         token = key.strip() if key is not None else _token_in(authorization or "")
-        try:
-            return self._caller(token)
-        except (InvalidToken, _Invalid):
-            raise _unauthorized(_INVALID, authorization or "") from None
-
-    def _caller(self, token: str) -> Caller:
         digest = digest_of(token)
+        failures = self._failures
+        if not (known := failures.has_succeeded(environ, digest)):
+            failures.require_room(environ, digest)
+        try:
+            who = self._caller(token, digest)
+        except (InvalidToken, _Invalid):
+            failures.note_failure(environ, digest)
+            raise _unauthorized(_INVALID, authorization or "") from None
+        if not known:
+            failures.note_success(environ, digest)
+        return who
+
+    def _caller(self, token: str, digest: str) -> Caller:
         if self._admin and hmac.compare_digest(digest, self._admin):
             return Caller("admin-key", frozenset({ADMIN}))
         if self._tokens and is_token(token):
@@ -143,6 +158,8 @@ class Authenticator:
         if not hmac.compare_digest(digest, known) or expires <= now:
             raise _Invalid
         if now - self._noted.get(id, 0.0) > USE_SECONDS:
+            if len(self._noted) >= NOTED:
+                self._noted.clear()
             self._noted[id] = now
             if record.updated_at < rfc3339(now - USE_SECONDS):  # else another process has noted it
                 with suppress(NotFound, Unavailable):  # a use that cannot be noted is no less allowed
@@ -255,7 +272,10 @@ def _is_of_here(environ: dict[str, Any]) -> bool:
     if "HTTP_FORWARDED" in environ:
         return False
     behind = environ.get("HTTP_X_FORWARDED_FOR", "")
-    return _is_here(environ.get("REMOTE_ADDR", "")) and all(_is_here(each.strip()) for each in behind.split(","))
+    if not _is_here(environ.get("REMOTE_ADDR", "")):
+        return False
+    # What is too long for an address is none, and must not fill the cache.
+    return all(len(each) <= LONGEST_ADDRESS and _is_here(each) for each in map(str.strip, behind.split(",")))
 
 
 @lru_cache(maxsize=1024)

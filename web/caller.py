@@ -1,5 +1,7 @@
 """Who calls. Authentication says it once; limits, permissions, logs and what is kept for a caller go by it."""
 
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
 from typing import Any, NamedTuple
 
 from flask import request
@@ -45,3 +47,29 @@ def name_of(environ: dict[str, Any]) -> str:
     """The caller's id, or for who shows nothing the address."""
     who = caller_in(environ)
     return who.id if who.id != ANONYMOUS else str(environ.get("REMOTE_ADDR", ""))
+
+
+def caller_keys(environ: dict[str, Any]) -> tuple[str, ...]:
+    """What a caller is counted by: the id, or without valid credentials the address."""
+    who = caller_in(environ)
+    return address_keys(environ) if who.id == ANONYMOUS else (who.id,)
+
+
+def address_keys(environ: dict[str, Any]) -> tuple[str, ...]:
+    """What an address is counted by; one of IPv6 by its /64 and by its /48: the least and most of a site (RFC 6177)."""
+    remote: str = environ.get("REMOTE_ADDR") or "unknown"
+    return _networks(remote) if ":" in remote else (remote,)
+
+
+@lru_cache(maxsize=4096)
+def _networks(remote: str) -> tuple[str, ...]:
+    try:
+        parsed = ip_address(remote)
+    except ValueError:
+        return (remote,)
+    if not isinstance(parsed, IPv6Address):
+        return (remote,)
+    if parsed.ipv4_mapped:
+        return (str(parsed.ipv4_mapped),)
+    number = int(parsed)
+    return tuple(f"{IPv6Address(number >> host << host)}/{128 - host}" for host in (64, 80))

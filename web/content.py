@@ -34,17 +34,18 @@ def quality(offer: str) -> float:
     return next((ranges[each] for each in wanted if each in ranges), 0)
 
 
-def read_object(*types: str, max_body: int, max_depth: int) -> dict[str, Any]:
+def read_object(*types: str, max_body: int, max_depth: int, max_values: int) -> dict[str, Any]:
     """The JSON object that is the request's body.
 
-    `max_body` in bytes, `max_depth` in levels. Raises UnsupportedMediaType, BodyTooLarge, BadRequest when the body
-    ends early, InvalidJson, and ValidationFailed when the JSON is not an object.
+    `max_body` in bytes, `max_depth` in levels; of more than `max_values` it is not parsed. Raises
+    UnsupportedMediaType, BodyTooLarge, BadRequest when the body ends early, InvalidJson, and ValidationFailed when the
+    JSON is not an object.
     """
     require_media_type(*types)
     coding = request.environ.get("HTTP_CONTENT_ENCODING", "")
     if coding.strip().lower() not in ("", "identity"):
         raise UnsupportedMediaType(f"Content-Encoding {coding[:40]!r} is not supported; send the body as it is")
-    value = exactjson.loads(_read(max_body), max_depth)
+    value = exactjson.loads(_read(max_body), max_depth, max_values)
     if not isinstance(value, dict):
         raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
     return value

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection
+from typing import Any
 
 from flask import Request, Response
 from flask.globals import request_ctx
@@ -21,30 +22,32 @@ EXPOSED_HEADERS = (
 MAX_AGE = "600"  # seconds that a browser may keep the answer to a preflight; Chromium keeps none for longer than 7200
 
 _LOCAL = re.compile(r"https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?")
-_SAFE = ("GET", "HEAD", "OPTIONS", "TRACE")  # RFC 9110, section 9.2.1
 _PREFLIGHT_VARY = "Access-Control-Request-Method, Access-Control-Request-Headers"
 
 
 def install(app: Application, origins: Collection[str] = (), *, local_only: bool = False) -> None:
     """Let pages of `origins` read what `app` answers, errors too: `https://app.example.org` exactly, or `*` for all.
 
-    With `local_only` and no origins, those of this machine; and no page of another origin may write, for such a page
-    reaches what is open on its reader's machine. Where no origin can be allowed, nothing is installed. Credentials
-    that a browser adds by itself are never asked for: keys travel in header fields that pages set.
+    With `local_only` and no origins, those of this machine; and no page of another site is answered at all, for such a
+    page reaches what is open on its reader's machine: also what it cannot read costs, and its size and time tell
+    something. Where no origin can be allowed, nothing is installed. Credentials that a browser adds by itself are never
+    asked for: keys travel in header fields that pages set.
     """
     if not origins and not local_only:
         return
     allows = _allowance(origins)
     answer_all = "*" in origins
+    refuses_sites = local_only and not answer_all
 
     def admit(asked: Request) -> Response | None:
         environ = asked.environ
         if (origin := environ.get("HTTP_ORIGIN")) is None:
+            if refuses_sites and environ.get("HTTP_SEC_FETCH_SITE") == "cross-site" and not _is_navigation(environ):
+                raise CrossOrigin("a page of another site asks; CORS_ORIGINS lists the origins that may")
             return None
         if not allows(origin):
-            own = f"{environ['wsgi.url_scheme']}://{asked.host}"
-            if local_only and asked.method not in _SAFE and origin != own:
-                raise CrossOrigin("the Origin is not the service's own; CORS_ORIGINS lists others that may write")
+            if local_only and origin != f"{environ['wsgi.url_scheme']}://{asked.host}":
+                raise CrossOrigin("the Origin is not the service's own; CORS_ORIGINS lists others that may")
             return None
         if (
             asked.method == "OPTIONS"
@@ -68,6 +71,15 @@ def install(app: Application, origins: Collection[str] = (), *, local_only: bool
 
     app.before.append(admit)
     app.after.append(tell)
+
+
+def _is_navigation(environ: dict[str, Any]) -> bool:
+    """Whether a person goes to a page, as by a link (Fetch Metadata, sections 2.1 and 2.2): no other page reads it."""
+    return (
+        environ["REQUEST_METHOD"] in ("GET", "HEAD")
+        and environ.get("HTTP_SEC_FETCH_MODE") == "navigate"
+        and environ.get("HTTP_SEC_FETCH_DEST") == "document"
+    )
 
 
 def _allowance(origins: Collection[str]) -> Callable[[str], bool]:

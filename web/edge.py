@@ -10,24 +10,35 @@ from flask import Request, Response
 from errors import BadRequest, UriTooLong
 from web.application import Application, host_of
 
+LONGEST_ENTRY = 64  # characters of X-Forwarded-For: an address of IPv6 has up to 45, in brackets and with a port more
+
 _NOT_LOCAL = "in open mode this service answers at localhost alone; TRUSTED_HOSTS adds the names that it is reached by"
 _NOT_LISTED = "this service does not answer to that host; TRUSTED_HOSTS lists the names that it is reached by"
 
 
-def install(app: Application, max_url: int, trusted_hosts: Collection[str] = (), *, local_only: bool = False) -> None:
+def install(
+    app: Application,
+    max_url: int,
+    trusted_hosts: Collection[str] = (),
+    *,
+    local_only: bool = False,
+    count_refused_host: Callable[[dict[str, Any]], None] = lambda environ: None,
+) -> None:
     """Refuse malformed and strange hosts, and addresses of more than `max_url` bytes, in `app`; answer `OPTIONS *`.
 
     `trusted_hosts` are names in lower case without ports, `.example.org` for all below it; none means any, but for
     `local_only`: then names and addresses of this machine alone, and those listed. A page whose own name was pointed
-    at this machine (DNS rebinding) sends that name.
+    at this machine (DNS rebinding) sends that name. `count_refused_host` is given the WSGI environment of each refusal.
     """
     if trusted_hosts or local_only:
         app.trusts_host = _trust(trusted_hosts, local_only)
+        app.trusts_any_host = False
 
     def require_sane_address(asked: Request) -> Response | None:
         environ = asked.environ
         path = environ.get("PATH_INFO", "")
         if not asked.host:
+            count_refused_host(environ)
             strange = host_of(environ)  # else it is malformed (RFC 9112, section 3.2)
             raise BadRequest(
                 (_NOT_LOCAL if local_only else _NOT_LISTED) if strange else "the Host header is not a host"
@@ -36,8 +47,10 @@ def install(app: Application, max_url: int, trusted_hosts: Collection[str] = (),
             raise UriTooLong(f"path and query have at most {max_url} bytes together")
         return app.response_class() if path == "*" else None  # of the server as a whole (RFC 9110, section 9.3.7)
 
-    def forbid_guessing(_: Request, response: Response) -> None:
+    def forbid_guessing(asked: Request, response: Response) -> None:
         response.headers.add("X-Content-Type-Options", "nosniff")
+        if asked.method == "OPTIONS":  # is not cacheable (RFC 9110, section 9.3.7), and caches exist that ask nobody
+            response.headers["Cache-Control"] = "no-store"
 
     app.before.append(require_sane_address)
     app.after.append(forbid_guessing)
@@ -100,8 +113,13 @@ class TrustedProxies:
         return entries[-self._hops].strip() if len(entries) >= self._hops else ""
 
 
-@lru_cache(maxsize=1024)
 def _address(told: str) -> str:
+    """As `_parsed`; what is too long for an address must not fill the cache."""
+    return _parsed(told) if len(told) <= LONGEST_ENTRY else ""
+
+
+@lru_cache(maxsize=1024)
+def _parsed(told: str) -> str:
     """The IP address in an entry, which may have a port or brackets; empty where there is none."""
     if told.startswith("["):
         told = told[1:].partition("]")[0]

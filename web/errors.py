@@ -9,16 +9,17 @@ from typing import Any
 from urllib.parse import quote
 
 import orjson
-from flask import Flask, Response, current_app, request
+from flask import Response, current_app, request
 from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed
 from werkzeug.http import HTTP_STATUS_CODES
 
 import errors
 from errors import Problem
+from web.application import Application
 from web.observe import request_id
 
 PROBLEM_JSON = "application/problem+json"
-PAGES = "/problems/"  # each type's URI is its page under here
+PAGES = "/problems/"  # each type's URI is its page under here, relative while any client can name any host
 
 _PATH = "/:@!$&'()*+,;=~"  # besides letters and digits, what a path holds unescaped (RFC 3986, section 3.3)
 
@@ -37,7 +38,7 @@ _BY_STATUS: dict[int, type[Problem]] = {
 }
 
 
-def install(app: Flask) -> None:
+def install(app: Application) -> None:
     """Render everything that is raised in `app`."""
     app.register_error_handler(Problem, render)
     app.register_error_handler(HTTPException, _render_http)
@@ -50,7 +51,7 @@ def render(problem: Problem) -> Response:
         _log.error("%s: %s", problem.name, problem.detail, exc_info=problem, extra={"request_id": request_id()})
     return _answer(
         problem.status,
-        problem.uri or _base() + PAGES + problem.name,
+        problem.uri or known_base() + PAGES + problem.name,
         problem.title,
         problem.detail,
         dict(problem.headers),
@@ -58,8 +59,10 @@ def render(problem: Problem) -> Response:
     )
 
 
-def _base() -> str:
-    return request.host_url.rstrip("/") if request.host else ""
+def known_base() -> str:
+    """Scheme and host of the request, empty when the host is refused or is whatever the client says."""
+    app: Application = current_app  # type: ignore[assignment]
+    return request.host_url.rstrip("/") if request.host and not app.trusts_any_host else ""
 
 
 def _render_http(error: HTTPException) -> Response:

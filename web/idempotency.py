@@ -22,6 +22,7 @@ from storage.contract import Answer, Store, Transaction
 from web import exactjson
 from web.application import Reply
 from web.caller import caller_in
+from web.limits import add_written
 
 LONGEST = 255  # characters of a key
 SWEEP_ONE_IN = 16  # of so many new answers, one
@@ -72,7 +73,8 @@ class Idempotency:
 
     def sweep(self, transaction: Transaction, limit: int) -> int:
         """Take away at most so many answers that have expired; how many there were."""
-        return transaction.sweep_answers(self._now() - self.seconds, limit)
+        now = self._now()
+        return transaction.sweep_answers(now - self.seconds, limit, latest=now + self.seconds)
 
 
 def _seal_of(environ: dict[str, Any], key: str) -> Fernet:
@@ -128,6 +130,7 @@ class _Keyed(Once):
         head = orjson.dumps([self._print, reply.status_code, list(reply.headers)])
         kept = head + b"\n" + (self._seal.encrypt(body) if self._seal else body)
         transaction.keep_answer(self._id, Answer(self._now, kept))
+        add_written(len(kept))
         if self._id[0] < 256 // SWEEP_ONE_IN:
-            transaction.sweep_answers(self._oldest, SWEPT)
+            transaction.sweep_answers(self._oldest, SWEPT, latest=2 * self._now - self._oldest)
         return reply

@@ -2,8 +2,10 @@
 
 They are a table of open addressing in a file that is mapped into memory: a key's slot is one of PROBES in a row from
 where its digest points. A slot is 32 bytes: the key's BLAKE2b digest (16), the count (8, unsigned), and when it expires
-(8, a double, seconds since the epoch; what lies in the past is free). An flock holds for each change, which ends with
-the process whatever ends that, and each number is written by one store, in an order that makes a slot whole or free.
+(8, a double, seconds since the epoch; what lies in the past is free). The digest is keyed with random bytes in the
+file's header, so that nobody can choose keys that meet in the slots of another's. An flock holds for each change, which
+ends with the process whatever ends that, and each number is written by one store, in an order that makes a slot whole
+or free.
 """
 
 import logging
@@ -18,6 +20,7 @@ from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_UN, flock
 from functools import lru_cache
 from hashlib import blake2b
+from math import inf
 from mmap import mmap
 from pathlib import Path
 from threading import Lock
@@ -29,18 +32,25 @@ from limits.storage import Storage
 SLOTS = 65_536  # 2 MiB
 PROBES = 16  # slots that a key may be in: at half of them taken, one key in 10,000 finds none that is free
 
-_MAGIC = b"restkeeper limits, layout 1\n"
-_HEADER_BYTES = 64
+_MAGIC = b"restkeeper limits, layout 2\n"
+_HEADER_BYTES = 64  # the magic, the number of slots, the digests' key
+_KEY_BYTES = 16
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SLOT_WORDS = 4  # of 8 bytes: the digest's halves, the count, the expiry
 _COUNT, _EXPIRY = 2, 3
 
 _log = logging.getLogger("restkeeper")
 
 
-def shared_path(name: str) -> Path:
-    """Where this user's processes on this machine meet to count for `name`: in memory where files can be there."""
+def shared_path(secret: str) -> Path:
+    """Where this user's processes that know `secret` meet on this machine to count: in memory where files can be there.
+
+    Anybody can make a file in that folder, and so prevent the start of a service whose file's name is known. This name
+    is not: it cannot be guessed, and who sees the file there has seen the last of its name when the machine restarts.
+    """
     folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()  # noqa: S108
-    digest = blake2b(_MAGIC + name.encode(), digest_size=8).hexdigest()
+    boot = _BOOT_ID.read_bytes() if _BOOT_ID.exists() else b""
+    digest = blake2b(_MAGIC + boot + secret.encode(), digest_size=16).hexdigest()
     return Path(folder, f"restkeeper-limits-{os.geteuid()}-{digest}")
 
 
@@ -52,8 +62,9 @@ def uri_of(path: Path) -> str:
 class MappedStorage(Storage):
     """Counters in the file that `mapped:///PATH` names, which is made when it is missing.
 
-    When all slots of a new key are taken, it takes the one that expires first, whose count is lost; the log says so
-    once a process. Raises OSError when the file cannot be opened or is not this user's own table of `slots` slots.
+    When all slots of a new key are taken, it takes the one with the lowest count, of several the one that expires
+    first, whose count is lost; the log says so once a process. So callers that come once never displace one that comes
+    often. Raises OSError when the file cannot be opened or is not this user's own table of `slots` slots.
     """
 
     STORAGE_SCHEME = ["mapped"]
@@ -83,10 +94,10 @@ class MappedStorage(Storage):
 
     def incr(self, key: str, expiry: int, amount: int = 1) -> int:
         """Add to a key's count, which expires `expiry` seconds after it began; the count that it now has."""
-        first, second = _digest(key)
         while True:
             with self._lock:  # as _locked does, which would take a third of the time again
                 table = self._table or self._open()
+                first, second = _digest(table.key, key)
                 try:
                     flock(table.descriptor, LOCK_EX)
                     now = self._now()
@@ -147,8 +158,8 @@ class MappedStorage(Storage):
             self._table = None
 
     def _slot(self, key: str, *, forget: bool = False) -> tuple[int, float]:
-        first, second = _digest(key)
         with self._locked() as table:
+            first, second = _digest(table.key, key)
             now = self._now()
             place, known = table.find(first, second, now)
             if not known:
@@ -179,9 +190,9 @@ class MappedStorage(Storage):
 
 
 @lru_cache(maxsize=4096)  # a window has many requests of each caller
-def _digest(key: str) -> tuple[int, int]:
+def _digest(table_key: bytes, key: str) -> tuple[int, int]:
     """A key's digest, in halves."""
-    first, second = struct.unpack("QQ", blake2b(key.encode(), digest_size=16).digest())
+    first, second = struct.unpack("QQ", blake2b(key.encode(), digest_size=16, key=table_key).digest())
     return first, second
 
 
@@ -201,7 +212,7 @@ class _Table:
         try:
             flock(self.descriptor, LOCK_EX)
             size = _HEADER_BYTES + slots * _SLOT_WORDS * 8
-            _prepare(self.descriptor, path, size, _MAGIC + struct.pack("Q", slots))
+            self.key = _prepare(self.descriptor, path, size, _MAGIC + struct.pack("Q", slots))
             mapped = mmap(self.descriptor, size)
             flock(self.descriptor, LOCK_UN)
         except BaseException:
@@ -213,16 +224,17 @@ class _Table:
         self.homes = slots - PROBES + 1
 
     def find(self, first: int, second: int, now: float) -> tuple[int, bool]:
-        """Where a key is and that it is there; or where it may be put: a free slot, else the one to expire first."""
+        """Where a key is and that it is there; or where it may be put: a free slot, else that of the lowest count."""
         words, times = self.words, self.times
         home = self.start + first % self.homes * _SLOT_WORDS
-        best, best_expiry = home, times[home + _EXPIRY]
+        best, least = home, (inf, inf)
         for place in range(home, home + PROBES * _SLOT_WORDS, _SLOT_WORDS):
             expiry = times[place + _EXPIRY]
-            if expiry > now and words[place] == first and words[place + 1] == second:
+            is_live = expiry > now
+            if is_live and words[place] == first and words[place + 1] == second:
                 return place, True
-            if expiry < best_expiry and best_expiry > now:
-                best, best_expiry = place, expiry
+            if (rank := (words[place + _COUNT], expiry) if is_live else (-1, 0)) < least:
+                best, least = place, rank
         return best, False
 
     def put(self, place: int, first: int, second: int, count: int, now: float, expiry: float) -> bool:
@@ -243,14 +255,16 @@ class _Table:
             os.close(self.descriptor)
 
 
-def _prepare(descriptor: int, path: str, size: int, header: bytes) -> None:
-    """Make a new file a table, and let no other file be taken for one. The caller holds the lock."""
+def _prepare(descriptor: int, path: str, size: int, header: bytes) -> bytes:
+    """Make a new file a table, and let no other file be taken for one; its key. The caller holds the lock."""
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077 or found.st_nlink > 1:
         raise OSError(f"{path}: must be a plain file of this user's that nobody else can open; delete it")
     begin = os.pread(descriptor, len(header), 0)
     if not any(begin) and found.st_size <= size:  # new, or left by a process that ended right here
         os.posix_fallocate(descriptor, 0, size)  # writing where a full disk has no room would end the process
-        os.pwrite(descriptor, header, 0)
+        os.pwrite(descriptor, os.urandom(_KEY_BYTES), len(header))
+        os.pwrite(descriptor, header, 0)  # last, for it makes the file a table
     elif begin != header or found.st_size != size:
         raise OSError(f"{path}: is no table of counters of this version; delete it")
+    return os.pread(descriptor, _KEY_BYTES, len(header))

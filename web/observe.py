@@ -44,32 +44,37 @@ def install(app: Application, access_log: Callable[[Line], None] | None) -> "Met
         given = environ.get("HTTP_X_REQUEST_ID")
         environ[_REQUEST_ID] = given if given and _SANE_ID.fullmatch(given) else _new_id()
 
-    def end(asked: Request, response: Response) -> None:
+    def name_request(asked: Request, response: Response) -> None:
+        response.headers.add("X-Request-Id", asked.environ[_REQUEST_ID])
+
+    def count(asked: Request, response: Response) -> None:
+        seconds = time.perf_counter() - asked.environ[_BEGAN]
+        metrics.count(asked.method, _route(asked), response.status_code, seconds)
+
+    def log(asked: Request, response: Response) -> None:
         environ = asked.environ
-        seconds = time.perf_counter() - environ[_BEGAN]
-        method, status = asked.method, response.status_code
-        route = asked.url_rule.rule if asked.url_rule else "(none)"
-        response.headers.add("X-Request-Id", environ[_REQUEST_ID])
-        metrics.count(method, route, status, seconds)
-        if access_log:
-            access_log(
-                {
-                    "time": _time(time.time()),
-                    "level": "info",
-                    "event": "request",
-                    "request_id": environ[_REQUEST_ID],
-                    "caller": name_of(environ),
-                    "method": method,
-                    "path": asked.path,
-                    "route": route,
-                    "status": status,
-                    "ms": round(seconds * 1000, 3),
-                }
-            )
+        access_log(  # type: ignore[misc]
+            {
+                "time": _time(time.time()),
+                "level": "info",
+                "event": "request",
+                "request_id": environ[_REQUEST_ID],
+                "caller": name_of(environ),
+                "method": asked.method,
+                "path": asked.path,
+                "route": _route(asked),
+                "status": response.status_code,
+                "ms": round((time.perf_counter() - environ[_BEGAN]) * 1000, 3),
+            }
+        )
 
     app.before.append(begin)
-    app.after.append(end)
+    app.after += [log, count, name_request] if access_log else [count, name_request]  # each may fail by itself
     return metrics
+
+
+def _route(asked: Request) -> str:
+    return asked.url_rule.rule if asked.url_rule else "(none)"
 
 
 def access_log(form: str, level: str) -> Callable[[Line], None] | None:

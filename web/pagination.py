@@ -6,6 +6,7 @@ its holder could not ask for in plain parameters.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -18,7 +19,10 @@ from errors import InvalidQuery
 from storage.contract import Page, Query
 from web.queries import Asked
 
+LINK_BYTES = 4096  # of a Link header: what proxies have room for, and fetch of Node together with the other headers
+
 _CHECKSUM = 8  # bytes
+_LEFT_OUT = ("last", "first", "prev")  # where there is no room, in this order; who walks needs `next`
 _PLACE = ("cursor", "offset", "limit", "fields")  # what may change from page to page of one walk
 
 Position = tuple[object, ...]
@@ -55,15 +59,44 @@ def _is_key(value: object) -> bool:
 
 
 def links(asked: Asked, query: Query, page: Page, total: int | None, path: str, args: MultiDict[str, str]) -> str:
-    """The value of the Link header: first, prev, next and last as far as there are such pages."""
+    """The value of the Link header: first, prev, next and last as far as there are such pages. Raises InvalidQuery."""
     if asked.by_offset:
         places = {rel: f"offset={offset}" for rel, offset in _by_offset(asked, page, total or 0)}
     else:
         bound = _bound(path, args)
         places = {rel: f"cursor={_cursor(place, bound)}" if place else "" for rel, place in _by_cursor(query, page)}
     kept = urlencode([pair for pair in args.items(multi=True) if pair[0] not in ("cursor", "offset")]) if args else ""
-    targets = ((rel, "&".join(filter(None, (kept, place)))) for rel, place in places.items())
-    return ", ".join(f'<{path}{"?" if parameters else ""}{parameters}>; rel="{rel}"' for rel, parameters in targets)
+    return link_header({rel: _target(path, "&".join(filter(None, (kept, place)))) for rel, place in places.items()})
+
+
+def link_header(targets: Mapping[str, str]) -> str:
+    """The value of a Link header (RFC 8288) of at most LINK_BYTES: of long ones some are left out, `next` is not.
+
+    Raises InvalidQuery where that alone is too long.
+    """
+    links = {rel: f'<{target}>; rel="{rel}"' for rel, target in targets.items()}
+    for rel in _LEFT_OUT:
+        if len(value := ", ".join(links.values())) <= LINK_BYTES:
+            return value
+        links.pop(rel, None)
+    if len(value := ", ".join(links.values())) > LINK_BYTES:
+        raise InvalidQuery(
+            f"the address of the next page would be longer than {LINK_BYTES} bytes, which is what a Link header has "
+            "room for: ask for fewer values at a time"
+        )
+    return value
+
+
+def _target(path: str, parameters: str) -> str:
+    return f"{path}{'?' if parameters else ''}{parameters}"
+
+
+def require_whole(asked: Asked, page: Page) -> None:
+    """Raises InvalidQuery for a page by offset that its bytes have cut short: who counts pages would miss items."""
+    if asked.by_offset and page.cut:
+        fitting = len(page.bodies)
+        detail = f"can be {fitting} here: more items have no room in one page (PAGE_BYTES). Or page by cursor"
+        raise InvalidQuery(f"limit {detail}", errors=[{"parameter": "limit", "detail": detail}], limit=fitting)
 
 
 def _by_offset(asked: Asked, page: Page, total: int) -> list[tuple[str, int]]:
@@ -86,7 +119,7 @@ def _by_cursor(query: Query, page: Page) -> list[tuple[str, Position]]:
     return [*targets, ("last", (True,))]
 
 
-@lru_cache(maxsize=4096)  # the ends of the first pages are asked for most
+@lru_cache(maxsize=1024)  # the ends of the first pages are asked for most; a place can have some KiB
 def _cursor(place: Position, bound: bytes) -> str:
     payload = orjson.dumps(place)
     return _token(_checksum(payload, bound) + payload)
@@ -101,5 +134,6 @@ def _checksum(payload: bytes, bound: bytes) -> bytes:
 
 
 def _bound(path: str, args: MultiDict[str, str]) -> bytes:
-    """What the walk must not change: the list, its sort and its filters, in any order of the parameters."""
-    return orjson.dumps([path, sorted(pair for pair in args.items(multi=True) if pair[0] not in _PLACE)])
+    """A digest of what the walk must not change: the list, its sort and its filters, in any order of parameters."""
+    bound = orjson.dumps([path, sorted(pair for pair in args.items(multi=True) if pair[0] not in _PLACE)])
+    return blake2b(bound, digest_size=16).digest()

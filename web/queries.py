@@ -9,7 +9,7 @@ from typing import Any
 
 from werkzeug.datastructures import MultiDict
 
-from errors import InvalidQuery
+from errors import MOST_FAULTS, InvalidQuery
 from storage.contract import Collection, Field, Filter, Kind, Op, Query, Sort
 
 RESERVED = ("limit", "offset", "cursor", "sort", "fields", "q")
@@ -25,7 +25,8 @@ OPERATORS = {
 
 MAX_OFFSET = 2**31 - 1
 MAX_FILTERS = 100  # of one query: what stores prepare for each combination takes memory
-MAX_VALUES = 200  # of one `in`: as many ids as an address of 8 KiB has room for
+MAX_VALUES = 200  # of all filters of one query: as many ids as an address of 8 KiB has room for
+LONGEST_NAME = 100  # characters of a parameter's name in a fault
 
 _FILTER = re.compile(r"(\w+)(?:\[(\w+)\])?")
 _NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?([eE][+-]?\d{1,3})?", re.ASCII)
@@ -91,6 +92,7 @@ class Reader:
     def __init__(self, args: MultiDict[str, str]) -> None:
         self.args = args
         self._faults: list[dict[str, str]] = []
+        self._unknown = 0
 
     def one(self, name: str, read: Callable[[str], Any], default: Any) -> Any:
         """The value of a parameter that may be given once; `read` raises ValueError with what would be right."""
@@ -113,7 +115,13 @@ class Reader:
         """Find fault with every parameter that has another name."""
         for name in self.args:
             if name not in names:
-                self.fault(name, f"is not a parameter of {of}; there are: {', '.join(names)}")
+                self.unknown(name, of, names)
+
+    def unknown(self, name: str, of: str, names: Iterable[str]) -> None:
+        """Find fault with a parameter that there is not; the first such fault lists those that there are."""
+        known = "" if self._unknown else f"; there are: {', '.join(names)}"
+        self._unknown += 1
+        self.fault(name, f"is not a parameter of {of}{known}")
 
     def value(self, name: str, read: Callable[[str], Any], text: str, default: Any = None) -> Any:
         try:
@@ -123,44 +131,50 @@ class Reader:
             return default
 
     def fault(self, parameter: str, detail: str) -> None:
-        self._faults.append({"parameter": parameter, "detail": detail})
+        if len(self._faults) < MOST_FAULTS:
+            name = parameter if len(parameter) <= LONGEST_NAME else f"{parameter[:LONGEST_NAME]}…"
+            self._faults.append({"parameter": name, "detail": detail})
 
     def finish(self) -> None:
         if self._faults:
-            told = "; ".join(f"{fault['parameter'][:100]} {fault['detail']}" for fault in self._faults[:3])
+            told = "; ".join(f"{fault['parameter']} {fault['detail']}" for fault in self._faults[:3])
             raise InvalidQuery(told, errors=self._faults)
 
 
 def _filters(reader: Reader, collection: Collection) -> tuple[Filter, ...]:
+    """The filters of all parameters that are not reserved. Of too many the rest is not looked at."""
     found: list[Filter] = []
-    for name in reader.args:
-        if name in RESERVED:
-            continue
-        if len(found) >= MAX_FILTERS:
+    values = 0
+    for count, name in enumerate((name for name in reader.args if name not in RESERVED), start=1):
+        texts = reader.args.getlist(name)
+        values += sum(text.count(",") + 1 for text in texts) if name.endswith("[in]") else len(texts)
+        if count > MAX_FILTERS or values > MAX_VALUES:
+            what = f"one filter too many: a list takes {MAX_FILTERS}"
+            if values > MAX_VALUES:
+                what = f"one value too many: all filters of a list together take {MAX_VALUES}"
+            reader.fault(name, f"is {what}")
+            break
+        found += _filter(reader, name, texts, collection)
+        if len(found) > MAX_FILTERS:
             reader.fault(name, f"is one filter too many: a list takes {MAX_FILTERS}")
             break
-        parts = _FILTER.fullmatch(name)
-        field = collection.fields.get(parts[1]) if parts else None
-        if parts is None or field is None:
-            known = ", ".join((*RESERVED, *collection.fields))
-            reader.fault(name, f"is not a parameter of this list; there are: {known}, and field[operator]")
-            continue
-        operators = OPERATORS[field.kind]
-        if (parts[2] or "eq") not in operators:
-            reader.fault(name, f"is no operator of {field.name}; there are: {', '.join(operators)}")
-            continue
-        found += _filter(reader, name, field, Op(parts[2] or "eq"))
     return tuple(found)
 
 
-def _filter(reader: Reader, name: str, field: Field, op: Op) -> list[Filter]:
+def _filter(reader: Reader, name: str, texts: list[str], collection: Collection) -> list[Filter]:
     """A parameter's filters. One that is repeated means any of the values for eq and in, all of them for the others."""
-    texts = reader.args.getlist(name)
+    parts = _FILTER.fullmatch(name)
+    field = collection.fields.get(parts[1]) if parts else None
+    if parts is None or field is None:
+        reader.unknown(name, "this list", (*RESERVED, *collection.fields, "and field[operator]"))
+        return []
+    operators = OPERATORS[field.kind]
+    if (parts[2] or "eq") not in operators:
+        reader.fault(name, f"is no operator of {field.name}; there are: {', '.join(operators)}")
+        return []
+    op = Op(parts[2] or "eq")
     if op is Op.IN:
         texts = [text for given in texts for text in given.split(",")]
-    if len(texts) > MAX_VALUES:
-        reader.fault(name, f"has at most {MAX_VALUES} values")
-        return []
     values = tuple(reader.value(name, lambda text: _value(text, field), text) for text in texts)
     if op is Op.IN or (op is Op.EQ and len(values) > 1):
         return [Filter(field.name, Op.IN, values)]

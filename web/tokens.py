@@ -19,6 +19,7 @@ import orjson
 from web.jwks import KeySet, KeySource, fetch
 
 MOST_CHARACTERS = 16 * 1024  # of a token
+LONGEST_SUBJECT = 255  # characters of `sub` (as OpenID Connect Core, section 2): it is stored and counted by
 LEEWAY = 30.0  # seconds that the issuer's clock may be ahead of ours, for nbf and iat; exp has none
 
 # Of `typ`, in lower case and without "application/" (RFC 7515, section 4.1.9). "at+jwt" is what an access token should
@@ -123,6 +124,8 @@ class Tokens:
                 raise InvalidToken(f"{name} is in the future")
         if not _is_plain(subject := payload["sub"]):
             raise InvalidToken("sub is not a printable text")
+        if len(subject) > LONGEST_SUBJECT:
+            raise InvalidToken("sub is too long")
         return Claims(self._issuer, subject, _scopes(payload), _time(payload, "exp"))
 
 

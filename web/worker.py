@@ -8,94 +8,49 @@ bare LF, folded fields and a second space after the method. TLS and HTTP/2 belon
 import json
 import re
 import signal
-import socket
 from contextlib import suppress
 from functools import lru_cache, partial
 from http import HTTPStatus
 from logging import ERROR, INFO
-from math import inf
-from time import monotonic, time
+from time import time
 from typing import Any, ClassVar
 
 import gevent
 from gunicorn import util
+from gunicorn.errors import AppImportError
 from gunicorn.http import Request, RequestParser, errors, wsgi
+from gunicorn.http.body import Body
 from gunicorn.http.wsgi import HEADER_VALUE_RE as VALUE
 from gunicorn.workers.ggevent import GeventWorker
 
+from web.chunked import ChunkedReader
+from web.connection import Client, Connections, Incomplete
 from web.longpoll import IN_VAIN
 
-AUTHORITY = r"(?:[A-Za-z0-9._~%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?"
+MOST_HOST = 255  # characters, and 63 for a label (RFC 1035 §2.3.4), before anything is computed of it
+LABEL = "[A-Za-z0-9_~%-]{0,63}"
+AUTHORITY = rf"(?=[^:/?])(?:{LABEL}(?:\.{LABEL})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?"
+HOST = re.compile(AUTHORITY)
 TARGET = re.compile(rf"/[^#]*|[Hh][Tt][Tt][Pp][Ss]?://({AUTHORITY})(?:[/?][^#]*)?")
 
 
-class Incomplete(errors.ParseException, OSError):  # type: ignore[misc]
-    """The request did not arrive, or not in time (RFC 9110 §15.5.9)."""
+class Crowded(errors.ParseException):  # type: ignore[misc]
+    """An address has too many connections."""
 
 
-STATUS = {Incomplete: 408, errors.LimitRequestLine: 414, errors.LimitRequestHeaders: 431}
+STATUS = {Crowded: 503, Incomplete: 408, errors.LimitRequestLine: 414, errors.LimitRequestHeaders: 431}
 STATUS |= {errors.ExpectationFailed: 417, errors.UnsupportedTransferCoding: 501}
 STATUS |= {errors.InvalidResponseHeader: 500, errors.InvalidResponseHeaderName: 500}
-
-
-class Client(gevent.socket.socket):  # type: ignore[misc]
-    """A connection: waiting wears out its `patience`, of so many seconds; a byte restores 1 / `slowest`."""
-
-    def __init__(self, worker: "Worker", sock: Any) -> None:
-        super().__init__(sock.family, sock.type, sock.proto, sock.detach())
-        self.worker, self.idle, self.begun, self.lost = worker, False, False, False
-        self.written, self.served = b"", False
-
-    def limit(self, seconds: float, slowest: float = inf) -> None:
-        self.patience, self.most, self.slowest = seconds, seconds, slowest
-
-    def recv(self, size: int, flags: int = 0) -> bytes:
-        self.settimeout(max(0.001, self.patience))
-        start, data = monotonic(), b""
-        try:
-            data = super().recv(size, flags)
-        except OSError as error:
-            self.lost = not isinstance(error, TimeoutError)
-        if self.idle:  # neither silence between requests nor an end needs an answer
-            self.idle = not data
-            self.limit(self.worker.header_timeout)
-            return data
-        if not data:  # RFC 9112 §8: what is incomplete must not pass for complete
-            raise Incomplete("The request did not arrive whole and in time.")
-        self.patience = min(self.most, self.patience - (monotonic() - start) + len(data) / self.slowest)
-        return data
-
-    def sendall(self, data: bytes, flags: int = 0) -> None:
-        """Gather what is written: the head of a response and its content leave together."""
-        self.begun = True
-        self.written += data
-        if len(self.written) >= self.worker.gathered:
-            self.flush()
-
-    def has_left(self) -> bool:
-        """Whether the client has closed its side."""
-        try:
-            return not self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
-
-    def flush(self) -> None:
-        data, self.written = self.written, b""
-        self.lost = True
-        self.settimeout(self.worker.send_timeout + len(data) / self.worker.slowest)
-        if (sent := self.send(data)) < len(data):  # gevent's sendall asks the kernel for its buffer's size each time
-            super().sendall(data[sent:])
-        self.lost = False
 
 
 class StrictRequest(Request):  # type: ignore[misc]
     """A request that limits how long its client is waited for, and refuses what gunicorn lets pass."""
 
+    _expected_100_continue: bool
+
     def parse(self, unreader: Any) -> bytes:
         client, worker = unreader.sock, unreader.sock.worker
-        client.begun, client.idle = False, not unreader.buf.tell()
+        client.begin_request(idle=not unreader.buf.tell())
         between = worker.cfg.keepalive if client.served else worker.header_timeout
         between = between if worker.alive else 0.1  # for who connects while the service stops
         client.limit(between if client.idle else worker.header_timeout)
@@ -108,10 +63,12 @@ class StrictRequest(Request):  # type: ignore[misc]
 
     def set_body_reader(self) -> None:
         host = dict(self.headers).get("HOST", "" if self.version == (1, 1) else "localhost")
-        if not re.fullmatch(AUTHORITY, host):  # RFC 9112 §3.2; gunicorn has refused a second one
+        if len(host) > MOST_HOST or not HOST.fullmatch(host):  # RFC 9112 §3.2; gunicorn has refused a second one
             raise errors.InvalidHeader("HOST")
         target = TARGET.fullmatch(self.uri)
         if self.version > (1, 1) or (not target and (self.method, self.uri) != ("OPTIONS", "*")):
+            raise errors.InvalidRequestLine(self.uri)
+        if target and len(target[1] or "") > MOST_HOST:
             raise errors.InvalidRequestLine(self.uri)
         codings = [value.lower() for name, value in self.headers if name == "TRANSFER-ENCODING"]
         if codings not in ([], ["chunked"]):  # §6.1
@@ -119,14 +76,18 @@ class StrictRequest(Request):  # type: ignore[misc]
         if target and target[1]:  # §3.2.2: the target's authority overrides Host
             self.headers[:] = [field for field in self.headers if field[0] != "HOST"] + [("HOST", target[1])]
         super().set_body_reader()
+        if codings:
+            self.body = Body(ChunkedReader(self, self.unreader))
         client = self.unreader.sock
         client.limit(client.worker.stall_timeout, client.worker.slowest)
+        client.begin_content(self._expected_100_continue)
+        self._expected_100_continue = False  # gunicorn would send "100 Continue" before anybody wants the content
 
     def should_close(self) -> bool:
-        """Also when the service stops, or what is unread of the content is too much or of unknown length."""
-        worker, reader = self.unreader.sock.worker, self.body.reader
-        unread = inf if getattr(reader, "parser", None) else getattr(reader, "length", 0)
-        if self.body.failed or unread > worker.discard_limit or not worker.alive or super().should_close():
+        """Also when the service stops, or what is unread of the content is too much, of unknown length or held back."""
+        client, unread = self.unreader.sock, self.body.reader.length
+        most = 0 if client.expects else client.worker.discard_limit
+        if self.body.failed or unread > most or not client.worker.alive or super().should_close():
             self.force_close()  # a close once announced is kept to
         return bool(self.must_close)
 
@@ -170,23 +131,41 @@ class Worker(GeventWorker):  # type: ignore[misc]
     head_limit = 64 * 1024
     stall_timeout = 30.0  # waiting for the content, unless it comes faster than
     slowest = 16 * 1024  # bytes a second
-    send_timeout = 30.0  # and more by size
+    send_timeout = 30.0  # for a whole response, and more by size, up to
+    send_longest = 120.0
+    unsent_limit = 32 * 1024 * 1024  # bytes of responses that wait for slow readers, in all
     gathered = 64 * 1024  # bytes of a response that are worth a call of the system
     discard_limit = 64 * 1024  # unread content that is worth reading to keep the connection
+    linger_limit = 16 * 1024 * 1024  # unread content that is read after a last response, so that it arrives
+    linger_longest = 10.0
+    linger_timeout = 1.0  # for each wait of it, and for all of it when the service stops
+    most_lingering = 100  # connections at a time
+    nearly_full = 0.9  # of worker_connections: beyond, a new connection ends the one that has been idle longest
+    connections_per_address: int | None = 500  # None: any number
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.connections = Connections(self)
 
     def init_process(self) -> None:
-        self.clients: set[Client] = set()
-        signal.signal(signal.SIGTERM, self.handle_exit)  # the arbiter's handler, still set, would swallow it
         self.cfg.__dict__.update({name: each.get() for name, each in self.cfg.settings.items()})  # looked up often
         super().init_process()
 
+    def load_wsgi(self) -> None:
+        """End the master too when the application cannot be made: another worker would fail alike, and so on."""
+        try:
+            super().load_wsgi()
+        except SystemExit as error:
+            raise AppImportError(error.code) from None
+
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """Serve a connection, one request after the other."""
-        client, server = Client(self, client), listener.getsockname()
-        self.clients.add(client)
+        client, server = Client(self, client, addr), listener.getsockname()
         parser = RequestParser(self.cfg, client, addr)
         parser.mesg_class = StrictRequest
         try:
+            if not self.connections.admit(client):
+                raise Crowded("This address has too many connections.")
             while True:
                 self.handle_request(server, next(parser), client, addr)
                 gevent.sleep(0)  # a quick client never waits in recv, so it would keep the others waiting
@@ -194,10 +173,9 @@ class Worker(GeventWorker):  # type: ignore[misc]
             if not isinstance(error, StopIteration):
                 self.handle_error(parser.mesg, client, addr, error)
         finally:
-            self.clients.discard(client)
-            client.limit(1.0)
-            if not client.idle and not client.lost:  # a reset could destroy our last words (RFC 9112 §9.6)
-                util.close_graceful(client, 1.0, self.discard_limit)
+            self.connections.remove(client)
+            if not client.idle and not client.lost:
+                self.connections.linger(client)
             client.close()
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> None:
@@ -233,7 +211,8 @@ class Worker(GeventWorker):  # type: ignore[misc]
         title = HTTPStatus(status).phrase
         body = json.dumps({"type": "about:blank", "title": title, "status": status, "detail": detail})
         head = f"HTTP/1.1 {status} {title}\r\nContent-Type: application/problem+json\r\nConnection: close\r\n"
-        head += "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
+        head += f"Date: {_date(int(time()))}\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
+        head += "Retry-After: 1\r\n" if status == 503 else ""
         with suppress(OSError):
             if not client.begun:
                 client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
@@ -250,6 +229,5 @@ class Worker(GeventWorker):  # type: ignore[misc]
     def handle_exit(self, sig: int, frame: Any) -> None:
         """Stop: requests in flight are finished, idle connections closed at once."""
         super().handle_exit(sig, frame)
-        for client in [client for client in self.clients if client.idle]:
-            with suppress(OSError):  # not gevent's shutdown: it discards what has just arrived
-                client._sock.shutdown(socket.SHUT_RD)
+        for client in list(self.connections.idle):
+            client.stop_reading()

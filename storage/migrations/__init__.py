@@ -2,28 +2,46 @@
 
 import sqlite3
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from errors import Unavailable
 from storage import sql
 from storage.contract import Collection
+from storage.sqlite_identity import epoch_of, note_schema
 
 MIGRATIONS = sorted((Path(__file__).parent / "sqlite").glob("[0-9]*.sql"))
+
+_IDENTITY = 4  # the migration from which on the file notes its schema version
 
 
 def migrate(connection: sqlite3.Connection) -> None:
     """Bring the tables up to date, each migration whole or not at all, one process at a time."""
-    if connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),):
+    if _version(connection) == len(MIGRATIONS):
         return  # without asking for the write lock, which an import may hold for long
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
+    with _changing_schema(connection):
+        version = _version(connection)
         if version > len(MIGRATIONS):
             raise Unavailable(f"the store was written by a newer program (migration {version} of {len(MIGRATIONS)})")
         for number, migration in enumerate(MIGRATIONS[version:], start=version + 1):
             for statement in _statements(migration.read_text(encoding="utf-8")):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {number}")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+@contextmanager
+def _changing_schema(connection: sqlite3.Connection) -> Iterator[None]:
+    """A transaction that changes the schema. The file keeps its epoch, if it had one that is its own."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        has_epoch = _version(connection) < _IDENTITY or bool(epoch_of(connection))
+        yield
+        if has_epoch:
+            note_schema(connection)
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:
@@ -44,15 +62,10 @@ def declare(connection: sqlite3.Connection, collections: Iterable[Collection]) -
     statements = [statement for collection in collections for statement in _undeclared(connection, collection)]
     if not statements:
         return  # likewise without the write lock
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with _changing_schema(connection):
         for collection in collections:
             for statement in _undeclared(connection, collection):  # again: another process may have been first
                 connection.execute(statement)
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
 
 
 def _undeclared(connection: sqlite3.Connection, collection: Collection) -> Iterator[str]:

@@ -1,0 +1,80 @@
+"""Who uses a store: the file STORE-lock, which every store holds shared while it is open, and a restore holds alone.
+
+It is a file of its own, with `flock`: closing a descriptor of the SQLite file itself would end SQLite's locks. It
+detects every process of this program on this machine. It also carries a note: the damage that was found in the store.
+"""
+
+import fcntl
+import os
+import time
+import weakref
+from pathlib import Path
+
+from errors import Unavailable
+
+SHARE_SECONDS = 5.0  # how long an opening waits for a restore
+RETRY_SECONDS = 0.01
+LONGEST_NOTE = 300  # bytes
+
+
+class LockFile:
+    """The lock file of the store at `path`, open and not locked yet. Raises Unavailable when it cannot be opened."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        try:
+            self._descriptor = _open(os.path.realpath(path))
+        except OSError as error:
+            raise Unavailable(f"the store {path!r} cannot be opened: {error.strerror}") from error
+        self._close = weakref.finalize(self, os.close, self._descriptor)
+
+    def try_alone(self) -> bool:
+        """Lock it for this process alone; False when any other store is open."""
+        return self._try(fcntl.LOCK_EX)
+
+    def share(self) -> None:
+        """Lock it together with others. Raises Unavailable when somebody has it alone for long."""
+        deadline = time.monotonic() + SHARE_SECONDS
+        while not self._try(fcntl.LOCK_SH):
+            if time.monotonic() > deadline:
+                raise Unavailable(f"the store {self._path!r} is being restored")
+            time.sleep(RETRY_SECONDS)
+
+    @property
+    def note(self) -> str:
+        """The damage that was found, or nothing."""
+        return os.pread(self._descriptor, LONGEST_NOTE, 0).decode(errors="replace")
+
+    @note.setter
+    def note(self, text: str) -> None:
+        data = text.encode()[:LONGEST_NOTE]
+        os.ftruncate(self._descriptor, len(data))
+        os.pwrite(self._descriptor, data, 0)
+
+    def close(self) -> None:
+        """Unlock and close it."""
+        self._close()
+
+    def _try(self, kind: int) -> bool:
+        try:
+            fcntl.flock(self._descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def give_to_owner_of(path: str | Path, like: str | Path) -> None:
+    """Let a file that root has made belong to the owner of another, as SQLite does with its own."""
+    if os.geteuid() == 0:
+        status = os.stat(like)
+        os.chown(path, status.st_uid, status.st_gid)
+
+
+def _open(path: str) -> int:
+    file = f"{path}-lock"
+    try:
+        return os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    give_to_owner_of(file, path if os.path.exists(path) else os.path.dirname(path))
+    return descriptor

@@ -1,0 +1,91 @@
+"""Reading lists in SQLite: bounded in bytes, and so that others work meanwhile."""
+
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from errors import Unavailable
+from storage import sql
+from storage.contract import Collection, Page, Query
+from storage.sqlite_errors import RETRY
+from storage.waiting import Clock
+
+READ_SECONDS = 5.0  # how long one list may be looked for
+YIELD_SECONDS = 0.002  # for which a search works before it lets others work
+STEPS = 10  # of SQLite's machine, from look to look at the clock: with large items a single step takes milliseconds
+
+
+@contextmanager
+def within(seconds: float, connection: sqlite3.Connection, clock: Clock) -> Iterator[None]:
+    """End a search that takes longer, and let others work every few milliseconds (a cooperative server's sleep does).
+
+    That is while SQLite seeks and sorts, and from row to row.
+    """
+    now = clock.monotonic()
+    deadline, turn = now + seconds, now + YIELD_SECONDS
+
+    def is_late() -> bool:
+        nonlocal deadline, turn
+        now = clock.monotonic()
+        if now < turn:
+            return False
+        late = now > deadline
+        clock.sleep(0)
+        after = clock.monotonic()
+        deadline += after - now  # what others took is not this search's time
+        turn = after + YIELD_SECONDS
+        return late
+
+    connection.set_progress_handler(is_late, STEPS)
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+            raise
+        detail = f"the search took more than {seconds:g} s; narrow it by a field with an index"
+        raise Unavailable(detail, headers=RETRY) from error
+    finally:
+        connection.set_progress_handler(None, STEPS)
+
+
+def find_page(connection: sqlite3.Connection, collection: Collection, query: Query, max_bytes: int | None) -> Page:
+    """The page that the query asks for, without its revision. No more is read than it holds, and one row."""
+    rows, cut = _rows(connection, collection, query, max_bytes)
+    more = cut or (query.limit is not None and len(rows) > query.limit)
+    if more and not cut:
+        rows.pop()
+    if query.backward:
+        rows.reverse()
+    if not rows:
+        return Page([])
+    bodies, shapes = [row[2] for row in rows], frozenset([row[1] for row in rows])
+    return Page(bodies, shapes, more, _position(rows[0]), _position(rows[-1]), cut)
+
+
+def _rows(
+    connection: sqlite3.Connection, collection: Collection, query: Query, max_bytes: int | None
+) -> tuple[list[Any], bool]:
+    """Rows of `sql.select_page`, one more than the limit if there are, and whether the bytes ended them before."""
+    statements, parameters = sql.select_page(collection, query)
+    wanted = sys.maxsize if query.limit is None else query.limit + 1  # one more says whether there are more
+    most = sys.maxsize if max_bytes is None else max_bytes
+    rows: list[Any] = []
+    size = 0
+    for statement in statements:
+        parameters["limit"] = wanted - len(rows)
+        for row in connection.execute(statement, parameters):
+            size += len(row[2])
+            if size > most and rows and len(rows) + 1 < wanted:
+                return rows, True
+            rows.append(row)
+        if len(rows) == wanted:
+            break
+    return rows, False
+
+
+def _position(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The place of a row of `select_page` in the order asked for: its sort keys, and its id if it is not among them."""
+    id, _, _, *keys = row
+    return (*(None if key == -float("inf") else key for key in keys), id)

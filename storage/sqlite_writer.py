@@ -1,0 +1,200 @@
+"""The connection of a process that writes, and the queue of works for it.
+
+Writers of one process share commits: each queues its work and lets whoever is ready join; the first to get the turn
+runs what is queued, each work in a savepoint, and commits once. Nothing waits inside SQLite: a file that another
+process is writing to is asked again at short intervals, so that a cooperative server goes on answering meanwhile. Each
+work has a deadline of its own, and leaves the queue when that has passed.
+"""
+
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextvars import copy_context
+from typing import Any, TypeVar
+
+from errors import InsufficientStorage, Unavailable
+from storage import waiting
+from storage.sqlite_errors import RETRY, translated
+from storage.sqlite_identity import epoch_of, make_epoch
+from storage.sqlite_items import SqliteTransaction
+from storage.waiting import Clock, patiently
+
+T = TypeVar("T")
+
+BATCH = 64  # works in one commit, at most
+BATCH_SECONDS = 0.05  # for which a commit takes works: bounds how long the first of them waits for the last
+TAKEN_SECONDS = 0.01  # from look to look of a work whose time is over, but whose commit is under way
+
+_FAILED = "the store cannot be written to"
+
+
+class Writer:
+    """Runs works in shared commits. `require_file` raises Unavailable when writes would go to a wrong file.
+
+    After each commit it calls `after_commit`, still in its turn. `turn` is held by who uses the connection.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        *,
+        require_file: Callable[[], None],
+        after_commit: Callable[[], None],
+        clock: Clock,
+    ) -> None:
+        self.connection = connection
+        self.turn = threading.RLock()
+        self._require_file = require_file
+        self._after_commit = after_commit
+        self._clock = clock
+        self._queue: deque[_Work] = deque()
+
+    def write(self, work: Callable[[SqliteTransaction], T], *, patient: bool = True) -> T:
+        """See `contract.Store.write`."""
+        queued = _Work(work, self._clock.monotonic() + (waiting.BUSY_SECONDS if patient else 0.0))
+        if not patient:
+            self._try(queued)
+            return queued.outcome()  # type: ignore[no-any-return]
+        self._queue.append(queued)
+        try:
+            self._clock.sleep(0)  # whoever is ready to write joins this commit
+            self._finish(queued)
+        except BaseException:
+            self._withdraw(queued)  # nobody waits for it any more
+            raise
+        return queued.outcome()  # type: ignore[no-any-return]
+
+    def _finish(self, queued: "_Work") -> None:
+        """Wait until somebody has committed this work, or do it oneself. Raises Unavailable at its deadline."""
+        while not queued.done:
+            patience = max(queued.deadline - self._clock.monotonic(), TAKEN_SECONDS)
+            if self.turn.acquire(timeout=patience):
+                try:
+                    self._lead(queued)
+                finally:
+                    self.turn.release()
+            elif self._withdraw(queued):
+                raise Unavailable(f"{_FAILED}: others write", headers=RETRY)
+
+    def _lead(self, own: "_Work") -> None:
+        """Commit works in the order of the queue until this one is among them, or its time is over."""
+        while not own.done:
+            try:
+                epoch = self._begin(own.deadline)
+            except (Unavailable, InsufficientStorage) as error:
+                self._withdraw(own)
+                _fail([own], error)
+                return
+            self._commit(self._taken(), epoch)
+            if not own.done:
+                self._clock.sleep(0)
+
+    def _try(self, queued: "_Work") -> None:
+        """Commit a work by itself, if nobody is in the way. Raises Unavailable."""
+        if not self.turn.acquire(blocking=False):
+            raise Unavailable("the store is being written to", headers=RETRY)
+        try:
+            self._commit(iter([queued]), self._begin(queued.deadline))
+        finally:
+            self.turn.release()
+
+    def _withdraw(self, queued: "_Work") -> bool:
+        """Take a work out of the queue; whether it was there. Atomic: who takes it from there, has it."""
+        try:
+            self._queue.remove(queued)
+        except ValueError:
+            return False
+        return True
+
+    def _taken(self) -> Iterator["_Work"]:
+        """Works from the queue, for one commit."""
+        end = self._clock.monotonic() + BATCH_SECONDS
+        for _ in range(BATCH):
+            try:
+                queued = self._queue.popleft()
+            except IndexError:
+                return
+            yield queued
+            if self._clock.monotonic() >= end:
+                return
+
+    def _begin(self, deadline: float) -> str:
+        """Open a transaction that writes; the file's epoch. Raises Unavailable."""
+        with translated(_FAILED):
+            self._require_file()
+            patiently(self.connection, "BEGIN IMMEDIATE", deadline, self._clock)
+            try:
+                while not (epoch := epoch_of(self.connection)):
+                    make_epoch(self.connection)
+                    self.connection.execute("COMMIT")  # before any work, so that readers have the same one
+                    patiently(self.connection, "BEGIN IMMEDIATE", deadline, self._clock)
+            except BaseException:
+                self._roll_back()
+                raise
+        return epoch
+
+    def _commit(self, works: Iterator["_Work"], epoch: str) -> None:
+        """Run works in the open transaction. Each fails alone; when the transaction fails, all do."""
+        batch: list[_Work] = []
+        try:
+            with translated(_FAILED):
+                for queued in works:
+                    batch.append(queued)
+                    self._run(queued, epoch)
+                self.connection.execute("COMMIT")
+        except (Unavailable, InsufficientStorage) as error:
+            _fail(batch, error)
+        except BaseException:  # a time-out or an exit in one work: what the others did is rolled back with it
+            _fail(batch, Unavailable("the write was interrupted", headers=RETRY))
+            raise
+        finally:
+            self._roll_back()
+            for queued in batch:
+                queued.done = True
+        self._after_commit()
+
+    def _run(self, queued: "_Work", epoch: str) -> None:
+        self.connection.execute("SAVEPOINT work")
+        queued.run(SqliteTransaction(self.connection, epoch))
+        if queued.error is not None:
+            self.connection.execute("ROLLBACK TO work")
+        self.connection.execute("RELEASE work")
+
+    def _roll_back(self) -> None:
+        if self.connection.in_transaction:
+            self.connection.execute("ROLLBACK")
+
+
+def _fail(batch: list["_Work"], error: Exception) -> None:
+    for queued in batch:
+        queued.error = queued.error or error
+        queued.done = True
+
+
+class _Work:
+    """A caller's work on its way through a shared commit, in that caller's context."""
+
+    __slots__ = ("_context", "_work", "deadline", "done", "error", "result")
+
+    def __init__(self, work: Callable[[SqliteTransaction], Any], deadline: float) -> None:
+        self._work = work
+        self._context = copy_context()
+        self.deadline = deadline
+        self.done = False
+        self.error: Exception | None = None
+        self.result: Any = None
+
+    def run(self, transaction: SqliteTransaction) -> None:
+        try:
+            self.result = self._context.run(self._work, transaction)
+        except sqlite3.Error:
+            raise  # not this work's fault: the whole transaction is lost
+        except Exception as error:
+            self.error = error
+
+    def outcome(self) -> Any:
+        """What the work returned, once it is durable; raises what it raised."""
+        if self.error is not None:
+            raise self.error
+        return self.result

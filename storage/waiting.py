@@ -1,0 +1,33 @@
+"""Waiting for a lock that another process may hold, without waiting inside SQLite."""
+
+import sqlite3
+from typing import Protocol
+
+BUSY_SECONDS = 5.0  # how long a write waits, from its call on, before it is answered 503
+RETRY_SECONDS = 0.0005  # about one durable commit on a fast disk
+
+
+class Clock(Protocol):
+    """What the store needs of the module `time`. Its functions are looked up at each call: a server may patch them."""
+
+    def monotonic(self) -> float:
+        """Seconds since some moment."""
+
+    def sleep(self, seconds: float, /) -> None:
+        """Let others work for so many seconds."""
+
+
+def patiently(connection: sqlite3.Connection, statement: str, deadline: float, clock: Clock) -> None:
+    """Execute what needs a lock that another process may have, again and again until it has it or time is over."""
+    while True:
+        try:
+            connection.execute(statement)
+            return
+        except sqlite3.OperationalError as error:
+            if not _is_busy(error) or clock.monotonic() >= deadline:
+                raise
+        clock.sleep(RETRY_SECONDS)
+
+
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)

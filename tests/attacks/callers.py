@@ -1,0 +1,136 @@
+"""Callers that guess, crowd out others, wait on every place, or fill the disk."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from http.client import HTTPConnection
+from pathlib import Path
+
+from tests.attacks.health import Health
+from tests.live import Gunicorn
+from web.mapped import SLOTS, MappedStorage, uri_of
+
+ADMIN_KEY = "an-admin-key-of-enough-characters"
+ADMIN = {"X-API-Key": ADMIN_KEY}
+CLOSED = {"AUTH": "required", "ADMIN_KEY": ADMIN_KEY, "RATE_LIMIT": "off", "LOG_LEVEL": "error"}
+
+GUESSES = 3000
+GUESSERS = 8
+WORST_HEALTH = 1.0  # seconds
+
+
+def _key(server: Gunicorn, *scopes: str) -> dict[str, str]:
+    made = server.post("/api/v1/keys", {"name": "x", "scopes": list(scopes)}, ADMIN)
+    assert made.status == 200, made
+    return {"X-API-Key": made.json()["secret"]}
+
+
+def _send(server: Gunicorn, address: str, requests: list[tuple[str, dict[str, str]]], found: Counter[int]) -> None:
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=30, source_address=(address, 0))
+    try:
+        for path, headers in requests:
+            connection.request("GET", path, None, headers)
+            response = connection.getresponse()
+            response.read()
+            found[response.status] += 1
+    finally:
+        connection.close()
+
+
+def _together(works: list[Callable[[], None]]) -> None:
+    threads = [threading.Thread(target=work) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def attack_guessing(folder: Path) -> str:
+    """One address guesses keys by thousands; of these a few are looked at, and who shares the address is served."""
+    with Gunicorn(folder, FAILURE_LIMIT="20 per day", METRICS_TOKEN="m" * 24, **CLOSED) as server:
+        known, fresh = _key(server, "products:read"), _key(server, "products:read")
+        at = "127.0.0.9"
+        before: Counter[int] = Counter()
+        _send(server, at, [("/products", known)], before)
+        found: list[Counter[int]] = [Counter() for _ in range(GUESSERS)]
+        paths = ("/products", "/metrics", "/nothing", "/healthz")
+        guesses = [
+            [(paths[n % 4], {"Authorization": f"Bearer rk_{n:016x}_{who}"}) for n in range(GUESSES // GUESSERS)]
+            for who in range(GUESSERS)
+        ]
+        began = time.perf_counter()
+        with Health(server) as health:
+            _together([lambda n=n: _send(server, at, guesses[n], found[n]) for n in range(GUESSERS)])  # type: ignore[misc]
+        took = time.perf_counter() - began
+        total = sum(found, Counter[int]())
+        after: list[Counter[int]] = [Counter(), Counter(), Counter()]
+        _send(server, at, [("/products", known)] * 50, after[0])
+        _send(server, at, [("/products", fresh)], after[1])
+        _send(server, "127.0.0.10", [("/products", fresh)], after[2])
+    assert before == {200: 1}
+    assert set(total) == {401, 429} and total[401] <= 20 + 2  # one that was under way at each worker
+    assert after == [{200: 50}, {429: 1}, {200: 1}]
+    assert health.worst < WORST_HEALTH
+    return f"{GUESSES} guesses in {took:.1f} s, {total[401]} looked at, /healthz at most {health.worst * 1000:.0f} ms"
+
+
+def attack_counters(folder: Path) -> str:
+    """A /48 sends one request from each of its networks, window after window; a busy caller's count stays exact."""
+    now = [1_000_000.0]
+    storage = MappedStorage(uri_of(folder / "counters"), now=lambda: now[0])
+    began = time.perf_counter()
+    for window in range(10):
+        now[0] += 60
+        for n in range(300):
+            assert storage.incr(f"{window}/busy", 60) == n + 1
+        for n in range(SLOTS * 3 // 2):
+            storage.incr(f"{window}/{n}", 60)
+        assert storage.incr(f"{window}/busy", 60) == 301, f"window {window}: the busy caller began anew"
+    took = time.perf_counter() - began
+    return f"a busy caller was reset in 0 of 10 windows by {SLOTS * 3 // 2:,} others in each ({took:.1f} s)"
+
+
+def attack_waits(folder: Path) -> str:
+    """One key asks for all places to wait; it gets its share, and another key waits and is answered."""
+    with Gunicorn(folder, **CLOSED) as server:
+        greedy, other = _key(server, "products:read"), _key(server, "products:read", "products:write")
+        path = "/api/v1/events?after=latest&wait=10"
+        found: list[Counter[int]] = [Counter() for _ in range(300)]
+        answered: list[int] = []
+
+        def wait() -> None:
+            answered.append(len(server.get(path, other, timeout=30).json()))
+
+        def write() -> None:
+            end = time.monotonic() + 8
+            while sum(each[429] for each in found) < len(found) - 2 * 20 and time.monotonic() < end:
+                time.sleep(0.05)
+            server.post("/products", {"name": "x"}, other)
+
+        greed = [lambda n=n: _send(server, "127.0.0.1", [(path, greedy)], found[n]) for n in range(len(found))]  # type: ignore[misc]
+        with Health(server) as health:
+            _together([*greed, wait, write])
+        total = sum(found, Counter[int]())
+    assert total[200] <= 2 * 20 and total[429] == len(found) - total[200] and answered == [1]
+    assert health.worst < WORST_HEALTH
+    return (
+        f"{len(found)} waits of one key: {total[200]} held, {total[429]} refused; /healthz {health.worst * 1000:.0f} ms"
+    )
+
+
+def attack_space(folder: Path) -> str:
+    """One key writes as much as it can; the store grows by its quota and no more than a request or two beyond."""
+    quota = 20_000_000
+    with Gunicorn(folder, WRITE_BYTES=f"{quota} per day", **CLOSED) as server:
+        writer, other = (_key(server, "products:read", "products:write") for _ in range(2))
+        body = {"name": "x", "attributes": {"filling": "y" * 100_000}}
+        statuses: Counter[int] = Counter()
+        for n in range(150):
+            statuses[server.post("/products", body, writer | {"Idempotency-Key": f"k{n}"}).status] += 1
+        size = sum(file.stat().st_size for file in folder.glob("restkeeper.db*"))
+        assert server.post("/products", {"name": "x"}, other).status == 200
+        assert server.get("/products?limit=1", writer).status == 200
+    assert set(statuses) == {200, 429} and size < 2.2 * quota  # the file and its log
+    return f"{statuses[200]} items stored, {statuses[429]} refused; the files have {size / 1e6:.0f} MB"

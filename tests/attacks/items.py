@@ -1,0 +1,181 @@
+"""The largest and the worst items: what they cost, and that nobody else waits for it."""
+
+import json
+import multiprocessing
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+from config import Config
+from resources import declared, stored
+from resources.products import RESOURCE
+from storage import open_store
+from storage.contract import Record
+from tests.attacks.health import Health
+from tests.live import Gunicorn
+from web.uuid7 import uuid7
+
+HELD_UP = 0.25  # seconds that /healthz may take
+NOW = "2026-01-01T00:00:00.000000Z"
+FORK = multiprocessing.get_context("fork")
+SECONDS = 4.0  # for each kind of request
+JSON = {"Content-Type": "application/json"}
+
+
+def worst() -> Iterator[dict[str, object]]:
+    """Items at the limits: of decimals, of empty arrays, of nested objects, and of text."""
+    chance = random.Random(1)  # noqa: S311
+    yield {"v": [round(chance.random(), 9) for _ in range(9900)]}
+    yield {"v": [[]] * 9900}
+    yield {f"n{n}": {"a": [n, None]} for n in range(2400)}
+    yield {"v": '\\"é' * 20_000}
+
+
+def old(attributes: dict[str, object], shape: str = "") -> Record:
+    """An item of a megabyte, as it may be in a store from before there were limits."""
+    record = RESOURCE.create({"name": "old", "description": None, "attributes": attributes}, id=uuid7(), now=NOW)
+    return record._replace(shape=shape or record.shape)
+
+
+def ask(server: Gunicorn, method: str, paths: list[str], body: str | None, until: float, found: dict[int, int]) -> None:
+    """The same request over and over on one connection; how often each status came."""
+    with closing(HTTPConnection("127.0.0.1", server.port, timeout=30)) as connection:
+        turn = 0
+        while time.monotonic() < until:
+            connection.request(method, paths[turn % len(paths)], body and body.replace("TURN", str(turn)), JSON)
+            response = connection.getresponse()
+            response.read()
+            found[response.status] = found.get(response.status, 0) + 1
+            turn += 1
+
+
+def load(server: Gunicorn, method: str, turns: list[list[str]], body: str | None, until: float, results: Any) -> None:
+    """A connection for each list of paths, in this process; puts how often each status came into `results`."""
+    found: dict[int, int] = {}
+    threads = [threading.Thread(target=ask, args=(server, method, paths, body, until, found)) for paths in turns]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    results.put(found)
+
+
+def held_up(server: Gunicorn, method: str, paths: list[str], body: str | None = None, connections: int = 8) -> str:
+    """How long /healthz takes at worst while so many ask at once; fails beyond the limit.
+
+    They are a process of their own, so that whoever measures does not wait for them.
+    """
+    results = FORK.SimpleQueue()
+    until = time.monotonic() + SECONDS
+    turns = [paths[n % len(paths) :] + paths[: n % len(paths)] for n in range(connections)]
+    process = FORK.Process(target=load, args=(server, method, turns, body, until, results))
+    process.start()
+    with Health(server) as health:
+        found = results.get()
+    process.join()
+    what = f"{method} {paths[0][:60]}: {found}, /healthz {health.worst * 1000:.0f} ms"
+    assert health.worst < HELD_UP, what
+    return what
+
+
+def attack_items_at_the_limits(folder: Path) -> str:
+    """Eight connections at once read, list, change and send the worst items that there may be."""
+    with Gunicorn(folder) as server:
+        wheres, bodies = [], []
+        for attributes in worst():
+            bodies.append(json.dumps({"name": "x", "attributes": attributes}, ensure_ascii=False))
+            made = server.request("POST", "/products", bodies[-1].encode(), JSON)
+            assert made.status == 200, made.body[:300]
+            wheres += [made.headers["location"]]
+        told = [held_up(server, "GET", wheres), held_up(server, "GET", ["/products?fields=id&limit=100"])]
+        told += [held_up(server, "POST", ["/products"], body.replace('"x"', '"TURN"', 1)) for body in bodies[:3]]
+        told += [held_up(server, "PUT", wheres, bodies[0].replace('"x"', '"TURN"', 1))]
+        told += [held_up(server, "PATCH", wheres, '{"attributes":{"x":TURN}}')]
+    return "; ".join(told)
+
+
+def attack_old_items(folder: Path) -> str:
+    """A hundred items of a megabyte that are there already, of the present and of another shape."""
+    config = Config(database_url=f"sqlite:///{folder}/restkeeper.db")
+    store = open_store(config.database_url, stored(declared()))
+    kinds: list[dict[str, object]] = [{"v": [[]] * 349_000}, {"v": [0.123456] * 115_000}, {"v": "x" * 1_047_000}]
+    records = [old(kinds[n % 3], "" if n % 2 else "other") for n in range(100)]
+    for record in records:
+        store.write(lambda transaction, record=record: transaction.insert("products", record))  # type: ignore[misc]
+    store.close()
+    paths = [f"/products/{record.id}" for record in records]
+    lists = [
+        "fields=id&limit=100",
+        "limit=100",
+        "sort=-name&limit=100",
+        "q=old",
+        "name[like]=l",
+        "stock[lt]=5&offset=3&limit=1",
+    ]
+    with Gunicorn(folder) as server:
+        told = [held_up(server, "GET", [f"/products?{query}"]) for query in lists]
+        told += [held_up(server, "GET", paths), held_up(server, "GET", [f"{path}?fields=id" for path in paths])]
+        told += [
+            held_up(server, "PATCH", paths, '{"stock":TURN}'),
+            held_up(server, "PATCH", paths, '{"attributes":{"x":TURN}}'),
+        ]
+        told += [held_up(server, "PUT", paths[50:], '{"name":"TURN"}')]
+    return "; ".join(told)
+
+
+def attack_bodies_of_too_much(folder: Path) -> str:
+    """Megabytes of brackets, faults and names: refused at once, in little memory."""
+    nul = json.dumps({"x": {"a" * 50_000: ["\0"] * 20_000}})
+    bodies = ["[" * 2**20, '{"v":[' + "[]," * 349_000, nul, nul[:-1] + " " * 500_000 + "}"]
+    bodies += [json.dumps({"name": "x", "attributes": {"n" * 20_000: ["\0"] * 9000}})]
+    with Gunicorn(folder) as server:
+        told = [held_up(server, "POST", ["/products"], body) for body in bodies]
+        peak = max(peak_memory(pid) for pid in server.worker_pids())
+    assert peak < 200, peak
+    return "; ".join([*told, f"{peak} MiB"])
+
+
+def peak_memory(pid: int) -> int:
+    """MiB that a process has had at most."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) // 1024
+
+
+def attack_patches(folder: Path) -> str:
+    """64 connections change the worst items by some bytes; a stranger's POST is answered within a second."""
+    with Gunicorn(folder) as server:
+        wheres = []
+        for attributes in worst():
+            for _ in range(16):
+                made = server.post("/products", {"name": "x", "attributes": attributes})
+                wheres.append(made.headers["location"])
+        found: dict[int, int] = {}
+        until = time.monotonic() + 8
+        work = [
+            threading.Thread(target=ask, args=(server, "PATCH", [where], '{"stock":TURN}', until, found))
+            for where in wheres
+        ]
+        for thread in work:
+            thread.start()
+        slowest = strangers(server, until)
+        for thread in work:
+            thread.join()
+    what = f"{found}; a stranger's POST {slowest * 1000:.0f} ms"
+    assert slowest < 1 and set(found) == {200}, what
+    return what
+
+
+def strangers(server: Gunicorn, until: float) -> float:
+    """The longest that a small POST took, one after the other."""
+    slowest = 0.0
+    while time.monotonic() < until:
+        began = time.perf_counter()
+        assert server.post("/products", {"name": "stranger"}).status == 200
+        slowest = max(slowest, time.perf_counter() - began)
+        time.sleep(0.05)
+    return slowest

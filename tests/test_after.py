@@ -1,0 +1,43 @@
+"""What runs after a handler: it adds to the response and never changes what was done."""
+
+import logging
+from typing import Any
+
+import pytest
+from flask import Request, Response
+from flask.testing import FlaskClient
+
+from app import create_app
+from config import Config
+from web import observe
+
+
+def fail(*_: object, **__: object) -> None:
+    raise OSError("no space left on device")
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> FlaskClient:
+    """A client of a service that can neither count nor log, with a header writer that fails."""
+    monkeypatch.setattr(observe.Metrics, "count", fail)
+    monkeypatch.setattr(observe, "access_log", lambda form, level: fail)
+    app = create_app(Config(rate_limit="9 per minute"))
+    app.after.append(broken)
+    return app.test_client()
+
+
+def broken(request: Request, response: Response) -> None:
+    response.headers.add("X-Begun", "1")
+    raise KeyError
+
+
+def test_a_committed_write_is_answered_as_such(client: FlaskClient, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever fails after it, the response is the handler's, with what the others add; the log has each cause once."""
+    with caplog.at_level(logging.ERROR, "restkeeper"):
+        for _ in range(3):
+            answer: Any = client.post("/products", json={"name": "x"})
+            assert (answer.status_code, answer.headers["X-Begun"]) == (200, "1")
+            assert answer.headers["X-Request-Id"] and answer.headers["RateLimit"]
+    assert len(client.get("/products").json) == 3
+    assert len(caplog.records) == 3
+    assert all(record.exc_info and record.exc_info[0] in (OSError, KeyError) for record in caplog.records)

@@ -1,0 +1,270 @@
+"""Changes are worked out before their transaction: nothing is lost, nobody waits for the working out."""
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from app import create_app
+from config import Config
+from errors import Unavailable
+from resources import turns
+from resources.resource import Ownership, Resource
+from resources.turns import Stale, Turns, until_current
+from schemas.fields import Text
+from schemas.item import ItemSchema
+from storage.sqlite import SqliteStore
+
+ADMIN_KEY = "an-admin-key-of-enough-characters"
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> FlaskClient:
+    """A client of a service on a file."""
+    return create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db")).test_client()
+
+
+@pytest.fixture
+def inside(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is worked out while a transaction is under way."""
+    found: list[str] = []
+    depth = [0]
+    commit = SqliteStore._commit
+
+    def watched(self: SqliteStore, *arguments: Any) -> None:
+        depth[0] += 1
+        try:
+            commit(self, *arguments)
+        finally:
+            depth[0] -= 1
+
+    monkeypatch.setattr(SqliteStore, "_commit", watched)
+    for name in ("create", "replace", "merge", "_load"):
+        monkeypatch.setattr(Resource, name, noting(getattr(Resource, name), name, depth, found))
+    return found
+
+
+def noting(function: Callable[..., Any], name: str, depth: list[int], found: list[str]) -> Callable[..., Any]:
+    def noted(*arguments: Any, **options: Any) -> Any:
+        found.append(f"{name} {'inside' if depth[0] else 'before'}")
+        return function(*arguments, **options)
+
+    return noted
+
+
+def test_nothing_is_worked_out_in_a_transaction(client: FlaskClient, inside: list[str]) -> None:
+    """Creating, replacing and merging, of webhooks and keys too, validate and merge before their transaction."""
+    where = client.post("/products", json={"name": "x"}).headers["Location"]
+    assert client.put(where, json={"name": "y"}).json["version"] == 2
+    assert client.patch(where, json={"stock": 1}).json["version"] == 3
+    hook = client.post("/api/v1/webhooks", json={"url": "https://example.org/x"}).headers["Location"]
+    assert client.patch(hook, json={"description": "d"}).json["version"] == 2
+    assert client.post("/api/v1/keys", json={"name": "k", "scopes": ["admin"]}).status_code == 200
+    assert {"create before", "replace before", "merge before", "_load before"} == set(inside)
+
+
+def test_a_change_that_changes_nothing_writes_nothing(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It needs no transaction, and so no turn of the store."""
+    where = client.post("/products", json={"name": "x"}).headers["Location"]
+    monkeypatch.setattr(SqliteStore, "write", None)
+    assert client.put(where, json={"name": "x"}).json["version"] == 1
+    assert client.patch(where, json={"name": "x"}).json["version"] == 1
+
+
+def other_first(monkeypatch: pytest.MonkeyPatch, times: int, other: Callable[[], Any]) -> list[int]:
+    """Lets another process change something between a request's reading and its transaction, so many times."""
+    write, done = SqliteStore.write, []
+
+    def late(self: SqliteStore, work: Any, **options: Any) -> Any:
+        if len(done) < times:
+            done.append(len(done))
+            monkeypatch.setattr(SqliteStore, "write", write)
+            other()
+            monkeypatch.setattr(SqliteStore, "write", late)
+        return write(self, work, **options)
+
+    monkeypatch.setattr(SqliteStore, "write", late)
+    return done
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+def test_a_change_beside_anothers_is_worked_out_again(
+    client: FlaskClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """What another process changed meanwhile is in the result: no update is lost."""
+    second = create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db")).test_client()
+    where = client.post("/products", json={"name": "x"}).headers["Location"]
+    numbers = iter(range(100))
+    done = other_first(monkeypatch, 3, lambda: second.patch(where, json={"attributes": {f"a{next(numbers)}": 1}}))
+    answer = client.open(where, method=method, json={"name": "y"})
+    assert (answer.status_code, answer.json["version"], len(done)) == (200, 5, 3)
+    assert answer.json["attributes"] == ({"a0": 1, "a1": 1, "a2": 1} if method == "PATCH" else {})
+
+
+def test_a_condition_is_of_what_is_replaced(
+    client: FlaskClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If-Match that held when the item was read, and does not in the transaction, is 412; one that is gone is 404."""
+    second = create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db")).test_client()
+    made = client.post("/products", json={"name": "x"})
+    where, headers = made.headers["Location"], {"If-Match": made.headers["ETag"]}
+    other_first(monkeypatch, 1, lambda: second.patch(where, json={"stock": 7}))
+    assert client.patch(where, json={"name": "y"}, headers=headers).status_code == 412
+    assert client.get(where).json["name"] == "x"
+    other_first(monkeypatch, 1, lambda: second.delete(where))
+    assert client.patch(where, json={"name": "y"}).status_code == 404
+
+
+def test_no_update_is_lost_between_two_processes(tmp_path: Path) -> None:
+    """Two services on one file that change one item at once: all that was answered 200 is there."""
+    clients = [create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db")).test_client() for _ in range(2)]
+    where = clients[0].post("/products", json={"name": "x"}).headers["Location"]
+    statuses: list[int] = []
+
+    def change(client: FlaskClient, name: str) -> None:
+        for n in range(20):
+            statuses.append(client.patch(where, json={"attributes": {f"{name}{n}": 1}}).status_code)
+
+    threads = [threading.Thread(target=change, args=(clients[n % 2], "abcd"[n])) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    item = clients[0].get(where).json
+    assert (set(statuses), len(item["attributes"]), item["version"]) == ({200}, 80, 81)
+
+
+def test_writers_of_one_item_take_turns(client: FlaskClient, inside: list[str]) -> None:
+    """Of eight at once in one process each change is worked out once."""
+    where = client.post("/products", json={"name": "x"}).headers["Location"]
+    inside.clear()
+    application = client.application
+    threads = [
+        threading.Thread(target=lambda n=n: application.test_client().patch(where, json={"stock": n + 1}))
+        for n in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert client.get(where).json["version"] == 9
+    assert inside.count("merge before") == 8
+
+
+def test_what_never_stands_still_is_given_up() -> None:
+    """A change that is stale again and again is 503 with Retry-After once its deadline has passed, and not before."""
+    times = iter(range(100))
+    tried: list[int] = []
+
+    def attempt() -> None:
+        tried.append(1)
+        raise Stale
+
+    with pytest.raises(Unavailable) as raised:
+        until_current(attempt, 3, lambda: next(times))
+    assert (len(tried), raised.value.headers) == (4, {"Retry-After": "1"})
+
+
+def test_a_turn_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for others for too long is answered 503, and the lock is free again when they are done."""
+    monkeypatch.setattr(turns, "SECONDS", 0.01)
+    queue = Turns()
+
+    def nested() -> None:
+        with pytest.raises(Unavailable):
+            queue.change("a", lambda: None)
+
+    queue.change("a", nested)
+    assert queue.change("a", lambda: 5) == 5
+
+
+class NoteSchema(ItemSchema):
+    """A note of one's own."""
+
+    title = Text(1, 50, required=True)
+
+
+def note_makers(tmp_path: Path) -> Iterator[tuple[FlaskClient, dict[str, str]]]:
+    notes = Resource("notes", "note", NoteSchema, ownership=Ownership.ALL)
+    config = Config(database_url=f"sqlite:///{tmp_path}/n.db", auth="required", admin_key=ADMIN_KEY)
+    client = create_app(config, [notes]).test_client()
+    admin = {"Authorization": f"Bearer {ADMIN_KEY}"}
+    yield client, admin
+    for name in "ab":
+        key = client.post("/api/v1/keys", headers=admin, json={"name": name, "scopes": ["notes:read", "notes:write"]})
+        yield client, {"Authorization": f"Bearer {key.json['secret']}"}
+
+
+def test_the_tag_of_a_list_of_ones_own_says_nothing_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It changes with what the caller sees, and holds while others write; POST can be conditional on it."""
+    (client, admin), (_, one), (_, two) = note_makers(tmp_path)
+
+    def tag(who: dict[str, str]) -> str:
+        return client.get("/notes", headers=who).headers["ETag"]
+
+    first = tag(one)
+    all_of_it = tag(admin)
+    assert client.post("/notes", headers=two, json={"title": "x"}).status_code == 200
+    assert (tag(one), tag(admin) == all_of_it) == (first, False)
+    assert client.get("/notes", headers=one | {"If-None-Match": first}).status_code == 304
+    other_first(monkeypatch, 1, lambda: client.post("/notes", headers=two, json={"title": "y"}))
+    assert client.post("/notes", headers=one | {"If-Match": first}, json={"title": "z"}).status_code == 200
+    assert tag(one) != first
+    assert client.post("/notes", headers=one | {"If-Match": first}, json={"title": "z"}).status_code == 412
+    assert client.post("/notes", headers=two | {"If-Match": tag(one)}, json={"title": "z"}).status_code == 412
+
+
+def test_a_list_of_ones_own_is_compared_as_it_is_in_the_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two POSTs on one ETag, to two processes, the later of which has read the list first, the later is 412."""
+    (client, _), (_, one), _ = note_makers(tmp_path)
+    second = note_makers(tmp_path)
+    process, _ = next(second)
+    headers = one | {"If-Match": client.get("/notes", headers=one).headers["ETag"]}
+    statuses: list[int] = []
+
+    def post(client: FlaskClient) -> None:
+        statuses.append(client.post("/notes", headers=headers, json={"title": "a"}).status_code)
+
+    other_first(monkeypatch, 1, lambda: post(process))
+    post(client)
+    assert (statuses, len(client.get("/notes", headers=one).json)) == ([200, 412], 1)
+
+
+def test_a_response_that_was_given_comes_before_any_condition(tmp_path: Path) -> None:
+    """A POST with a key that is sent again is answered as before, though its condition holds no more."""
+    (client, _), (_, one), _ = note_makers(tmp_path)
+    tag = client.get("/notes", headers=one).headers["ETag"]
+    headers = one | {"If-Match": tag, "Idempotency-Key": "k"}
+    first, again = (client.post("/notes", headers=headers, json={"title": "z"}) for _ in range(2))
+    assert (first.status_code, again.status_code, again.data) == (200, 200, first.data)
+
+
+def test_a_restored_item_has_its_own_tag(client: FlaskClient, tmp_path: Path) -> None:
+    """Exported, edited, deleted, imported at the same version: the old ETag is of other content, and does not match."""
+    made = client.post("/products", json={"name": "x"})
+    where, tag = made.headers["Location"], made.headers["ETag"]
+    assert client.delete(where).status_code == 200
+    file = tmp_path / "items.ndjson"
+    file.write_bytes(made.data.replace(b'"name":"x"', b'"name":"y"') + b"\n")
+    assert client.application.test_cli_runner().invoke(args=["import", "products", str(file)]).exit_code == 0
+    now = client.get(where, headers={"If-None-Match": tag})
+    assert (now.status_code, now.json["version"], now.json["name"]) == (200, 1, "y")
+    assert client.patch(where, json={"stock": 1}, headers={"If-Match": tag}).status_code == 412
+
+
+def test_the_store_is_what_is_compared(client: FlaskClient, tmp_path: Path) -> None:
+    """A record of the same version with another body is another: what was written beside the service is not lost."""
+    where = client.post("/products", json={"name": "x"}).headers["Location"]
+    before = client.get(where).headers["ETag"]
+    direct = sqlite3.connect(tmp_path / "a.db")
+    direct.execute("UPDATE items SET body = replace(body, '\"x\"', '\"z\"')")
+    direct.commit()
+    direct.close()
+    assert client.get(where).headers["ETag"] != before
+    assert client.patch(where, json={"stock": 1}).json["name"] == "z"

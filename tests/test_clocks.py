@@ -1,0 +1,159 @@
+"""What a clock that was ahead has written is bounded by what could be: nothing is blocked until it comes true."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from app import create_app
+from clock import rfc3339
+from config import Config
+from storage import Store, open_store
+from storage import sqlite_deliveries as module
+from storage.contract import Answer, Collection
+from storage.outbox import LONGEST_DELAY, LONGEST_LEASE, LONGEST_PAUSE, Attempt, Delivery, Event, Secret, Wanted
+from web.application import Application
+from web.idempotency import Idempotency
+
+NOW = 1_800_000_000.0
+AHEAD = NOW + 400 * 86_400.0
+WANTED = Wanted(("things",))
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/store.db"
+    opened = open_store(url, [Collection("things", {})])
+    opened.write(lambda transaction: transaction.subscribe("w", [Secret("whsec_a")]))
+    return opened
+
+
+def happen(store: Store, *items: str) -> None:
+    for item in items:
+        event = Event("thing.created", "things", item, rfc3339(NOW), b"{}")
+        store.write(lambda transaction, event=event: transaction.record(event))  # type: ignore[misc]
+    store.write(lambda transaction: transaction.queue("w", WANTED, NOW, 100))
+
+
+def lease(store: Store, now: float, until: float) -> list[Delivery]:
+    return store.write(lambda transaction: transaction.lease("w", now, until, 100))
+
+
+def is_ready(store: Store, now: float) -> bool:
+    return bool(store.subscriptions(["w"], now))
+
+
+def settle(store: Store, delivery: Delivery, at: float, next: float, hold: float = 0.0) -> bool:
+    tried = Attempt(delivery, at, False, 503, 0.1, "", next, hold)
+    return store.write(lambda transaction: transaction.settle(tried))
+
+
+def test_answers_behind_one_from_the_future_expire(store: Store) -> None:
+    """However many there are in front, each is deleted in its time or at once."""
+    idempotency = Idempotency(3600, now=lambda: NOW)
+
+    def keep(count: int, given: float) -> None:
+        ids = [b"%d %f" % (number, given) for number in range(count)]
+        store.write(lambda transaction: [transaction.keep_answer(id, Answer(given, b"")) for id in ids])
+
+    keep(50, AHEAD)
+    keep(5, NOW - 3601)
+    keep(1, NOW - 1)
+    keep(1, NOW + 60)  # a clock that is a little ahead
+    swept = [store.write(lambda transaction: idempotency.sweep(transaction, 32)) for _ in range(4)]
+    assert swept == [32, 23, 0, 0]
+
+
+def test_events_behind_one_from_the_future_expire(store: Store) -> None:
+    """One that is dated ahead by more than events are kept is no younger than those around it."""
+    days = [1, 400, 2, 3, 9]
+    events = [Event("thing.created", "things", "a", rfc3339(NOW + day * 86_400), b"{}") for day in days]
+    store.write(lambda transaction: [transaction.record(event) for event in events])
+    before, latest = rfc3339(NOW + 4 * 86_400), rfc3339(NOW + 18 * 86_400)
+    assert store.write(lambda transaction: transaction.sweep_events(before, 10, latest=latest)) == 4
+
+
+def test_a_lease_that_cannot_be_is_none(store: Store) -> None:
+    """What a clock that was ahead leased is delivered at once by who has the right time, and settled by nobody else."""
+    happen(store, "a")
+    (stuck,) = lease(store, AHEAD, AHEAD + 25)
+    assert is_ready(store, NOW)
+    (again,) = lease(store, NOW, NOW + 25)
+    assert again.id == stuck.id and not settle(store, stuck, AHEAD, AHEAD + 60)
+    assert not is_ready(store, NOW + 24) and lease(store, NOW + 24, NOW + 49) == []
+
+
+def test_a_lease_that_can_be_is_left_alone(store: Store) -> None:
+    """Up to the longest that there is."""
+    happen(store, "a")
+    lease(store, NOW, NOW + LONGEST_LEASE)
+    assert not is_ready(store, NOW) and lease(store, NOW, NOW + 25) == []
+
+
+def test_to_resume_frees_a_lease_that_cannot_be(store: Store) -> None:
+    """And no other."""
+    happen(store, "a", "b")
+    lease(store, AHEAD, AHEAD + 25)
+    store.write(lambda transaction: transaction.resume("w", NOW))
+    assert [each.due for each in store.deliveries("w", None, 10)] == [NOW, NOW]
+    assert len(lease(store, NOW, NOW + 25)) == 2
+    store.write(lambda transaction: transaction.resume("w", NOW))
+    assert lease(store, NOW, NOW + 25) == []
+
+
+def test_a_pause_that_nobody_can_ask_for_is_none(store: Store) -> None:
+    """Retry-After is a day at most; a later answer sets a pause that a wrong clock had set too far."""
+    happen(store, "a", "b")
+    first, second = lease(store, NOW, NOW + 25)
+    settle(store, first, NOW, NOW + 1, hold=AHEAD)
+    assert is_ready(store, NOW + 2)
+    settle(store, second, NOW, NOW + 1, hold=NOW + LONGEST_PAUSE)
+    assert not is_ready(store, NOW + 2)
+    assert is_ready(store, NOW + LONGEST_PAUSE)
+
+
+def test_a_longer_pause_outlives_a_shorter_one(store: Store) -> None:
+    """Of two that can be, the longer counts."""
+    happen(store, "a", "b")
+    first, second = lease(store, NOW, NOW + 25)
+    settle(store, first, NOW, NOW + 1, hold=NOW + 600)
+    settle(store, second, NOW, NOW + 1, hold=NOW + 60)
+    assert not is_ready(store, NOW + 599) and is_ready(store, NOW + 600)
+
+
+def test_a_retry_that_cannot_be_is_due(store: Store) -> None:
+    """The longest delay that can be configured is a week and a fifth of it."""
+    happen(store, "a", "b")
+    first, second = lease(store, NOW, NOW + 25)
+    settle(store, first, NOW, AHEAD)
+    settle(store, second, NOW, NOW + LONGEST_DELAY)
+    assert is_ready(store, NOW)
+    assert [each.id for each in lease(store, NOW, NOW + 25)] == [first.id]
+
+
+def test_reap_deletes_what_is_dated_ahead(tmp_path: Path) -> None:
+    """Answers and events, whatever their place."""
+    app: Application = create_app(Config(database_url=f"sqlite:///{tmp_path}/restkeeper.db"))
+    happened = [Event("product.created", "products", "x", rfc3339(at), b"{}") for at in (9e9, 0.0, 9e9, 0.0)]
+
+    def keep(transaction: object) -> None:
+        for number, event in enumerate(happened):
+            transaction.record(event)  # type: ignore[attr-defined]
+            transaction.keep_answer(b"%d" % number, Answer(9e9, b""))  # type: ignore[attr-defined]
+
+    app.extensions["restkeeper"]["store"].write(keep)
+    run: Callable[..., Result] = app.test_cli_runner().invoke
+    assert run(args=["reap"]).stdout == "took away 4 expired answers and 3 expired events\n"
+
+
+def test_looking_for_what_cannot_be_costs_little(store: Store) -> None:
+    """The places where it would be are found by index, however much waits for its time."""
+    plan = store._writer.connection.execute  # type: ignore[attr-defined]
+    wanted = {"active": "[]", "now": NOW, **module._LONGEST}
+    steps = [row[3] for row in plan(f"EXPLAIN QUERY PLAN {module._SUBSCRIPTIONS}", wanted)]
+    searched = [step for step in steps if "deliveries" in step]
+    assert len(searched) >= 4 and all(step.startswith("SEARCH") and "due" in step for step in searched), steps
+    for statement in module._FREE_ALL:
+        steps = [row[3] for row in plan(f"EXPLAIN QUERY PLAN {statement}", {"webhook": "w", **wanted})]
+        assert "due>?" in steps[0] and steps[0].startswith("SEARCH"), steps

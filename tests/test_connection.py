@@ -1,0 +1,163 @@
+"""A connection in itself: the time that a response has, and what is read after the last one."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
+
+import gevent
+import gevent.socket
+import pytest
+
+from web import connection
+from web.connection import Client, Connections
+from web.worker import Worker
+
+STEP = 10.0  # seconds that pass, for the worker, each time that it looks at the clock
+SIZE = 2**26
+
+
+class Peer:
+    """What stands for a client where only its address counts."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+
+@pytest.fixture
+def worker() -> Any:
+    """What a connection needs of its worker, with the worker's bounds."""
+    bounds = {name: value for name, value in vars(Worker).items() if isinstance(value, int | float | None)}
+    made = SimpleNamespace(**bounds, alive=True, worker_connections=1000)
+    made.connections = Connections(made)
+    return made
+
+
+@pytest.fixture
+def pair(worker: Any) -> Iterator[tuple[Client, Any]]:
+    """A connection and its other end."""
+    ours, theirs = gevent.socket.socketpair()
+    client = Client(worker, ours, None)
+    yield client, theirs
+    client.close()
+    theirs.close()
+
+
+@pytest.fixture
+def passed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Each time that the clock showed; it goes on at each look."""
+    shown = [0.0]
+
+    def look() -> float:
+        shown.append(shown[-1] + STEP)
+        return shown[-1]
+
+    monkeypatch.setattr(connection, "monotonic", look)
+    return shown
+
+
+def read(theirs: Any) -> None:
+    while theirs.recv(2**16):
+        pass
+
+
+@pytest.mark.parametrize(("slowest", "seconds"), [(SIZE / 60, 30 + 60), (SIZE / 600, 120)])
+@pytest.mark.parametrize("pieces", [1, 64])
+def test_a_response_has_so_much_time_in_all(
+    worker: Any, pair: tuple[Client, Any], passed: list[float], slowest: float, seconds: float, pieces: int
+) -> None:
+    """A reader that always takes a little has 30 seconds, more by the size of what is sent, and at most 120."""
+    client, theirs = pair
+    worker.slowest = slowest
+    reading = gevent.spawn(read, theirs)
+    with pytest.raises(TimeoutError):
+        for _ in range(pieces):
+            client.sendall(bytes(SIZE // pieces))
+    reading.kill()
+    assert passed[1] + 30 < passed[-1] <= passed[1] + seconds + STEP
+    assert client.lost
+    assert worker.connections.unsent == 0 and not worker.connections.waiting
+
+
+def test_a_next_response_has_its_own_time(worker: Any, pair: tuple[Client, Any], passed: list[float]) -> None:
+    """What an earlier response took is not counted."""
+    client, theirs = pair
+    reading = gevent.spawn(read, theirs)
+    for _ in range(100):
+        client.begin_request(idle=False)
+        client.sendall(bytes(2**19))
+    assert passed[-1] > 240
+    reading.kill()
+
+
+def test_no_more_linger_than_are_let(worker: Any) -> None:
+    """Beyond so many at a time, connections are closed at once."""
+    depth: list[int] = []
+
+    def linger() -> None:
+        depth.append(1)
+        worker.connections.linger(client)
+
+    client: Any = SimpleNamespace(linger=linger)
+    for _ in range(2):
+        depth.clear()
+        worker.connections.linger(client)
+        assert len(depth) == worker.most_lingering
+
+
+@pytest.mark.parametrize(("alive", "looks"), [(True, 12), (False, 3)])
+def test_lingering_ends(worker: Any, pair: tuple[Client, Any], passed: list[float], alive: bool, looks: int) -> None:
+    """A client that sends on and on is read for ten seconds in all, and one when the service stops."""
+    client, theirs = pair
+    worker.alive = alive
+    worker.linger_longest, worker.linger_timeout, worker.linger_limit = 10 * STEP, STEP, 2**40
+
+    def send() -> None:
+        while True:
+            theirs.sendall(bytes(2**12))
+
+    sending = gevent.spawn(send)
+    client.linger()
+    sending.kill()
+    assert len(passed) <= looks
+
+
+def test_lingering_reads_so_many_bytes(worker: Any, pair: tuple[Client, Any]) -> None:
+    """Of what a client sends no more is read than the bound."""
+    client, theirs = pair
+    worker.linger_limit, worker.gathered = 2**14, 2**12
+    theirs.sendall(bytes(2**15))
+    client.linger()
+    assert len(client._sock.recv(2**20)) == 2**14
+
+
+def test_addresses_are_forgotten(worker: Any) -> None:
+    """What has been counted for an address is gone with its connections."""
+    connections = worker.connections
+    clients: list[Any] = [Peer(f"10.0.0.{n % 9}") for n in range(99)]
+    for client in clients:
+        assert connections.admit(client)
+    assert sum(connections._per_address.values()) == 99
+    for client in clients:
+        connections.remove(client)
+    assert not connections.open and not connections._per_address
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("10.0.0.1", "::ffff:10.0.0.1", True),
+        ("2001:db8::1", "2001:db8:0:0:ffff::9", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("fe80::1%eth0", "fe80::2", True),
+        ("10.0.0.1", "10.0.0.2", False),
+    ],
+)
+def test_whose_connection_it_is(worker: Any, one: str, other: str, same: bool) -> None:
+    """Addresses of one /64 count as one, and an IPv4 address as itself in either form."""
+    found = []
+    for address in (one, other):
+        ours, theirs = gevent.socket.socketpair()
+        with closing(Client(worker, ours, (address, 1))) as client, closing(theirs):
+            found.append(client.address)
+    assert (found[0] == found[1]) == same

@@ -1,0 +1,86 @@
+"""`flask export`: the form, who may read the file, what is left of one that was interrupted, and formulas."""
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from app import create_app
+from config import Config
+from web.application import Application
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Application:
+    made = create_app(Config(database_url=f"sqlite:///{tmp_path}/restkeeper.db"))
+    made.test_client().post("/products", json={"name": "=HYPERLINK()", "description": "-1", "stock": 1})
+    made.test_client().post("/products", json={"name": "\tx", "description": "plain = text", "tags": ["=1"]})
+    return made
+
+
+@pytest.fixture
+def run(app: Application) -> Callable[..., Result]:
+    runner = app.test_cli_runner()
+    return lambda *arguments: runner.invoke(args=["export", "products", *map(str, arguments)])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "begin"),
+    [
+        ("a.csv", [], b"id,name,"),
+        ("a.JSON", [], b"[\n{"),
+        ("a.ndjson", [], b'{"id"'),
+        ("a", [], b'{"id"'),
+        ("a.csv", ["--format", "json"], b"[\n{"),
+    ],
+)
+def test_a_file_has_the_form_of_its_name(
+    run: Callable[..., Result], tmp_path: Path, name: str, options: list[str], begin: bytes
+) -> None:
+    """Unless another is asked for."""
+    assert run(tmp_path / name, *options).exit_code == 0
+    assert (tmp_path / name).read_bytes().startswith(begin)
+
+
+def test_an_export_is_for_its_owner_alone(run: Callable[..., Result], tmp_path: Path) -> None:
+    """Also where a file was that others could read, and that a link leads to."""
+    (tmp_path / "a.csv").write_text("old")
+    (tmp_path / "a.csv").chmod(0o644)
+    (tmp_path / "link.csv").symlink_to(tmp_path / "a.csv")
+    run(tmp_path / "link.csv")
+    assert stat.S_IMODE((tmp_path / "a.csv").stat().st_mode) == 0o600
+    assert (tmp_path / "link.csv").is_symlink() and "HYPERLINK" in (tmp_path / "a.csv").read_text()
+
+
+def test_an_interrupted_export_leaves_no_part(
+    run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What had the name before still has it."""
+    (tmp_path / "a.csv").write_text("old")
+    before = set(os.listdir(tmp_path))
+
+    def fail(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("cli.exporting.os.fsync", fail)
+    assert run(tmp_path / "a.csv").exit_code == 1
+    assert (tmp_path / "a.csv").read_text() == "old" and set(os.listdir(tmp_path)) == before
+
+
+def test_cells_that_a_spreadsheet_would_run_are_named(run: Callable[..., Result], tmp_path: Path) -> None:
+    """With their number and fields; they are exported as they are. Numbers are none, and JSON has no cells."""
+    message = run(tmp_path / "a.csv").stderr
+    assert message.startswith("warning: 3 cells begin with = + - @, a tab or CR")
+    assert message.endswith("formulas: name (2), description (1)\n")
+    assert run(tmp_path / "a.json").stderr == ""
+    assert {item["name"] for item in json.loads((tmp_path / "a.json").read_bytes())} == {"=HYPERLINK()", "\tx"}
+
+
+def test_a_pipe_is_written_to(run: Callable[..., Result], tmp_path: Path) -> None:
+    """It is not replaced by a file."""
+    assert run("/dev/null").exit_code == 0
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)

@@ -1,0 +1,317 @@
+"""Guesses: how many wrong credentials and hosts an address may send, and who stays accepted meanwhile."""
+
+import time
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from app import create_app
+from config import Config
+from errors import TooManyRequests
+from tests import issuer
+from tests.redis_server import RedisServer
+from web.counters import SITE_QUOTAS, Quota
+from web.failures import KNOWN_SECONDS, NOTED, NOTED_SECONDS, Failures
+
+ADMIN_KEY = "an-admin-key-of-enough-characters"
+METRICS_TOKEN = "a-metrics-token-of-enough-characters"  # noqa: S105
+ADMIN = {"X-API-Key": ADMIN_KEY}
+LIMIT = 3
+DAY = 24 * 3600
+
+Headers = dict[str, str]
+Send = Callable[[FlaskClient, str], int]
+
+
+def closed(**settings: Any) -> FlaskClient:
+    """A client of a service that asks for credentials and allows three failures a day."""
+    given = {"auth": "required", "admin_key": ADMIN_KEY, "failure_limit": f"{LIMIT} per day", **settings}
+    return create_app(Config(**given)).test_client()
+
+
+def key_of(client: FlaskClient) -> str:
+    """The secret of a new key, made at another address."""
+    sent = {"name": "test", "scopes": ["products:read"]}
+    made = client.post("/api/v1/keys", json=sent, headers=ADMIN, environ_base={"REMOTE_ADDR": "192.0.2.250"})
+    secret: str = made.json["secret"]
+    return secret
+
+
+def bearer(token: str) -> Headers:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def by_bearer(client: FlaskClient, token: str) -> int:
+    return client.get("/products", headers=bearer(token)).status_code
+
+
+def by_header(client: FlaskClient, token: str) -> int:
+    return client.get("/products", headers={"X-API-Key": token}).status_code
+
+
+def by_basic(client: FlaskClient, token: str) -> int:
+    password = b64encode(f"x:{token}".encode()).decode()
+    return client.get("/products", headers={"Authorization": f"Basic {password}"}).status_code
+
+
+def for_metrics(client: FlaskClient, token: str) -> int:
+    return client.get("/metrics", headers=bearer(token)).status_code
+
+
+def at_nothing(client: FlaskClient, token: str) -> int:
+    """Where a wrong credential is refused although nothing is there, and a right one finds that."""
+    status = client.get("/nothing", headers=bearer(token)).status_code
+    return 200 if status == 404 else status
+
+
+@pytest.mark.parametrize("send", [by_bearer, by_header, by_basic, at_nothing])
+def test_guessing_ends(send: Send) -> None:
+    """Beyond the limit even the right key is 429, by whichever way: who guesses learns nothing more."""
+    client = closed()
+    secret = key_of(client)
+    assert [send(client, f"rk_{'0' * 16}_{n}") for n in range(LIMIT + 2)] == [401] * LIMIT + [429] * 2
+    assert [send(client, secret), send(client, ADMIN_KEY)] == [429, 429]
+
+
+def test_the_tokens_of_metrics_and_of_callers_are_counted_together() -> None:
+    """Guesses at METRICS_TOKEN use up the same quota; beyond it the right one is 429, where it succeeded it is not."""
+    client = closed(metrics_token=METRICS_TOKEN)
+    other = {"REMOTE_ADDR": "192.0.2.9"}
+    assert client.get("/metrics", headers=bearer(METRICS_TOKEN), environ_base=other).status_code == 200
+    here: Headers = {}
+    for base in (here, other):
+        sent = [
+            client.get(path, headers=bearer("wrong"), environ_base=base).status_code
+            for path in ("/metrics", "/products", "/metrics", "/products", "/metrics")
+        ]
+        assert sent == [401] * LIMIT + [429] * 2
+    assert for_metrics(client, METRICS_TOKEN) == 429
+    assert client.get("/metrics", headers=bearer(METRICS_TOKEN), environ_base=other).status_code == 200
+    assert client.get("/metrics", environ_base=other).status_code == 401  # that is no guess
+
+
+def test_tokens_of_an_issuer_are_counted(tmp_path: Path) -> None:
+    """JWTs are credentials as keys are."""
+    (tmp_path / "keys.json").write_bytes(issuer.FIRST)
+    trusted = {"jwt_issuer": issuer.ISSUER, "jwt_audience": issuer.AUDIENCE, "jwt_jwks": str(tmp_path / "keys.json")}
+    client = closed(**trusted)
+    known, fresh = (issuer.token(exp=time.time() + 600 + n, scope="products:read") for n in range(2))
+    assert by_bearer(client, known) == 200
+    assert [by_bearer(client, f"{known[:-6]}{n}AAAAA") for n in range(LIMIT + 1)] == [401] * LIMIT + [429]
+    assert [by_bearer(client, known), by_bearer(client, fresh)] == [200, 429]
+
+
+def test_the_refusal_is_quota_exceeded() -> None:
+    """It names the policy, and when to go on."""
+    client = closed(rate_limit="off")
+    for n in range(LIMIT):
+        by_bearer(client, f"guess {n}")
+    answer = client.get("/products", headers=bearer("guess"))
+    assert answer.status_code == 429 and answer.json["type"].endswith("#quota-exceeded")
+    assert answer.json["violated-policies"] == ["failures"]
+    assert 0 < int(answer.headers["Retry-After"]) <= DAY
+
+
+def test_nothing_is_looked_up_for_a_guess_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The refusal comes before the credentials are checked, so that it costs no read of the store."""
+    client = closed()
+    store = client.application.extensions["restkeeper"]["store"]
+    reads: list[str] = []
+    read = store.read
+    monkeypatch.setattr(store, "read", lambda collection, id: reads.append(id) or read(collection, id))
+    for n in range(LIMIT + 50):
+        by_bearer(client, f"rk_{n:016x}_secret")
+    assert len(reads) == LIMIT
+
+
+def test_who_has_succeeded_stays_accepted() -> None:
+    """One that guesses locks out nobody who shares the address, and no other address at all."""
+    client = closed()
+    used, unused = key_of(client), key_of(client)
+    assert by_bearer(client, used) == 200
+    for n in range(LIMIT + 1):
+        by_bearer(client, f"guess {n}")
+    assert [by_bearer(client, used), by_header(client, used), by_bearer(client, unused)] == [200, 200, 429]
+    elsewhere = {"REMOTE_ADDR": "192.0.2.1"}
+    assert client.get("/products", headers=bearer(unused), environ_base=elsewhere).status_code == 200
+    assert client.get("/products").status_code == 401  # no credentials are no guess
+
+
+def test_a_success_is_known_to_all_processes(tmp_path: Path) -> None:
+    """What succeeded at one worker stays accepted at another, and the failures of both add up."""
+    one, other = (closed(database_url=f"sqlite:///{tmp_path}/a.db") for _ in range(2))
+    used, unused = key_of(one), key_of(one)
+    assert by_bearer(one, used) == 200
+    assert [by_bearer(client, "guess") for client in (one, other, one, other, one)] == [401] * LIMIT + [429] * 2
+    assert [by_bearer(other, used), by_bearer(other, unused)] == [200, 429]
+
+
+def test_a_revoked_key_is_refused_and_counted_once() -> None:
+    """That it succeeded before does not let it in; each use of it is one failure."""
+    client = closed()
+    secret, first, second = key_of(client), key_of(client), key_of(client)
+    assert by_bearer(client, secret) == 200
+    id = secret.split("_")[1]
+    client.delete(f"/api/v1/keys/{id}", headers=ADMIN, environ_base={"REMOTE_ADDR": "192.0.2.250"})
+    assert [by_bearer(client, secret) for _ in range(LIMIT - 1)] == [401] * (LIMIT - 1)
+    assert by_bearer(client, first) == 200
+    assert by_bearer(client, secret) == 401
+    assert by_bearer(client, second) == 429
+
+
+def test_wrong_credentials_are_counted_where_none_are_needed() -> None:
+    """AUTH=open refuses them, too; who sends none is answered on."""
+    client = closed(auth="open")
+    assert [by_bearer(client, "guess") for _ in range(LIMIT + 1)] == [401] * LIMIT + [429]
+    assert client.get("/products").status_code == 200
+
+
+def test_it_can_be_off() -> None:
+    """FAILURE_LIMIT=off counts nothing."""
+    client = closed(failure_limit="off")
+    assert [by_bearer(client, "guess") for _ in range(30)] == [401] * 30
+
+
+def test_refused_hosts_are_failures() -> None:
+    """A Host that is malformed or not trusted counts with the guesses; beyond the limit it is 429."""
+    client = closed(trusted_hosts=("api.example.org",))
+    statuses = [client.get("/", headers={"Host": host}).status_code for host in ("evil.example", "a b", "x", "y", "z")]
+    assert statuses == [400] * LIMIT + [429] * 2
+    good = {"Host": "api.example.org"}
+    assert client.get("/", headers=good).status_code == 200
+    assert client.get("/products", headers=good | bearer("guess")).status_code == 429
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    seconds = 10.0 * DAY
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+class Numbers:
+    """Counters that count how often they are asked, too."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.expiries: dict[str, int] = {}
+        self.asked = 0
+
+    def incr(self, key: str, expiry: int, amount: int = 1) -> int:
+        self.asked += 1
+        self.counts[key] += amount
+        self.expiries[key] = expiry
+        return self.counts[key]
+
+    def get(self, key: str) -> int:
+        self.asked += 1
+        return self.counts[key]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def numbers() -> Numbers:
+    return Numbers()
+
+
+@pytest.fixture
+def failures(numbers: Numbers, clock: Clock) -> Failures:
+    return Failures(Quota("failures", f"{LIMIT} per minute", numbers, now=clock), numbers, now=clock)
+
+
+def came(remote: str = "192.0.2.1") -> dict[str, Any]:
+    return {"REMOTE_ADDR": remote}
+
+
+def is_let_in(failures: Failures, digest: str, remote: str = "192.0.2.1") -> bool:
+    try:
+        failures.require_room(came(remote), digest)
+    except TooManyRequests:
+        return False
+    return True
+
+
+def test_a_success_costs_nothing_for_a_minute(failures: Failures, numbers: Numbers, clock: Clock) -> None:
+    """A process asks nobody about credentials that succeeded there a moment ago, and notes them once a minute."""
+    failures.note_success(came(), "known")
+    asked = numbers.asked
+    clock.seconds += NOTED_SECONDS - 1
+    assert failures.has_succeeded(came(), "known") and numbers.asked == asked
+    assert not failures.has_succeeded(came("192.0.2.2"), "known") and not failures.has_succeeded(came(), "other")
+    clock.seconds += 1
+    assert not failures.has_succeeded(came(), "known")
+
+
+def test_a_success_is_known_for_a_day(failures: Failures, clock: Clock) -> None:
+    """Then it is forgotten."""
+    failures.note_success(came(), "known")
+    for seconds, is_known in ((0, True), (KNOWN_SECONDS, True), (2 * KNOWN_SECONDS, False)):
+        clock.seconds = Clock.seconds + seconds
+        for n in range(LIMIT):
+            failures.note_failure(came(), f"guess {n}")
+        assert is_let_in(failures, "known") is is_known
+        assert not is_let_in(failures, "guess 0")  # a wrong one is never taken for known
+
+
+def test_what_each_process_knows_is_bounded(failures: Failures) -> None:
+    """Of more pairs of address and credentials, the oldest are looked up again."""
+    for n in range(NOTED + 10):
+        failures.note_success(came(), f"{n}")
+    assert len(failures._noted) == NOTED
+    assert [failures.has_succeeded(came(), f"{n}") for n in (9, 10, NOTED + 9)] == [False, True, True]
+
+
+def test_the_next_window_begins_with_none(failures: Failures, clock: Clock) -> None:
+    """A limit is of a window, after which an address may try again."""
+    for n in range(LIMIT):
+        assert is_let_in(failures, "right")
+        failures.note_failure(came(), f"{n}")
+    assert not is_let_in(failures, "right")
+    clock.seconds += 60
+    assert is_let_in(failures, "right")
+
+
+def test_a_site_of_ipv6_is_counted_as_one(failures: Failures, numbers: Numbers) -> None:
+    """A /64 has the quota, and all of a /48 sixteen times as much, so that nobody has 65,536 quotas and counters."""
+    for n in range(LIMIT):
+        failures.note_failure(came(f"2001:db8::{n}"), "guess")
+    assert not is_let_in(failures, "right", "2001:db8::ffff") and is_let_in(failures, "right", "2001:db8:0:1::1")
+    for n in range(1, 5000):
+        if is_let_in(failures, "right", f"2001:db8:0:{n:x}::1"):
+            failures.note_failure(came(f"2001:db8:0:{n:x}::1"), "guess")
+    assert sum(numbers.counts.values()) == 2 * SITE_QUOTAS * LIMIT
+    assert is_let_in(failures, "right", "2001:db8:1::1")
+
+
+def test_a_success_is_noted_once_for_a_site_of_ipv6(failures: Failures, numbers: Numbers) -> None:
+    """Who has a key and many networks makes no counter in each of them."""
+    for n in range(100):
+        failures.note_success(came(f"2001:db8:0:{n:x}::1"), "known")
+    assert len(numbers.counts) == 1
+    for _ in range(LIMIT):
+        failures.note_failure(came("2001:db8:0:ffff::1"), "guess")
+    assert is_let_in(failures, "known", "2001:db8:0:ffff::1") and not is_let_in(failures, "other", "2001:db8:0:ffff::1")
+
+
+@pytest.fixture
+def redis() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+def test_instances_count_failures_together_in_redis(redis: RedisServer) -> None:
+    """What was guessed at one machine counts at the other."""
+    one, other = (closed(redis_url=redis.url) for _ in range(2))
+    assert [by_bearer(client, "guess") for client in (one, other, one, other)] == [401] * LIMIT + [429]
+    assert [key for key in redis.client.keys() if b"failures/" in key]

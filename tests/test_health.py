@@ -1,0 +1,177 @@
+"""Readiness: a store's file that was exchanged or is damaged, at a cost that does not grow."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from errors import StoreGone, Unavailable
+from storage import Store, health
+from storage.lockfile import LockFile
+from tests.test_restore import crash, ids, keep, opened, restore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = opened(tmp_path)
+    keep(made, "a")
+    yield made
+    made.close()
+
+
+def overwrite(path: Path, at: int, data: bytes) -> None:
+    """Change some bytes of a file, without a descriptor that this process would close: that would end its locks."""
+    descriptor = os.open(path, os.O_WRONLY)
+    os.pwrite(descriptor, data, at)
+
+
+def test_a_copy_over_a_store_in_use_is_noticed(tmp_path: Path, store: Store) -> None:
+    """At once, by readiness and by writes, though it is the same file to the system."""
+    store.backup(tmp_path / "backup.db")
+    content = (tmp_path / "backup.db").read_bytes()
+    overwrite(tmp_path / "store.db", 0, content)
+    with pytest.raises(StoreGone):
+        store.check()
+    with pytest.raises(StoreGone):
+        keep(store, "lost")
+
+
+@pytest.mark.parametrize(
+    ("at", "data", "message"),
+    [
+        (0, b"nothing", "not the one that was opened"),
+        (16, b"\x00\x03", "no whole number of pages"),
+        (24, b"\xff\xff\xff\xff", "its header contradicts itself"),
+        (10**6, b"x", "no whole number of pages"),
+    ],
+)
+def test_a_damaged_header_or_size_is_named(tmp_path: Path, store: Store, at: int, data: bytes, message: str) -> None:
+    """The header's first bytes, its page size, its counters, the size of the file."""
+    store.check()
+    overwrite(tmp_path / "store.db", at, data)
+    with pytest.raises(Unavailable, match=message):
+        store.check()
+
+
+def test_readiness_costs_the_same_at_any_size(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads a few headers of the file, and a few rows, however much there is."""
+    pread, read = os.pread, []
+
+    def count(descriptor: int, size: int, at: int) -> bytes:
+        read.append(size)
+        return pread(descriptor, size, at)
+
+    monkeypatch.setattr(os, "pread", count)
+    store.check()
+    few = sum(read)
+    assert 0 < few <= 2000
+    for number in range(300):
+        keep(store, str(number))
+    read.clear()
+    store.check()
+    assert sum(read) <= few
+
+
+def test_another_store_in_the_file_is_noticed(tmp_path: Path) -> None:
+    """The epoch is read from the file each time, so that a store copied over this one, byte for byte, is another."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    first, second = opened(tmp_path / "a"), opened(tmp_path / "b")
+    for store in (first, second):
+        store._writer.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # type: ignore[attr-defined]
+    first.check()
+    with (tmp_path / "a" / "store.db").open("r+b") as over:
+        over.write((tmp_path / "b" / "store.db").read_bytes())
+    with pytest.raises(Unavailable, match="another store"):
+        first.check()
+
+
+def test_a_store_is_looked_through_after_an_unclean_end_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the first who opens it; not by others, and not when it was closed."""
+    looked = []
+    monkeypatch.setattr(health, "find_damage", lambda path: looked.append(path) or "")
+    opened(tmp_path).close()
+    opened(tmp_path).close()
+    assert looked == []
+    crash(tmp_path)
+    first, second = opened(tmp_path), opened(tmp_path)
+    assert len(looked) == 1
+    first.close()
+    second.close()
+    opened(tmp_path).close()
+    assert len(looked) == 1
+
+
+def test_damage_makes_the_store_unready_until_it_is_restored(tmp_path: Path) -> None:
+    """Who opens it first after a crash finds the damage; all see it, also after they are started again."""
+    store = opened(tmp_path)
+    for number in range(300):
+        keep(store, f"{number:03}")
+    store.backup(tmp_path / "backup.db")
+    store.close()
+    crash(tmp_path)
+    path = tmp_path / "store.db"
+    pages = path.stat().st_size // 4096
+    for number in range(pages - 10, pages):
+        overwrite(path, number * 4096, b"\xee" * 100)
+    first, second = opened(tmp_path), opened(tmp_path)
+    for each in (first, second):
+        with pytest.raises(Unavailable, match="the store is damaged: "):
+            each.check()
+        each.close()
+    again = opened(tmp_path)
+    with pytest.raises(Unavailable, match="the store is damaged: "):
+        again.check()
+    again.close()
+    assert restore(tmp_path, "--discard", str(tmp_path / "backup.db")).exit_code == 0
+    store = opened(tmp_path)
+    store.check()
+    assert len(ids(store)) == 300
+    store.close()
+
+
+def test_the_look_through_a_file_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has not come to is not known; damage that was found before is not forgotten for that."""
+    monkeypatch.setattr(health, "STEPS", 1)
+    store = opened(tmp_path)
+    keep(store, "a")
+    store.close()
+    clock = iter(range(10**9))
+    assert health.find_damage(f"{tmp_path}/store.db", 3.0, lambda: float(next(clock))) is None
+    assert health.find_damage(f"{tmp_path}/store.db") == ""
+    lock = LockFile(f"{tmp_path}/store.db")
+    lock.note = "page 7"
+    monkeypatch.setattr(health, "find_damage", lambda path: None)
+    store = opened(tmp_path)
+    assert lock.note == "page 7"
+    store.close()
+    lock.close()
+
+
+def test_a_lock_file_that_was_deleted_is_made_again(tmp_path: Path) -> None:
+    """A store opens without it."""
+    opened(tmp_path).close()
+    (tmp_path / "store.db-lock").unlink()
+    opened(tmp_path).close()
+    assert (tmp_path / "store.db-lock").exists()
+
+
+def test_an_opening_waits_for_a_restore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And says so when that takes too long."""
+    monkeypatch.setattr("storage.lockfile.SHARE_SECONDS", 0.0)
+    lock = LockFile(f"{tmp_path}/store.db")
+    assert lock.try_alone()
+    with pytest.raises(Unavailable, match="is being restored"):
+        opened(tmp_path)
+    lock.close()
+    opened(tmp_path).close()
+
+
+def test_a_copied_store_without_its_log_opens(tmp_path: Path) -> None:
+    """A store that was closed is one file, and can be copied as one."""
+    opened(tmp_path).close()
+    (tmp_path / "there").mkdir()
+    shutil.copy(tmp_path / "store.db", tmp_path / "there" / "store.db")
+    opened(tmp_path / "there").close()

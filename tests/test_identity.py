@@ -1,0 +1,154 @@
+"""A restored store never gives a token that stood for something else, also where a copy is restored while it runs."""
+
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from storage.contract import Query, Transaction
+from storage.outbox import Event, Wanted
+from storage.sqlite import SqliteStore
+from tests.test_store import OTHERS, THINGS, record
+
+
+def open_at(path: Path) -> SqliteStore:
+    return SqliteStore(str(path), [THINGS, OTHERS])
+
+
+def by_backup(store: SqliteStore, path: Path, target: Path) -> None:
+    store.backup(target)
+
+
+def by_api(store: SqliteStore, path: Path, target: Path) -> None:
+    """As the shell's `.backup` does it."""
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(target)) as copy:
+        source.backup(copy)
+
+
+def by_copy(store: SqliteStore, path: Path, target: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    shutil.copy(path, target)
+
+
+def restore(copy: Path, path: Path) -> None:
+    """As the shell's `.restore` does it: the file stays the same one, with other contents."""
+    with closing(sqlite3.connect(copy)) as source, closing(sqlite3.connect(path)) as target:
+        source.backup(target)
+
+
+class Client:
+    """Remembers what each token and each event id stood for; whoever gives one again for something else, fails."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, object] = {}
+        self.changes = 0
+
+    def note(self, token: str, content: object) -> None:
+        assert self.known.setdefault(token, content) == content, token
+
+    def look(self, store: SqliteStore) -> None:
+        bodies = store.page("things", Query()).bodies
+        self.note(store.revision("things"), bodies)
+        self.note(store.page("things", Query()).revision, bodies)
+        for body in bodies:
+            item = store.read("things", body[7:8].decode())
+            self.note(f"{item.version}-{store.epoch}", item.body)
+        for event in store.events("", Wanted(("things",)), 1000).events:
+            self.note(event.id, event.data)
+
+    def change(self, store: SqliteStore, *, look_before: bool) -> None:
+        """Ten changes of one item, each with its event."""
+        for _ in range(10):
+            if look_before:
+                self.look(store)
+            self.changes += 1
+            id, body = store.write(self._change)
+            self.note(id, body)
+        self.look(store)
+
+    def _change(self, transaction: Transaction) -> tuple[str, bytes]:
+        version = transaction.read("things", "a").version + 1
+        changed = record("a", version, name=f"change {self.changes}")
+        transaction.update("things", changed)
+        self.note(transaction.revision("things"), [changed.body])
+        return transaction.record(Event("thing.updated", "things", "a", "", changed.body)), changed.body
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SqliteStore]:
+    store = open_at(path)
+    store.write(lambda transaction: transaction.insert("things", record("a")))
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize("copy", [by_backup, by_api, by_copy])
+@pytest.mark.parametrize("look_before", [True, False])
+def test_a_restore_under_a_running_store(
+    store: SqliteStore, path: Path, copy: Callable[..., None], look_before: bool
+) -> None:
+    """Revisions, versions and event ids of what follows are new ones, whether it is read or written first."""
+    client = Client()
+    client.change(store, look_before=True)
+    copy(store, path, path.with_name("copy.db"))
+    epochs = [store.epoch]
+    for _ in range(3):
+        client.change(store, look_before=look_before)
+        restore(path.with_name("copy.db"), path)
+        client.change(store, look_before=look_before)
+        epochs.append(store.epoch)
+    assert len(set(epochs)) == 4
+
+
+@pytest.mark.parametrize("copy", [by_backup, by_api])
+def test_a_copy_that_is_opened_has_an_epoch_of_its_own(
+    store: SqliteStore, path: Path, copy: Callable[..., None]
+) -> None:
+    """Each of two stores that are restored from one copy, too."""
+    copy(store, path, path.with_name("copy.db"))
+    shutil.copy(path.with_name("copy.db"), path.with_name("twin.db"))
+    copies = [open_at(path.with_name(name)) for name in ("copy.db", "twin.db")]
+    assert len({store.epoch, *(each.epoch for each in copies)}) == 3
+    for each in copies:
+        each.close()
+
+
+def test_all_who_use_a_restored_file_agree(store: SqliteStore, path: Path) -> None:
+    """The epoch is in the file: whoever sees first that it is missing makes it for all."""
+    other = open_at(path)
+    store.backup(path.with_name("copy.db"))
+    former = store.epoch
+    restore(path.with_name("copy.db"), path)
+    assert former != other.epoch == store.epoch
+    assert store.revision("things") == other.revision("things")
+    assert store.last_event() == other.last_event()
+    other.close()
+
+
+def test_the_epoch_stays_when_the_program_changes_the_schema(store: SqliteStore, path: Path) -> None:
+    """Indexes that are declared anew are our own change, no other history."""
+    former = store.epoch
+    plain = type(THINGS)("things", THINGS.fields)
+    other = SqliteStore(str(path), [plain, OTHERS])
+    assert other.epoch == former == store.epoch
+    other.close()
+
+
+def test_a_declaration_does_not_hide_a_restore(store: SqliteStore, path: Path) -> None:
+    """A program that changes the schema of a file which was just restored leaves its epoch missing."""
+    by_copy(store, path, path.with_name("copy.db"))
+    former = store.epoch
+    restore(path.with_name("copy.db"), path)
+    other = SqliteStore(str(path), [type(THINGS)("things", THINGS.fields), OTHERS])
+    assert other.epoch != former
+    assert other.epoch == store.epoch
+    other.close()

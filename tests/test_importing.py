@@ -1,0 +1,205 @@
+"""`flask import`: it can be repeated, holds nobody for long, and reads all of its input before it locks anything."""
+
+import json
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from app import create_app
+from cli.batches import HOLD_SECONDS, READ_AHEAD, in_batches
+from cli.importing import id_at
+from config import Config
+from errors import Unavailable
+from storage.contract import Store, Transaction
+from web.application import Application
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Application:
+    return create_app(Config(database_url=f"sqlite:///{tmp_path}/restkeeper.db"))
+
+
+@pytest.fixture
+def store(app: Application) -> Store:
+    found: Store = app.extensions["restkeeper"]["store"]
+    return found
+
+
+@pytest.fixture
+def run(app: Application) -> Callable[..., Result]:
+    runner = app.test_cli_runner()
+    return lambda *arguments: runner.invoke(args=["import", "products", *map(str, arguments)])
+
+
+def lines(path: Path, *values: Any) -> Path:
+    path.write_text("".join(f"{json.dumps(value)}\n" for value in values))
+    return path
+
+
+def names(app: Application) -> list[str]:
+    return [item["name"] for item in app.test_client().get("/products?limit=100").json]
+
+
+def said(result: Result) -> str:
+    return result.stdout.splitlines()[0]
+
+
+class Writes:
+    """Counts the transactions of a store; the one with the number `fails` does not come to its commit."""
+
+    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch, fails: int = 0) -> None:
+        self._write, self._fails, self.count = store.write, fails, 0
+        monkeypatch.setattr(store, "write", self)
+
+    def __call__(self, work: Callable[[Transaction], Any], **options: Any) -> Any:
+        self.count += 1
+        if self.count == self._fails:
+            raise Unavailable("busy")
+        return self._write(work, **options)
+
+
+def test_what_is_there_is_not_imported_again(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
+    """The same command again finds each item, with an id of its own or one from the file, in the file's order."""
+    file = lines(tmp_path / "a.ndjson", *({"name": f"{n}"} for n in range(9)), {"name": "9", "id": "f"})
+    assert said(run(file)) == "imported 10 products"
+    assert said(run(file)) == "imported 0 products, 10 already there"
+    assert names(app)[:9] == [f"{n}" for n in range(9)] or names(app)[1:] == [f"{n}" for n in range(9)]
+
+
+def test_an_interrupted_import_goes_on(
+    app: Application,
+    store: Store,
+    run: Callable[..., Result],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was committed is said and stays; the same command adds the rest, each once."""
+    monkeypatch.setattr("cli.batches.HOLD_SECONDS", 0.0)
+    monkeypatch.setattr("cli.batches.PAUSE_SECONDS", 0.0)
+    file = lines(tmp_path / "a.ndjson", *({"name": f"{n}"} for n in range(9)))
+    with monkeypatch.context() as patch:
+        Writes(store, patch, fails=5)
+        result = run(file)
+    assert (result.exit_code, len(names(app))) == (1, 4)
+    assert "4 of 9 were imported; the same command goes on from there" in result.stderr
+    assert said(run(file)) == "imported 5 products, 4 already there"
+    assert names(app) == [f"{n}" for n in range(9)]
+
+
+def test_an_item_that_was_changed_since_is_still_there(
+    app: Application, run: Callable[..., Result], tmp_path: Path
+) -> None:
+    """An id that comes from the file is nobody else's; one that the item brought may be."""
+    file = lines(tmp_path / "a.ndjson", {"name": "a"}, {"name": "b", "id": "b"})
+    run(file)
+    client = app.test_client()
+    for item in client.get("/products").json:
+        client.patch(f"/products/{item['id']}", json={"stock": 7})
+    result = run("--skip-bad", file)
+    assert said(result) == "imported 0 products, 1 already there, skipped 1"
+    assert result.stderr == "line 2: #/id: is taken by another item\n"
+
+
+def test_other_files_have_other_ids() -> None:
+    """By content and by place; in the order of the places."""
+    ids = [id_at(digest, number) for digest in (b"a" * 64, b"b" * 64) for number in (0, 1, 2, 2**32 - 1)]
+    assert len(set(ids)) == 8 and ids == sorted(ids)
+    assert all(id[14] == "8" and id[19] in "89ab" for id in ids)
+
+
+def test_a_duplicate_stops_where_it_is(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
+    """What comes before it is imported, and the message says how to go on."""
+    file = lines(tmp_path / "a.ndjson", {"name": "a", "sku": "A"}, {"name": "b", "sku": "A"}, {"name": "c"})
+    result = run(file)
+    assert (result.exit_code, names(app)) == (1, ["a"])
+    assert result.stderr.splitlines() == [
+        "line 2: #/sku: is taken by another item",
+        "Error: stopped there: 1 of 3 were imported; the same command with --skip-bad goes on",
+    ]
+    assert said(run("--skip-bad", file)) == "imported 1 products, 1 already there, skipped 1"
+    assert names(app) == ["a", "c"]
+
+
+def test_atomic_is_all_or_nothing(
+    app: Application, store: Store, run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one transaction, whatever is found in it, and it says beforehand how long that will be."""
+    file = lines(tmp_path / "a.ndjson", {"name": "a", "sku": "A"}, {"name": "b", "sku": "A"}, {"name": "c"})
+    result = run("--atomic", file)
+    assert (result.exit_code, names(app)) == (1, [])
+    assert result.stderr.startswith("inserting 3 in one transaction: no other write for about 0 s\n")
+    assert result.stderr.endswith("Error: nothing was imported: 1 of 3 are bad\n")
+    monkeypatch.setattr("cli.batches.HOLD_SECONDS", 0.0)
+    writes = Writes(store, monkeypatch)
+    assert said(run("--atomic", "--skip-bad", file)) == "imported 2 products, skipped 1"
+    assert writes.count == 1
+
+
+def test_nothing_is_locked_for_a_bad_file(
+    store: Store, run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All is validated before the first transaction."""
+    writes = Writes(store, monkeypatch)
+    assert run(lines(tmp_path / "a.ndjson", *[{"name": "a"}] * 50, {})).exit_code == 1
+    assert writes.count == 0
+
+
+@pytest.mark.parametrize("options", [[], ["--atomic"]])
+def test_a_pipe_by_name_is_read_before_anything_is_locked(
+    app: Application, run: Callable[..., Result], tmp_path: Path, options: list[str]
+) -> None:
+    """While somebody is still writing into it, others write to the store."""
+    os.mkfifo(tmp_path / "pipe")
+    results: list[Result] = []
+    thread = threading.Thread(target=lambda: results.append(run(*options, tmp_path / "pipe")))
+    thread.start()
+    with (tmp_path / "pipe").open("w") as pipe:
+        pipe.write(json.dumps({"name": "a", "description": "x" * 5000}) + "\n")
+        pipe.flush()
+        pipe.write((json.dumps({"name": "a", "description": "x" * 5000}) + "\n") * 100)  # more than a pipe holds
+        assert app.test_client().post("/products", json={"name": "mine"}).status_code == 200
+    thread.join()
+    assert said(results[0]) == "imported 101 products"
+
+
+def test_it_says_how_large_the_store_is(run: Callable[..., Result], tmp_path: Path) -> None:
+    """The file and its log."""
+    message = run(lines(tmp_path / "a.ndjson", {"name": "a"})).stdout.splitlines()[1]
+    size = sum((tmp_path / name).stat().st_size for name in ("restkeeper.db", "restkeeper.db-wal"))
+    assert message == f"the store has {size:,} bytes now"
+
+
+def test_a_transaction_ends_by_time(store: Store) -> None:
+    """Not by number; each entry is done once, and none is read while others are locked out."""
+    time, locked, done, pauses = [0.0], [False], [], []
+
+    def entries() -> Any:
+        for number in range(3 * READ_AHEAD):
+            assert not locked[0]
+            yield number
+
+    def each(_: Transaction, number: int) -> int:
+        locked[0] = True
+        time[0] += HOLD_SECONDS * 0.7
+        done.append(number)
+        return number
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        locked[0] = False
+
+    def write(work: Callable[[Transaction], Any]) -> Any:
+        result = work(None)  # type: ignore[arg-type]
+        locked[0] = False
+        return result
+
+    fake: Any = type("FakeStore", (), {"write": staticmethod(write)})
+    batches = list(in_batches(fake, entries(), each, now=lambda: time[0], pause=pause))
+    assert {len(batch) for batch in batches} == {2}
+    assert [number for batch in batches for number in batch] == done == list(range(3 * READ_AHEAD))
+    assert len(pauses) == len(batches) and min(pauses) > 0

@@ -1,0 +1,131 @@
+"""How many bytes a caller's writes may add to the store: what counts, what is refused, what headers say."""
+
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from app import create_app
+from config import Config, ConfigError
+from errors import Unavailable
+
+ADMIN_KEY = "an-admin-key-of-enough-characters"
+ADMIN = {"X-API-Key": ADMIN_KEY}
+DAY = 86400
+
+
+def service(quota: str = "100000 per day", **settings: Any) -> FlaskClient:
+    given = {"auth": "required", "admin_key": ADMIN_KEY, "write_bytes": quota, **settings}
+    return create_app(Config(**given)).test_client()
+
+
+def left(answer: Any) -> int:
+    """The bytes that an answer says remain."""
+    fields = [part for part in answer.headers["RateLimit"].split(", ") if part.startswith('"write-bytes";r=')]
+    return int(fields[0].split(";")[1].removeprefix("r="))
+
+
+def used(client: FlaskClient, method: str, path: str, body: Any = None, **headers: str) -> int:
+    """The bytes that a request counted, asserted to be committed."""
+    before = left(client.delete("/products/none", headers=ADMIN))
+    answer = client.open(path, method=method, json=body, headers=ADMIN | headers)
+    assert answer.status_code == 200, answer.text
+    return before - left(answer)
+
+
+def make(client: FlaskClient, **fields: Any) -> tuple[str, int]:
+    """A new item: its path and its size."""
+    answer = client.post("/products", json={"name": "x", **fields}, headers=ADMIN)
+    assert answer.status_code == 200, answer.text
+    return answer.headers["Location"], len(answer.data)
+
+
+def test_what_is_stored_counts() -> None:
+    """An item and its event, for a deletion the event alone."""
+    client = service()
+    path, size = make(client)
+    assert used(client, "POST", "/products", {"name": "y"}) == 2 * size
+    changed = len(client.patch(path, json={"name": "a longer name"}, headers=ADMIN).data)
+    assert used(client, "PUT", path, {"name": "a longer nome"}) == 2 * changed
+    assert used(client, "PATCH", path, {"name": "a longer nome"}) == 0  # it changes nothing
+    assert used(client, "DELETE", path) == changed
+
+
+def test_a_stored_response_counts_once() -> None:
+    """A POST with an idempotency key stores its response, too; a replay adds nothing."""
+    client = service()
+    _, size = make(client)
+    first = used(client, "POST", "/products", {"name": "y"}, Idempotency_Key="k") - 3 * size
+    assert 0 < first < 1000  # what the response's head takes
+    assert used(client, "POST", "/products", {"name": "y"}, Idempotency_Key="k") == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [({"name": ""}, {}, 422), ({"name": "x"}, {"If-Match": '"no"'}, 412), ({"name": "x", "sku": "taken"}, {}, 409)],
+)
+def test_what_is_not_committed_counts_nothing(body: Any, headers: dict[str, str], status: int) -> None:
+    """A write that is refused, also in the middle of its transaction, adds no bytes."""
+    client = service()
+    client.post("/products", json={"name": "x", "sku": "taken"}, headers=ADMIN)
+    before = left(client.delete("/products/none", headers=ADMIN))
+    answer = client.post("/products", json=body, headers=ADMIN | headers)
+    assert (answer.status_code, left(answer)) == (status, before)
+
+
+def test_what_is_rolled_back_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction that fails after its item and its event were written has stored nothing."""
+
+    def fail(*_: Any) -> None:
+        raise Unavailable("the disk is gone")
+
+    client = service()
+    before = left(client.delete("/products/none", headers=ADMIN))
+    monkeypatch.setattr("storage.sqlite_items.SqliteTransaction.keep_answer", fail)
+    answer = client.post("/products", json={"name": "x"}, headers=ADMIN | {"Idempotency-Key": "k"})
+    assert (answer.status_code, left(answer)) == (503, before)
+
+
+def test_beyond_the_quota_writes_are_refused_and_reads_are_not() -> None:
+    """The write that uses it up is answered, for it is counted when it is stored; the next one is 429."""
+    client = service("500 per day")
+    path, _ = make(client)
+    assert left(client.post("/products", json={"name": "x"}, headers=ADMIN)) == 0
+    count = client.get("/products", headers=ADMIN).headers["X-Total-Count"]
+    for method, where in (("POST", "/products"), ("PUT", path), ("DELETE", path)):
+        answer = client.open(where, method=method, json={"name": "x"}, headers=ADMIN)
+        assert (answer.status_code, answer.json["violated-policies"]) == (429, ["write-bytes"])
+        assert answer.json["type"].endswith("#quota-exceeded") and 0 < int(answer.headers["Retry-After"]) <= DAY
+    assert client.get("/products", headers=ADMIN).headers["X-Total-Count"] == count
+
+
+def test_each_caller_has_a_quota() -> None:
+    """One key's writes use up nothing of another's."""
+    client = service("500 per day")
+    sent = {"name": "x", "scopes": ["products:write"]}
+    other = {"X-API-Key": client.post("/api/v1/keys", json=sent, headers=ADMIN).json["secret"]}
+    assert [client.post("/products", json={"name": "x"}, headers=ADMIN).status_code for _ in range(5)][-1] == 429
+    assert client.post("/products", json={"name": "x"}, headers=other).status_code == 200
+
+
+def test_writes_say_what_is_left_and_reads_are_as_they_were() -> None:
+    """The policy counts content bytes; it stands beside that of requests, in answers to writes alone."""
+    client = service(rate_limit="50 per day")
+    write, read = client.post("/products", json={"name": "x"}, headers=ADMIN), client.get("/products", headers=ADMIN)
+    requests = '"read";q=50;w=86400, "write";q=50;w=86400'
+    assert write.headers["RateLimit-Policy"] == f'{requests}, "write-bytes";q=100000;qu="content-bytes";w=86400'
+    assert write.headers["RateLimit"].startswith('"write";r=49;t=')
+    assert (read.headers["RateLimit-Policy"], "write-bytes" in read.headers["RateLimit"]) == (requests, False)
+    assert write.headers["X-RateLimit-Limit"] == "50"
+    free = service(rate_limit="off")
+    assert free.post("/products", json={"name": "x"}, headers=ADMIN).headers["RateLimit"].startswith('"write-bytes";r=')
+    assert "RateLimit-Policy" not in free.get("/products", headers=ADMIN).headers
+
+
+def test_it_is_on_where_others_reach_it() -> None:
+    """The default is 256 MiB an hour, and none on a machine of one's own."""
+    assert Config(auth="required").write_quota == Config(auth="open-to-all").write_quota == "268435456 per hour"
+    assert (Config().write_quota, Config(auth="required", write_bytes="off").write_quota) == ("", "")
+    assert Config(write_bytes="5 per day").write_quota == "5 per day"
+    with pytest.raises(ConfigError, match="^WRITE_BYTES="):
+        Config.from_env({"WRITE_BYTES": "much"})

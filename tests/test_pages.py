@@ -1,0 +1,248 @@
+"""Pages of bounded bytes: a walk sees every item once, and links have room in a header."""
+
+import random
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from werkzeug.datastructures import MultiDict
+from werkzeug.test import TestResponse
+
+from app import create_app
+from config import Config
+from errors import InvalidQuery
+from storage.contract import Page, Query
+from storage.sqlite import SqliteStore
+from web import pagination
+from web.pagination import LINK_BYTES, link_header, links, require_whole
+from web.queries import Asked
+from web.recent import Recent
+
+QUERIES = [
+    "",
+    "sort=-price",
+    "sort=price,-name",
+    "status=active&sort=-name",
+    "fields=name",
+    "q=n&fields=name&sort=stock",
+]
+
+
+def links_of(answer: TestResponse) -> dict[str, str]:
+    return {rel: target for target, rel in re.findall(r'<([^>]*)>; rel="(\w+)"', answer.headers.get("Link", ""))}
+
+
+def fill(client: FlaskClient, chance: random.Random, count: int) -> None:
+    """Products of random sizes, with prices that tie."""
+    for n in range(count):
+        item = {"name": f"n{n:03}", "price": n % 3 or None, "description": "d" * chance.choice([0, 10, 500, 3000])}
+        assert client.post("/products", json=item).status_code == 200
+
+
+def walk(client: FlaskClient, target: str, rel: str) -> Iterator[list[str]]:
+    """The names on each page from `target` on, along `rel`."""
+    while target:
+        answer = client.get(target)
+        assert answer.status_code == 200, answer.text
+        yield [item["name"] for item in answer.json]
+        target = links_of(answer).get(rel, "")
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_walk_sees_every_item_once(query: str, seed: int) -> None:
+    """Whatever the sizes of items and pages, `next` leads through all items in order, and `prev` back through all."""
+    chance = random.Random(seed)  # noqa: S311
+    config = Config(page_bytes=chance.choice([1024, 2000, 5000]), page_limit_max=100)
+    client = create_app(config).test_client()
+    fill(client, chance, 23)
+    whole = [item["name"] for item in in_order(client, query)]
+    limit = chance.choice([1, 3, 7, 100])
+    there = list(walk(client, f"/products?limit={limit}&{query}", "next"))
+    assert [name for page in there for name in page] == whole
+    assert all(1 <= len(page) <= limit for page in there) and (limit == 1 or len(there) > 23 / limit)
+    last = links_of(client.get(f"/products?limit={limit}&{query}"))["last"]
+    back = list(walk(client, last, "prev"))
+    assert [name for page in reversed(back) for name in page] == whole
+
+
+def in_order(client: FlaskClient, query: str) -> list[dict[str, Any]]:
+    """All items, one by one by offset, where no page is cut."""
+    return [item for n in range(23) for item in client.get(f"/products?offset={n}&limit=1&{query}").json]
+
+
+def test_a_page_has_exactly_its_bytes() -> None:
+    """Items whose bodies have PAGE_BYTES together are one page; with one byte more the last is on the next."""
+    client = create_app(Config()).test_client()
+    sizes = [len(client.post("/products", json={"name": "x", "description": "d" * 700}).data) for _ in range(3)]
+    assert len(set(sizes)) == 1
+    for bytes_, count in ((3 * sizes[0], 3), (3 * sizes[0] - 1, 2), (1024, 1)):
+        store = create_app(Config()).extensions["restkeeper"]["store"]
+        client = create_app(Config(page_bytes=bytes_)).test_client()
+        for _ in range(3):
+            client.post("/products", json={"name": "x", "description": "d" * 700})
+        answer = client.get("/products")
+        assert (len(answer.json), "next" in links_of(answer)) == (count, count < 3)
+        assert store.page("products", Query(limit=5)).bodies == []
+
+
+def test_a_cut_page_by_offset_is_refused() -> None:
+    """Who counts pages would miss items: 400 names a limit that works there, and the walk with it sees all."""
+    client = create_app(Config(page_bytes=5000)).test_client()
+    fill(client, random.Random(1), 20)  # noqa: S311
+    seen: list[str] = []
+    while len(seen) < 20:
+        limit = 20
+        answer = client.get(f"/products?offset={len(seen)}&limit={limit}")
+        if answer.status_code == 400:
+            assert [fault["parameter"] for fault in answer.json["errors"]] == ["limit"]
+            limit = answer.json["limit"]
+            assert client.get(f"/products?offset={len(seen)}&limit={limit + 1}").status_code == 400
+            answer = client.get(f"/products?offset={len(seen)}&limit={limit}")
+        seen += [item["name"] for item in answer.json]
+    assert seen == [f"n{n:03}" for n in range(20)]
+    assert client.get("/products?range=[0,19]").status_code == 400
+    require_whole(Asked(Query(), 20), Page([b"{}"], cut=True))  # by cursor one goes on
+
+
+def test_a_page_is_kept_under_the_revision_it_was_read_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written between the look at the revision and the page's reading is in the page: it has a tag of after."""
+    app = create_app(Config())
+    client, other = app.test_client(), app.test_client()
+    client.post("/products", json={"name": "a"})
+    read = SqliteStore.page
+
+    def late(self: SqliteStore, *arguments: Any) -> Page:
+        monkeypatch.setattr(SqliteStore, "page", read)
+        assert other.post("/products", json={"name": "b"}).status_code == 200
+        return read(self, *arguments)
+
+    monkeypatch.setattr(SqliteStore, "page", late)
+    first = client.get("/products")
+    again = client.get("/products")
+    assert [item["name"] for item in first.json] == [item["name"] for item in again.json] == ["a", "b"]
+    assert first.headers["ETag"] == again.headers["ETag"]
+    assert client.get("/products", headers={"If-None-Match": first.headers["ETag"]}).status_code == 304
+
+
+def test_a_kept_page_is_of_its_path(client: FlaskClient) -> None:
+    """The same list at its two paths has the links of each."""
+    for _ in range(3):
+        client.post("/products", json={"name": "x"})
+    for path in ("/products", "/api/v1/products", "/products"):
+        answer = client.get(f"{path}?limit=1")
+        assert {target.partition("?")[0] for target in links_of(answer).values()} == {path}
+
+
+def test_links_leave_out_what_has_no_room() -> None:
+    """Of a Link header of more than 4 KiB last, first and prev are left out in this order; next alone must fit."""
+    overhead = len('<>; rel="next"')
+
+    def rels(size: int) -> list[str]:
+        value = link_header({rel: "x" * size for rel in ("first", "prev", "next", "last")})
+        assert len(value) <= LINK_BYTES
+        return re.findall(r'rel="(\w+)"', value)
+
+    assert rels(1000) == ["first", "prev", "next", "last"]
+    assert rels(1100) == ["first", "prev", "next"]
+    assert rels(2000) == ["prev", "next"]
+    assert rels(LINK_BYTES - overhead) == ["next"]
+    with pytest.raises(InvalidQuery, match="fewer values"):
+        rels(LINK_BYTES - overhead + 1)
+    assert link_header({"first": "x" * 5000, "last": "x" * 5000}) == ""
+
+
+@pytest.mark.parametrize("count", [20, 60, 85, 180])
+def test_a_list_of_many_ids_has_a_short_link(client: FlaskClient, count: int) -> None:
+    """All of 180 named items are answered, with a Link that has room in any proxy; a page of them is, or is 400."""
+    ids = [client.post("/products", json={"name": "x"}).json["id"] for _ in range(count)]
+    query = "&".join(f"id={id}" for id in ids)
+    answer = client.get(f"/products?{query}")
+    assert (len(answer.json), len(answer.headers.get("Link", "")) <= LINK_BYTES) == (count, True)
+    part = client.get(f"/products?{query}&limit=5")
+    if count > 90:
+        assert (part.status_code, "fewer values" in part.json["detail"]) == (400, True)
+    else:
+        assert "next" in links_of(part) and len(part.headers["Link"]) <= LINK_BYTES
+
+
+def test_the_feed_has_a_short_link(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A feed that is asked for in too many words is refused before it is looked for."""
+    assert client.get("/api/v1/events?type=" + ",".join(["product.*"] * 200)).status_code == 200
+    monkeypatch.setattr(SqliteStore, "events", None)
+    answer = client.get("/api/v1/events?type=" + ",".join(["product.*"] * 700))
+    assert (answer.status_code, "fewer values" in answer.json["detail"]) == (400, True)
+
+
+def test_offsets_near_the_ends(client: FlaskClient) -> None:
+    """`prev` of offset 1 begins at 0, and `last` of a total that is a multiple of the limit is a full page."""
+    for n in range(6):
+        client.post("/products", json={"name": str(n)})
+    assert links_of(client.get("/products?offset=1&limit=3"))["prev"] == "/products?limit=3&offset=0"
+    assert links_of(client.get("/products?offset=0&limit=3"))["last"] == "/products?limit=3&offset=3"
+    assert len(client.get("/products?limit=3&offset=3").json) == 3
+
+
+def test_ties_in_a_sort_of_two_directions(client: FlaskClient) -> None:
+    """What ties in all keys goes by id, in the direction of the last key, page by page."""
+    for n in range(12):
+        client.post("/products", json={"name": str(n), "price": n % 2, "stock": n // 6})
+    pages = list(walk(client, "/products?sort=price,-stock&limit=2", "next"))
+    expected = sorted(range(12), key=lambda n: (n % 2, -(n // 6), -n))
+    assert [int(name) for page in pages for name in page] == expected
+
+
+def test_a_cursor_of_another_store_is_a_place_in_this_one(client: FlaskClient) -> None:
+    """A cursor is a place in an order, not in a store: after a restore a walk goes on."""
+    for n in range(4):
+        client.post("/products", json={"name": str(n)})
+    target = links_of(client.get("/products?limit=2"))["next"]
+    restored = create_app(Config()).test_client()
+    assert (restored.get(target).status_code, restored.get(target).json) == (200, [])
+
+
+def test_memory_for_cursors_does_not_grow_by_queries() -> None:
+    """Of a query a digest is kept, however long it is."""
+    assert len(pagination._bound("/products", MultiDict({"q": "x" * 8000}))) == 16
+    asked = Asked(Query(limit=1), 1)
+    value = links(asked, asked.query, Page([b"{}"], more=True, last=("a",)), 2, "/p", MultiDict({"q": "x" * 1500}))
+    assert re.findall(r'rel="(\w+)"', value) == ["first", "next"]
+
+
+def test_what_is_recent_is_bounded_and_the_oldest_goes() -> None:
+    """Values stay while there is room; then the oldest go, one by one; what is too large is not kept at all."""
+    recent: Recent[str, str] = Recent(160)
+    for key in "abcdefghijklmnop":
+        recent.keep(key, key.upper(), 10)
+    assert [recent.get(key) for key in "ap"] == ["A", "P"]
+    recent.keep("q", "Q", 10)
+    assert [recent.get(key) for key in "abq"] == [None, "B", "Q"]
+    recent.keep("r", "R", 11)
+    assert recent.get("r") is None
+    recent.keep("q", "other", 10)
+    assert recent.get("q") == "Q"
+
+
+def test_what_is_kept_of_a_list_counts_all_of_its_key(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Path, query and headers count, besides the body."""
+    sizes: list[tuple[int, int]] = []
+    monkeypatch.setattr(Recent, "keep", lambda self, key, value, size: sizes.append((size, weight(key, value))))
+    for query in ("", "?q=" + "x" * 2000, "?limit=5"):
+        client.get(f"/api/v1/products{query}")
+    assert len(sizes) == 3 and all(size > least for size, least in sizes)
+
+
+def weight(key: tuple[Any, ...], page: Any) -> int:
+    parts = [part for part in (*key, page.tag, page.body) if part]
+    return sum(map(len, parts)) + sum(len(name) + len(value) for name, value in page.headers)
+
+
+def test_a_list_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some fields of a page are cut out of what is stored."""
+    client = create_app(Config()).test_client()
+    client.post("/products", json={"name": "x", "attributes": {"v": [1.5] * 50}})
+    monkeypatch.setattr("web.exactjson.loads", None)
+    monkeypatch.setattr("web.exactjson.stored", None)
+    assert client.get("/products?fields=name,stock").json == [{"name": "x", "stock": 0}]

@@ -1,0 +1,224 @@
+"""The processes of the service: how they start, are replaced and end, and what they leave behind."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+from storage import open_store
+from tests.issuer import jwk
+from tests.live import ROOT, Gunicorn
+from tests.receiver import Receiver
+from web.mapped import shared_path
+from web.ownfolder import make_folder
+
+SECONDS = 30.0
+TOKENS = {"JWT_ISSUER": "https://issuer.example", "JWT_AUDIENCE": "here"}
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition."""
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def processes(session: int) -> list[int]:
+    """Those of a session that have not ended."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            state, _, _, belongs = (each / "stat").read_text().rpartition(")")[2].split()[:4]
+            if int(belongs) == session and state not in "ZX":
+                found.append(int(each.name))
+    return found
+
+
+def metrics_folder(pid: int) -> Path:
+    """The folder that a process holds for the numbers of its workers."""
+    links = [os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir() if each.exists()]
+    (folder,) = {link for link in links if "restkeeper-prometheus-" in Path(link).name}
+    return Path(folder)
+
+
+def test_a_bad_key_set_stops_the_start(tmp_path: Path) -> None:
+    """It is one line that names the setting, and no worker is tried again and again."""
+    (tmp_path / "keys.json").write_text("{}")
+    failed = Gunicorn(tmp_path, JWT_JWKS=str(tmp_path / "keys.json"), **TOKENS)
+    assert failed.process.wait(timeout=SECONDS) != 0
+    (line,) = failed.log.read_text().splitlines()
+    assert line.startswith("restkeeper: JWT_JWKS=")
+
+
+def test_unusable_counters_stop_the_start(tmp_path: Path) -> None:
+    """A file that is not the counters' is one line that names it."""
+    store = open_store(f"sqlite:///{tmp_path}/restkeeper.db", [])
+    counters = shared_path(store.secret)
+    store.close()
+    counters.write_text("of another")
+    try:
+        failed = Gunicorn(tmp_path, RATE_LIMIT="9 per minute")
+        assert failed.process.wait(timeout=SECONDS) != 0
+        (line,) = failed.log.read_text().splitlines()
+        assert line.startswith("restkeeper: ") and str(counters) in line
+    finally:
+        counters.unlink()
+
+
+def test_a_worker_that_cannot_start_ends_the_service(tmp_path: Path) -> None:
+    """What goes wrong later is not tried again without end either: the service ends, and says why."""
+    file = tmp_path / "keys.json"
+    file.write_text(json.dumps({"keys": [jwk("ES256")]}))
+    with Gunicorn(tmp_path, workers=1, JWT_JWKS=str(file), **TOKENS) as server:
+        file.write_text("{}")
+        (worker,) = server.worker_pids()
+        os.kill(worker, signal.SIGKILL)
+        assert server.process.wait(timeout=SECONDS) == 4  # gunicorn's APP_LOAD_ERROR
+        assert server.log.read_text().count("restkeeper: JWT_JWKS=") == 1
+
+
+def test_a_new_master_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    """After a reload, a new program beside the old one, and the end of the old one, requests are answered."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environ = {"PATH": os.environ["PATH"], "DATABASE_URL": f"sqlite:///{tmp_path}/restkeeper.db"}
+    environ |= {"PORT": str(port), "WEB_CONCURRENCY": "1", "AUTH": "open", "LOG_LEVEL": "error"}
+    command = [Path(sys.executable).with_name("gunicorn"), "-c", ROOT / "gunicorn.conf.py"]
+
+    def status() -> int:
+        connection = HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+        try:
+            connection.request("GET", "/products", headers={"Connection": "close"})
+            return connection.getresponse().status
+        except ConnectionError:
+            return 0
+        finally:
+            connection.close()
+
+    old = subprocess.Popen(command, cwd=ROOT, env=environ, start_new_session=True)
+    try:
+        until(lambda: status() == 200)
+        first = set(processes(old.pid))
+        folder = metrics_folder(old.pid)
+        old.send_signal(signal.SIGHUP)
+        until(lambda: len(set(processes(old.pid)) - first) == 1)
+        until(lambda: len(processes(old.pid)) == 2)
+        assert metrics_folder(old.pid) == folder
+        old.send_signal(signal.SIGUSR2)
+        until(lambda: len(processes(old.pid)) == 4)
+        until(lambda: status() == 200)
+        old.send_signal(signal.SIGTERM)
+        old.wait(SECONDS)
+        assert not folder.exists()
+        assert [status() for _ in range(10)] == [200] * 10
+        (another,) = {metrics_folder(process) for process in processes(old.pid)}
+        assert any(another.iterdir())
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(old.pid, signal.SIGKILL)
+        old.wait(SECONDS)
+        until(lambda: not processes(old.pid))
+        shared_path(str((tmp_path / "restkeeper.db").resolve())).unlink(missing_ok=True)
+
+
+def test_what_a_killed_service_leaves_is_deleted_by_the_next(tmp_path: Path) -> None:
+    """A folder whose processes have all been killed is deleted at the next start; that of a living one is not."""
+    killed = Gunicorn(tmp_path, workers=1, start_new_session=True)
+    with killed:
+        folder = metrics_folder(killed.process.pid)
+        os.killpg(killed.process.pid, signal.SIGKILL)
+    until(lambda: not processes(killed.process.pid))
+    assert folder.exists()
+    with Gunicorn(tmp_path, workers=1) as server:
+        own = metrics_folder(server.process.pid)
+        assert own.exists() and not folder.exists()
+        with Gunicorn(tmp_path, workers=1):
+            assert own.exists()
+    assert not own.exists()
+
+
+def test_only_abandoned_folders_are_deleted(tmp_path: Path) -> None:
+    """One that is locked stays, and so does what only has such a name."""
+    (tmp_path / "x-file").touch()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "x-link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "x-abandoned").mkdir()
+    (tmp_path / "x-abandoned" / "full").touch()
+    first = make_folder("x-", str(tmp_path))
+    second = make_folder("x-", str(tmp_path))
+    assert {each.name for each in tmp_path.iterdir()} == {first.name, second.name, "x-file", "x-link", "elsewhere"}
+    shutil.rmtree(second)
+
+
+@pytest.mark.parametrize("signals", [("HUP", "TERM"), ("TERM", "HUP"), ("HUP", "HUP", "TERM"), ("HUP", "QUIT")])
+def test_signals_one_after_the_other_leave_no_process(tmp_path: Path, signals: tuple[str, ...]) -> None:
+    """A reload that a stop interrupts ends like any other, and all processes with it."""
+    with Gunicorn(tmp_path, workers=2, start_new_session=True) as server:
+        folder = metrics_folder(server.process.pid)
+        for name in signals:
+            server.process.send_signal(getattr(signal, f"SIG{name}"))
+        assert server.process.wait(timeout=SECONDS) == 0
+        until(lambda: not processes(server.process.pid))
+        assert not folder.exists()
+
+
+def test_a_signal_as_early_as_can_be_stops_a_worker(tmp_path: Path) -> None:
+    """A worker that is told to stop before its own handlers are set stops, and another takes its place."""
+    early = tmp_path / "early"
+    config = tmp_path / "conf.py"
+    config.write_text(f"""
+import os, signal, sys
+sys.path.insert(0, {str(ROOT)!r})
+exec(open({str(ROOT / "gunicorn.conf.py")!r}).read())
+taken = globals()["post_fork"]
+def post_fork(server, worker):
+    if not os.path.exists({str(early)!r}):
+        open({str(early)!r}, "w").write(str(os.getpid()))
+        os.kill(os.getpid(), signal.SIGTERM)
+    taken(server, worker)
+""")
+    with Gunicorn(tmp_path, "-c", str(config), workers=1) as server:
+        until(early.exists)
+        until(lambda: server.worker_pids() not in ([], [int(early.read_text())]))
+        assert server.get("/healthz").status == 200
+
+
+def test_a_long_poll_ends_with_its_client(tmp_path: Path) -> None:
+    """Who waits and leaves is not waited for: the request ends long before its time."""
+    with Gunicorn(tmp_path, workers=1) as server:
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            client.sendall(b"GET /api/v1/events?wait=30 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            began = time.monotonic()
+            assert server.get("/healthz").status == 200
+        until(lambda: "path=/api/v1/events" in server.log.read_text())
+        assert time.monotonic() - began < 25
+
+
+def test_a_stop_ends_a_delivery_from_inside(tmp_path: Path) -> None:
+    """On SIGTERM the delivery that is on its way is waited for, and its result is stored."""
+    settings = {"WEBHOOK_ALLOW_PRIVATE": "1", "WEBHOOK_TIMEOUT": "1", "LOG_LEVEL": "warning"}
+    with Receiver() as receiver:
+        with Gunicorn(tmp_path, workers=1, WEBHOOK_WORKER="inside", **settings) as server:
+            made = server.post("/api/v1/webhooks", {"url": f"{receiver.base}/hanging"}).json()
+            receiver.inboxes["hanging"].secret = made["secret"]
+            server.post("/products", {"name": "x"})
+            with receiver.changed:
+                assert receiver.changed.wait_for(lambda: receiver.inboxes["hanging"].tries, SECONDS)
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(timeout=SECONDS) == 0
+        with Gunicorn(tmp_path, workers=1, **settings) as server:
+            (entry,) = server.get(f"/api/v1/webhooks/{made['id']}/deliveries").json()
+    assert (entry["state"], entry["attempts"]) == ("pending", 1)
+    assert entry["response_excerpt"] == "timed out after 1 s"

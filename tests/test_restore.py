@@ -1,0 +1,279 @@
+"""`flask restore`: a backup in the place of a store; and what a copy or a rename over a store comes to."""
+
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from app import create_app
+from config import Config
+from errors import CursorExpired, Unavailable
+from resources import declared, stored
+from storage import Store, open_store
+from storage.contract import Record
+from storage.outbox import Event, Wanted
+from tests.live import ROOT
+
+READER = """\
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+print(*connection.execute("SELECT count(*) FROM items").fetchone(), flush=True)
+sys.stdin.read()
+"""
+EVENT = Event("product.created", "products", "x", "2026-01-01", b"{}")
+NAMES = Wanted(("products",))
+
+# Writes an item and an event, and ends as a process that is killed.
+CRASH = """\
+import os, sys
+from tests.test_restore import keep, opened
+store = opened(sys.argv[1])
+keep(store, "crashed")
+os._exit(9)
+"""
+
+
+def opened(folder: Path | str) -> Store:
+    return open_store(f"sqlite:///{folder}/store.db", stored(declared()))
+
+
+def keep(store: Store, id: str) -> None:
+    body = b'{"id":"%s","name":"x","version":1}' % id.encode()
+    record = Record(id, 1, "2026-01-01T00:00:00.000000Z", "shape", body)
+    store.write(lambda transaction: (transaction.insert("products", record), transaction.record(EVENT)))
+
+
+def ids(store: Store) -> list[str]:
+    return [record.id for record in store.scan("products")]
+
+
+def restore(folder: Path, *arguments: str) -> Result:
+    """`flask restore`, as it is when it has just been loaded."""
+    app = create_app(Config(database_url=f"sqlite:///{folder}/store.db"), lazily=True)
+    return app.test_cli_runner().invoke(args=["restore", *arguments])
+
+
+def crash(folder: Path) -> None:
+    """Leave a store as a process leaves it that is killed after a write."""
+    done = subprocess.run([sys.executable, "-c", CRASH, str(folder)], cwd=ROOT, check=False)
+    assert done.returncode == 9 and (folder / "store.db-wal").stat().st_size
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+@pytest.fixture
+def backup(tmp_path: Path) -> Path:
+    """A backup with the item "old", of a store that has "new" as well; nobody has that open."""
+    store = opened(tmp_path)
+    keep(store, "old")
+    store.backup(tmp_path / "backup.db")
+    keep(store, "new")
+    store.close()
+    return tmp_path / "backup.db"
+
+
+def test_a_backup_takes_the_place_of_the_store(tmp_path: Path, backup: Path) -> None:
+    """With all that it has and nothing else; what was there before has another name and is whole."""
+    result = restore(tmp_path, str(backup))
+    first, second = result.stdout.splitlines()
+    assert first == f"restored {backup}: 1 products; the newest change is of 2026-01-01T00:00:00.000000Z"
+    former = Path(second.removeprefix("the former store is "))
+    assert former.name.startswith("store.db.before-restore-2")
+    store = opened(tmp_path)
+    assert ids(store) == ["old"]
+    store.check()
+    store.close()
+    shutil.copy(former, tmp_path / "store.db")
+    store = opened(tmp_path)
+    assert ids(store) == ["new", "old"]
+    store.close()
+    assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("backup.db", "store.db-lock")} == {0o600}
+
+
+def test_a_restored_store_is_for_its_owner_alone(tmp_path: Path, backup: Path) -> None:
+    """Whatever the mode of the backup is; and nothing is left beside it."""
+    backup.chmod(0o644)
+    assert restore(tmp_path, "--discard", str(backup)).exit_code == 0
+    assert stat.S_IMODE((tmp_path / "store.db").stat().st_mode) == 0o600
+    assert names(tmp_path) == {"store.db", "store.db-lock", "backup.db"}
+
+
+def test_each_restore_begins_a_history_of_its_own(tmp_path: Path, backup: Path) -> None:
+    """No validator and no cursor of the former history is one of the new, nor of another restore of that backup."""
+    epochs, cursors = set(), set()
+    for _ in range(3):
+        store = opened(tmp_path)
+        keep(store, "more")
+        epochs.add(store.epoch)
+        for cursor in cursors:
+            with pytest.raises(CursorExpired):
+                store.events(cursor, NAMES, 10)
+        cursors.add(store.last_event())
+        store.close()
+        assert restore(tmp_path, "--discard", str(backup)).exit_code == 0
+    assert len(epochs) == len(cursors) == 3
+
+
+def test_a_first_store_can_come_from_a_backup(tmp_path: Path, backup: Path) -> None:
+    """Where there is none yet."""
+    (tmp_path / "elsewhere").mkdir()
+    assert restore(tmp_path / "elsewhere", str(backup)).exit_code == 0
+    assert names(tmp_path / "elsewhere") == {"store.db", "store.db-lock"}
+
+
+def test_a_store_in_use_is_not_replaced(tmp_path: Path, backup: Path) -> None:
+    """Neither beside a process of ours, nor beside any other program that has the file open."""
+    store = opened(tmp_path)
+    message = restore(tmp_path, str(backup))
+    assert (message.exit_code, message.stderr.count("\n")) == (1, 1)
+    assert "is in use: stop the service" in message.stderr
+    store.close()
+    command = [sys.executable, "-c", READER, str(tmp_path / "store.db")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout and other.stdout.readline() == b"2\n"
+        assert "another program has it open" in restore(tmp_path, str(backup)).stderr
+        other.communicate(b"")
+    store = opened(tmp_path)
+    assert ids(store) == ["new", "old"]
+    store.close()
+
+
+def make_text(backup: Path) -> None:
+    backup.write_text("name,price\n")
+
+
+def make_cut(backup: Path) -> None:
+    with backup.open("r+b") as file:
+        file.truncate(backup.stat().st_size // 2)
+
+
+def make_foreign(backup: Path) -> None:
+    backup.unlink()
+    with sqlite3.connect(backup) as connection:
+        connection.execute("CREATE TABLE t (x)")
+    connection.close()
+
+
+def make_newer(backup: Path) -> None:
+    with sqlite3.connect(backup) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+
+
+def make_in_use(backup: Path) -> None:
+    Path(f"{backup}-wal").write_bytes(b"x" * 100)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (make_text, "is no SQLite file"),
+        (make_cut, "is damaged: "),
+        (make_foreign, "is no backup of this service"),
+        (make_newer, "is of a newer program (migration 99 of "),
+        (make_in_use, "is a store in use"),
+        (Path.unlink, "No such file"),
+    ],
+)
+def test_what_is_no_backup_is_refused(
+    tmp_path: Path, backup: Path, spoil: Callable[[Path], None], message: str
+) -> None:
+    """In one line that names it, and nothing has changed."""
+    spoil(backup)
+    before = names(tmp_path)
+    result = restore(tmp_path, str(backup))
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert result.stderr.startswith(f"Error: {backup}") and message in result.stderr
+    assert names(tmp_path) == before
+    store = opened(tmp_path)
+    assert ids(store) == ["new", "old"]
+    store.close()
+
+
+def test_the_store_is_no_backup_of_itself(tmp_path: Path, backup: Path) -> None:
+    """Also by another name."""
+    (tmp_path / "link.db").symlink_to(tmp_path / "store.db")
+    assert "is the store itself" in restore(tmp_path, str(tmp_path / "link.db")).stderr
+
+
+def test_after_a_crash_nothing_of_the_former_store_comes_back(tmp_path: Path, backup: Path) -> None:
+    """What was in the log is not read into the restored store, and is kept with the former one."""
+    crash(tmp_path)
+    result = restore(tmp_path, str(backup))
+    store = opened(tmp_path)
+    assert ids(store) == ["old"]
+    store.close()
+    former = result.stdout.splitlines()[1].removeprefix("the former store is ")
+    former_store = open_store(f"sqlite:///{former}", stored(declared()))
+    assert ids(former_store) == ["crashed", "new", "old"]
+    former_store.close()
+
+
+def test_a_copy_over_a_store_that_crashed_is_noticed(tmp_path: Path, backup: Path) -> None:
+    """The log of the former store would damage the copy: nothing opens it, and `flask restore` mends it."""
+    crash(tmp_path)
+    shutil.copy(backup, tmp_path / "store.db")
+    content = (tmp_path / "store.db").read_bytes()
+    with pytest.raises(Unavailable, match="flask restore"):
+        opened(tmp_path)
+    assert (tmp_path / "store.db").read_bytes() == content
+    assert restore(tmp_path, str(backup)).exit_code == 0
+    store = opened(tmp_path)
+    assert ids(store) == ["old"]
+    store.check()
+    store.close()
+
+
+def test_a_file_moved_over_a_store_in_use_is_noticed(tmp_path: Path, backup: Path) -> None:
+    """At once, by readiness and by writes; the next start does not bring the former items back."""
+    store = opened(tmp_path)
+    keep(store, "newer")
+    shutil.copy(backup, tmp_path / "moved.db")
+    (tmp_path / "moved.db").rename(tmp_path / "store.db")
+    with pytest.raises(Unavailable, match="not the one that was opened"):
+        store.check()
+    with pytest.raises(Unavailable, match="not the one that was opened"):
+        keep(store, "lost")
+    store.close()
+    with pytest.raises(Unavailable, match="flask restore"):
+        opened(tmp_path)
+    assert restore(tmp_path, str(backup)).exit_code == 0
+    store = opened(tmp_path)
+    assert ids(store) == ["old"]
+    store.close()
+
+
+def test_a_failed_backup_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the file nor a part of it, wherever it fails."""
+    store = opened(tmp_path)
+    before = names(tmp_path)
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    for name in ("storage.sqlite.forget_identity", "storage.sqlite.os.fsync"):
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+            patch.setattr(name, fail)
+            store.backup(tmp_path / "backup.db")
+        assert names(tmp_path) == before
+    store.close()
+
+
+def test_a_plain_copy_of_a_closed_store_gets_an_epoch_of_its_own(tmp_path: Path, backup: Path) -> None:
+    """It is no backup of `flask backup`, and would else be taken for the original."""
+    store = opened(tmp_path)
+    epoch = store.epoch
+    store.close()
+    shutil.copy(tmp_path / "store.db", tmp_path / "plain.db")
+    assert restore(tmp_path, "--discard", str(tmp_path / "plain.db")).exit_code == 0
+    store = opened(tmp_path)
+    assert store.epoch != epoch and ids(store) == ["new", "old"]
+    store.close()

@@ -1,0 +1,314 @@
+"""How large an item and what is said of a faulty one may be, and that what is too large is never taken apart."""
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from marshmallow import ValidationError, fields, validate, validates_schema
+from werkzeug.test import TestResponse
+
+from app import create_app
+from config import Config
+from errors import MOST_FAULTS, BodyTooLarge, InvalidJson
+from resources.products import RESOURCE
+from resources.resource import ItemLimits, Resource, merge_patch
+from schemas.fields import JsonObject
+from schemas.item import ItemSchema
+from storage.contract import Record
+from web import exactjson
+from web.application import Application
+
+WAYS = ["POST", "PUT", "PATCH"]
+
+
+def send(client: FlaskClient, method: str, body: Any) -> TestResponse:
+    """A product by this method, on a new item where it takes one."""
+    where = "/products"
+    if method != "POST":
+        where = client.post(where, json={"name": "x"}).headers["Location"]
+    data = body if isinstance(body, bytes) else json.dumps(body)
+    return client.open(where, method=method, data=data, content_type="application/json")
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes of each text that is made into values."""
+    sizes: list[int] = []
+
+    class Counted:
+        def __init__(self, decoder: Any) -> None:
+            self._decoder = decoder
+
+        def decode(self, data: Any) -> Any:
+            sizes.append(len(data) if isinstance(data, str) else len(bytes(data)))
+            return self._decoder.decode(data)
+
+    for name in ("_decoder", "_stored"):
+        monkeypatch.setattr(exactjson, name, Counted(getattr(exactjson, name)))
+    return sizes
+
+
+@pytest.mark.parametrize("method", WAYS)
+def test_an_item_has_a_largest_size(method: str) -> None:
+    """One of exactly MAX_ITEM bytes is stored on every way; with one byte more it is 413, which names the setting."""
+    plain = len(create_app(Config()).test_client().post("/products", json={"name": "x", "description": ""}).data)
+    client = create_app(Config(max_item=2000)).test_client()
+    room = 2000 - plain
+    fits = send(client, method, {"name": "x", "description": "d" * room})
+    assert (fits.status_code, len(fits.data)) == (200, 2000)
+    beyond = send(client, method, {"name": "x", "description": "d" * (room + 1)})
+    assert (beyond.status_code, beyond.json["type"].rpartition("/")[2]) == (413, "body-too-large")
+    assert "2001 bytes" in beyond.json["detail"] and "MAX_ITEM" in beyond.json["detail"]
+
+
+@pytest.mark.parametrize("method", WAYS)
+@pytest.mark.parametrize("values", [[0] * 80, [[]] * 80, [{"a": 0}] * 40, ["[{,", '\\",'] * 40])
+def test_an_item_has_a_largest_number_of_values(method: str, values: list[Any]) -> None:
+    """Objects, arrays and what is in them are counted; one value beyond MAX_NODES is 413, which names the setting."""
+    made = send(create_app(Config()).test_client(), method, {"name": "x", "attributes": {"v": values}})
+    number = count(made.json)
+    assert count(exactjson.loads(made.data)) == exactjson.count_values(made.data)
+    exact, fewer = (create_app(Config(max_nodes=most)).test_client() for most in (number, number - 1))
+    assert send(exact, method, {"name": "x", "attributes": {"v": values}}).status_code == 200
+    refused = send(fewer, method, {"name": "x", "attributes": {"v": values}})
+    assert (refused.status_code, "MAX_NODES" in refused.json["detail"]) == (413, True)
+
+
+def count(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(count, inner))
+
+
+@pytest.mark.parametrize("part", [b"[", b"[],", b"{},", b"0,", b'"",', b'"\\\\",', b'{"a":[', b'"\\"",'])
+@pytest.mark.parametrize("method", WAYS)
+def test_a_body_of_too_many_values_is_not_parsed(
+    client: FlaskClient, method: str, part: bytes, parsed: list[int]
+) -> None:
+    """A body of a megabyte of values is refused by their number, before any of it is parsed."""
+    body = b'{"name":"x","attributes":{"v":[' + part * ((1024 * 1024 - 100) // len(part))
+    assert send(client, method, body).status_code == 413
+    assert sum(parsed) < 1000
+
+
+@pytest.mark.parametrize("text", ['"\\\\"', '"\\\\\\""', '"a,b"', '"[{"', '"\\u005b"'])
+def test_what_is_in_a_string_is_not_counted(text: str) -> None:
+    """Commas, brackets and quotation marks of strings are no structure, whatever is escaped before them."""
+    data = exactjson.dumps(exactjson.loads(f'{{"a":[{text},{text}],"b":[],"c":{{}},"d":{text}}}'))
+    assert exactjson.count_values(data) == 7
+    assert exactjson.loads(data, 2, 7) == exactjson.loads(data)
+    with pytest.raises(InvalidJson):
+        exactjson.loads(f"[[[[{text}]]],[]]", 3)
+    with pytest.raises(BodyTooLarge):
+        exactjson.loads(f"[{text},{text},{text}]{' ' * 20}".encode(), 3, 2)
+
+
+def large(shape: str = "", **attributes: Any) -> Record:
+    """An item of a megabyte, as it may be in a store from before there were limits."""
+    made = RESOURCE.create(
+        {"name": "x", "attributes": attributes or {"v": [[]] * 350_000}}, id="a", now="2026-01-01T00:00:00.000000Z"
+    )
+    return made._replace(shape=shape or made.shape)
+
+
+LIMITS = ItemLimits(128 * 1024, 10_000)
+NOW = "2026-01-02T00:00:00.000000Z"
+
+
+def test_what_is_larger_is_read_and_made_smaller(parsed: list[int]) -> None:
+    """An item that is larger than may be is shown and reshaped, and replaced and merged by less, without parsing it."""
+    for record in (large(), large("other")):
+        assert RESOURCE.show(record.body, ("id", "stock", "gone")) == b'{"id":"a","stock":0,"gone":null}'
+        assert len(RESOURCE.body(record)) == len(record.body)
+        assert RESOURCE.replace(record, {"name": "y"}, now=NOW, limits=LIMITS).version == 2
+        smaller = RESOURCE.merge(record, {"attributes": None}, now=NOW, limits=LIMITS)
+        assert (smaller.version, len(smaller.body) < 400) == (2, True)
+        with pytest.raises(BodyTooLarge):
+            RESOURCE.merge(record, {"stock": 1}, now=NOW, limits=LIMITS)
+        assert RESOURCE.merge(record, {"stock": 0}, now=NOW, limits=LIMITS) is record
+    assert max(parsed) < 1000
+
+
+def test_a_text_as_long_as_a_large_value_is_another(parsed: list[int]) -> None:
+    """A value of the same length as a large one is not compared by parsing that."""
+    record = large()
+    value = exactjson.cut(record.body)["attributes"]
+    text = "d" * (len(bytes(value)) - len('{"v":""}'))
+    with pytest.raises(BodyTooLarge):
+        RESOURCE.replace(record, {"name": "x", "attributes": {"v": text}}, now=NOW, limits=LIMITS)
+    assert max(parsed) < 1000
+
+
+def test_the_order_of_names_is_no_change() -> None:
+    """PUT of the same values in another order of names changes nothing, at any depth."""
+    record = large(a={"b": 1, "c": [{"d": Decimal("1.50"), "e": True}]})
+    again = {"name": "x", "attributes": {"a": {"c": [{"e": True, "d": Decimal("1.50")}], "b": 1}}}
+    assert RESOURCE.replace(record, again, now=NOW) is record
+    again["attributes"]["a"]["c"][0]["e"] = 1  # type: ignore[index]
+    assert RESOURCE.replace(record, again, now=NOW).version == 2
+
+
+@pytest.mark.parametrize(
+    ("target", "patch"),
+    [
+        ({"a": "b"}, {"a": "c"}),
+        ({"a": "b"}, {"b": "c"}),
+        ({"a": "b"}, {"a": None}),
+        ({"a": ["b"]}, {"a": "c"}),
+        ({"a": "c"}, {"a": ["b"]}),
+        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}),
+        ({"a": [{"b": "c"}]}, {"a": [1]}),
+        ({"a": "foo"}, {"a": {"bb": {"ccc": None}}}),
+        ({"e": None}, {"a": 1}),
+        ({"a": {"b": {"c": Decimal("1.10")}, "d": 2}}, {"a": {"b": {"x": "é"}}}),
+    ],
+)
+def test_a_patch_of_a_text_is_a_patch_of_its_value(target: Any, patch: Any) -> None:
+    """RFC 7396's examples give the same on stored text as on values."""
+    of_text = merge_patch(exactjson.cut(exactjson.dumps(target)), patch)
+    assert exactjson.loads(exactjson.dumps(of_text)) == merge_patch(target, patch)
+
+
+def faulty(depth: int, faults: int, name: str) -> bytes:
+    """A body with so many texts that are none, below so many levels of a long name."""
+    return exactjson.dumps({"name": "x", "attributes": nested(depth, faults, name)}).replace(b"NUL", b"\\u0000")
+
+
+def nested(depth: int, faults: int, name: str) -> Any:
+    return {name: nested(depth - 1, faults, name)} if depth else {name: ["NUL"] * faults}
+
+
+def test_faults_are_as_many_as_a_response_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many faults a body has, 100 pointers are built, of bounded length; the detail says there are more."""
+    built: list[int] = []
+    pointer = exactjson.pointer
+
+    def counted(path: Any) -> str:
+        built.append(len(found := pointer(path)))
+        return found
+
+    monkeypatch.setattr(exactjson, "pointer", counted)
+    client = create_app(Config(max_nodes=100_000)).test_client()
+    answer = send(client, "POST", faulty(0, 20_000, "a" * 50_000))
+    assert (answer.status_code, len(answer.json["errors"]), len(built)) == (422, MOST_FAULTS, MOST_FAULTS + 1)
+    assert "and more than 97 more" in answer.json["detail"]
+    assert answer.json["errors"][0]["pointer"] == f"#/attributes/{'a' * 100}%E2%80%A6/0"
+    send(client, "POST", faulty(20, 3000, "💡" * 1000))
+    assert max(built) < 2500 and len(built) == 2 * (MOST_FAULTS + 1)
+
+
+@pytest.mark.parametrize(
+    "body", [{f"{n}{'é' * 300}": 1 for n in range(1000)}, {"tags": [5] * 100, **{str(n): 1 for n in range(3000)}}]
+)
+@pytest.mark.parametrize("method", WAYS)
+def test_faults_of_the_schema_are_as_many(method: str, body: Any) -> None:
+    """Names that there are not are listed likewise, and the response is no larger than some hundred of them."""
+    client = create_app(Config(max_item=2**22, max_body=2**22)).test_client()
+    answer = send(client, method, {"name": "x", **body})
+    assert (answer.status_code, len(answer.json["errors"]), len(answer.data) < 200_000) == (422, MOST_FAULTS, True)
+
+
+def test_a_name_that_is_long_is_shortened_where_it_is_twice(client: FlaskClient) -> None:
+    """The 400 to a name that occurs twice has the beginning of it."""
+    name = "n" * 50_000
+    answer = client.post("/products", data=f'{{"{name}": 1, "{name}": 1}}', content_type="application/json")
+    assert (answer.status_code, len(answer.data) < 500) == (400, True)
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"attributes":{"a":"\\ud800"}}', b'{"attributes":{"a":"\\u0000"}}', b'{"name":"\\udc00"}']
+)
+@pytest.mark.parametrize("method", WAYS)
+def test_what_is_no_text_is_refused_on_every_way(client: FlaskClient, method: str, body: bytes) -> None:
+    """NUL and surrogates are 422, and point at themselves."""
+    answer = send(client, method, body)
+    assert answer.status_code == 422
+    assert any(fault["detail"].startswith("must not hold") for fault in answer.json["errors"])
+
+
+def test_a_backslash_is_no_nul(client: FlaskClient) -> None:
+    """A text that only looks like the escape of NUL is stored as it is."""
+    made = client.post("/products", json={"name": "\\u0000"})
+    assert (made.status_code, made.json["name"]) == (200, "\\u0000")
+
+
+def test_a_query_has_as_many_faults(app: Application) -> None:
+    """A query of unknown names is answered with some of them, shortened, and the names that there are once."""
+    client = app.test_client()
+    for query in ("&".join(f"{n:x}" for n in range(1500)), "x" * 7000, "price[in]=" + "x," * 199, "limit=0&" * 900):
+        answer = client.get(f"/products?{query}")
+        assert (answer.status_code, len(answer.data) < 10_000) == (400, True)
+        assert len(answer.json["errors"]) <= MOST_FAULTS
+        assert answer.text.count("and field[operator]") <= 2  # in the fault, and in the detail
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("&".join(f"name[ne]={n}" for n in range(100)), 200),
+        ("&".join(f"name[ne]={n}" for n in range(101)), 400),
+        ("stock=1&" + "&".join(f"name[ne]={n}" for n in range(100)), 400),
+        ("name[in]=" + ",".join(map(str, range(200))), 200),
+        ("name[in]=" + ",".join(map(str, range(201))), 400),
+        ("stock[in]=1&name[in]=" + ",".join(map(str, range(200))), 400),
+        ("&".join(f"stock={n}" for n in range(200)), 200),
+        ("&".join(f"stock={n}" for n in range(201)), 400),
+        ("&".join(f"stock={n}&name={n}" for n in range(100)), 200),
+        ("price=1&" + "&".join(f"stock={n}&name={n}" for n in range(100)), 400),
+    ],
+)
+def test_filters_are_counted_together(client: FlaskClient, query: str, status: int) -> None:
+    """MAX_FILTERS conditions and MAX_VALUES values are what all parameters of a query have together."""
+    assert client.get(f"/products?{query}").status_code == status
+
+
+def test_an_import_has_the_same_limits(tmp_path: Path) -> None:
+    """What a file has is bounded like what a client sends: the line is named, with the setting."""
+    file = tmp_path / "items.ndjson"
+    lines = [{"name": "a"}, {"name": "b", "description": "d" * 900}, {"name": "c", "attributes": {"v": [0] * 90}}]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    app = create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db", max_item=900, max_nodes=100))
+    run = app.test_cli_runner().invoke(args=["import", "products", str(file), "--skip-bad"])
+    assert (run.exit_code, "imported 1 products, skipped 2" in run.output) == (0, True)
+    assert "line 2: the item would have" in run.output and "line 3: the item would have more than 100" in run.output
+
+
+class CheckedSchema(ItemSchema):
+    """Objects that are looked into: by a validator, by a schema of their own."""
+
+    few = JsonObject(load_default=dict, validate=validate.Length(max=1, error="is too many"))
+    inner = fields.Nested(ItemSchema, load_default=dict)
+    free = JsonObject(load_default=dict)
+
+
+class HookedSchema(ItemSchema):
+    """One whose schema looks into an object."""
+
+    free = JsonObject(load_default=dict)
+
+    @validates_schema
+    def _require_known(self, item: dict[str, Any], **_: Any) -> None:
+        if "bad" in item["free"]:
+            raise ValidationError("is bad", "free")
+
+
+@pytest.mark.parametrize(
+    ("schema", "patch", "pointer"),
+    [
+        (CheckedSchema, {"few": {"b": 1}}, "#/few"),
+        (CheckedSchema, {"inner": {"b": 1}}, "#/inner/b"),
+        (CheckedSchema, {"free": {"b": "\0"}}, "#/free/b"),
+        (CheckedSchema, {"free": [1]}, "#/free"),
+        (HookedSchema, {"free": {"bad": 1}}, "#/free"),
+    ],
+)
+def test_objects_that_are_looked_into_are_validated(schema: type[ItemSchema], patch: Any, pointer: str) -> None:
+    """A patch goes into an object as text only where nothing looks into it."""
+    client = create_app(Config(), [Resource("things", "thing", schema)]).test_client()
+    sent = {"few": {"a": 1}} if schema is CheckedSchema else {}
+    where = client.post("/things", json={**sent, "free": {"a": 1}}).headers["Location"]
+    assert client.patch(where, json={"free": {"c": {"d": 2}}}).json["free"] == {"a": 1, "c": {"d": 2}}
+    answer = client.patch(where, json=patch)
+    assert (answer.status_code, [fault["pointer"] for fault in answer.json["errors"]]) == (422, [pointer])

@@ -1,0 +1,272 @@
+"""The store's writes: who waits for how long, what one commit takes, and what the disk has to have."""
+
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app import create_app
+from config import Config
+from errors import InsufficientStorage, Unavailable
+from storage import record_cache
+from storage.contract import Transaction
+from storage.sqlite import SqliteStore
+from storage.sqlite_files import CHECKPOINT_SECONDS, LOG_BYTES
+from storage.sqlite_writer import BATCH_SECONDS
+from storage.waiting import BUSY_SECONDS
+from tests.test_store import OTHERS, THINGS, keep, record
+
+MIB = 1024 * 1024
+
+
+class Clock:
+    """A clock that goes on only when somebody sleeps. The first `together` who let others work meet there."""
+
+    def __init__(self, together: int = 1) -> None:
+        self.now = 0.0
+        self._meeting = threading.Barrier(together)
+        self._expected = together
+        self._lock = threading.Lock()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        with self._lock:
+            self._expected -= seconds == 0
+            meets = seconds == 0 and self._expected >= 0
+        if meets:
+            self._meeting.wait()
+
+
+def opened(folder: Path, **options: Any) -> SqliteStore:
+    return SqliteStore(str(folder / "store.db"), [THINGS, OTHERS], **options)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    store = opened(tmp_path)
+    yield store
+    store.close()
+
+
+def together(works: list[Callable[[], object]]) -> list[object]:
+    """What each of the works returns or raises, each on a thread of its own."""
+    results: list[object] = [None] * len(works)
+
+    def run(number: int) -> None:
+        try:
+            results[number] = works[number]()
+        except Exception as error:
+            results[number] = error
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(works))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_all_who_wait_for_another_process_have_one_deadline(tmp_path: Path) -> None:
+    """200 writes behind a held lock are all given up 5 seconds after their call, and none of them is done later."""
+    clock = Clock(200)
+    store = opened(tmp_path, clock=clock)
+    ran: list[int] = []
+    holder = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    results = together([lambda: store.write(lambda _: ran.append(1))] * 200)
+    assert {type(result) for result in results} == {Unavailable}
+    assert BUSY_SECONDS <= clock.now < BUSY_SECONDS + 0.01
+    holder.execute("ROLLBACK")
+    holder.close()
+    assert store.write(lambda _: "done") == "done"
+    assert ran == []
+    store.close()
+
+
+def test_a_write_whose_time_is_over_leaves_the_queue(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits behind a long work of the same process is answered in time, and its work is not done later."""
+    begun, end = threading.Event(), threading.Event()
+    ran: list[int] = []
+
+    def long(_: Transaction) -> None:
+        begun.set()
+        assert end.wait(10)
+
+    first = threading.Thread(target=store.write, args=(long,))
+    first.start()
+    begun.wait()
+    monkeypatch.setattr("storage.waiting.BUSY_SECONDS", 0.01)
+    with pytest.raises(Unavailable):
+        store.write(lambda _: ran.append(1))
+    end.set()
+    first.join()
+    store.write(lambda _: None)
+    assert ran == []
+
+
+def test_a_write_that_is_under_way_waits_for_its_result(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a work is in a commit it is not given up: whether it was done is not known before the end."""
+    monkeypatch.setattr("storage.waiting.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("storage.sqlite_writer.BATCH_SECONDS", 60.0)
+    writer = store._writer
+    begun, refused = threading.Event(), threading.Event()
+    withdraw = writer._withdraw
+
+    def watched(work: Any) -> bool:
+        if not (was_there := withdraw(work)):
+            refused.set()
+        return was_there
+
+    monkeypatch.setattr(writer, "_withdraw", watched)
+
+    def first(_: Transaction) -> None:
+        begun.set()
+        while not writer._queue:
+            threading.Event().wait(0.001)
+
+    def second(transaction: Transaction) -> str:
+        assert refused.wait(10)  # its caller has tried to withdraw it, in vain
+        transaction.insert("things", record("a"))
+        return "done"
+
+    leader = threading.Thread(target=store.write, args=(first,))
+    leader.start()
+    begun.wait()
+    assert store.write(second) == "done"
+    leader.join()
+    assert store.count("things") == 1
+
+
+def test_a_commit_ends_by_time(tmp_path: Path) -> None:
+    """A commit takes works for some 50 ms; the others go into the next ones."""
+    clock = Clock(10)
+    store = opened(tmp_path, clock=clock)
+    statements: list[str] = []
+    store._writer.connection.set_trace_callback(statements.append)
+
+    def work(_: Transaction) -> None:
+        clock.now += BATCH_SECONDS * 0.4  # three of these are more than a commit's time
+
+    together([lambda: store.write(work)] * 10)
+    assert statements.count("COMMIT") == 4
+    store.close()
+
+
+def test_a_disk_that_is_nearly_full_takes_deletes_alone(tmp_path: Path) -> None:
+    """Below the reserve writes are refused; reads and deletes go on, and so do writes once there is space again."""
+    free = 100
+    store = opened(tmp_path, min_free_space=50, free_space=lambda: free)
+    keep(store, record("a"), record("b"))
+    free = 49
+    with pytest.raises(InsufficientStorage, match="disk"):
+        keep(store, record("c"))
+    with pytest.raises(Unavailable, match="disk"):
+        store.check()
+    assert store.read("things", "a") == record("a")
+    store.write(lambda transaction: transaction.delete("things", "a"), use_reserve=True)
+    assert store.count("things") == 1
+    free = 50
+    store.check()
+    keep(store, record("c"))
+    store.close()
+
+
+def test_a_disk_that_is_full_is_called_so(store: SqliteStore) -> None:
+    """What SQLite cannot write for lack of space is not the fault of a busy store."""
+    (pages,) = store._writer.connection.execute("PRAGMA page_count").fetchone()
+    store._writer.connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(InsufficientStorage, match="full"):
+        keep(store, record("a", name="x" * MIB))
+    assert store.count("things") == 0
+
+
+def test_a_full_disk_in_requests() -> None:
+    """A POST is answered 507, GET and DELETE by a key as ever, and /readyz 503 naming the disk."""
+    app = create_app(Config(auth="required", admin_key="admin-key-admin-key-admin-key", min_free_space=1))
+    store, client = app.extensions["restkeeper"]["store"], app.test_client()
+    admin = {"Authorization": "Bearer admin-key-admin-key-admin-key"}
+    sent = {"name": "x", "scopes": ["products:read", "products:write"]}
+    key = {"Authorization": f"Bearer {client.post('/api/v1/keys', json=sent, headers=admin).json['secret']}"}
+    made = client.post("/products", json={"name": "x"}, headers=key).headers["Location"]
+    free = 0
+    store._free_space = lambda: free
+    refused = client.post("/products", json={"name": "x"}, headers=key)
+    assert (refused.status_code, refused.json["title"]) == (507, InsufficientStorage.title)
+    assert client.get("/readyz").status_code == 503
+    assert "disk" in client.get("/readyz").json["detail"]
+    assert client.get(made, headers=key).status_code == 200
+    assert client.delete(made, headers=key).status_code == 200
+    free = 1
+    assert client.get("/readyz").status_code == 200
+    assert client.post("/products", json={"name": "x"}, headers=key).status_code == 200
+
+
+def test_a_stalled_scan_does_not_hold_the_log(tmp_path: Path) -> None:
+    """Who is slow to take an export's items keeps the log within its bytes, and still gets those of one moment."""
+    store = opened(tmp_path, synchronous="normal")
+    keep(store, *(record(f"{n:04}", name="x" * 1000) for n in range(2000)))
+    scan = store.scan("things")
+    seen = [next(scan).id]
+    sizes = []
+    for n in range(40):
+        keep(store, record(f"late {n}", name="x" * MIB))
+        sizes.append((tmp_path / "store.db-wal").stat().st_size)
+    assert max(sizes) <= LOG_BYTES
+    assert [*seen, *(each.id for each in scan)] == [f"{n:04}" for n in range(2000)]
+    store.close()
+
+
+def test_a_log_that_grew_becomes_short_again(tmp_path: Path) -> None:
+    """Another program that reads for long makes the log grow; the first write after its end makes it short."""
+    clock = Clock()
+    store = opened(tmp_path, synchronous="normal", clock=clock)
+    log = tmp_path / "store.db-wal"
+    keep(store, record("a"))
+    reader = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM items").fetchone()
+    for n in range(20):
+        keep(store, record(f"{n}", name="x" * MIB))
+    assert log.stat().st_size > LOG_BYTES
+    reader.execute("ROLLBACK")
+    reader.close()
+    clock.now += CHECKPOINT_SECONDS
+    keep(store, record("b"))
+    assert log.stat().st_size < MIB
+    store.close()
+
+
+def test_files_are_their_owners_alone(tmp_path: Path) -> None:
+    """The store, what SQLite puts beside it, and backups have secrets in them: nobody else reads them."""
+    store = opened(tmp_path)
+    keep(store, record("a"))
+    store.backup(tmp_path / "backup.db")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(["store.db", "store.db-lock", "store.db-wal", "store.db-shm", "backup.db"], 0o600)
+    store.close()
+
+
+def test_the_mode_of_a_file_that_exists_is_left_alone(tmp_path: Path) -> None:
+    """An operator may let a group read the store."""
+    opened(tmp_path).close()
+    os.chmod(tmp_path / "store.db", 0o640)
+    opened(tmp_path).close()
+    assert (tmp_path / "store.db").stat().st_mode & 0o777 == 0o640
+
+
+def test_ids_count_in_what_is_kept(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids are as long as callers make them, also those of no item: what is kept stays within its bytes with them."""
+    monkeypatch.setattr(record_cache, "KEPT_BYTES", 512 * 1024)
+    most = 0
+    for n in range(500):
+        assert store._look_up("things", id := f"{n}{'x' * 8000}") is None
+        store._present().add(("things", id), None)
+        most = max(most, sum(len(id) for _, id in store._kept.records))
+    assert 256 * 1024 < most <= 512 * 1024

@@ -105,9 +105,16 @@ def test_another_body_is_422(client: FlaskClient, post: Post) -> None:
     assert count(client) == 1
 
 
-def test_the_order_of_names_is_no_other_body(post: Post) -> None:
+def test_the_order_of_names_is_no_other_body(client: FlaskClient) -> None:
     """A client that writes its JSON anew sends the same thing."""
-    assert post(body={"name": "Lamp", "price": 49.9}).data == post(body={"price": 49.9, "name": "Lamp"}).data
+    bodies = (
+        b'{"name": "Lamp", "price": 49.9, "attributes": {"a": 1, "b": {"c": 2, "d": 3}}}',
+        b'{"attributes":{"b":{"d":3,"c":2},"a":1},"price":49.9,"name":"Lamp"}',
+    )
+    headers = {"Idempotency-Key": KEY, "Content-Type": "application/json"}
+    first, second = (client.post("/products", data=body, headers=headers) for body in bodies)
+    assert (first.status_code, second.status_code) == (200, 200)
+    assert first.data == second.data
 
 
 def test_a_key_counts_for_its_path(client: FlaskClient, post: Post) -> None:
@@ -213,6 +220,19 @@ def test_expired_answers_do_not_pile_up(client: FlaskClient, post: Post, monkeyp
     for n in range(100):
         post(f"new-{n}")
     assert answers(client) == 100
+
+
+def test_few_new_answers_look_for_expired_ones(
+    client: FlaskClient, post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """About one in 16 does, and takes away more than 16 if there are as many."""
+    store: Store = client.application.extensions["restkeeper"]["store"]
+    limits: list[int] = []
+    kind = store.write(type)
+    monkeypatch.setattr(kind, "sweep_answers", lambda self, oldest, limit: limits.append(limit))
+    for n in range(512):  # the keys are always the same, and so is what becomes of them
+        post(f"{n}")
+    assert 16 < len(limits) < 48 and min(limits) > 16
 
 
 def test_reaping_takes_expired_answers_alone(client: FlaskClient, post: Post) -> None:

@@ -73,6 +73,26 @@ def test_one_that_was_slow_is_quick_again_when_it_is() -> None:
     assert lanes.free(["a"], late, MOST) == {"a": 3}
 
 
+def test_late_is_longer_than_so_long() -> None:
+    """One that is under way for exactly the bound is not yet slow, whenever it set off."""
+    slow = occupied(*(f"slow{n}" for n in range(SLOW_AT_ONCE)), since=50.0)
+    slow.begin((-1, 1), "failed", 50.0)
+    slow.end((-1, 1), succeeded=False, seconds=0.01)
+    assert slow.free(["failed"], 50.0 + SLOW_SECONDS, MOST) == {"failed": 1}
+    assert slow.free(["failed"], 50.0 + SLOW_SECONDS * 1.01, MOST) == {}
+
+
+def test_what_slow_ones_share_is_shared_once() -> None:
+    """Each that is given a place leaves less for the next of them, and takes nothing of it for others."""
+    lanes = occupied(*(f"slow{n}" for n in range(SLOW_AT_ONCE - 2)))
+    for n, webhook in enumerate(["one", "two", "three"]):
+        lanes.begin((-n, 2), webhook, 0.0)
+        lanes.end((-n, 2), succeeded=False, seconds=0.01)
+    late = SLOW_SECONDS + 0.1
+    assert lanes.free(["one", "new", "two", "three", "newer"], late, MOST) == {"one": 1, "new": 1, "two": 1, "newer": 1}
+    assert lanes.free(["new", "one", "two"], late, 2) == {"new": 1, "one": 1}
+
+
 def test_one_transaction_takes_a_bounded_number() -> None:
     """Who comes first is served first."""
     assert proven("a").free(["b", "a", "c"], 0.0, 4) == {"b": 1, "a": 3}

@@ -3,11 +3,13 @@
 import re
 import sys
 from collections.abc import Callable, Iterator
+from decimal import Decimal
+from itertools import product
 from pathlib import Path
 
 import pytest
 from flask.testing import FlaskClient
-from marshmallow import fields
+from marshmallow import ValidationError, fields
 
 import resources
 from app import create_app
@@ -63,6 +65,114 @@ def test_a_third_collection_does_everything(orders: FlaskClient) -> None:
     assert orders.get("/orders?paid=false").json == []
     assert "/orders/{id}" in orders.get("/openapi.json").json["paths"]
     assert [each["name"] for each in orders.get("/").json["collections"]] == ["products", "users", "orders"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        ("2026-03-01T10:00:00Z", "2026-03-01T10:00:00.000000Z"),
+        ("2026-03-01t10:00:00z", "2026-03-01T10:00:00.000000Z"),
+        ("2026-03-01 10:00:00+02:00", "2026-03-01T08:00:00.000000Z"),
+        ("2026-01-01T00:00:00+00:01", "2025-12-31T23:59:00.000000Z"),
+        ("2026-03-01T10:00:00.1234567-23:59", "2026-03-02T09:59:00.123456Z"),
+        ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00.000000Z"),
+        ("9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59.999999Z"),
+    ],
+)
+def test_a_time_is_kept_in_utc(sent: str, kept: str) -> None:
+    """Whatever its offset and its precision, it has one form, which sorts as text."""
+    assert Time().deserialize(sent) == kept
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "",
+        "soon",
+        "2026-03-01",
+        "2026-03-01T10:00Z",
+        "2026-03-01T10:00:00",
+        "2026-W09-7T10:00:00Z",
+        "2026-03-01T10:00:00+0200",
+        "2026-03-01T10:00:00Z ",
+        "2026-03-01T10:00:00,5Z",
+        "٢026-03-01T10:00:00Z",
+        "2026-02-29T10:00:00Z",  # in the form of a time, but none
+        "2026-13-01T10:00:00Z",
+        "2026-03-01T24:00:00Z",
+        "2026-03-01T10:00:00+24:00",
+        "0001-01-01T00:00:00+00:01",  # a time that no year has in UTC
+        "9999-12-31T23:59:59-00:01",
+    ],
+)
+def test_what_is_no_time_is_refused(sent: str) -> None:
+    """What RFC 3339 does not know, what the calendar does not know, and what cannot be told in UTC."""
+    with pytest.raises(ValidationError, match="must be a time like"):
+        Time().deserialize(sent)
+
+
+def test_orders_of_bad_times_are_422(orders: FlaskClient) -> None:
+    """No time that is sent is a failure of the service."""
+    for due in ("2026-02-29T10:00:00Z", "0001-01-01T00:00:00+00:01", "9999-12-31T23:59:59-00:01", 5, True, []):
+        answer = orders.post("/orders", json={"number": "A-1", "due": due})
+        assert (answer.status_code, [fault["pointer"] for fault in answer.json["errors"]]) == (422, ["#/due"])
+
+
+def test_an_array_has_its_bounds() -> None:
+    """As many values as it says, from the fewest to the most, and its length is looked at before any value."""
+    looked: list[object] = []
+    inner = Text(validate=[looked.append])
+    items = Items(inner, 3, low=2)
+    for good in (["a", "b"], ["a", "b", "c"]):
+        assert items.deserialize(good) == good
+    looked.clear()
+    for bad in ([], ["a"], ["a"] * 4, ["a"] * 1000):
+        with pytest.raises(ValidationError, match="^must have 2 to 3 items"):
+            items.deserialize(bad)
+    with pytest.raises(ValidationError, match="must have at most 100 items"):
+        Items(inner).deserialize(["a"] * 101)
+    assert Items(inner).deserialize([]) == [] and looked == []
+    with pytest.raises(ValidationError, match="must be an array"):
+        items.deserialize("ab")
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"), [("0", "0"), ("-0.00", "0"), ("12.50", "12.5"), ("1E+2", "100"), ("9999999999999.99",) * 2]
+)
+def test_an_amount_has_one_form(sent: str, kept: str) -> None:
+    """However it is written, exactly."""
+    assert str(Money().deserialize(Decimal(sent))) == kept
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (Decimal("0.001"), "2 decimals"),
+        (Decimal("12.505"), "2 decimals"),
+        (Decimal("-0.01"), "from 0 to 9999999999999.99"),
+        (Decimal("1E+13"), "from 0 to 9999999999999.99"),
+        (10**13, "from 0 to 9999999999999.99"),
+        (Decimal("1E+999999"), "from 0 to 9999999999999.99"),
+        (True, "must be a number"),
+        ("5", "must be a number"),
+        (0.5, "must be a number"),
+    ],
+)
+def test_what_is_no_amount_is_refused(sent: object, told: str) -> None:
+    """A third decimal, a debt, a number beyond the largest, or no exact number at all."""
+    with pytest.raises(ValidationError, match=told):
+        Money().deserialize(sent)
+
+
+def test_a_state_may_stay_or_move_as_declared() -> None:
+    """A state that leads nowhere, and one that is not declared, may only stay."""
+    lifecycle = Lifecycle("a", {"a": ("b",), "b": ()})
+    assert [pair for pair in product("abz", repeat=2) if lifecycle.allows(*pair)] == [
+        ("a", "a"),
+        ("a", "b"),
+        ("b", "b"),
+        ("z", "z"),
+    ]
 
 
 @pytest.fixture

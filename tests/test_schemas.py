@@ -15,7 +15,7 @@ import resources
 from app import create_app
 from config import Config
 from resources.resource import Resource
-from schemas.fields import Items, Lifecycle, Money, Status, Text, Time, Whole
+from schemas.fields import Email, Items, Lifecycle, Money, Status, Text, Time, Url, Whole
 from schemas.item import ItemSchema
 from storage.contract import Index
 
@@ -136,8 +136,71 @@ def test_an_array_has_its_bounds() -> None:
         items.deserialize("ab")
 
 
+LONG_HOST = ".".join(["a" * 63] * 4)[:240]
+
+
 @pytest.mark.parametrize(
-    ("sent", "kept"), [("0", "0"), ("-0.00", "0"), ("12.50", "12.5"), ("1E+2", "100"), ("9999999999999.99",) * 2]
+    ("field", "good", "bad", "told"),
+    [
+        (Text(), ["", "x" * 10_000], ["x" * 10_001], "must have at most 10000 characters"),
+        (Text(2, 3), ["ab", "abc"], ["", "a", "abcd"], "must have 2 to 3 characters"),
+        (Whole(), [-(2**63), 2**63 - 1], [-(2**63) - 1, 2**63], f"must be from {-(2**63)} to {2**63 - 1}"),
+        (Whole(2, 3), [2, 3, Decimal("3.0")], [1, 4], "must be from 2 to 3"),
+        (Whole(), [], [Decimal("0.5"), True, "5", 5.0, [5]], "must be a whole number"),
+        (Email(), ["a@b.c", f"{'a' * 13}@{LONG_HOST}"], [f"{'a' * 14}@{LONG_HOST}"], "must have 3 to 254 characters"),
+        (Email(), [f"{'a' * 64}@b.c"], ["a@b", "a@b.c\n", f"{'a' * 65}@b.c", "@b.c"], "must be an e-mail address"),
+        (Url(), ["http://a/" + "x" * 2039], ["http://a/" + "x" * 2040, ""], "must have 1 to 2048 characters"),
+        (Text(1, 3), [], [5, True, ["a"]], "must be a string"),
+    ],
+)
+def test_each_kind_has_its_bounds(
+    field: fields.Field[object], good: list[object], bad: list[object], told: str
+) -> None:
+    """What is at a bound is taken as it is, and what is beyond it is refused in the field's own words."""
+    assert [field.deserialize(value) for value in good] == good
+    for value in bad:
+        with pytest.raises(ValidationError) as caught:
+            field.deserialize(value)
+        assert any(message.startswith(told) for message in caught.value.messages)
+
+
+@pytest.mark.parametrize("sent", ["https://a.example", "HTTP://A", "http://[::1]:65535/a?b=c%20d", "https://a:1/@"])
+def test_a_url_names_a_host(sent: str) -> None:
+    """http and https, also with a port, a query and an address for a host."""
+    assert Url().deserialize(sent) == sent
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "ftp://a",
+        "//a",
+        "a",
+        "https:",
+        "https:///path",
+        "https://:80/",
+        "https://a:0/",
+        "https://a:65536/",
+        "https://a:x/",
+        "https://[::1/",
+        "https://user@a/",
+        "https://user:secret@a/",
+        "https://a/#fragment",
+        "https://a/a b",
+        "https://\u00e4.example/",
+        "https://a/\x7f",
+        *(f"https://a/{character}" for character in '"<>\\^`{|}'),
+    ],
+)
+def test_what_is_no_url_is_refused(sent: str) -> None:
+    """Another scheme, no host, no port that there is, a user, a fragment, what RFC 3986 has no place for."""
+    with pytest.raises(ValidationError, match="must be a URL like"):
+        Url().deserialize(sent)
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [("0", "0"), ("1E+1", "10"), ("-0.00", "0"), ("12.50", "12.5"), ("1E+2", "100"), ("9999999999999.99",) * 2],
 )
 def test_an_amount_has_one_form(sent: str, kept: str) -> None:
     """However it is written, exactly."""

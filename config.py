@@ -295,6 +295,11 @@ class Config:
             raise ConfigError(f"{missing[0]}='': must be set too, or none of {', '.join(tokens)}")
 
     @property
+    def item_limits(self) -> tuple[int, int]:
+        """Bytes and values that an item may have: a client can send back what it reads."""
+        return min(self.max_item, self.max_body), self.max_nodes
+
+    @property
     def quotas(self) -> dict[str, str]:
         """How much a caller may ask, by class of requests, "read" and "write"; a class that is free is left out."""
         reading = self.rate_limit or self._default_quota

@@ -94,7 +94,7 @@ class _Import:
     def __init__(self, service: Service, resource: Resource, unit: str, skip_bad: bool) -> None:
         self._store = service.store
         self._resource = resource
-        self._limits = ItemLimits(service.config.max_item, service.config.max_nodes)
+        self._limits = ItemLimits(*service.config.item_limits)
         self._unit = unit
         self._skip_bad = skip_bad
         self._now = utc_now()

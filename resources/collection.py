@@ -80,7 +80,7 @@ class CollectionHandlers:
         self._idempotency = idempotency
         self._owned = resource.ownership is not Ownership.NONE
         self._caching = OF_CALLER if config.auth == "required" and self.caching == CACHING else self.caching
-        self._limits = ItemLimits(min(config.max_item, config.max_body), config.max_nodes)
+        self._limits = ItemLimits(*config.item_limits)
         self._turns = Turns()
         self._now = now
         self._clock = clock
@@ -193,7 +193,7 @@ class CollectionHandlers:
         """
         owner = self._only_of() if is_conditional() else None
 
-        def attempt() -> Reply:
+        def attempt(deadline: float | None = None) -> Reply:
             seen = None if owner is None else self._first_page(owner)
 
             def work(transaction: Transaction) -> Reply:
@@ -203,7 +203,7 @@ class CollectionHandlers:
                     self._require_list_match(transaction, seen)
                 return insert(transaction)
 
-            return self._store.write(work)
+            return self._store.write(work, deadline=deadline)
 
         return attempt() if owner is None else self._turns.change(owner, attempt)
 
@@ -211,7 +211,7 @@ class CollectionHandlers:
         """Change an item: all that takes long is done before the transaction, and again where the item has changed."""
         require_acceptable(JSON)
 
-        def attempt() -> Record:
+        def attempt(deadline: float) -> Record:
             record = self._store.read(self.name, id)
             self._require_right(record)
             self._require_match(record)
@@ -226,7 +226,7 @@ class CollectionHandlers:
                     raise Stale
                 self._update(transaction, record, changed, now)
 
-            self._store.write(work)
+            self._store.write(work, deadline=deadline)
             return changed
 
         return self._item(self._turns.change(id, attempt))

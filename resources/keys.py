@@ -16,6 +16,7 @@ from web import exactjson
 from web.auth import CREDENTIALS, Credential, digest_of, new_id, new_token
 from web.caller import ADMIN
 from web.idempotency import Idempotency
+from web.limits import add_written
 
 KEYS = Resource(
     name="keys", singular="key", schema=KeySchema, indexes=(Index("created_at"),), search=("name",), events=False
@@ -47,6 +48,7 @@ def insert_key(transaction: Transaction, record: Record) -> str:
     """Keep a new key; its token."""
     token = new_token(record.id)
     transaction.insert(KEYS.name, record)
+    add_written(len(record.body))
     transaction.insert(CREDENTIALS.name, _credential(record, token).record(record.id))
     return token
 

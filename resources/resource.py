@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from marshmallow import Schema, ValidationError, fields, missing, validate
 
 from errors import MOST_FAULTS, BodyTooLarge, IllegalTransition, ValidationFailed
-from schemas.fields import JsonObject as AnyObject
 from schemas.fields import Status, Time
 from schemas.item import READ_ONLY, ItemSchema, KeptSchema
 from storage.contract import Collection, Field, Index, Kind, Record
@@ -111,13 +110,6 @@ class Resource:
         return frozenset(self.names) - frozenset(READ_ONLY)
 
     @cached_property
-    def _free(self) -> frozenset[str]:
-        """The fields that may be any object, where nothing else looks into them."""
-        fields = self._schema.load_fields.items()
-        free = [name for name, field in fields if type(field) is AnyObject and not _has_checks(field)]
-        return frozenset() if any(self._schema._hooks.values()) else frozenset(free)
-
-    @cached_property
     def collection(self) -> Collection:
         """What a store has to know."""
         known = ((name, self._schema.fields[name]) for name in self.names)
@@ -163,14 +155,29 @@ class Resource:
 
         Raises as `create`, and IllegalTransition when its status cannot move so.
         """
-        return self._replaced(record, sent, {}, now, limits)
+        current = self._members(record)
+        own = {name: exactjson.stored(current[name]) for name in READ_ONLY}
+        differing = [name for name in READ_ONLY if name in sent and not _is(sent[name], own[name])]
+        faults = [_fault([name], f"is read-only; it is {exactjson.dumps(own[name]).decode()}") for name in differing]
+        members, more = self._load(sent)
+        if (
+            members
+            and all(name in current and _same(text, current[name]) for name, text in members.items())
+            and all(_is_past(name, sent, own) for name in differing)
+        ):
+            return record  # also for the second of two equal requests: the first has moved the version since
+        require_none(faults + more)
+        self._require_transition(current, members)
+        created_at, version = own["created_at"], record.version + 1
+        changed = self._record(members, id=record.id, created_at=created_at, now=now, version=version, limits=limits)
+        return changed._replace(owner=record.owner)
 
     def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """The item with a JSON Merge Patch applied (RFC 7396). Returns and raises as `replace`.
 
         A null for a field that is unknown or the server's would delete nothing; it is a fault like any other value.
         What the patch does not name is not made into values before it is clear that all of it together is no larger
-        than an item may be, and what may be any object is not made into values at all.
+        than an item may be.
         """
         current = {name: text for name, text in self._members(record).items() if name in self._own}
         refused = {name: None for name in patch if patch[name] is None and name not in self._own}
@@ -185,32 +192,7 @@ class Resource:
             if merged == exactjson.dumps(current):
                 return record  # what was stored under other limits stays as it is
             raise
-        free: Members = {}
-        if not exactjson.may_hold_nul(merged):
-            members = exactjson.cut(merged).items()
-            free = {name: text for name, text in members if name in self._free and bytes(text)[:1] == b"{"}
-            merged = exactjson.dumps({name: {} if name in free else text for name, text in members})
-        return self._replaced(record, exactjson.stored(merged), free, now, limits)
-
-    def _replaced(self, record: Record, sent: JsonObject, free: Members, now: str, limits: ItemLimits) -> Record:
-        """As `replace`; in the place of the objects that `free` names, which are empty in `sent`, go its texts."""
-        current = self._members(record)
-        own = {name: exactjson.stored(current[name]) for name in READ_ONLY}
-        differing = [name for name in READ_ONLY if name in sent and not _is(sent[name], own[name])]
-        faults = [_fault([name], f"is read-only; it is {exactjson.dumps(own[name]).decode()}") for name in differing]
-        loaded, more = self._load(sent)
-        members: Members = loaded and {**loaded, **free}
-        if (
-            members
-            and all(name in current and _same(text, current[name]) for name, text in members.items())
-            and all(_is_past(name, sent, own) for name in differing)
-        ):
-            return record  # also for the second of two equal requests: the first has moved the version since
-        require_none(faults + more)
-        self._require_transition(current, members)
-        created_at, version = own["created_at"], record.version + 1
-        changed = self._record(members, id=record.id, created_at=created_at, now=now, version=version, limits=limits)
-        return changed._replace(owner=record.owner)
+        return self.replace(record, exactjson.stored(merged), now=now, limits=limits)
 
     def body(self, record: Record) -> bytes:
         """The representation of a record in the schema's present shape."""
@@ -292,10 +274,6 @@ def _is_short(field: fields.Field[Any]) -> bool:
         return field.dump_only
     most = [check.max for check in field.validators if isinstance(check, validate.Length)]
     return all(length is not None and length <= LONGEST_KEY for length in most)
-
-
-def _has_checks(field: fields.Field[Any]) -> bool:
-    return bool(field.validators or field.pre_load or field.post_load)
 
 
 def merge_patch(target: Any, patch: Any) -> Any:

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from clock import TURN
@@ -40,13 +41,16 @@ class Turns:
         self._clock = clock
         self._locks = [threading.Lock() for _ in range(LOCKS)]
 
-    def change(self, id: str, attempt: Callable[[], T]) -> T:
-        """As `until_current`, in the turn of the item with this id. Raises Unavailable when that does not come soon."""
+    def change(self, id: str, attempt: Callable[[float], T]) -> T:
+        """As `until_current`, in the turn of the item with this id; `attempt` is given the deadline of all its waits.
+
+        Raises Unavailable when the turn does not come in time.
+        """
         deadline = self._clock() + SECONDS
         lock = self._locks[hash(id) % LOCKS]
         if not lock.acquire(timeout=SECONDS):
             raise Unavailable("others are changing this item; try again", headers=RETRY)
         try:
-            return until_current(attempt, deadline, self._clock)
+            return until_current(partial(attempt, deadline), deadline, self._clock)
         finally:
             lock.release()

@@ -31,6 +31,7 @@ from web.auth import needs
 from web.caller import ADMIN
 from web.content import JSON, require_acceptable
 from web.idempotency import Idempotency
+from web.limits import add_written
 from web.queries import Reader, whole
 
 WEBHOOKS = Resource(
@@ -120,6 +121,7 @@ class WebhookHandlers(SecretHandlers):
     def _insert(self, transaction: Transaction, record: Record) -> str:
         secret = new_secret()
         transaction.insert(self.name, record)
+        add_written(len(record.body))
         transaction.subscribe(record.id, [Secret(secret)])
         return secret
 
@@ -166,6 +168,7 @@ class WebhookHandlers(SecretHandlers):
 
         def work(transaction: Transaction) -> int:
             body = WEBHOOKS.body(transaction.read(self.name, id))
+            add_written(len(body))
             return transaction.ask(id, transaction.record(Event(PING, PINGS, id, self._now(), body)))
 
         return self._ask_for(id, work)

@@ -216,12 +216,20 @@ class Store(OutboxStore, Protocol):
     def answer(self, id: bytes) -> Answer | None:
         """As `Transaction.answer`."""
 
-    def write(self, work: Callable[[Transaction], T], *, patient: bool = True, use_reserve: bool = False) -> T:
+    def write(
+        self,
+        work: Callable[[Transaction], T],
+        *,
+        patient: bool = True,
+        use_reserve: bool = False,
+        deadline: float | None = None,
+    ) -> T:
         """Run `work` in one transaction and return its result once that is durable.
 
-        While others write it waits for some seconds from its call on, or if it is not `patient` raises Unavailable at
-        once. Raises InsufficientStorage when the disk is full, or has less free space than is reserved, unless the work
-        may `use_reserve`: it deletes, or the service depends on it.
+        While others write it waits for some seconds from its call on, or until `deadline` (of time.monotonic), or if it
+        is not `patient` not at all; then it raises Unavailable. Raises InsufficientStorage when the disk is full, or
+        has less free space than is reserved, unless the work may `use_reserve`: it deletes, or the service depends on
+        it.
 
         What `work` raises undoes what it did and is raised here. `work` runs in a copy of the caller's context
         (contextvars), maybe on another thread: several callers' works can share one commit.

@@ -22,6 +22,7 @@ class LockFile:
 
     def __init__(self, path: str) -> None:
         self._path = path
+        require_regular(path)
         try:
             self._descriptor = _open(os.path.realpath(path))
         except OSError as error:
@@ -61,6 +62,12 @@ class LockFile:
         except BlockingIOError:
             return False
         return True
+
+
+def require_regular(path: str | Path) -> None:
+    """Raises Unavailable for a folder, a device or a pipe."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise Unavailable(f"{path} is no regular file")
 
 
 def give_to_owner_of(path: str | Path, like: str | Path) -> None:

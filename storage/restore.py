@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from errors import Unavailable
 from storage.health import MAGIC, damage_of, log_size
-from storage.lockfile import LockFile, give_to_owner_of
+from storage.lockfile import LockFile, give_to_owner_of, require_regular
 from storage.migrations import MIGRATIONS
 
 # Where SQLite locks a file that it has open (https://sqlite.org/src/file/src/os.h, SHARED_FIRST and SHARED_SIZE).
@@ -51,8 +51,9 @@ def restore(path: str, backup: Path, *, discard: bool = False) -> Restored:
             items, newest = _prepare(copy, backup)
             give_to_owner_of(copy, target if target.exists() else target.parent)
             _sync(copy)
-            replaced = _put_aside(target, discard)
+            replaced = None if discard else _put_aside(target)
             copy.rename(target)
+            _delete_log(target)
             _sync(target.parent)
             lock.note = ""
         finally:
@@ -62,6 +63,8 @@ def restore(path: str, backup: Path, *, discard: bool = False) -> Restored:
 
 def _require_header(backup: Path, target: Path) -> None:
     """Raises Unavailable for what is no backup at first sight."""
+    require_regular(backup)
+    require_regular(target)
     with backup.open("rb") as file:
         magic = file.read(len(MAGIC))
     if target.exists() and backup.samefile(target):
@@ -120,17 +123,21 @@ def _prepare(copy: Path, backup: Path) -> tuple[dict[str, int], str | None]:
     return {name: count for name, count, _ in rows}, max((newest for *_, newest in rows), default=None)
 
 
-def _put_aside(target: Path, discard: bool) -> Path | None:
-    """Give the former store another name, with its log, so that nothing of it is read into the new one."""
-    log, replaced = Path(f"{target}-wal"), None
-    if target.exists() and not discard:
-        replaced = target.with_name(f"{target.name}.before-restore-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
-        os.link(target, replaced)  # the store has a file at any moment
-        with suppress(FileNotFoundError):
-            log.rename(f"{replaced}-wal")
-    for name in (log, Path(f"{target}-shm")):
-        name.unlink(missing_ok=True)
+def _put_aside(target: Path) -> Path | None:
+    """Give the former store another name besides, with its log, so that an interruption loses nothing of it."""
+    if not target.exists():
+        return None
+    replaced = target.with_name(f"{target.name}.before-restore-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
+    os.link(target, replaced)
+    with suppress(FileNotFoundError):
+        os.link(f"{target}-wal", f"{replaced}-wal")
     return replaced
+
+
+def _delete_log(target: Path) -> None:
+    """Delete the log of the former store. While it is there, no start takes it for that of the new one."""
+    for name in (f"{target}-wal", f"{target}-shm"):
+        Path(name).unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:

@@ -24,7 +24,7 @@ from storage.sqlite_deliveries import OutboxReader
 from storage.sqlite_errors import RETRY, problem_of, translated
 from storage.sqlite_events import newest_id, snapshot
 from storage.sqlite_files import LOG_BYTES, LogLimit, create_private, forget_identity, free_space_beside, spooled
-from storage.sqlite_identity import epoch_of, revision_of, secret_of
+from storage.sqlite_identity import epoch_of, require_epoch, revision_of, secret_of
 from storage.sqlite_items import find_answer, find_item, missing
 from storage.sqlite_search import find_page, within
 from storage.sqlite_writer import Writer
@@ -104,6 +104,9 @@ class SqliteStore(OutboxReader):
             kept.epoch = self._identified(epoch_of)
         return kept.epoch
 
+    def _make_epoch(self) -> None:
+        _ = self.epoch  # which makes one
+
     def read(self, collection: str, id: str) -> Record:
         kept = self._present()
         try:
@@ -175,9 +178,9 @@ class SqliteStore(OutboxReader):
     def last_event(self) -> str:
         kept = self._present()
         if not kept.last_event:
-            epoch = self.epoch
-            with self._reader() as connection:
-                kept.last_event = newest_id(connection, epoch)
+            self._make_epoch()
+            with self._reader() as connection, snapshot(connection):
+                kept.last_event = newest_id(connection, require_epoch(connection))
         return kept.last_event
 
     def _identified(self, read: Callable[[sqlite3.Connection], str]) -> str:
@@ -193,10 +196,17 @@ class SqliteStore(OutboxReader):
         with self._reader() as connection:
             return find_answer(connection, id)
 
-    def write(self, work: Callable[[Transaction], T], *, patient: bool = True, use_reserve: bool = False) -> T:
+    def write(
+        self,
+        work: Callable[[Transaction], T],
+        *,
+        patient: bool = True,
+        use_reserve: bool = False,
+        deadline: float | None = None,
+    ) -> T:
         if not use_reserve and (lack := self._lack_of_space()):
             raise InsufficientStorage(lack, headers=RETRY)
-        return self._writer.write(work, patient=patient)
+        return self._writer.write(work, patient=patient, deadline=deadline)
 
     def _lack_of_space(self) -> str:
         """What is to be said of the disk while it has too little space; else nothing."""
@@ -205,7 +215,7 @@ class SqliteStore(OutboxReader):
         try:
             free = self._free_space()
         except OSError as error:
-            raise Unavailable(f"the disk of the store cannot be asked: {error}", headers=RETRY) from error
+            raise Unavailable(f"the disk of the store cannot be asked: {error.strerror}", headers=RETRY) from error
         if free >= self._min_free_space:
             return ""
         return f"the disk of the store has {free} free bytes, and {self._min_free_space} of them are reserved"
@@ -217,7 +227,7 @@ class SqliteStore(OutboxReader):
 
     def scan(self, collection: str) -> Iterator[Record]:
         with self._reader() as connection:
-            records = spooled(connection.execute(_SCAN, (collection,)))
+            records = spooled(connection.execute(_SCAN, (collection,)), self._path)
             first = next(records, None)
         if first is not None:
             yield first

@@ -8,6 +8,7 @@ import orjson
 
 from errors import CursorExpired
 from storage.outbox import Event, Events, Recorded, Wanted, is_event_id
+from storage.sqlite_identity import require_epoch
 
 LOOKED_AT = 2000  # events in one search: some milliseconds
 PAGE_BYTES = 1024 * 1024  # of events in one page, but for the last of them
@@ -54,16 +55,17 @@ class EventLog:
 class EventReader:
     """See `outbox.OutboxStore`."""
 
-    @property
-    def epoch(self) -> str:
+    def _make_epoch(self) -> None:
+        """Give the file an epoch where it has none."""
         raise NotImplementedError
 
     def _reader(self) -> AbstractContextManager[sqlite3.Connection]:
         raise NotImplementedError
 
     def events(self, after: str, wanted: Wanted, limit: int) -> Events:
-        epoch = self.epoch
+        self._make_epoch()
         with self._reader() as connection, snapshot(connection):
+            epoch = require_epoch(connection)  # of the same moment as the events
             oldest, newest = oldest_of(connection), newest_of(connection)
             begin = _place(connection, after, oldest, newest, epoch) if after else oldest - 1
             until = min(begin + LOOKED_AT, newest)

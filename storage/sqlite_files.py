@@ -57,9 +57,12 @@ class LogLimit:
             return 0
 
 
-def spooled(rows: Iterable[tuple[str, int, str, str, bytes, str | None]]) -> Iterator[Record]:
-    """Records, all read into a temporary file before the first is yielded: who is slow to take them holds no log."""
-    with SpooledTemporaryFile(SPOOL_BYTES) as spool:
+def spooled(rows: Iterable[tuple[str, int, str, str, bytes, str | None]], beside: str) -> Iterator[Record]:
+    """Records, all read into a temporary file before the first is yielded: who is slow to take them holds no log.
+
+    The file is on the disk of the file `beside`: elsewhere it may be memory.
+    """
+    with SpooledTemporaryFile(SPOOL_BYTES, dir=os.path.dirname(os.path.realpath(beside))) as spool:
         for id, version, updated_at, shape, body, owner in rows:
             spool.write(orjson.dumps([len(body), id, version, updated_at, shape, owner]) + b"\n" + body)
         spool.seek(0)

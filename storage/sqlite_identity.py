@@ -16,6 +16,9 @@ responses.
 
 import sqlite3
 
+from errors import Unavailable
+from storage.sqlite_errors import RETRY
+
 _EPOCH = "CASE schema_cookie WHEN schema_version THEN epoch ELSE '' END"
 
 _SELECT_EPOCH = f"SELECT {_EPOCH} FROM store, pragma_schema_version"  # noqa: S608 - a constant expression
@@ -33,6 +36,13 @@ _NOTE_SCHEMA = "UPDATE store SET schema_cookie = (SELECT schema_version FROM pra
 def epoch_of(connection: sqlite3.Connection) -> str:
     """The epoch, empty where it is missing."""
     return str(connection.execute(_SELECT_EPOCH).fetchone()[0])
+
+
+def require_epoch(connection: sqlite3.Connection) -> str:
+    """The epoch of a file that had one a moment ago. Raises Unavailable."""
+    if not (epoch := epoch_of(connection)):
+        raise Unavailable("the store was restored at this moment", headers=RETRY)
+    return epoch
 
 
 def make_epoch(connection: sqlite3.Connection) -> None:

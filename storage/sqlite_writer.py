@@ -51,9 +51,13 @@ class Writer:
         self._clock = clock
         self._queue: deque[_Work] = deque()
 
-    def write(self, work: Callable[[SqliteTransaction], T], *, patient: bool = True) -> T:
+    def write(
+        self, work: Callable[[SqliteTransaction], T], *, patient: bool = True, deadline: float | None = None
+    ) -> T:
         """See `contract.Store.write`."""
-        queued = _Work(work, self._clock.monotonic() + (waiting.BUSY_SECONDS if patient else 0.0))
+        if deadline is None:
+            deadline = self._clock.monotonic() + (waiting.BUSY_SECONDS if patient else 0.0)
+        queued = _Work(work, deadline)
         if not patient:
             self._try(queued)
             return queued.outcome()  # type: ignore[no-any-return]

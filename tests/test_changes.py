@@ -175,12 +175,19 @@ def test_a_turn_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(turns, "SECONDS", 0.01)
     queue = Turns()
 
-    def nested() -> None:
+    def nested(_: float) -> None:
         with pytest.raises(Unavailable):
-            queue.change("a", lambda: None)
+            queue.change("a", lambda _: None)
 
     queue.change("a", nested)
-    assert queue.change("a", lambda: 5) == 5
+    assert queue.change("a", lambda _: 5) == 5
+
+
+def test_all_waits_of_a_change_have_one_deadline() -> None:
+    """What is left after the turn has come is all that the transaction may wait."""
+    seen = []
+    Turns(clock=lambda: 100.0).change("a", seen.append)
+    assert seen == [105.0]
 
 
 class NoteSchema(ItemSchema):

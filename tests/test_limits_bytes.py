@@ -92,11 +92,19 @@ def test_beyond_the_quota_writes_are_refused_and_reads_are_not() -> None:
     path, _ = make(client)
     assert left(client.post("/products", json={"name": "x"}, headers=ADMIN)) == 0
     count = client.get("/products", headers=ADMIN).headers["X-Total-Count"]
-    for method, where in (("POST", "/products"), ("PUT", path), ("DELETE", path)):
+    for method, where in (("POST", "/products"), ("PUT", path), ("PATCH", path)):
         answer = client.open(where, method=method, json={"name": "x"}, headers=ADMIN)
         assert (answer.status_code, answer.json["violated-policies"]) == (429, ["write-bytes"])
         assert answer.json["type"].endswith("#quota-exceeded") and 0 < int(answer.headers["Retry-After"]) <= DAY
     assert client.get("/products", headers=ADMIN).headers["X-Total-Count"] == count
+    assert client.delete(path, headers=ADMIN).status_code == 200  # it makes room
+
+
+def test_keys_and_webhooks_count() -> None:
+    """What is stored of them are bytes like those of items."""
+    client = service()
+    assert used(client, "POST", "/api/v1/keys", {"name": "x", "scopes": ["products:read"]}) > 100
+    assert used(client, "POST", "/api/v1/webhooks", {"url": "https://example.org/"}) > 100
 
 
 def test_each_caller_has_a_quota() -> None:

@@ -147,7 +147,8 @@ NEXT = "Sat, 31 Jan 2026 12:00:01 GMT"
     ("time", "date", "is_same"),
     [
         ("12:00:00.000000", "Sat, 31 Jan 2026 11:59:59 GMT", False),
-        ("12:00:00.000000", SECOND, True),
+        ("12:00:00.000000", SECOND, False),
+        ("12:00:00.000000", NEXT, True),
         ("12:00:00.000001", SECOND, False),
         ("12:00:00.999999", SECOND, False),
         ("12:00:00.999999", NEXT, True),

@@ -65,7 +65,9 @@ def test_an_item_has_a_largest_size(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", WAYS)
-@pytest.mark.parametrize("values", [[0] * 80, [[]] * 80, [{"a": 0}] * 40, ["[{,", '\\",'] * 40])
+@pytest.mark.parametrize(
+    "values", [[0] * 80, [[]] * 80, [{"a": 0}] * 40, [[0]] * 40, [[True, None], [{"a": []}]] * 20, ["[{,", '\\",'] * 40]
+)
 def test_an_item_has_a_largest_number_of_values(method: str, values: list[Any]) -> None:
     """Objects, arrays and what is in them are counted; one value beyond MAX_NODES is 413, which names the setting."""
     made = send(create_app(Config()).test_client(), method, {"name": "x", "attributes": {"v": values}})

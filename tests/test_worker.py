@@ -610,6 +610,22 @@ def test_nearly_full(begun: bytes) -> None:
         assert busy.answer().json["body"] == "ok"
 
 
+def test_nearly_full_of_content() -> None:
+    """Where nobody is idle, who has waited longest for content makes room."""
+    with gunicorn("--worker-connections", "20", worker="Patient", processes=1) as (port, _), ExitStack() as stack:
+        clients = []
+        for n in range(18):
+            clients.append(stack.enter_context(closing(Client(port, address=f"127.0.1.{n}"))))
+            clients[-1].sock.sendall(post(b"Content-Length: 2", b"o"))
+            if n < 17:  # with the one that asks there are never more than 18
+                until(port, lambda found, n=n: found["contents"] == n + 1)  # type: ignore[misc]
+        with closing(Client(port)) as fresh:
+            assert fresh.ask(GET).status == 200
+        assert not clients[0].answer().json.get("body")
+        clients[-1].sock.sendall(b"k")
+        assert clients[-1].answer().json["body"] == "ok"
+
+
 def test_who_waits_longest_makes_room_for_other_slow_readers(tmp_path: Path) -> None:
     """Three responses of which a megabyte waits are more than the process may hold: the first is given up."""
     done = [tmp_path / str(n) for n in range(3)]

@@ -47,7 +47,7 @@ def counted(path: Path) -> Iterator[bytes]:
 def bounds(worker: web.worker.Worker) -> dict[str, int]:
     """What a process has of each kind, and how many requests it has begun."""
     table = worker.connections
-    sizes = {name: len(getattr(table, name)) for name in ("open", "idle", "heads", "waiting")}
+    sizes = {name: len(getattr(table, name)) for name in ("open", "idle", "heads", "contents", "waiting")}
     return sizes | {"unsent": table.unsent, "requests": worker.nr}
 
 

@@ -94,7 +94,10 @@ def digest_of(token: str) -> str:
 
 
 class Authenticator:
-    """Tells callers by what they show. `note_use` is told the id of a key that is used, every USE_SECONDS at most."""
+    """Resolves the caller from the credentials of a request.
+
+    `note_use` is called with the id of a key that is used, every USE_SECONDS at most.
+    """
 
     def __init__(
         self,

@@ -48,16 +48,20 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
 
     def recv(self, size: int, flags: int = 0) -> bytes:
         self.settimeout(max(0.001, self.patience))
-        if self.expects:  # only now does somebody want the content (RFC 9110 §10.1.1)
-            self.expects = False
-            super().sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-        elif self.in_head and not self.idle:
+        if self.in_head and not self.idle:
             self.worker.connections.heads[self] = None
+        elif not self.idle:
+            self.worker.connections.contents[self] = None
         start, data = monotonic(), b""
         try:
+            if self.expects:  # only now does somebody want the content (RFC 9110 §10.1.1)
+                self.expects = False
+                super().sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
             data = super().recv(size, flags)
         except OSError as error:
             self.lost = not isinstance(error, TimeoutError)
+        finally:
+            self.worker.connections.contents.pop(self, None)
         if self.idle:  # neither silence between requests nor an end needs an answer
             self.idle = not data
             self.worker.connections.idle.pop(self, None)
@@ -71,21 +75,26 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
     def sendall(self, data: bytes, flags: int = 0) -> None:
         """Gather what is written: the head of a response and its content leave together."""
         self.begun = True
+        if len(data) >= self.worker.gathered:
+            self.flush(data)  # as it is: a copy of what is large would wait for a slow reader twice
+            return
         self.written += data
         if len(self.written) >= self.worker.gathered:
             self.flush()
 
-    def flush(self) -> None:
-        """Send what is gathered."""
-        data, self.written = self.written, b""
-        self.flushed += len(data)
+    def flush(self, content: bytes = b"") -> None:
+        """Send what is gathered, and then the content."""
+        head, self.written = self.written, b""
+        self.flushed += len(head) + len(content)
         self.lost = True
         try:
-            sent = self._sock.send(data)
+            sent = self._sock.sendmsg([head, content]) if content else self._sock.send(head)
         except BlockingIOError:
             sent = 0
-        if sent < len(data):
-            self._send_rest(data, sent)
+        if sent < len(head):
+            self._send_rest(head, sent)
+        if (sent := max(sent - len(head), 0)) < len(content):
+            self._send_rest(content, sent)
         self.lost = False
 
     def _send_rest(self, data: bytes, sent: int) -> None:
@@ -141,8 +150,9 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
 class Connections:
     """The connections that a process has open, and those of them that are the first to go.
 
-    `idle` and `heads`, who have sent nothing or a part of a head, and `waiting`, who read more slowly than we write,
-    with the bytes of the response that are held for them, each begin with who has waited longest.
+    `idle`, `heads` and `contents`, who have sent nothing, a part of a head or a part of the content, and `waiting`, who
+    read more slowly than we write, with the bytes of the response that are held for them, each begin with who has
+    waited longest.
     """
 
     def __init__(self, worker: Any) -> None:
@@ -150,6 +160,7 @@ class Connections:
         self.open: set[Client] = set()
         self.idle: dict[Client, None] = {}
         self.heads: dict[Client, None] = {}
+        self.contents: dict[Client, None] = {}
         self.waiting: dict[Client, int] = {}
         self.unsent = 0
         self._per_address: dict[str, int] = {}
@@ -160,7 +171,8 @@ class Connections:
         worker, address = self._worker, client.address
         self.open.add(client)
         if len(self.open) > worker.worker_connections * worker.nearly_full:
-            self._end_one("")
+            if not self._end_one(""):
+                self._end_busy()
         if not address or worker.connections_per_address is None:
             client.address = ""
             return True
@@ -179,6 +191,15 @@ class Connections:
                     client.stop_reading()
                     return True
         return False
+
+    def _end_busy(self) -> None:
+        """End the connection that has waited longest for its content, or else for the client to read a response."""
+        if client := next(iter(self.contents), None):
+            self.contents.pop(client)
+            client.stop_reading()
+        elif client := next(iter(self.waiting), None):
+            self.end_waiting(client)
+            client.abort()
 
     def remove(self, client: Client) -> None:
         """Forget one that is closed."""

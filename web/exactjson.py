@@ -127,9 +127,9 @@ def joined(members: Mapping[str, Buffer]) -> bytes:
 
 def count_values(data: bytes) -> int:
     """How many values are in a JSON text that `dumps` wrote: objects, arrays and what is in them."""
-    structure = _structure(data)
-    empty = structure.count(b"[]") + structure.count(b"{}")
-    return 1 + structure.count(b",") + structure.count(b"[") + structure.count(b"{") - empty
+    plain = b'"'.join(_unescaped(data).split(b'"')[::2])  # without what is in strings
+    empty = plain.count(b"[]") + plain.count(b"{}")
+    return 1 + plain.count(b",") + plain.count(b"[") + plain.count(b"{") - empty
 
 
 def _require_few_values(data: bytes, most: int) -> None:
@@ -143,9 +143,12 @@ def _require_few_values(data: bytes, most: int) -> None:
 
 def _structure(data: bytes) -> bytes:
     """A JSON text without numbers, names and white space; of a string a quotation mark is left."""
-    if b"\\" in data:
-        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    return b'"'.join(data.translate(None, _NOT_STRUCTURE).split(b'"')[::2])
+    return b'"'.join(_unescaped(data).translate(None, _NOT_STRUCTURE).split(b'"')[::2])
+
+
+def _unescaped(data: bytes) -> bytes:
+    """A JSON text in which each quotation mark begins or ends a string."""
+    return data.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in data else data
 
 
 def _is_deeper(data: bytes, levels: int) -> bool:

@@ -56,7 +56,7 @@ def install(
         use = asked.environ[_COUNTED] = count(asked, identify)
         if use and use[1] > use[0].amount:
             raise refusal(use, f"{use[0].name} requests")
-        if write_bytes and asked.method not in READING:
+        if write_bytes and asked.method not in (*READING, "DELETE"):  # who deletes makes room
             use = write_bytes.look(identify(asked.environ))
             if not remaining(use):
                 raise refusal(use, "bytes written")

@@ -41,7 +41,7 @@ def require_match(tag: str, updated_at: str | None = None, *, must_say: bool = F
         if not parse_etags(wanted).contains(tag):  # strong comparison: a weak tag never matches
             raise PreconditionFailed(f'the ETag is now "{tag}"', headers={"ETag": f'"{tag}"'})
     elif updated_at and (since := _date(environ.get("HTTP_IF_UNMODIFIED_SINCE"))):
-        if datetime.fromisoformat(updated_at) > since:
+        if datetime.fromisoformat(updated_at) >= since:
             raise PreconditionFailed(f"the last change was at {updated_at}", headers={"ETag": f'"{tag}"'})
     if request.method not in ("GET", "HEAD") and (unwanted := environ.get("HTTP_IF_NONE_MATCH")) is not None:
         if parse_etags(unwanted).contains_weak(tag):
@@ -54,7 +54,7 @@ def is_not_modified(tag: str, updated_at: str | None = None) -> bool:
     if (held := environ.get("HTTP_IF_NONE_MATCH")) is not None:
         return bool(parse_etags(held).contains_weak(tag))
     since = _date(environ.get("HTTP_IF_MODIFIED_SINCE")) if updated_at else None
-    return since is not None and updated_at is not None and datetime.fromisoformat(updated_at) <= since
+    return since is not None and updated_at is not None and datetime.fromisoformat(updated_at) < since
 
 
 def last_modified(updated_at: str, now: float) -> str:

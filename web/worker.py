@@ -136,6 +136,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
     slowest = 16 * 1024  # bytes a second
     send_timeout = 30.0  # for a whole response, and more by size, up to
     send_longest = 120.0
+    discard_timeout = 2.0  # waiting for content that nobody has read, once the response is sent
     unsent_limit = 32 * 1024 * 1024  # bytes of responses that wait for slow readers, in all
     gathered = 64 * 1024  # bytes of a response that are worth a call of the system
     discard_limit = 64 * 1024  # unread content that is worth reading to keep the connection
@@ -173,6 +174,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
                 request = next(parser)
                 began = monotonic()
                 self.handle_request(server, request, client, addr)
+                client.limit(self.discard_timeout, self.slowest)
                 # A quick client never waits in recv, so it would delay the others.
                 gevent.sleep(0 if monotonic() - began < LONG_REQUEST else TURN)
         except Exception as error:

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 from flask import Blueprint, request
 
+from clock import TURN
 from config import Config
 from errors import CursorExpired, Forbidden
 from resources.changes import OF_SERVICE, feed_collections, known_types
@@ -99,7 +100,7 @@ class EventHandlers:
             while not page.events and time.monotonic() < deadline:
                 if not page.more and not self._wait(page.last, deadline):
                     break
-                time.sleep(0)  # others have their turn, however much there is to pass over
+                time.sleep(TURN)  # others have their turn, however much there is to pass over
                 page = self._search(page.last, wanted, asked.limit)
         return page
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from clock import TURN
 from errors import Unavailable
 
 T = TypeVar("T")
@@ -26,7 +27,7 @@ def until_current(attempt: Callable[[], T], deadline: float, clock: Callable[[],
         except Stale:
             if clock() >= deadline:
                 raise Unavailable("others change this all the time; try again", headers=RETRY) from None
-        time.sleep(0)
+        time.sleep(TURN)
 
 
 class Turns:

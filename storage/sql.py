@@ -192,13 +192,10 @@ def _conditions(collection: Collection, query: Query) -> Iterator[str]:
     for n, wanted in enumerate(query.filters):
         yield _condition(collection, wanted, f"f{n}")
     if query.search:
-        texts = " || char(10) || ".join(f"coalesce({_text(collection.fields[f])}, '')" for f in collection.search)
-        yield f"instr(fold({texts}), :search)" if texts else "0"
-
-
-def _text(field: Field) -> str:
-    """The expression for what full text looks through in a field."""
-    return f"lines({value_of(field)})" if field.kind is Kind.LIST else value_of(field)
+        searched = [collection.fields[name] for name in collection.search]
+        lists = "".join("01"[field.kind is Kind.LIST] for field in searched)
+        values = ", ".join(map(value_of, searched))
+        yield f"instr(full_text('{lists}', {values}), :search)" if searched else "0"
 
 
 def _exact(collection: Collection, query: Query) -> Query:
@@ -280,6 +277,14 @@ def fold(text: str | None) -> str | None:
     return None if text is None else str(text).casefold()
 
 
-def lines(array: str | None) -> str | None:
-    """The texts in a JSON array, a line each (the SQL function `lines`)."""
-    return None if array is None else "\n".join(map(str, orjson.loads(array)))
+def full_text(lists: str, *values: str | None) -> str:
+    """The texts of some fields without their case, a line each (the SQL function `full_text`).
+
+    For each value `lists` has a 1 where it is a JSON array of texts, which are a line each likewise, and else a 0.
+    """
+    texts = (
+        "\n".join(map(str, orjson.loads(value))) if is_list == "1" else str(value)
+        for is_list, value in zip(lists, values, strict=True)
+        if value is not None
+    )
+    return "\n".join(texts).casefold()

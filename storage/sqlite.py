@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -74,6 +74,7 @@ class SqliteStore(OutboxReader):
         self._free_space = free_space or (None if self._in_memory else free_space_beside(path))
         self._idle: list[sqlite3.Connection] = []
         self._searches = threading.BoundedSemaphore(SEARCHES)
+        self._search_turn = threading.Lock()
         self._readers = 0  # connections for reading, idle or in use
         self._log_limit = LogLimit(path, clock)
         self._lock = None if self._in_memory else LockFile(path)
@@ -148,18 +149,18 @@ class SqliteStore(OutboxReader):
             if self._state() == kept.state:  # nothing was committed meanwhile
                 return page._replace(revision=revision)
         with self._searching(query), self._reader() as connection, snapshot(connection):
-            with within(sqlite_search.READ_SECONDS, connection, self._clock):
+            with self._bounded(query, connection):
                 revision = _required(revision_of(connection, collection))
                 return find_page(connection, declared, query, max_bytes)._replace(revision=revision)
 
     def count(self, collection: str, query: Query = ALL) -> int:
         if query.narrows:
             statement, parameters = sql.select_count(self._collections[collection], query)
-        else:
+        else:  # whatever its order
+            query = ALL
             statement, parameters = "SELECT items FROM collections WHERE name = :name", {"name": collection}
-        with self._searching(query), self._reader() as connection:
-            with within(sqlite_search.READ_SECONDS, connection, self._clock):
-                (number,) = connection.execute(statement, parameters).fetchone()
+        with self._searching(query), self._reader() as connection, self._bounded(query, connection):
+            (number,) = connection.execute(statement, parameters).fetchone()
         return int(number)
 
     def revision(self, collection: str) -> str:
@@ -285,7 +286,7 @@ class SqliteStore(OutboxReader):
             self._path, timeout=timeout, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
         )
         connection.create_function("fold", 1, sql.fold, deterministic=True)
-        connection.create_function("lines", 1, sql.lines, deterministic=True)
+        connection.create_function("full_text", -1, sql.full_text, deterministic=True)
         deadline = self._clock.monotonic() + waiting.BUSY_SECONDS
         patiently(connection, "PRAGMA journal_mode = WAL", deadline, self._clock)  # which does not wait by itself
         connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
@@ -310,6 +311,12 @@ class SqliteStore(OutboxReader):
             yield
         finally:
             self._searches.release()
+
+    def _bounded(self, query: Query, connection: sqlite3.Connection) -> AbstractContextManager[None]:
+        """The bound in time of a search; what is no search needs none, and waits for nobody's turn."""
+        if not _is_search(query):
+            return nullcontext()
+        return within(sqlite_search.READ_SECONDS, connection, self._clock, self._search_turn)
 
     @contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:

@@ -2,10 +2,12 @@
 
 import sqlite3
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from clock import TURN
 from errors import Unavailable
 from storage import sql
 from storage.contract import Collection, Page, Query
@@ -13,29 +15,36 @@ from storage.sqlite_errors import RETRY
 from storage.waiting import Clock
 
 READ_SECONDS = 5.0  # how long one list may be looked for
-YIELD_SECONDS = 0.002  # for which a search works before it lets others work
-STEPS = 10  # of SQLite's machine, from look to look at the clock: with large items a single step takes milliseconds
+YIELD_SECONDS = 0.005  # for which a search works before it lets others work
+STEPS = 20  # of SQLite's machine, from look to look at the clock: with large items a single step takes milliseconds
 
 
 @contextmanager
-def within(seconds: float, connection: sqlite3.Connection, clock: Clock) -> Iterator[None]:
+def within(seconds: float, connection: sqlite3.Connection, clock: Clock, turn: threading.Lock) -> Iterator[None]:
     """End a search that takes longer, and let others work every few milliseconds (a cooperative server's sleep does).
 
-    That is while SQLite seeks and sorts, and from row to row.
+    That is while SQLite seeks and sorts, and from row to row. Searches have the `turn` one after the other, so that
+    what else the process does waits for one of them and not for all.
     """
+    turn.acquire()
     now = clock.monotonic()
-    deadline, turn = now + seconds, now + YIELD_SECONDS
+    deadline, end = now + seconds, now + YIELD_SECONDS
+    has_turn = True
 
     def is_late() -> bool:
-        nonlocal deadline, turn
+        nonlocal deadline, end, has_turn
         now = clock.monotonic()
-        if now < turn:
+        if now < end:
             return False
         late = now > deadline
+        clock.sleep(TURN)  # with the turn, so that no other search comes before the server's sockets
+        turn.release()
+        has_turn = False
         clock.sleep(0)
+        has_turn = turn.acquire()
         after = clock.monotonic()
         deadline += after - now  # what others took is not this search's time
-        turn = after + YIELD_SECONDS
+        end = after + YIELD_SECONDS
         return late
 
     connection.set_progress_handler(is_late, STEPS)
@@ -48,6 +57,8 @@ def within(seconds: float, connection: sqlite3.Connection, clock: Clock) -> Iter
         raise Unavailable(detail, headers=RETRY) from error
     finally:
         connection.set_progress_handler(None, STEPS)
+        if has_turn:
+            turn.release()
 
 
 def find_page(connection: sqlite3.Connection, collection: Collection, query: Query, max_bytes: int | None) -> Page:

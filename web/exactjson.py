@@ -7,8 +7,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from decimal import Decimal, InvalidOperation
+from math import inf
 from typing import Any
 from urllib.parse import quote
 
@@ -85,10 +85,12 @@ def _integer(literal: str) -> int:
 def _decimal(literal: str) -> Decimal:
     if len(literal) <= LONGEST_NUMBER:
         double = float(literal)
-        with suppress(InvalidOperation):  # an exponent of so many digits is none, even of zero
+        try:
             number = Decimal(literal)
-            if abs(double) != float("inf") and (double or not number):
-                return number
+        except InvalidOperation:  # an exponent of so many digits is none, even of zero
+            double = inf
+        if abs(double) != inf and (double or not number):
+            return number
     raise InvalidJson(f"the number {_shown(literal)} is out of range: numbers are of the range of a double")
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import lru_cache, partial
 from http import HTTPStatus
 from logging import ERROR, INFO
-from time import time
+from time import monotonic, time
 from typing import Any, ClassVar
 
 import gevent
@@ -23,9 +23,12 @@ from gunicorn.http.body import Body
 from gunicorn.http.wsgi import HEADER_VALUE_RE as VALUE
 from gunicorn.workers.ggevent import GeventWorker
 
+from clock import TURN
 from web.chunked import ChunkedReader
 from web.connection import Client, Connections, Incomplete
 from web.longpoll import IN_VAIN
+
+LONG_REQUEST = 0.005  # seconds, from which on others that have just arrived are looked for after a request
 
 MOST_HOST = 255  # characters, and 63 for a label (RFC 1035 §2.3.4), before anything is computed of it
 LABEL = "[A-Za-z0-9_~%-]{0,63}"
@@ -167,8 +170,11 @@ class Worker(GeventWorker):  # type: ignore[misc]
             if not self.connections.admit(client):
                 raise Crowded("This address has too many connections.")
             while True:
-                self.handle_request(server, next(parser), client, addr)
-                gevent.sleep(0)  # a quick client never waits in recv, so it would keep the others waiting
+                request = next(parser)
+                began = monotonic()
+                self.handle_request(server, request, client, addr)
+                # A quick client never waits in recv, so it would delay the others.
+                gevent.sleep(0 if monotonic() - began < LONG_REQUEST else TURN)
         except Exception as error:
             if not isinstance(error, StopIteration):
                 self.handle_error(parser.mesg, client, addr, error)

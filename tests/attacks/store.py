@@ -28,9 +28,9 @@ SEARCHES = (
     "name[like]=nothing",
     "stock[gte]=0&version[gte]=1&description[ne]=x&currency[ne]=EUR&limit=1",
     "tags=nothing",
-    "sort=-description&q=item",
+    "sort=-currency&q=item",
     "currency[like]=usd&description[like]=nothing",
-    "offset=90&sort=currency",
+    "offset=90&limit=1&sort=currency",
 )
 
 

@@ -12,7 +12,7 @@ from storage.contract import Record
 from storage.waiting import Clock
 
 LOG_BYTES = 16 * 1024 * 1024  # of the -wal file; SQLite itself begins it anew every 4 MiB unless somebody reads
-CHECKPOINT_SECONDS = 1.0  # from look to look at how long it is
+CHECKPOINT_SECONDS = 0.1  # from look to look at how long it is
 SPOOL_BYTES = 1024 * 1024  # of a scan that stay in memory
 
 

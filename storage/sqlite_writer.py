@@ -13,18 +13,19 @@ from collections.abc import Callable, Iterator
 from contextvars import copy_context
 from typing import Any, TypeVar
 
-from clock import TURN
 from errors import InsufficientStorage, Unavailable
 from storage import waiting
 from storage.sqlite_errors import RETRY, translated
 from storage.sqlite_identity import epoch_of, make_epoch
 from storage.sqlite_items import SqliteTransaction
-from storage.waiting import Clock, patiently
+from storage.waiting import RETRY_SECONDS, Clock, patiently
 
 T = TypeVar("T")
 
 BATCH = 64  # works in one commit, at most
 BATCH_SECONDS = 0.05  # for which a commit takes works: bounds how long the first of them waits for the last
+LONG_SECONDS = 0.01  # a commit after which others have their turn
+PAUSE_SECONDS = 4 * RETRY_SECONDS  # that turn: other requests of this process, and the writers of other processes
 TAKEN_SECONDS = 0.01  # from look to look of a work whose time is over, but whose commit is under way
 
 _FAILED = "the store cannot be written to"
@@ -91,9 +92,10 @@ class Writer:
                 self._withdraw(own)
                 _fail([own], error)
                 return
+            began = self._clock.monotonic()
             self._commit(self._taken(), epoch)
-            if not own.done:
-                self._clock.sleep(TURN)
+            if self._clock.monotonic() - began > LONG_SECONDS:
+                self._clock.sleep(PAUSE_SECONDS)  # still in turn: no other commit of this process comes before them
 
     def _try(self, queued: "_Work") -> None:
         """Commit a work by itself, if nobody is in the way. Raises Unavailable."""

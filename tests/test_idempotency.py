@@ -229,7 +229,7 @@ def test_few_new_answers_look_for_expired_ones(
     store: Store = client.application.extensions["restkeeper"]["store"]
     limits: list[int] = []
     kind = store.write(type)
-    monkeypatch.setattr(kind, "sweep_answers", lambda self, oldest, limit, **_: limits.append(limit))
+    monkeypatch.setattr(kind, "sweep_answers", lambda self, before, limit, **_: limits.append(limit))
     for n in range(512):  # the keys are always the same, and so is what becomes of them
         post(f"{n}")
     assert 16 < len(limits) < 48 and min(limits) > 16

@@ -212,6 +212,7 @@ def test_an_amount_has_one_form(sent: str, kept: str) -> None:
     [
         (Decimal("0.001"), "2 decimals"),
         (Decimal("12.505"), "2 decimals"),
+        (Decimal("1." + "0" * 90 + "1"), "2 decimals"),  # which is not rounded away
         (Decimal("-0.01"), "from 0 to 9999999999999.99"),
         (Decimal("1E+13"), "from 0 to 9999999999999.99"),
         (10**13, "from 0 to 9999999999999.99"),

@@ -154,17 +154,14 @@ def attack_patches(folder: Path) -> str:
             for _ in range(16):
                 made = server.post("/products", {"name": "x", "attributes": attributes})
                 wheres.append(made.headers["location"])
-        found: dict[int, int] = {}
         until = time.monotonic() + 8
-        work = [
-            threading.Thread(target=ask, args=(server, "PATCH", [where], '{"stock":TURN}', until, found))
-            for where in wheres
-        ]
-        for thread in work:
-            thread.start()
+        results = FORK.SimpleQueue()
+        turns = [[where] for where in wheres]
+        process = FORK.Process(target=load, args=(server, "PATCH", turns, '{"stock":TURN}', until, results))
+        process.start()  # of its own, so that the stranger's clock does not wait for 64 other threads
         slowest = strangers(server, until)
-        for thread in work:
-            thread.join()
+        found = results.get()
+        process.join()
     what = f"{found}; a stranger's POST {slowest * 1000:.0f} ms"
     assert slowest < 1 and set(found) == {200}, what
     return what

@@ -1,13 +1,15 @@
 """Who uses a store: the file STORE-lock, which every store holds shared while it is open, and a restore holds alone.
 
 It is a file of its own, with `flock`: closing a descriptor of the SQLite file itself would end SQLite's locks. It
-detects every process of this program on this machine. It also carries a note: the damage that was found in the store.
+detects every process of this program on this machine. It also carries a note: the damage that was found in the store;
+and by a POSIX lock of its first byte, which knows nothing of `flock`, who waits to write.
 """
 
 import fcntl
 import os
 import time
 import weakref
+from contextlib import suppress
 from pathlib import Path
 
 from errors import Unavailable
@@ -40,6 +42,24 @@ class LockFile:
             if time.monotonic() > deadline:
                 raise Unavailable(f"the store {self._path!r} is being restored")
             time.sleep(RETRY_SECONDS)
+
+    def ask_for_write(self) -> None:
+        """Let other processes know that this one waits to write, until `stop_asking`."""
+        with suppress(OSError):  # somebody looks at this moment; the next try asks again
+            fcntl.lockf(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1)
+
+    def stop_asking(self) -> None:
+        """This process does not wait to write any more."""
+        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1)
+
+    def others_ask(self) -> bool:
+        """Whether another process waits to write. To be called by one that does not."""
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+        except OSError:
+            return True
+        self.stop_asking()
+        return False
 
     @property
     def note(self) -> str:

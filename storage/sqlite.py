@@ -92,7 +92,9 @@ class SqliteStore(OutboxReader):
         if self._lock:
             self._file = self._file or health.StoreFile(path)
             self._file.has_log = mode == "wal"
-        self._writer = Writer(connection, require_file=self._require_file, after_commit=self._after_commit, clock=clock)
+        self._writer = Writer(
+            connection, lock=self._lock, require_file=self._require_file, after_commit=self._after_commit, clock=clock
+        )
         self._index = open_index(path) if mode == "wal" else None
         self._commits = 0
         self._kept = RecordCache(None)

@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator
 from contextvars import copy_context
 from typing import Any, TypeVar
 
+from clock import TURN
 from errors import InsufficientStorage, Unavailable
 from storage import waiting
+from storage.lockfile import LockFile
 from storage.sqlite_errors import RETRY, translated
 from storage.sqlite_identity import epoch_of, make_epoch
 from storage.sqlite_items import SqliteTransaction
@@ -25,7 +27,7 @@ T = TypeVar("T")
 BATCH = 64  # works in one commit, at most
 BATCH_SECONDS = 0.05  # for which a commit takes works: bounds how long the first of them waits for the last
 LONG_SECONDS = 0.01  # a commit after which others have their turn
-PAUSE_SECONDS = 4 * RETRY_SECONDS  # that turn: other requests of this process, and the writers of other processes
+OTHERS_SECONDS = 0.1  # for which it waits until they have begun
 TAKEN_SECONDS = 0.01  # from look to look of a work whose time is over, but whose commit is under way
 
 _FAILED = "the store cannot be written to"
@@ -41,10 +43,12 @@ class Writer:
         self,
         connection: sqlite3.Connection,
         *,
+        lock: LockFile | None,
         require_file: Callable[[], None],
         after_commit: Callable[[], None],
         clock: Clock,
     ) -> None:
+        self._lock = lock
         self.connection = connection
         self.turn = threading.RLock()
         self._require_file = require_file
@@ -95,7 +99,17 @@ class Writer:
             began = self._clock.monotonic()
             self._commit(self._taken(), epoch)
             if self._clock.monotonic() - began > LONG_SECONDS:
-                self._clock.sleep(PAUSE_SECONDS)  # still in turn: no other commit of this process comes before them
+                self._let_others_write()
+
+    def _let_others_write(self) -> None:
+        """Let other requests of this process be looked at, and then other processes write; still in turn.
+
+        SQLite has no queue: a process that begins anew at once would leave the others no moment to begin.
+        """
+        end = self._clock.monotonic() + OTHERS_SECONDS
+        self._clock.sleep(TURN)
+        while self._lock and self._lock.others_ask() and self._clock.monotonic() < end:
+            self._clock.sleep(RETRY_SECONDS)
 
     def _try(self, queued: "_Work") -> None:
         """Commit a work by itself, if nobody is in the way. Raises Unavailable."""
@@ -130,16 +144,25 @@ class Writer:
         """Open a transaction that writes; the file's epoch. Raises Unavailable."""
         with translated(_FAILED):
             self._require_file()
-            patiently(self.connection, "BEGIN IMMEDIATE", deadline, self._clock)
+            self._begin_write(deadline)
             try:
                 while not (epoch := epoch_of(self.connection)):
                     make_epoch(self.connection)
                     self.connection.execute("COMMIT")  # before any work, so that readers have the same one
-                    patiently(self.connection, "BEGIN IMMEDIATE", deadline, self._clock)
+                    self._begin_write(deadline)
             except BaseException:
                 self._roll_back()
                 raise
         return epoch
+
+    def _begin_write(self, deadline: float) -> None:
+        if self._lock is None:
+            self.connection.execute("BEGIN IMMEDIATE")
+            return
+        try:
+            patiently(self.connection, "BEGIN IMMEDIATE", deadline, self._clock, self._lock.ask_for_write)
+        finally:
+            self._lock.stop_asking()
 
     def _commit(self, works: Iterator["_Work"], epoch: str) -> None:
         """Run works in the open transaction. Each fails alone; when the transaction fails, all do."""

@@ -1,6 +1,7 @@
 """Waiting for a lock that another process may hold, without waiting inside SQLite."""
 
 import sqlite3
+from collections.abc import Callable
 from typing import Protocol
 
 BUSY_SECONDS = 5.0  # how long a write waits, from its call on, before it is answered 503
@@ -17,8 +18,17 @@ class Clock(Protocol):
         """Let others work for so many seconds."""
 
 
-def patiently(connection: sqlite3.Connection, statement: str, deadline: float, clock: Clock) -> None:
-    """Execute what needs a lock that another process may have, again and again until it has it or time is over."""
+def patiently(
+    connection: sqlite3.Connection,
+    statement: str,
+    deadline: float,
+    clock: Clock,
+    when_busy: Callable[[], None] = lambda: None,
+) -> None:
+    """Execute what needs a lock that another process may have, again and again until it has it or time is over.
+
+    It calls `when_busy` each time that another process has it.
+    """
     while True:
         try:
             connection.execute(statement)
@@ -26,6 +36,7 @@ def patiently(connection: sqlite3.Connection, statement: str, deadline: float, c
         except sqlite3.OperationalError as error:
             if not _is_busy(error) or clock.monotonic() >= deadline:
                 raise
+        when_busy()
         clock.sleep(RETRY_SECONDS)
 
 

@@ -2,6 +2,8 @@
 
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,14 +12,16 @@ from typing import Any
 import pytest
 
 from app import create_app
+from clock import TURN
 from config import Config
 from errors import InsufficientStorage, Unavailable
 from storage import record_cache
 from storage.contract import Transaction
 from storage.sqlite import SqliteStore
 from storage.sqlite_files import CHECKPOINT_SECONDS, LOG_BYTES
-from storage.sqlite_writer import BATCH_SECONDS
+from storage.sqlite_writer import BATCH_SECONDS, LONG_SECONDS, OTHERS_SECONDS
 from storage.waiting import BUSY_SECONDS
+from tests.live import ROOT
 from tests.test_store import OTHERS, THINGS, keep, record
 
 MIB = 1024 * 1024
@@ -270,3 +274,48 @@ def test_ids_count_in_what_is_kept(store: SqliteStore, monkeypatch: pytest.Monke
         store._present().add(("things", id), None)
         most = max(most, sum(len(id) for _, id in store._kept.records))
     assert 256 * 1024 < most <= 512 * 1024
+
+
+ASKING = """
+import sys
+from storage.lockfile import LockFile
+lock = LockFile(sys.argv[1])
+lock.ask_for_write()
+print("asks", flush=True)
+sys.stdin.readline()
+lock.stop_asking()
+print("asks no more", flush=True)
+sys.stdin.readline()
+"""
+
+
+class Slow:
+    """A work that takes longer than a commit without consequences, by a clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.ended = 0.0
+
+    def __call__(self, _: Transaction) -> None:
+        self._clock.now += LONG_SECONDS + 0.001
+        self.ended = self._clock.now
+
+
+def test_another_process_that_waits_has_its_turn(tmp_path: Path) -> None:
+    """After a long commit a process waits for those that ask, for a while at most, and else not at all."""
+    clock = Clock()
+    store, slow = opened(tmp_path, clock=clock), Slow(clock)
+    command = [sys.executable, "-c", ASKING, str(tmp_path / "store.db")]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdin and other.stdout
+        assert other.stdout.readline() == "asks\n"
+        store.write(slow)
+        assert clock.now - slow.ended >= OTHERS_SECONDS
+        before = clock.now
+        store.write(lambda _: None)
+        assert clock.now == before
+        print(file=other.stdin, flush=True)
+        assert other.stdout.readline() == "asks no more\n"
+        store.write(slow)
+        assert 0 < clock.now - slow.ended < 2 * TURN
+        print(file=other.stdin, flush=True)

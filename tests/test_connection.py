@@ -161,3 +161,24 @@ def test_whose_connection_it_is(worker: Any, one: str, other: str, same: bool) -
         with closing(Client(worker, ours, (address, 1))) as client, closing(theirs):
             found.append(client.address)
     assert (found[0] == found[1]) == same
+
+
+@pytest.mark.parametrize(("many", "ended"), [(900, 0), (901, 1)])
+def test_slow_readers_leave_room_also_when_they_came_all_at_once(worker: Any, many: int, ended: int) -> None:
+    """Where a process is nearly full, who has waited longest is given up for each that begins to wait."""
+    connections: Any = worker.connections
+    aborted: list[int] = []
+    connections.open = set(range(many))
+    for number in range(2):
+        connections.begin_waiting(Reader(number, aborted), 1)
+    assert aborted == [0] * ended and len(connections.waiting) == 2 - ended
+
+
+class Reader:
+    """What stands for a slow reader."""
+
+    def __init__(self, number: int, aborted: list[int]) -> None:
+        self._number, self._aborted = number, aborted
+
+    def abort(self) -> None:
+        self._aborted.append(self._number)

@@ -170,9 +170,8 @@ class Connections:
         """Take a new connection, at the expense of one that waits where there are too many; whether there is room."""
         worker, address = self._worker, client.address
         self.open.add(client)
-        if len(self.open) > worker.worker_connections * worker.nearly_full:
-            if not self._end_one(""):
-                self._end_busy()
+        if self._is_nearly_full() and not self._end_one(""):
+            self._end_busy()
         if not address or worker.connections_per_address is None:
             client.address = ""
             return True
@@ -181,6 +180,9 @@ class Connections:
             return False
         self._per_address[address] = self._per_address.get(address, 0) + 1
         return True
+
+    def _is_nearly_full(self) -> bool:
+        return bool(len(self.open) > self._worker.worker_connections * self._worker.nearly_full)
 
     def _end_one(self, address: str) -> bool:
         """End the connection that has waited longest, of an address or of all; whether there is one."""
@@ -219,6 +221,8 @@ class Connections:
         """Count what is held for a slow reader; beyond the limit for all, end those who have waited longest."""
         self.waiting[client] = size
         self.unsent += size
+        if self._is_nearly_full() and len(self.waiting) > 1:
+            self._end_busy()  # they may have come faster than any of them was answered
         while self.unsent > self._worker.unsent_limit and len(self.waiting) > 1:
             longest = next(iter(self.waiting))
             self.end_waiting(longest)

@@ -216,7 +216,8 @@ class CollectionHandlers:
             self._require_right(record)
             self._require_match(record)
             now = self._now()
-            changed = change(record, sent, now=now, limits=self._limits)
+            with self._turns.of_size(max(len(record.body), request.content_length or 0), deadline):
+                changed = change(record, sent, now=now, limits=self._limits)
             if changed is record:
                 return record
             self._require_valid(record, changed)

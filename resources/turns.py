@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -12,6 +13,7 @@ from errors import Unavailable
 T = TypeVar("T")
 
 SECONDS = 5.0  # for which a change waits for others and begins again, before it is answered 503
+LARGE = 16 * 1024  # bytes of an item, from which on it takes milliseconds to work out a change
 LOCKS = 256  # ids share them, so that their number has a bound
 RETRY = {"Retry-After": "1"}
 
@@ -32,14 +34,16 @@ def until_current(attempt: Callable[[], T], deadline: float, clock: Callable[[],
 
 
 class Turns:
-    """Lets changes of one item in this process happen one after the other.
+    """Lets changes of one item in this process happen one after the other, and changes of large items as well.
 
-    Of so many at once each would else be worked out anew for each that comes before it.
+    Of so many changes of one item at once, each would else be worked out anew for each that comes before it. Of so many
+    changes of large items, all would be ready to run before a small request that comes after them.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._locks = [threading.Lock() for _ in range(LOCKS)]
+        self._large = threading.Lock()
 
     def change(self, id: str, attempt: Callable[[float], T]) -> T:
         """As `until_current`, in the turn of the item with this id; `attempt` is given the deadline of all its waits.
@@ -54,3 +58,20 @@ class Turns:
             return until_current(partial(attempt, deadline), deadline, self._clock)
         finally:
             lock.release()
+
+    @contextmanager
+    def of_size(self, size: int, deadline: float) -> Iterator[None]:
+        """The turn to work out a change of so many bytes: at once if it is small, else one after the other.
+
+        Raises Unavailable when the turn does not come before the deadline.
+        """
+        if size < LARGE:
+            yield
+            return
+        if not self._large.acquire(timeout=max(0.0, deadline - self._clock())):
+            raise Unavailable("others are changing large items; try again", headers=RETRY)
+        try:
+            yield
+            time.sleep(TURN)  # with the turn, so that the server's sockets come before the next one
+        finally:
+            self._large.release()

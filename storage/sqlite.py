@@ -23,7 +23,15 @@ from storage.record_cache import RecordCache
 from storage.sqlite_deliveries import OutboxReader
 from storage.sqlite_errors import RETRY, problem_of, translated
 from storage.sqlite_events import newest_id, snapshot
-from storage.sqlite_files import LOG_BYTES, LogLimit, create_private, forget_identity, free_space_beside, spooled
+from storage.sqlite_files import (
+    CHECKPOINT_SECONDS,
+    LOG_BYTES,
+    LogLimit,
+    create_private,
+    forget_identity,
+    free_space_beside,
+    spooled,
+)
 from storage.sqlite_identity import epoch_of, require_epoch, revision_of, secret_of
 from storage.sqlite_items import find_answer, find_item, missing
 from storage.sqlite_search import find_page, within
@@ -273,7 +281,7 @@ class SqliteStore(OutboxReader):
             raise Unavailable(lack, headers=RETRY)
 
     def close(self) -> None:
-        with self._writer.turn:
+        with self._writer.in_turn():
             for connection in (self._writer.connection, *self._idle):
                 connection.close()
             if len(self._idle) == self._readers:  # else some are in use: see `open_index` and `StoreFile`
@@ -320,15 +328,34 @@ class SqliteStore(OutboxReader):
                 f"{SEARCHES} searches are under way; narrow yours by a field with an index", headers=RETRY
             )
         try:
+            self._await_log()
             yield
         finally:
             self._searches.release()
+
+    def _await_log(self) -> None:
+        """Hold a search while the log is long: it becomes short once all searches that read from it have ended.
+
+        Beyond its time the search goes on: it is another program that reads.
+        """
+        deadline = self._clock.monotonic() + sqlite_search.READ_SECONDS
+        while self._log_limit.is_long() and self._clock.monotonic() < deadline:
+            with suppress(Unavailable, InsufficientStorage):  # somebody writes, who will make it short
+                self._writer.write(lambda transaction: None, patient=False)
+            self._clock.sleep(CHECKPOINT_SECONDS)
 
     def _bounded(self, query: Query, connection: sqlite3.Connection) -> AbstractContextManager[None]:
         """The bound in time of a search; what is no search needs none, and waits for nobody's turn."""
         if not _is_search(query):
             return nullcontext()
-        return within(sqlite_search.READ_SECONDS, connection, self._clock, self._search_turn)
+        was_full = self._log_limit.is_full()
+        return within(
+            sqlite_search.READ_SECONDS,
+            connection,
+            self._clock,
+            self._search_turn,
+            lambda: not was_full and self._log_limit.is_full(),
+        )
 
     @contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:
@@ -336,7 +363,7 @@ class SqliteStore(OutboxReader):
         connection = None
         try:
             if self._in_memory:
-                with self._writer.turn:
+                with self._writer.in_turn():
                     yield self._writer.connection
                 return
             try:

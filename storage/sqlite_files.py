@@ -12,6 +12,7 @@ from storage.contract import Record
 from storage.waiting import Clock
 
 LOG_BYTES = 16 * 1024 * 1024  # of the -wal file; SQLite itself begins it anew every 4 MiB unless somebody reads
+LOG_FULL = 4 * LOG_BYTES  # at which searches end, so that it can be begun anew
 CHECKPOINT_SECONDS = 0.1  # from look to look at how long it is
 SPOOL_BYTES = 1024 * 1024  # of a scan that stay in memory
 
@@ -45,10 +46,18 @@ class LogLimit:
         if (now := self._clock.monotonic()) < self._next:
             return
         self._next = now + CHECKPOINT_SECONDS
-        if self._size() <= LOG_BYTES:
+        if not self.is_long():
             return
         with suppress(sqlite3.OperationalError):  # what was committed is safe; the next commit tries again
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def is_long(self) -> bool:
+        """Whether it is longer than it is to be."""
+        return self._size() > LOG_BYTES
+
+    def is_full(self) -> bool:
+        """Whether it is so long that nobody may keep it from being begun anew."""
+        return self._size() > LOG_FULL
 
     def _size(self) -> int:
         try:

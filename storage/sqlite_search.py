@@ -3,7 +3,7 @@
 import sqlite3
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,8 +20,16 @@ STEPS = 20  # of SQLite's machine, from look to look at the clock: with large it
 
 
 @contextmanager
-def within(seconds: float, connection: sqlite3.Connection, clock: Clock, turn: threading.Lock) -> Iterator[None]:
+def within(
+    seconds: float,
+    connection: sqlite3.Connection,
+    clock: Clock,
+    turn: threading.Lock,
+    is_in_the_way: Callable[[], bool] = lambda: False,
+) -> Iterator[None]:
     """End a search that takes longer, and let others work every few milliseconds (a cooperative server's sleep does).
+
+    It ends too once it `is_in_the_way` of those who write.
 
     That is while SQLite seeks and sorts, and from row to row. Searches have the `turn` one after the other, so that
     what else the process does waits for one of them and not for all.
@@ -30,13 +38,17 @@ def within(seconds: float, connection: sqlite3.Connection, clock: Clock, turn: t
     now = clock.monotonic()
     deadline, end = now + seconds, now + YIELD_SECONDS
     has_turn = True
+    detail = ""
 
-    def is_late() -> bool:
-        nonlocal deadline, end, has_turn
+    def must_end() -> bool:
+        nonlocal deadline, end, has_turn, detail
         now = clock.monotonic()
         if now < end:
             return False
-        late = now > deadline
+        if now > deadline:
+            detail = f"the search took more than {seconds:g} s; narrow it by a field with an index"
+        elif is_in_the_way():
+            detail = "too much was written during the search; try again, or narrow it by a field with an index"
         clock.sleep(TURN)  # with the turn, so that no other search comes before the server's sockets
         turn.release()
         has_turn = False
@@ -45,15 +57,14 @@ def within(seconds: float, connection: sqlite3.Connection, clock: Clock, turn: t
         after = clock.monotonic()
         deadline += after - now  # what others took is not this search's time
         end = after + YIELD_SECONDS
-        return late
+        return bool(detail)
 
-    connection.set_progress_handler(is_late, STEPS)
+    connection.set_progress_handler(must_end, STEPS)
     try:
         yield
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
             raise
-        detail = f"the search took more than {seconds:g} s; narrow it by a field with an index"
         raise Unavailable(detail, headers=RETRY) from error
     finally:
         connection.set_progress_handler(None, STEPS)

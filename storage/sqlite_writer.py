@@ -10,6 +10,7 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from typing import Any, TypeVar
 
@@ -36,7 +37,7 @@ _FAILED = "the store cannot be written to"
 class Writer:
     """Runs works in shared commits. `require_file` raises Unavailable when writes would go to a wrong file.
 
-    After each commit it calls `after_commit`, still in its turn. `turn` is held by who uses the connection.
+    After each commit it calls `after_commit`, still in its turn.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Writer:
     ) -> None:
         self._lock = lock
         self.connection = connection
-        self.turn = threading.RLock()
+        self._turn = threading.RLock()
         self._require_file = require_file
         self._after_commit = after_commit
         self._clock = clock
@@ -78,14 +79,32 @@ class Writer:
     def _finish(self, queued: "_Work") -> None:
         """Wait until somebody has committed this work, or do it oneself. Raises Unavailable at its deadline."""
         while not queued.done:
-            patience = max(queued.deadline - self._clock.monotonic(), TAKEN_SECONDS)
-            if self.turn.acquire(timeout=patience):
+            if self._turn.acquire(blocking=False):
                 try:
                     self._lead(queued)
                 finally:
-                    self.turn.release()
+                    self._end_turn()
+            elif queued.woken is None:
+                queued.woken = threading.Event()  # and look again, for nobody has known of it until now
+            elif queued.woken.wait(max(queued.deadline - self._clock.monotonic(), TAKEN_SECONDS)):
+                queued.woken.clear()
             elif self._withdraw(queued):
                 raise Unavailable(f"{_FAILED}: others write", headers=RETRY)
+
+    @contextmanager
+    def in_turn(self) -> Iterator[None]:
+        """While the connection is somebody's own."""
+        self._turn.acquire()
+        try:
+            yield
+        finally:
+            self._end_turn()
+
+    def _end_turn(self) -> None:
+        """Let whoever has waited longest have the next turn."""
+        self._turn.release()
+        with suppress(IndexError):
+            self._queue[0].wake()
 
     def _lead(self, own: "_Work") -> None:
         """Commit works in the order of the queue until this one is among them, or its time is over."""
@@ -113,12 +132,12 @@ class Writer:
 
     def _try(self, queued: "_Work") -> None:
         """Commit a work by itself, if nobody is in the way. Raises Unavailable."""
-        if not self.turn.acquire(blocking=False):
+        if not self._turn.acquire(blocking=False):
             raise Unavailable("the store is being written to", headers=RETRY)
         try:
             self._commit(iter([queued]), self._begin(queued.deadline))
         finally:
-            self.turn.release()
+            self._end_turn()
 
     def _withdraw(self, queued: "_Work") -> bool:
         """Take a work out of the queue; whether it was there. Atomic: who takes it from there, has it."""
@@ -181,7 +200,7 @@ class Writer:
         finally:
             self._roll_back()
             for queued in batch:
-                queued.done = True
+                queued.finish()
         self._after_commit()
 
     def _run(self, queued: "_Work", epoch: str) -> None:
@@ -199,13 +218,16 @@ class Writer:
 def _fail(batch: list["_Work"], error: Exception) -> None:
     for queued in batch:
         queued.error = queued.error or error
-        queued.done = True
+        queued.finish()
 
 
 class _Work:
-    """A caller's work on its way through a shared commit, in that caller's context."""
+    """A caller's work on its way through a shared commit, in that caller's context.
 
-    __slots__ = ("_context", "_work", "deadline", "done", "error", "result")
+    A caller who has to wait does so for `woken`: for the end of its work, or for its turn to commit it itself.
+    """
+
+    __slots__ = ("_context", "_work", "deadline", "done", "error", "result", "woken")
 
     def __init__(self, work: Callable[[SqliteTransaction], Any], deadline: float) -> None:
         self._work = work
@@ -214,6 +236,15 @@ class _Work:
         self.done = False
         self.error: Exception | None = None
         self.result: Any = None
+        self.woken: threading.Event | None = None
+
+    def finish(self) -> None:
+        self.done = True
+        self.wake()
+
+    def wake(self) -> None:
+        if self.woken is not None:
+            self.woken.set()
 
     def run(self, transaction: SqliteTransaction) -> None:
         try:

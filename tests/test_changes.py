@@ -183,6 +183,37 @@ def test_a_turn_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) 
     assert queue.change("a", lambda _: 5) == 5
 
 
+def test_changes_of_large_items_have_one_turn() -> None:
+    """While one is worked out another one waits, no longer than its deadline; a small one does not."""
+    queue = Turns(clock=lambda: 100.0)
+    with queue.of_size(turns.LARGE, 105.0):
+        with queue.of_size(turns.LARGE - 1, 100.0):
+            pass
+        with pytest.raises(Unavailable) as raised, queue.of_size(turns.LARGE, 100.01):
+            pass
+    assert raised.value.headers == {"Retry-After": "1"}
+    with queue.of_size(turns.LARGE, 99.0):
+        pass
+
+
+@pytest.mark.parametrize(("method", "stored", "sent"), [("PATCH", 20_000, 1), ("PUT", 1, 20_000), ("PUT", 1, 1)])
+def test_a_change_is_as_large_as_what_is_stored_and_sent(
+    client: FlaskClient, monkeypatch: pytest.MonkeyPatch, method: str, stored: int, sent: int
+) -> None:
+    """A few bytes for a large item, and many for a small one, wait for the turn of large ones."""
+    seen: list[float] = []
+    of_size = Turns.of_size
+
+    def noted(self: Turns, size: int, deadline: float) -> Any:
+        seen.append(size)
+        return of_size(self, size, deadline)
+
+    monkeypatch.setattr(Turns, "of_size", noted)
+    where = client.post("/products", json={"name": "x", "attributes": {"a": "x" * stored}}).headers["Location"]
+    assert client.open(where, method=method, json={"name": "y", "attributes": {"b": "y" * sent}}).status_code == 200
+    assert len(seen) == 1 and (seen[0] > turns.LARGE) == (stored + sent > turns.LARGE)
+
+
 def test_all_waits_of_a_change_have_one_deadline() -> None:
     """What is left after the turn has come is all that the transaction may wait."""
     seen = []

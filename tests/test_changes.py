@@ -19,6 +19,7 @@ from schemas.fields import Text
 from schemas.item import ItemSchema
 from storage.sqlite import SqliteStore
 from storage.sqlite_writer import Writer
+from tests.waiting import join
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 
@@ -133,8 +134,7 @@ def test_no_update_is_lost_between_two_processes(tmp_path: Path) -> None:
     threads = [threading.Thread(target=change, args=(clients[n % 2], "abcd"[n])) for n in range(4)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    join(*threads)
     item = clients[0].get(where).json
     assert (set(statuses), len(item["attributes"]), item["version"]) == ({200}, 80, 81)
 
@@ -150,8 +150,7 @@ def test_writers_of_one_item_take_turns(client: FlaskClient, inside: list[str]) 
     ]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    join(*threads)
     assert client.get(where).json["version"] == 9
     assert inside.count("merge before") == 8
 

@@ -24,6 +24,7 @@ from storage import open_store
 from storage.contract import Answer, Record, Transaction
 from storage.outbox import Event
 from tests.live import ROOT, Gunicorn
+from tests.waiting import SECONDS, join
 from web.application import Application
 
 GOOD = {"name": "Desk lamp", "price": 49.9, "tags": ["office"]}
@@ -324,7 +325,7 @@ def test_backup_while_writing(app: Application, run: Callable[..., Result], tmp_
     assert enough.wait(30)
     result = run("backup", tmp_path / "b.db")
     done.set()
-    writer.join()
+    join(writer)
     assert result.exit_code == 0
     copy = sqlite3.connect(tmp_path / "b.db")
     assert copy.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -356,7 +357,7 @@ def test_stdin_and_stdout(tmp_path: Path) -> None:
     source = command(tmp_path, "import", "users", "-", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert source.communicate(b"email\nada@example.org\n")[0].startswith(b"imported 1 users\n")
     export = command(tmp_path, "export", "users", stdout=subprocess.PIPE)
-    assert json.loads(export.communicate()[0])["email"] == "ada@example.org"
+    assert json.loads(export.communicate(timeout=SECONDS)[0])["email"] == "ada@example.org"
 
 
 @pytest.mark.parametrize(

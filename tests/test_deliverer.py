@@ -19,6 +19,7 @@ from resources.changes import event_collections
 from resources.webhooks import disable_webhook
 from storage.contract import Store
 from storage.outbox import Event
+from tests.waiting import join
 from web.application import Application
 
 OK = Answer(200, "thanks", None)
@@ -180,7 +181,7 @@ class TestSending:
         finally:
             done.set()
             for thread, each in zip(threads, workers, strict=True):
-                thread.join()
+                join(thread)
                 each.close()
         assert sorted(endpoints.names(), key=int) == [str(n) for n in range(40)]
 
@@ -440,7 +441,7 @@ class TestOrder:
         finally:
             done.set()
             release.set()
-            thread.join()
+            join(thread)
             worker.close()
 
     def test_success_opens_lanes_and_failure_closes_them(
@@ -590,7 +591,7 @@ class TestTrouble:
             await_that(lambda: [entry["state"] for entry in log(client, webhook)] == ["delivered"])
         finally:
             done.set()
-            thread.join()
+            join(thread)
         assert refused.is_set() and len(endpoints.got) == 1
 
     def test_what_nobody_foresaw_is_one_deliverys_own(

@@ -16,6 +16,7 @@ from cli.importing import id_at
 from config import Config
 from errors import Unavailable
 from storage.contract import Store, Transaction
+from tests.waiting import join
 from web.application import Application
 
 
@@ -163,7 +164,7 @@ def test_a_pipe_by_name_is_read_before_anything_is_locked(
         pipe.flush()
         pipe.write((json.dumps({"name": "a", "description": "x" * 5000}) + "\n") * 100)  # more than a pipe holds
         assert app.test_client().post("/products", json={"name": "mine"}).status_code == 200
-    thread.join()
+    join(thread)
     assert said(results[0]) == "imported 101 products"
 
 

@@ -7,6 +7,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 from tests.live import Gunicorn, counters_of
+from tests.waiting import SECONDS, join
 
 CALLERS = [f"127.0.0.{n}" for n in range(2, 22)]  # each has counters, and so a window, of its own
 CONNECTIONS = 64
@@ -23,7 +24,7 @@ def hammer(port: int, caller: str) -> Counter[int]:
     def ask() -> None:
         connection = HTTPConnection("127.0.0.1", port, timeout=30, source_address=(caller, 0))
         connection.connect()
-        gate.wait()
+        gate.wait(SECONDS)
         for _ in range(EACH):
             connection.request("GET", "/products")
             response = connection.getresponse()
@@ -34,8 +35,7 @@ def hammer(port: int, caller: str) -> Counter[int]:
     threads = [threading.Thread(target=ask) for _ in range(CONNECTIONS)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    join(*threads)
     return Counter(statuses)
 
 

@@ -19,6 +19,7 @@ from limits.strategies import FixedWindowRateLimiter, MovingWindowRateLimiter
 
 from tests.live import ROOT
 from tests.redis_server import RedisServer
+from tests.waiting import join
 from web import mapped
 from web.mapped import PROBES, MappedStorage, shared_path, uri_of
 
@@ -115,8 +116,7 @@ def test_threads_lose_nothing(storage: Storage) -> None:
     ]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    join(*threads)
     assert storage.get("a") == 800
     if not isinstance(storage, MemoryStorage):  # which reads the count back after its lock
         assert sorted(found) == list(range(1, 801))
@@ -211,8 +211,7 @@ def test_processes_lose_nothing(path: Path) -> None:
     processes = [start.Process(target=_count, args=(path, 5000)) for _ in range(3)]
     for process in processes:
         process.start()
-    for process in processes:
-        process.join()
+    join(*processes)
     assert [process.exitcode for process in processes] == [0, 0, 0]
     assert MappedStorage(uri_of(path)).get("a") == 15_000
 

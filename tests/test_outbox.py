@@ -11,6 +11,7 @@ from storage import open_store
 from storage.contract import Collection, Store, Transaction
 from storage.outbox import Attempt, Delivery, Event, Secret, Wanted
 from storage.sqlite_events import LOOKED_AT, PAGE_BYTES
+from tests.waiting import join
 
 THINGS = Wanted(("things",))
 SECRETS = (Secret("whsec_a"), Secret("whsec_b", 5.0))
@@ -99,7 +100,7 @@ class TestEvents:
         assert store.events(begin, THINGS, 10) == ([], begin, False)
         thread = threading.Thread(target=lambda: record(store, event()))
         thread.start()
-        thread.join()
+        join(thread)
         assert store.last_event() == all_of(store)[-1] != begin
         assert [each.id for each in store.events(begin, THINGS, 10).events] == all_of(store)
 

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.waiting import SECONDS
 from web.recent import Recent
 
 CAPACITY = 160  # of which one value may be a sixteenth: 10
@@ -71,7 +72,7 @@ def test_many_threads_keep_the_bound() -> None:
     together = threading.Barrier(4, timeout=30)
 
     def keep(number: int) -> None:
-        together.wait()
+        together.wait(SECONDS)
         for n in range(2_000):
             recent.keep(number * 2_000 + n, "value", 10)
 

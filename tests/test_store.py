@@ -20,6 +20,7 @@ from errors import Duplicate, NotFound, Unavailable
 from storage import open_store
 from storage.contract import Collection, Field, Filter, Index, Kind, Op, Query, Record, Sort, Store, Transaction
 from storage.sqlite import SEARCHES
+from tests.waiting import SECONDS, join
 from web import exactjson
 
 FIELDS = {
@@ -175,8 +176,7 @@ def test_a_work_runs_in_its_callers_context(store: Store) -> None:
     threads = [threading.Thread(target=write, args=(number,)) for number in range(16)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    join(*threads)
     assert seen == {number: number for number in range(16)}
 
 
@@ -194,8 +194,7 @@ def test_writers_on_many_threads_lose_nothing(store: Store) -> None:
     threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    join(*threads)
     assert len(failures) == 3 * 25  # of the four with unique values, each value went to one
     assert len(ids(store)) == store.count("things") == 8 * 25 - len(failures)
 
@@ -207,7 +206,7 @@ class Exit(BaseException):
 def test_an_interrupted_commit_tells_everybody(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """When one work of a commit is interrupted, no other is told that it was kept: none was."""
     gate = threading.Barrier(3)
-    monkeypatch.setattr("storage.sqlite.time.sleep", lambda _: gate.wait())  # the three share one commit
+    monkeypatch.setattr("storage.sqlite.time.sleep", lambda _: gate.wait(SECONDS))  # the three share one commit
     told: list[str] = []
 
     def write(work: Callable[[Transaction], None]) -> None:
@@ -610,8 +609,7 @@ def test_a_walk_sees_every_item_that_stays_once(store: Store) -> None:
             break
         after = page.last
     stop.set()
-    for writer in writers:
-        writer.join()
+    join(*writers)
     assert all(one < other for one, other in pairwise(seen))
     assert [id for id in seen if "-" not in id] == staying
 

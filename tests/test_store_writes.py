@@ -24,6 +24,7 @@ from storage.sqlite_writer import BATCH_SECONDS, LONG_SECONDS, OTHERS_SECONDS
 from storage.waiting import BUSY_SECONDS
 from tests.live import ROOT
 from tests.test_store import OTHERS, THINGS, keep, record
+from tests.waiting import SECONDS, join
 
 MIB = 1024 * 1024
 
@@ -46,7 +47,7 @@ class Clock:
             self._expected -= seconds == 0
             meets = seconds == 0 and self._expected >= 0
         if meets:
-            self._meeting.wait()
+            self._meeting.wait(SECONDS)
 
 
 def opened(folder: Path, **options: Any) -> SqliteStore:
@@ -73,8 +74,7 @@ def together(works: list[Callable[[], object]]) -> list[object]:
     threads = [threading.Thread(target=run, args=(number,)) for number in range(len(works))]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    join(*threads)
     return results
 
 
@@ -106,12 +106,12 @@ def test_a_write_whose_time_is_over_leaves_the_queue(store: SqliteStore, monkeyp
 
     first = threading.Thread(target=store.write, args=(long,))
     first.start()
-    begun.wait()
+    assert begun.wait(SECONDS)
     monkeypatch.setattr("storage.waiting.BUSY_SECONDS", 0.01)
     with pytest.raises(Unavailable):
         store.write(lambda _: ran.append(1))
     end.set()
-    first.join()
+    join(first)
     store.write(lambda _: None)
     assert ran == []
 
@@ -143,9 +143,9 @@ def test_a_write_that_is_under_way_waits_for_its_result(store: SqliteStore, monk
 
     leader = threading.Thread(target=store.write, args=(first,))
     leader.start()
-    begun.wait()
+    assert begun.wait(SECONDS)
     assert store.write(second) == "done"
-    leader.join()
+    join(leader)
     assert store.count("things") == 1
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.attacks.health import Health
 from tests.live import ROOT, Gunicorn
 from tests.receiver import Receiver
+from tests.waiting import SECONDS
 
 LINES = 20_000
 HELD_SECONDS = 12.0  # longer than any writer waits
@@ -47,7 +48,7 @@ def attack_an_import_holds_nobody(folder: Path) -> str:
                 assert server.post("/users", {"email": f"{began}@example.org"}).status == 200
                 worst = max(worst, time.perf_counter() - began)
         importing.kill()
-        importing.communicate()
+        importing.communicate(timeout=SECONDS)
         again = _done(_flask(folder, "import", "products", str(file)))
         assert "already there" in again
         assert int(server.get("/products").headers["x-total-count"]) == LINES

@@ -6,6 +6,7 @@ from http.client import HTTPConnection
 from types import TracebackType
 
 from tests.live import Gunicorn
+from tests.waiting import join
 
 PAUSE = 0.005  # seconds between two requests
 
@@ -32,8 +33,7 @@ class Health:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._over.set()
-        for thread in self._threads:
-            thread.join()
+        join(*self._threads)
         if self._failure and not error:
             raise self._failure
 

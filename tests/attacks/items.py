@@ -18,6 +18,7 @@ from storage import open_store
 from storage.contract import Record
 from tests.attacks.health import Health
 from tests.live import Gunicorn
+from tests.waiting import join
 from web.uuid7 import uuid7
 
 HELD_UP = 0.25  # seconds that /healthz may take
@@ -60,8 +61,7 @@ def load(server: Gunicorn, method: str, turns: list[list[str]], body: str | None
     threads = [threading.Thread(target=ask, args=(server, method, paths, body, until, found)) for paths in turns]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    join(*threads)
     results.put(found)
 
 
@@ -77,7 +77,7 @@ def held_up(server: Gunicorn, method: str, paths: list[str], body: str | None = 
     process.start()
     with Health(server) as health:
         found = results.get()
-    process.join()
+    join(process)
     what = f"{method} {paths[0][:60]}: {found}, /healthz {health.worst * 1000:.0f} ms"
     assert health.worst < HELD_UP, what
     return what
@@ -161,7 +161,7 @@ def attack_patches(folder: Path) -> str:
         process.start()  # of its own, so that the stranger's clock does not wait for 64 other threads
         slowest = strangers(server, until)
         found = results.get()
-        process.join()
+        join(process)
     what = f"{found}; a stranger's POST {slowest * 1000:.0f} ms"
     assert slowest < 1 and set(found) == {200}, what
     return what

@@ -18,6 +18,7 @@ from storage.contract import Query, Record, Sort, Transaction
 from storage.sqlite_files import CHECKPOINT_SECONDS, LOG_BYTES, LOG_FULL
 from tests.attacks.health import Health
 from tests.live import Gunicorn
+from tests.waiting import SECONDS
 
 MIB = 1024 * 1024
 SLOWEST = 0.25  # seconds, of /healthz meanwhile
@@ -127,8 +128,8 @@ def attack_log_under_load(folder: Path) -> str:
             while time.monotonic() < end:
                 sizes.append(log.stat().st_size)
                 threading.Event().wait(0.05)
-            written = sum(each.result() for each in writes)
-            searched = sum(each.result() for each in searches)
+            written = sum(each.result(timeout=SECONDS) for each in writes)
+            searched = sum(each.result(timeout=SECONDS) for each in searches)
         for _ in range(4):  # both workers have a turn
             time.sleep(CHECKPOINT_SECONDS)
             server.post("/products", {"name": "last"})

@@ -1,0 +1,13 @@
+"""Waits of tests, each of which has a bound."""
+
+from multiprocessing.process import BaseProcess
+from threading import Thread
+
+SECONDS = 30.0  # far longer than anything takes that is not stuck
+
+
+def join(*running: Thread | BaseProcess) -> None:
+    """Wait for the end of threads or processes."""
+    for each in running:
+        each.join(SECONDS)
+        assert not each.is_alive(), f"{each} has not ended"

@@ -231,7 +231,7 @@ class Resource:
     def _default_texts(self) -> Members:
         return {name: exactjson.dumps(value) for name, value in self._defaults.items()}
 
-    def _load(self, sent: JsonObject) -> tuple[dict[str, bytes], list[JsonObject]]:
+    def _load(self, sent: JsonObject) -> tuple[Members, list[JsonObject]]:
         """The fields of a valid item as JSON texts, or nothing and its faults."""
         own = {name: value for name, value in sent.items() if name not in READ_ONLY}
         try:
@@ -239,14 +239,14 @@ class Resource:
         except ValidationError as error:
             return {}, _some(chain(exactjson.faults_of_text(own), _faults(error.messages)))
         try:
-            members = {name: exactjson.dumps(value) for name, value in values.items()}
+            text = exactjson.dumps(values)
         except exactjson.EncodeError:
             if faults := _some(exactjson.faults_of_text(own)):
                 return {}, faults
             raise
-        if any(map(exactjson.may_hold_nul, members.values())) and (faults := _some(exactjson.faults_of_text(own))):
+        if exactjson.may_hold_nul(text) and (faults := _some(exactjson.faults_of_text(own))):
             return {}, faults
-        return members, []
+        return exactjson.cut(text), []
 
     def _record(
         self, members: Members, *, id: str, created_at: str, now: str, version: int, limits: ItemLimits

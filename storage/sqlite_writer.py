@@ -103,8 +103,9 @@ class Writer:
     def _end_turn(self) -> None:
         """Let whoever has waited longest have the next turn."""
         self._turn.release()
-        with suppress(IndexError):
-            self._queue[0].wake()
+        if self._queue:
+            with suppress(IndexError):  # it has just been taken
+                self._queue[0].wake()
 
     def _lead(self, own: "_Work") -> None:
         """Commit works in the order of the queue until this one is among them, or its time is over."""

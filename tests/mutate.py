@@ -142,8 +142,8 @@ def judge(mutation: Mutation, tree: Path, recorded: Recorded, whole: bool, slow:
     try:
         _write(module, mutation.apply(source))
         tests = recorded.tests_of(mutation)
-        by = tests and failure(tree, tests=tests)
-        if not by and (whole or not tests):
+        by = failure(tree, tests=tests) if tests else None
+        if by is None or (not by and whole):
             by = failure(tree, "-n", "2", *left, tests=[])
     finally:
         _write(module, source)

@@ -34,9 +34,9 @@ class Lanes:
 
     def end(self, key: Key, *, succeeded: bool, seconds: float) -> None:
         """It has come to its end, after so many seconds; that it has may be told twice."""
-        webhook, _ = self._under_way.pop(key, ("", 0.0))
-        if not webhook:
+        if (ended := self._under_way.pop(key, None)) is None:
             return
+        webhook, _ = ended
         self._open[webhook] = min(LANES, self._open.get(webhook, 1) + 1) if succeeded else 1
         if succeeded and seconds < SLOW_SECONDS:
             self._slow.discard(webhook)

@@ -37,9 +37,12 @@ SLOW_SECONDS = 14.0  # that one of the slowest tests takes
 SECONDS = 1800  # until a run of tests counts as one that found the fault by hanging
 NEAR = {  # what runs in other processes, by the beginning of its path: tests to run besides
     "web/worker": ("test_worker*", "test_answer", "test_edge"),
-    "gunicorn.conf": ("test_smoke", "test_security", "test_running", "test_delivering"),
+    "web/observe": ("test_running",),
+    "resources/openapi": ("test_openapi",),
+    "app": ("test_smoke", "test_process"),
+    "gunicorn.conf": ("test_smoke", "test_process", "test_security", "test_running", "test_delivering"),
     "delivery/": ("test_deliver*", "test_sender", "test_lanes", "test_signature"),
-    "cli/": ("test_cli*",),
+    "cli/": ("test_cli*", "test_no_store", "test_delivering", "test_exporting", "test_importing", "test_restore"),
     "web/mapped": ("test_mapped", "test_limits_running"),
     "storage/": ("test_store*", "test_outbox*"),
 }

@@ -161,6 +161,18 @@ def test_a_use_is_noted_to_the_minute(client: FlaskClient) -> None:
     assert client.get(path, headers=bearer(ADMIN_KEY)).json == noted.json
 
 
+def test_a_use_that_another_process_noted_is_not_noted_again(tmp_path: Path) -> None:
+    """Within the minute, whoever sees it."""
+    config = Config(database_url=f"sqlite:///{tmp_path}/a.db", auth="required", admin_key=ADMIN_KEY)
+    one, other = (create_app(config).test_client() for _ in range(2))
+    key = make_key(one, "products:read")
+    found = []
+    for client in (one, other):
+        assert client.get("/products", headers=bearer(key["secret"])).status_code == 200
+        found.append(one.get(f"/api/v1/keys/{key['id']}", headers=bearer(ADMIN_KEY)).json["last_used_at"])
+    assert found[0] == found[1] is not None
+
+
 def test_a_use_is_no_new_version(client: FlaskClient) -> None:
     """A key that was used since it was read is another representation, with another ETag, and the same version."""
     key = make_key(client, "products:read")

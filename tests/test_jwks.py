@@ -157,6 +157,18 @@ def test_a_file_that_cannot_be_read_changes_nothing(
     assert holds(tokens, NEW)
 
 
+def test_a_set_that_stays_as_it_is_is_told_once(file: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    """Reading it again is nothing new; that it can be read again after a fault is."""
+    with caplog.at_level(logging.INFO, "restkeeper"):
+        tokens = Tokens(ISSUER, AUDIENCE, str(file), now=clock)
+        for text in (None, None, b"{", FIRST, None):
+            if text is not None:
+                file.write_bytes(text)
+            clock.seconds += 1
+            assert holds(tokens, OLD)
+    assert [message.rpartition(": ")[2] for message in caplog.messages if "usable" in message] == ["1 usable keys"] * 2
+
+
 def test_an_empty_set_is_taken_at_its_word(file: Path, clock: Clock) -> None:
     """An issuer that withdraws all its keys is believed."""
     tokens = Tokens(ISSUER, AUDIENCE, str(file), now=clock)

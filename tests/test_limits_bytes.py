@@ -105,6 +105,8 @@ def test_keys_and_webhooks_count() -> None:
     client = service()
     assert used(client, "POST", "/api/v1/keys", {"name": "x", "scopes": ["products:read"]}) > 100
     assert used(client, "POST", "/api/v1/webhooks", {"url": "https://example.org/"}) > 100
+    webhook = client.post("/api/v1/webhooks", json={"url": "https://example.org/"}, headers=ADMIN).headers["Location"]
+    assert used(client, "POST", f"{webhook}/ping") > 100  # the event of it
 
 
 def test_each_caller_has_a_quota() -> None:

@@ -50,7 +50,7 @@ def loads(data: bytes | str, max_depth: int = 200, max_values: int | None = None
         raise InvalidJson(f"{error.msg} (line {error.lineno}, column {error.colno})") from None
     except RecursionError:
         raise InvalidJson(f"nesting is deeper than {max_depth} levels") from None
-    if text.count("[") + text.count("{") > max_depth and _is_deeper(text.encode(errors="replace"), max_depth):
+    if text.count("[") + text.count("{") > max_depth and _is_deeper(text.encode(), max_depth):
         raise InvalidJson(f"nesting is deeper than {max_depth} levels")
     return value
 

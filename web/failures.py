@@ -53,7 +53,6 @@ class Failures:
         """Count credentials that are not valid, or not any more."""
         if self._quota:
             self._quota.add(address_keys(environ))
-            self._noted.pop((environ.get("REMOTE_ADDR", ""), digest), None)
 
     def count_refused_host(self, environ: Environ) -> None:
         """Count a refused host. Raises TooManyRequests when the address is over its quota."""

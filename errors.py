@@ -9,6 +9,12 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 MOST_FAULTS = 100  # that one response lists
+LONGEST_TOLD = 100  # characters of what a client sent that a response repeats
+
+
+def shortened(text: str) -> str:
+    """A text as responses repeat it: what is long ends in "…"."""
+    return text if len(text) <= LONGEST_TOLD else f"{text[:LONGEST_TOLD]}…"
 
 
 class Problem(Exception):
@@ -19,11 +25,12 @@ class Problem(Exception):
     title: ClassVar[str]
     about: ClassVar[str]
     uri: ClassVar[str] = ""  # the type's URI where that is not our page but one registered for everybody
+    usual_headers: ClassVar[Mapping[str, str]] = {}  # of the response, where an instance is given none
 
     def __init__(self, detail: str = "", *, headers: Mapping[str, str] | None = None, **members: Any) -> None:
         super().__init__(detail or self.title)
         self.detail = detail
-        self.headers = headers or {}
+        self.headers = headers or self.usual_headers
         self.members = members
 
 
@@ -206,6 +213,7 @@ class InternalError(Problem):
 
 class Unavailable(Problem):
     status, name, title = 503, "unavailable", "Not available now"
+    usual_headers: ClassVar[Mapping[str, str]] = {"Retry-After": "1"}  # seconds
     about = (
         "The service or its store is busy or not ready; nothing of the request was kept. "
         "Try again after the seconds in `Retry-After`."
@@ -218,6 +226,7 @@ class StoreGone(Unavailable):
 
 class InsufficientStorage(Problem):
     status, name, title = 507, "insufficient-storage", "The disk is full"
+    usual_headers: ClassVar[Mapping[str, str]] = {"Retry-After": "1"}
     about = (
         "The disk that holds the store has less free space than the operator reserves (`MIN_FREE_SPACE`), so that "
         "nothing can be written; nothing of the request was kept. Reads and deletes go on, and writes do once "

@@ -348,10 +348,13 @@ class CollectionHandlers:
         return Reply(b"", 304, headers=OwnHeaders([("ETag", f'"{tag}"'), ("Cache-Control", self._caching)]))
 
 
-def _digest(body: bytes) -> str:
-    return _recent_digest(body) if len(body) <= SMALL else blake2b(body, digest_size=12).hexdigest()
-
-
-@lru_cache(maxsize=1024)  # at most 4 MiB; the store keeps what is read often as one object, whose hash Python keeps
-def _recent_digest(body: bytes) -> str:
+def _computed_digest(body: bytes) -> str:
     return blake2b(body, digest_size=12).hexdigest()
+
+
+# At most 4 MiB; the store keeps what is read often as one object, whose hash Python keeps.
+_recent_digest = lru_cache(maxsize=1024)(_computed_digest)
+
+
+def _digest(body: bytes) -> str:
+    return _recent_digest(body) if len(body) <= SMALL else _computed_digest(body)

@@ -14,7 +14,7 @@ from flask import Blueprint, request
 
 from clock import TURN
 from config import Config
-from errors import CursorExpired, Forbidden
+from errors import CursorExpired, Forbidden, shortened
 from resources.changes import OF_SERVICE, feed_collections, known_types
 from resources.collection import OF_CALLER, PAGE_OVERHEAD
 from resources.resource import Ownership, Resource
@@ -136,12 +136,12 @@ class EventHandlers:
 
     def _type(self, text: str) -> str:
         if text not in self._types:
-            raise ValueError(f"cannot be {text[:100]!r}; there are: {', '.join(self._types)}")
+            raise ValueError(f"cannot be {shortened(text)!r}; there are: {', '.join(self._types)}")
         return text
 
     def _collection(self, text: str) -> str:
         if text not in self._known:
-            raise ValueError(f"cannot be {text[:100]!r}; there are: {', '.join(self._known)}")
+            raise ValueError(f"cannot be {shortened(text)!r}; there are: {', '.join(self._known)}")
         return text
 
     def _wanted(self, asked: _Asked) -> Wanted:

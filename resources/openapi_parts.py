@@ -84,6 +84,7 @@ _PROBLEM_HEADERS = {
     412: ("ETag",),
     429: ("Retry-After",),
     503: ("Retry-After",),
+    507: ("Retry-After",),
 }
 
 PROBLEM: Part = {

@@ -12,7 +12,7 @@ from flask import Blueprint, Response, render_template, request, send_from_direc
 
 import errors
 from config import Config
-from errors import MetricsClosed, NotFound, Unauthorized, Unavailable
+from errors import MetricsClosed, NotFound, Unauthorized, Unavailable, shortened
 from resources.openapi import document
 from resources.openapi_service import UNLIMITED
 from resources.resource import Ownership, Resource
@@ -143,7 +143,7 @@ class ServiceHandlers:
     def read_problem(self, name: str) -> Response:
         """What a problem type means and what to do."""
         if (problem := errors.catalogue().get(name)) is None:
-            raise NotFound(f"there is no problem type {name[:100]!r}")
+            raise NotFound(f"there is no problem type {shortened(name)!r}")
         return _negotiated("problem.html", {"title": problem.title, "status": problem.status, "about": problem.about})
 
     @needs(PUBLIC)
@@ -157,7 +157,7 @@ class ServiceHandlers:
         if own := _OWN.get(name):
             return _document(*own)
         if name not in _ASSETS:
-            raise NotFound(f"nothing is at {request.path[:200]}")
+            raise NotFound(f"nothing is at {shortened(request.path)}")
         reply = send_from_directory(_SWAGGER_UI, name)
         reply.headers["Cache-Control"] = f"max-age={_ASSET_SECONDS}"
         return reply

@@ -15,7 +15,6 @@ T = TypeVar("T")
 SECONDS = 5.0  # for which a change waits for others and begins again, before it is answered 503
 LARGE = 16 * 1024  # bytes of an item, from which on it takes milliseconds to work out a change
 LOCKS = 256  # ids share them, so that their number has a bound
-RETRY = {"Retry-After": "1"}
 
 
 class Stale(Exception):
@@ -29,7 +28,7 @@ def until_current(attempt: Callable[[], T], deadline: float, clock: Callable[[],
             return attempt()
         except Stale:
             if clock() >= deadline:
-                raise Unavailable("others change this all the time; try again", headers=RETRY) from None
+                raise Unavailable("others change this all the time; try again") from None
         time.sleep(TURN)
 
 
@@ -53,7 +52,7 @@ class Turns:
         deadline = self._clock() + SECONDS
         lock = self._locks[hash(id) % LOCKS]
         if not lock.acquire(timeout=SECONDS):
-            raise Unavailable("others are changing this item; try again", headers=RETRY)
+            raise Unavailable("others are changing this item; try again")
         try:
             return until_current(partial(attempt, deadline), deadline, self._clock)
         finally:
@@ -69,7 +68,7 @@ class Turns:
             yield
             return
         if not self._large.acquire(timeout=max(0.0, deadline - self._clock())):
-            raise Unavailable("others are changing large items; try again", headers=RETRY)
+            raise Unavailable("others are changing large items; try again")
         try:
             yield
             time.sleep(TURN)  # with the turn, so that the server's sockets come before the next one

@@ -19,7 +19,6 @@ STEPS = 100_000  # of SQLite's machine, some milliseconds: how often that looks 
 HEADER = 100  # bytes
 MAGIC = b"SQLite format 3\0"
 WITH_LOG = 2  # the version of a file in WAL mode, in two bytes at 18
-RETRY = {"Retry-After": "1"}
 
 _lock = threading.Lock()
 _open: dict[tuple[int, int], int] = {}  # descriptors by device and inode
@@ -44,7 +43,7 @@ class StoreFile:
         """Raises StoreGone when the path leads to another file by now, or the file holds something else."""
         if not self._is_same():
             cause = FileNotFoundError(f"{self._path}: is not the file that was opened")  # for the log, not for callers
-            raise StoreGone("the store's file is not the one that was opened", headers=RETRY) from cause
+            raise StoreGone("the store's file is not the one that was opened") from cause
 
     def _is_same(self) -> bool:
         try:

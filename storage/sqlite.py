@@ -21,7 +21,7 @@ from storage.lockfile import LockFile
 from storage.migrations import MIGRATIONS, declare, migrate
 from storage.record_cache import RecordCache
 from storage.sqlite_deliveries import OutboxReader
-from storage.sqlite_errors import RETRY, problem_of, translated
+from storage.sqlite_errors import problem_of, translated
 from storage.sqlite_events import newest_id, snapshot
 from storage.sqlite_files import (
     CHECKPOINT_SECONDS,
@@ -32,7 +32,7 @@ from storage.sqlite_files import (
     free_space_beside,
     spooled,
 )
-from storage.sqlite_identity import epoch_of, require_epoch, revision_of, secret_of
+from storage.sqlite_identity import epoch_of, require_epoch, required, revision_of, secret_of
 from storage.sqlite_items import find_answer, find_item, missing
 from storage.sqlite_search import find_page, within
 from storage.sqlite_writer import Writer
@@ -163,7 +163,7 @@ class SqliteStore(OutboxReader):
                 return page._replace(revision=revision)
         with self._searching(query), self._reader() as connection, snapshot(connection):
             with self._bounded(query, connection):
-                revision = _required(revision_of(connection, collection))
+                revision = required(revision_of(connection, collection))
                 return find_page(connection, declared, query, max_bytes)._replace(revision=revision)
 
     def count(self, collection: str, query: Query = ALL) -> int:
@@ -200,7 +200,7 @@ class SqliteStore(OutboxReader):
                 return found
         self._writer.write(lambda transaction: None)
         with self._reader() as connection:
-            return _required(read(connection))
+            return required(read(connection))
 
     def answer(self, id: bytes) -> Answer | None:
         with self._reader() as connection:
@@ -215,7 +215,7 @@ class SqliteStore(OutboxReader):
         deadline: float | None = None,
     ) -> T:
         if not use_reserve and (lack := self._lack_of_space()):
-            raise InsufficientStorage(lack, headers=RETRY)
+            raise InsufficientStorage(lack)
         return self._writer.write(work, patient=patient, deadline=deadline)
 
     def _lack_of_space(self) -> str:
@@ -225,7 +225,7 @@ class SqliteStore(OutboxReader):
         try:
             free = self._free_space()
         except OSError as error:
-            raise Unavailable(f"the disk of the store cannot be asked: {error.strerror}", headers=RETRY) from error
+            raise Unavailable(f"the disk of the store cannot be asked: {error.strerror}") from error
         if free >= self._min_free_space:
             return ""
         return f"the disk of the store has {free} free bytes, and {self._min_free_space} of them are reserved"
@@ -276,9 +276,9 @@ class SqliteStore(OutboxReader):
         if version != len(MIGRATIONS):
             raise Unavailable(f"migration {version} is in force, this program needs {len(MIGRATIONS)}")
         if epoch != known:
-            raise Unavailable("the store's file holds another store than the one that was opened", headers=RETRY)
+            raise Unavailable("the store's file holds another store than the one that was opened")
         if lack := self._lack_of_space():
-            raise Unavailable(lack, headers=RETRY)
+            raise Unavailable(lack)
 
     def close(self) -> None:
         with self._writer.in_turn():
@@ -324,9 +324,7 @@ class SqliteStore(OutboxReader):
             yield
             return
         if not self._searches.acquire(timeout=sqlite_search.READ_SECONDS):
-            raise Unavailable(
-                f"{SEARCHES} searches are under way; narrow yours by a field with an index", headers=RETRY
-            )
+            raise Unavailable(f"{SEARCHES} searches are under way; narrow yours by a field with an index")
         try:
             self._await_log()
             yield
@@ -382,13 +380,6 @@ class SqliteStore(OutboxReader):
 
 def _is_search(query: Query) -> bool:
     return bool(query.narrows or query.sort or query.offset)
-
-
-def _required(identity: str) -> str:
-    """What is read of an epoch that was there a moment ago."""
-    if not identity:
-        raise Unavailable("the store was restored at this moment", headers=RETRY)
-    return identity
 
 
 def _unanswered(error: sqlite3.Error) -> Exception:

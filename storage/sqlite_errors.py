@@ -6,8 +6,6 @@ from contextlib import contextmanager
 
 from errors import InsufficientStorage, Unavailable
 
-RETRY = {"Retry-After": "1"}
-
 
 @contextmanager
 def translated(failure: str) -> Iterator[None]:
@@ -21,7 +19,7 @@ def translated(failure: str) -> Iterator[None]:
 def problem_of(failure: str, error: sqlite3.Error) -> Unavailable | InsufficientStorage:
     """What an error of SQLite's is to callers."""
     kind = InsufficientStorage if _is_full(error) else Unavailable
-    return kind(f"{failure}: {error}", headers=RETRY)
+    return kind(f"{failure}: {error}")
 
 
 def _is_full(error: sqlite3.Error) -> bool:

@@ -17,7 +17,6 @@ responses.
 import sqlite3
 
 from errors import Unavailable
-from storage.sqlite_errors import RETRY
 
 _EPOCH = "CASE schema_cookie WHEN schema_version THEN epoch ELSE '' END"
 
@@ -40,9 +39,14 @@ def epoch_of(connection: sqlite3.Connection) -> str:
 
 def require_epoch(connection: sqlite3.Connection) -> str:
     """The epoch of a file that had one a moment ago. Raises Unavailable."""
-    if not (epoch := epoch_of(connection)):
-        raise Unavailable("the store was restored at this moment", headers=RETRY)
-    return epoch
+    return required(epoch_of(connection))
+
+
+def required(identity: str) -> str:
+    """What was read of an epoch that was there a moment ago. Raises Unavailable when it is missing."""
+    if not identity:
+        raise Unavailable("the store was restored at this moment")
+    return identity
 
 
 def make_epoch(connection: sqlite3.Connection) -> None:

@@ -11,7 +11,6 @@ from clock import TURN
 from errors import Unavailable
 from storage import sql
 from storage.contract import Collection, Page, Query
-from storage.sqlite_errors import RETRY
 from storage.waiting import Clock
 
 READ_SECONDS = 5.0  # how long one list may be looked for
@@ -65,7 +64,7 @@ def within(
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
             raise
-        raise Unavailable(detail, headers=RETRY) from error
+        raise Unavailable(detail) from error
     finally:
         connection.set_progress_handler(None, STEPS)
         if has_turn:

@@ -18,7 +18,7 @@ from clock import TURN
 from errors import InsufficientStorage, Unavailable
 from storage import waiting
 from storage.lockfile import LockFile
-from storage.sqlite_errors import RETRY, translated
+from storage.sqlite_errors import translated
 from storage.sqlite_identity import epoch_of, make_epoch
 from storage.sqlite_items import SqliteTransaction
 from storage.waiting import RETRY_SECONDS, Clock, patiently
@@ -89,7 +89,7 @@ class Writer:
             elif queued.woken.wait(max(queued.deadline - self._clock.monotonic(), TAKEN_SECONDS)):
                 queued.woken.clear()
             elif self._withdraw(queued):
-                raise Unavailable(f"{_FAILED}: others write", headers=RETRY)
+                raise Unavailable(f"{_FAILED}: others write")
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:
@@ -134,7 +134,7 @@ class Writer:
     def _try(self, queued: "_Work") -> None:
         """Commit a work by itself, if nobody is in the way. Raises Unavailable."""
         if not self._turn.acquire(blocking=False):
-            raise Unavailable("the store is being written to", headers=RETRY)
+            raise Unavailable("the store is being written to")
         try:
             self._commit(iter([queued]), self._begin(queued.deadline))
         finally:
@@ -196,7 +196,7 @@ class Writer:
         except (Unavailable, InsufficientStorage) as error:
             _fail(batch, error)
         except BaseException:  # a time-out or an exit in one work: what the others did is rolled back with it
-            _fail(batch, Unavailable("the write was interrupted", headers=RETRY))
+            _fail(batch, Unavailable("the write was interrupted"))
             raise
         finally:
             self._roll_back()

@@ -5,7 +5,15 @@ from typing import Any
 from flask import request
 from werkzeug.exceptions import ClientDisconnected
 
-from errors import BadRequest, BodyTooLarge, InvalidJson, NotAcceptable, UnsupportedMediaType, ValidationFailed
+from errors import (
+    BadRequest,
+    BodyTooLarge,
+    InvalidJson,
+    NotAcceptable,
+    UnsupportedMediaType,
+    ValidationFailed,
+    shortened,
+)
 from web import exactjson
 
 JSON = "application/json"
@@ -44,7 +52,7 @@ def read_object(*types: str, max_body: int, max_depth: int, max_values: int) -> 
     require_media_type(*types)
     coding = request.environ.get("HTTP_CONTENT_ENCODING", "")
     if coding.strip().lower() not in ("", "identity"):
-        raise UnsupportedMediaType(f"Content-Encoding {coding[:40]!r} is not supported; send the body as it is")
+        raise UnsupportedMediaType(f"Content-Encoding {shortened(coding)!r} is not supported; send the body as it is")
     value = exactjson.loads(_read(max_body), max_depth, max_values)
     if not isinstance(value, dict):
         raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])

@@ -14,7 +14,7 @@ from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAll
 from werkzeug.http import HTTP_STATUS_CODES
 
 import errors
-from errors import Problem
+from errors import Problem, shortened
 from web.application import Application
 from web.observe import request_id
 
@@ -76,7 +76,7 @@ def _render_http(error: HTTPException) -> Response:
         headers["Allow"] = ", ".join(allowed)
         detail = f"{request.method} is not one of {', '.join(allowed)}"
     elif status == 404:
-        detail = f"nothing is at {request.path[:200]}"
+        detail = f"nothing is at {shortened(request.path)}"
     if kind := _BY_STATUS.get(status):
         return render(kind(detail, headers=headers))
     return _answer(status, "about:blank", HTTP_STATUS_CODES.get(status, "Error"), detail, headers, {})

@@ -15,11 +15,10 @@ from urllib.parse import quote
 import msgspec
 import orjson
 
-from errors import BodyTooLarge, InvalidJson
+from errors import BodyTooLarge, InvalidJson, shortened
 
 LARGEST_INTEGER = 2**63 - 1  # what stores and typed clients hold
 LONGEST_NUMBER = 100  # characters; far beyond any quantity, far below what is slow to convert
-LONGEST_NAME = 100  # characters of a name in a pointer
 LONGEST_POINTER = 300  # characters, and one step more
 
 _FRAGMENT = "!$&'()*+,;=:@/?~"  # besides letters and digits, what a fragment holds unescaped (RFC 3986)
@@ -72,13 +71,13 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise InvalidJson(f"the name {twice[:100]!r} occurs twice in one object")
+        raise InvalidJson(f"the name {shortened(twice)!r} occurs twice in one object")
     return value
 
 
 def _integer(literal: str) -> int:
     if len(literal) > LONGEST_NUMBER or abs(number := int(literal)) > LARGEST_INTEGER:
-        raise InvalidJson(f"the number {_shown(literal)} is out of range: integers are of 64 bits")
+        raise InvalidJson(f"the number {shortened(literal)} is out of range: integers are of 64 bits")
     return number
 
 
@@ -91,15 +90,11 @@ def _decimal(literal: str) -> Decimal:
             double = inf
         if abs(double) != inf and (double or not number):
             return number
-    raise InvalidJson(f"the number {_shown(literal)} is out of range: numbers are of the range of a double")
+    raise InvalidJson(f"the number {shortened(literal)} is out of range: numbers are of the range of a double")
 
 
 def _constant(name: str) -> Any:
     raise InvalidJson(f"{name} is not a JSON number")
-
-
-def _shown(literal: str) -> str:
-    return literal if len(literal) <= 40 else f"{literal[:40]}…"
 
 
 _decoder = json.JSONDecoder(
@@ -201,5 +196,4 @@ def pointer(path: Iterable[object]) -> str:
 
 
 def _step(name: str) -> str:
-    shown = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
-    return quote(shown.replace("~", "~0").replace("/", "~1"), safe=_FRAGMENT, errors="replace")
+    return quote(shortened(name).replace("~", "~0").replace("/", "~1"), safe=_FRAGMENT, errors="replace")

@@ -9,7 +9,7 @@ from typing import Any
 
 from werkzeug.datastructures import MultiDict
 
-from errors import MOST_FAULTS, InvalidQuery
+from errors import MOST_FAULTS, InvalidQuery, shortened
 from storage.contract import Collection, Field, Filter, Kind, Op, Query, Sort
 
 RESERVED = ("limit", "offset", "cursor", "sort", "fields", "q")
@@ -26,7 +26,6 @@ OPERATORS = {
 MAX_OFFSET = 2**31 - 1
 MAX_FILTERS = 100  # of one query: what stores prepare for each combination takes memory
 MAX_VALUES = 200  # of all filters of one query: as many ids as an address of 8 KiB has room for
-LONGEST_NAME = 100  # characters of a parameter's name in a fault
 
 _FILTER = re.compile(r"(\w+)(?:\[(\w+)\])?")
 _NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?([eE][+-]?\d{1,3})?", re.ASCII)
@@ -132,7 +131,7 @@ class Reader:
 
     def fault(self, parameter: str, detail: str) -> None:
         if len(self._faults) < MOST_FAULTS:
-            name = parameter if len(parameter) <= LONGEST_NAME else f"{parameter[:LONGEST_NAME]}…"
+            name = shortened(parameter)
             self._faults.append({"parameter": name, "detail": detail})
 
     def finish(self) -> None:
@@ -223,7 +222,7 @@ def _sort(text: str, collection: Collection) -> tuple[Sort, ...]:
     sortable = [name for name, field in collection.fields.items() if field.sortable]
     if unknown := [key.field for key in keys if key.field not in sortable]:
         raise ValueError(
-            f"cannot be {unknown[0][:100]!r}; there are: {', '.join(sortable)}, each also with - before it"
+            f"cannot be {shortened(unknown[0])!r}; there are: {', '.join(sortable)}, each also with - before it"
         )
     if len({key.field for key in keys}) < len(keys):
         raise ValueError("names a field twice")
@@ -233,5 +232,5 @@ def _sort(text: str, collection: Collection) -> tuple[Sort, ...]:
 def _names(text: str, known: Iterable[str]) -> tuple[str, ...]:
     names = text.split(",")
     if unknown := [name for name in names if name not in known]:
-        raise ValueError(f"cannot be {unknown[0][:100]!r}; there are: {', '.join(known)}")
+        raise ValueError(f"cannot be {shortened(unknown[0])!r}; there are: {', '.join(known)}")
     return tuple(name for name in known if name in names)

@@ -83,6 +83,16 @@ def test_typed_values_are_checked_alike() -> None:
     ):
         with pytest.raises(ConfigError):
             Config(**wrong)  # type: ignore[arg-type]
+    assert Config(page_limit=20, page_limit_max=20).page_limit == 20
+
+
+def test_a_delay_is_a_week_at_most() -> None:
+    """One second more is refused; so are none, and more than 50."""
+    assert Config.from_env({"WEBHOOK_RETRIES": "0, 604800"}).webhook_retries == (0, 604800)
+    assert len(Config.from_env({"WEBHOOK_RETRIES": ",".join(["1"] * 50)}).webhook_retries) == 50
+    for wrong in ("604801", "", "-1", "1.5", ",".join(["1"] * 51)):
+        with pytest.raises(ConfigError, match="^WEBHOOK_RETRIES="):
+            Config.from_env({"WEBHOOK_RETRIES": wrong})
 
 
 @pytest.mark.parametrize("key", ["ADMIN_KEY", "METRICS_TOKEN"])

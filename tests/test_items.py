@@ -226,3 +226,14 @@ def test_unique_values_conflict(client: FlaskClient) -> None:
         assert answer.json["errors"] == [{"pointer": "#/sku", "detail": "is taken by another item"}]
     client.post("/users", json={"email": "Ada@Example.org"})
     assert client.post("/users", json={"email": "ada@example.ORG"}).status_code == 409
+
+
+def test_a_user_may_be_nameless(client: FlaskClient) -> None:
+    """A name can be left out, be null, and be taken away; full text looks at address and name."""
+    for email, name in (("a@example.org", {}), ("b@example.org", {"name": None}), ("c@example.org", {"name": "Ada"})):
+        made = client.post("/users", json={"email": email, **name})
+        assert (made.status_code, made.json["name"]) == (200, name.get("name"))
+    assert [user["email"] for user in client.get("/users?q=ada").json] == ["c@example.org"]
+    assert [user["email"] for user in client.get("/users?q=b@example").json] == ["b@example.org"]
+    assert client.patch(made.headers["Location"], json={"name": None}).json["name"] is None
+    assert client.get("/users?q=ada").json == []

@@ -226,7 +226,8 @@ from web.mapped import MappedStorage
 storage = MappedStorage({uri_of(path)!r})
 storage.incr("a", 600)
 locked, over = os.pipe(), os.pipe()
-child = os.fork()
+with storage._lock:  # as a thread of the parent's may have it
+    child = os.fork()
 if child:
     with storage._locked():
         os.write(locked[1], b"x")

@@ -314,3 +314,15 @@ def test_objects_that_are_looked_into_are_validated(schema: type[ItemSchema], pa
     assert client.patch(where, json={"free": {"c": {"d": 2}}}).json["free"] == {"a": 1, "c": {"d": 2}}
     answer = client.patch(where, json=patch)
     assert (answer.status_code, [fault["pointer"] for fault in answer.json["errors"]]) == (422, [pointer])
+
+
+@pytest.mark.parametrize(
+    ("faults", "told"), [(3, ""), (4, "and 1 more"), (100, "and 97 more"), (101, "and more than 97 more")]
+)
+def test_the_detail_counts_the_faults_that_are_listed(faults: int, told: str) -> None:
+    """Three are named; of the others it says how many there are, as far as they are looked for."""
+    client = create_app(Config()).test_client()
+    names = ["a", "b", "c", *(f"x{n}" for n in range(98))][:faults]
+    answer = client.post("/products", json={"name": "x", **dict.fromkeys(names, 1)})
+    assert "; ".join(answer.json["detail"].split("; ")[3:]) == told
+    assert len(answer.json["errors"]) == min(faults, MOST_FAULTS)

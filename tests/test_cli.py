@@ -418,6 +418,17 @@ def test_keys(run: Callable[..., Result], app: Application) -> None:
     assert run("keys", "list").stdout == ""
 
 
+def test_a_key_is_revoked_on_a_full_disk(tmp_path: Path) -> None:
+    """What is void must be so at once; a new key waits until there is space."""
+    url = f"sqlite:///{tmp_path}/a.db"
+    runner = create_app(Config(database_url=url)).test_cli_runner()
+    id = runner.invoke(args=["keys", "create", "x", "--scope", "admin"]).stderr.split()[1].rstrip(";")
+    full = create_app(Config(database_url=url, min_free_space=2**50)).test_cli_runner()
+    refused = full.invoke(args=["keys", "create", "y", "--scope", "admin"])
+    assert refused.exit_code == 1 and "free bytes" in refused.stderr
+    assert full.invoke(args=["keys", "revoke", id]).exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

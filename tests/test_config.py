@@ -86,6 +86,43 @@ def test_typed_values_are_checked_alike() -> None:
     assert Config(page_limit=20, page_limit_max=20).page_limit == 20
 
 
+RANGES = {
+    "min_free_space": (0, 2**50),
+    "port": (0, 65535),
+    "web_concurrency": (1, 256),
+    "page_limit": (1, 10_000),
+    "page_limit_max": (1, 10_000),
+    "max_body": (1, 2**31),
+    "max_item": (256, 2**31),
+    "max_nodes": (16, 2**31),
+    "page_bytes": (1024, 2**31),
+    "max_url": (64, 8192),
+    "max_depth": (1, 200),
+    "trusted_proxies": (0, 16),
+    "idempotency_ttl": (60, 366 * 24 * 3600),
+    "events_ttl": (60, 366 * 24 * 3600),
+    "webhook_timeout": (1, 60),
+    "waits_per_caller": (1, 500),
+    "connections_per_address": (1, 1000),
+}
+
+
+def test_every_number_has_a_range() -> None:
+    """There is none that this table leaves out."""
+    numbers = {setting.name for setting in fields(Config) if type(getattr(Config(), setting.name)) is int}
+    assert numbers == set(RANGES)
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_the_ends_of_a_range_are_in_it(name: str) -> None:
+    """And what is beyond them is refused."""
+    others = {"page_limit": {"page_limit_max": 10_000}, "page_limit_max": {"page_limit": 1}}.get(name, {})
+    for end, beyond in zip(RANGES[name], (-1, 1), strict=True):
+        assert getattr(Config(**others, **{name: end}), name) == end  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=f"^{name}="):
+            Config(**others, **{name: end + beyond})  # type: ignore[arg-type]
+
+
 def test_a_delay_is_a_week_at_most() -> None:
     """One second more is refused; so are none, and more than 50."""
     assert Config.from_env({"WEBHOOK_RETRIES": "0, 604800"}).webhook_retries == (0, 604800)

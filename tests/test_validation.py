@@ -260,3 +260,11 @@ def test_a_body_that_is_too_large(client: FlaskClient) -> None:
         for answer in (announced, chunked):
             assert answer.status_code == 413
             assert "500 bytes" in answer.json["detail"]
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, -(2**63) + 1])
+def test_integers_have_64_bits(client: FlaskClient, number: int) -> None:
+    """What stores and typed clients hold, and one more is refused."""
+    assert post(client, f'{{"name": "x", "attributes": {{"a": {number}}}}}').json["attributes"] == {"a": number}
+    beyond = number + (1 if number > 0 else -1)
+    assert post(client, f'{{"name": "x", "attributes": {{"a": {beyond}}}}}').status_code == 400

@@ -63,7 +63,6 @@ from gunicorn import util  # noqa: E402
 monkey.patch_ssl()  # what is imported below imports ssl, which each worker would come too late to patch
 
 from prometheus_client import values  # noqa: E402
-from prometheus_client.multiprocess import mark_process_dead  # noqa: E402
 
 from cli.deliver import deliverer_of, keep_delivering  # noqa: E402
 from config import OPEN_IS_LOCAL, Config, ConfigError, is_loopback  # noqa: E402
@@ -183,8 +182,3 @@ def worker_exit(server: Any, worker: Any) -> None:
     """Let deliveries that are on their way end, if they end soon; others are sent again."""
     if delivering := getattr(worker, "delivering", None):
         delivering.join(timeout=DELIVERIES_END_SECONDS)
-
-
-def child_exit(server: Any, worker: Any) -> None:
-    """Forget the gauges of a worker that is gone; its counts stay."""
-    mark_process_dead(worker.pid)

@@ -166,6 +166,8 @@ def test_a_pipe_by_name_is_read_before_anything_is_locked(
         assert app.test_client().post("/products", json={"name": "mine"}).status_code == 200
     join(thread)
     assert said(results[0]) == "imported 101 products"
+    (tmp_path / "file").write_text((json.dumps({"name": "a", "description": "x" * 5000}) + "\n") * 101)
+    assert said(run(*options, tmp_path / "file")) == "imported 0 products, 101 already there"  # the same content
 
 
 def test_it_says_how_large_the_store_is(run: Callable[..., Result], tmp_path: Path) -> None:

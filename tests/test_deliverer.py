@@ -185,6 +185,23 @@ class TestSending:
                 each.close()
         assert sorted(endpoints.names(), key=int) == [str(n) for n in range(40)]
 
+    def test_a_full_disk_stops_no_delivery(
+        self,
+        client: FlaskClient,
+        worker: Deliverer,
+        endpoints: Endpoints,
+        store: Store,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """What the service has promised is noted in the space that is reserved."""
+        subscribe(client)
+        make(client, "a")
+        monkeypatch.setattr(store, "_free_space", lambda: 0)
+        monkeypatch.setattr(store, "_min_free_space", 1)
+        assert client.post("/products", json={"name": "b"}).status_code == 507
+        worker.deliver_once()
+        assert endpoints.names() == ["a"]
+
     def test_what_is_too_large_is_sent_thin(self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints) -> None:
         """Of an item that would make a payload beyond 20,000 bytes, what it takes to fetch it."""
         subscribe(client)

@@ -98,6 +98,21 @@ def test_a_backup_takes_the_place_of_the_store(tmp_path: Path, backup: Path) -> 
     assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("backup.db", "store.db-lock")} == {0o600}
 
 
+def test_an_empty_store_is_restored(tmp_path: Path) -> None:
+    """A backup without items says so, and takes the place of a store that has some."""
+    empty = open_store(f"sqlite:///{tmp_path}/empty.db", stored(declared()))
+    empty.backup(tmp_path / "backup.db")
+    empty.close()
+    store = opened(tmp_path)
+    keep(store, "a")
+    store.close()
+    result = restore(tmp_path, str(tmp_path / "backup.db"))
+    assert result.exit_code == 0, result.output
+    store = opened(tmp_path)
+    assert ids(store) == []
+    store.close()
+
+
 def test_a_restored_store_is_for_its_owner_alone(tmp_path: Path, backup: Path) -> None:
     """Whatever the mode of the backup is; and nothing is left beside it."""
     backup.chmod(0o644)

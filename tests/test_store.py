@@ -507,6 +507,20 @@ def test_a_file_that_another_process_holds_is_busy(tmp_path: Path, monkeypatch: 
     store.close()
 
 
+def test_a_store_that_cannot_be_read_is_unavailable(tmp_path: Path) -> None:
+    """Whatever SQLite says while somebody reads is 503, with the cause for the log."""
+    store = open_store(f"sqlite:///{tmp_path}/a.db", [THINGS])
+    keep(store, record("a"))
+    other = sqlite3.connect(tmp_path / "a.db")
+    other.execute("DROP TABLE items")
+    other.commit()
+    other.close()
+    for read in (lambda: store.read("things", "a"), lambda: store.page("things", Query(limit=1)), lambda: ids(store)):
+        with pytest.raises(Unavailable, match="the store does not answer: no such table"):
+            read()
+    store.close()
+
+
 def _steps(store: Store) -> list[int]:
     """The steps of SQLite's machine that reading one item, counting, and first and middle pages take."""
     steps = 0

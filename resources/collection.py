@@ -15,7 +15,7 @@ from config import Config
 from errors import BodyTooLarge, Forbidden, NotFound, ValidationFailed
 from resources.changes import delete_item, insert_item, update_item
 from resources.resource import ItemLimits, JsonObject, Ownership, Resource
-from resources.turns import Stale, Turns
+from resources.turns import LARGE, Stale, Turns
 from storage.contract import Page, Query, Record, Store, Transaction
 from web.application import OwnHeaders, Reply
 from web.auth import needs
@@ -216,7 +216,8 @@ class CollectionHandlers:
             self._require_right(record)
             self._require_match(record)
             now = self._now()
-            with self._turns.of_size(max(len(record.body), request.content_length or 0), deadline):
+            length = LARGE if request.content_length is None else request.content_length  # None: it came in chunks
+            with self._turns.of_size(max(len(record.body), length), deadline):
                 changed = change(record, sent, now=now, limits=self._limits)
             if changed is record:
                 return record

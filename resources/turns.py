@@ -71,6 +71,8 @@ class Turns:
             raise Unavailable("others are changing large items; try again")
         try:
             yield
-            time.sleep(TURN)  # with the turn, so that the server's sockets come before the next one
         finally:
-            self._large.release()
+            try:
+                time.sleep(TURN)  # with the turn, so that the server's sockets come before the next one
+            finally:
+                self._large.release()

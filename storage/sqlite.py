@@ -24,8 +24,8 @@ from storage.sqlite_deliveries import OutboxReader
 from storage.sqlite_errors import problem_of, translated
 from storage.sqlite_events import newest_id, snapshot
 from storage.sqlite_files import (
-    CHECKPOINT_SECONDS,
     LOG_BYTES,
+    LOG_GROWTH,
     LogLimit,
     create_private,
     forget_identity,
@@ -323,36 +323,30 @@ class SqliteStore(OutboxReader):
         if not _is_search(query):
             yield
             return
+        if self._index:  # it becomes short once all searches that read from it have ended
+            self._log_limit.wait(sqlite_search.READ_SECONDS, self._shorten_log)
         if not self._searches.acquire(timeout=sqlite_search.READ_SECONDS):
             raise Unavailable(f"{SEARCHES} searches are under way; narrow yours by a field with an index")
         try:
-            self._await_log()
             yield
         finally:
             self._searches.release()
 
-    def _await_log(self) -> None:
-        """Hold a search while the log is long: it becomes short once all searches that read from it have ended.
-
-        Beyond its time the search goes on: it is another program that reads.
-        """
-        deadline = self._clock.monotonic() + sqlite_search.READ_SECONDS
-        while self._log_limit.is_long() and self._clock.monotonic() < deadline:
-            with suppress(Unavailable, InsufficientStorage):  # somebody writes, who will make it short
-                self._writer.write(lambda transaction: None, patient=False)
-            self._clock.sleep(CHECKPOINT_SECONDS)
+    def _shorten_log(self) -> None:
+        with suppress(Unavailable, InsufficientStorage):  # somebody writes, and shortens it
+            self._writer.write(lambda transaction: None, patient=False)
 
     def _bounded(self, query: Query, connection: sqlite3.Connection) -> AbstractContextManager[None]:
         """The bound in time of a search; what is no search needs none, and waits for nobody's turn."""
         if not _is_search(query):
             return nullcontext()
-        was_full = self._log_limit.is_full()
+        longest = self._log_limit.size() + LOG_GROWTH
         return within(
             sqlite_search.READ_SECONDS,
             connection,
             self._clock,
             self._search_turn,
-            lambda: not was_full and self._log_limit.is_full(),
+            lambda: self._log_limit.size() > longest,
         )
 
     @contextmanager

@@ -12,8 +12,9 @@ from storage.contract import Record
 from storage.waiting import Clock
 
 LOG_BYTES = 16 * 1024 * 1024  # of the -wal file; SQLite itself begins it anew every 4 MiB unless somebody reads
-LOG_FULL = 4 * LOG_BYTES  # at which searches end, so that it can be begun anew
+LOG_GROWTH = 3 * LOG_BYTES  # during one search, which then ends so that the log can be begun anew
 CHECKPOINT_SECONDS = 0.1  # from look to look at how long it is
+PINNED_SECONDS = 60.0  # for which nobody waits for a log that stayed long: another program reads from it
 SPOOL_BYTES = 1024 * 1024  # of a scan that stay in memory
 
 
@@ -40,26 +41,29 @@ class LogLimit:
         self._log = f"{os.path.realpath(path)}-wal"
         self._clock = clock
         self._next = 0.0
+        self._pinned_until = 0.0
 
     def apply(self, connection: sqlite3.Connection) -> None:
         """Shorten the log if that is due. Waits for nobody, so `connection` must have no busy time-out."""
         if (now := self._clock.monotonic()) < self._next:
             return
         self._next = now + CHECKPOINT_SECONDS
-        if not self.is_long():
+        if self.size() <= LOG_BYTES:
             return
         with suppress(sqlite3.OperationalError):  # what was committed is safe; the next commit tries again
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
-    def is_long(self) -> bool:
-        """Whether it is longer than it is to be."""
-        return self._size() > LOG_BYTES
+    def wait(self, seconds: float, shorten: Callable[[], object]) -> None:
+        """Wait for so long at most while the log is too long, and `shorten` it again and again."""
+        end = self._clock.monotonic() + seconds
+        while self.size() > LOG_BYTES and (now := self._clock.monotonic()) >= self._pinned_until:
+            if now >= end:
+                self._pinned_until = now + PINNED_SECONDS
+            shorten()
+            self._clock.sleep(CHECKPOINT_SECONDS)
 
-    def is_full(self) -> bool:
-        """Whether it is so long that nobody may keep it from being begun anew."""
-        return self._size() > LOG_FULL
-
-    def _size(self) -> int:
+    def size(self) -> int:
+        """Bytes of the log."""
         try:
             return os.stat(self._log).st_size
         except OSError:

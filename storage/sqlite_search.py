@@ -37,9 +37,17 @@ def within(
     now = clock.monotonic()
     deadline, end = now + seconds, now + YIELD_SECONDS
     has_turn = True
-    detail = ""
+    detail, failure = "", None
 
     def must_end() -> bool:
+        nonlocal failure
+        try:
+            return look()
+        except BaseException as error:  # SQLite would only say that it was interrupted
+            failure = error
+            return True
+
+    def look() -> bool:
         nonlocal deadline, end, has_turn, detail
         now = clock.monotonic()
         if now < end:
@@ -64,7 +72,7 @@ def within(
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
             raise
-        raise Unavailable(detail) from error
+        raise failure or Unavailable(detail) from error
     finally:
         connection.set_progress_handler(None, STEPS)
         if has_turn:

@@ -73,23 +73,30 @@ class Writer:
             self._finish(queued)
         except BaseException:
             self._withdraw(queued)  # nobody waits for it any more
+            self._wake_first()  # it may have been this one, with the next turn
             raise
         return queued.outcome()  # type: ignore[no-any-return]
 
     def _finish(self, queued: "_Work") -> None:
         """Wait until somebody has committed this work, or do it oneself. Raises Unavailable at its deadline."""
+        patience = 0.0  # who comes anew lets those go first who wait
         while not queued.done:
-            if self._turn.acquire(blocking=False):
+            if self._turn.acquire(timeout=patience):
                 try:
                     self._lead(queued)
                 finally:
                     self._end_turn()
             elif queued.woken is None:
                 queued.woken = threading.Event()  # and look again, for nobody has known of it until now
-            elif queued.woken.wait(max(queued.deadline - self._clock.monotonic(), TAKEN_SECONDS)):
+            elif queued.woken.wait(self._left(queued)):
                 queued.woken.clear()
+                patience = self._left(queued)
             elif self._withdraw(queued):
                 raise Unavailable(f"{_FAILED}: others write")
+
+    def _left(self, queued: "_Work") -> float:
+        """Seconds that a work may wait still."""
+        return max(queued.deadline - self._clock.monotonic(), TAKEN_SECONDS)
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:
@@ -101,8 +108,11 @@ class Writer:
             self._end_turn()
 
     def _end_turn(self) -> None:
-        """Let whoever has waited longest have the next turn."""
         self._turn.release()
+        self._wake_first()
+
+    def _wake_first(self) -> None:
+        """Let the work that has waited longest have the next turn."""
         if self._queue:
             with suppress(IndexError):  # it has just been taken
                 self._queue[0].wake()
@@ -198,11 +208,12 @@ class Writer:
         except BaseException:  # a time-out or an exit in one work: what the others did is rolled back with it
             _fail(batch, Unavailable("the write was interrupted"))
             raise
+        else:
+            self._after_commit()
         finally:
             self._roll_back()
             for queued in batch:
                 queued.finish()
-        self._after_commit()
 
     def _run(self, queued: "_Work", epoch: str) -> None:
         self.connection.execute("SAVEPOINT work")

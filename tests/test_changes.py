@@ -1,8 +1,10 @@
 """Changes are worked out before their transaction: nothing is lost, nobody waits for the working out."""
 
+import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from app import create_app
+from clock import TURN
 from config import Config
 from errors import Unavailable
 from resources import turns
@@ -195,9 +198,34 @@ def test_changes_of_large_items_have_one_turn() -> None:
         pass
 
 
-@pytest.mark.parametrize(("method", "stored", "sent"), [("PATCH", 20_000, 1), ("PUT", 1, 20_000), ("PUT", 1, 1)])
+def test_a_large_change_that_fails_lets_others_come_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that succeeds: the server looks at its sockets, and then the turn is free."""
+    slept: list[float] = []
+    monkeypatch.setattr("resources.turns.time.sleep", slept.append)
+    queue = Turns(clock=lambda: 100.0)
+    for _ in range(2):
+        with pytest.raises(Stale), queue.of_size(turns.LARGE, 100.0):
+            raise Stale
+    assert slept == [TURN, TURN]
+
+
+@pytest.mark.parametrize(
+    ("method", "stored", "sent", "chunked", "large"),
+    [
+        ("PATCH", 20_000, 1, False, True),
+        ("PUT", 1, 20_000, False, True),
+        ("PUT", 1, 1, False, False),
+        ("PUT", 1, 20_000, True, True),
+    ],
+)
 def test_a_change_is_as_large_as_what_is_stored_and_sent(
-    client: FlaskClient, monkeypatch: pytest.MonkeyPatch, method: str, stored: int, sent: int
+    client: FlaskClient,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    stored: int,
+    sent: int,
+    chunked: bool,
+    large: bool,
 ) -> None:
     """A few bytes for a large item, and many for a small one, wait for the turn of large ones."""
     seen: list[float] = []
@@ -209,8 +237,12 @@ def test_a_change_is_as_large_as_what_is_stored_and_sent(
 
     monkeypatch.setattr(Turns, "of_size", noted)
     where = client.post("/products", json={"name": "x", "attributes": {"a": "x" * stored}}).headers["Location"]
-    assert client.open(where, method=method, json={"name": "y", "attributes": {"b": "y" * sent}}).status_code == 200
-    assert len(seen) == 1 and (seen[0] > turns.LARGE) == (stored + sent > turns.LARGE)
+    body = json.dumps({"name": "y", "attributes": {"b": "y" * sent}}).encode()
+    content: dict[str, Any] = {"input_stream": BytesIO(body)} if chunked else {"data": body}
+    environ = {"wsgi.input_terminated": chunked}
+    changed = client.open(where, method=method, content_type="application/json", environ_overrides=environ, **content)
+    assert changed.json["attributes"]["b"] == "y" * sent
+    assert len(seen) == 1 and (seen[0] >= turns.LARGE) == large
 
 
 def test_all_waits_of_a_change_have_one_deadline() -> None:

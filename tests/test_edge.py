@@ -187,7 +187,7 @@ def test_another_host_is_400_on_the_wire(edge: Gunicorn) -> None:
 @pytest.mark.parametrize(
     "host",
     [
-        *(b"", b" ", b"a/b", b"u@a", b"a, b", b"a b", b"a:b", b":80", b"[::1", b"a\xff", b"a?b", b"a#b"),
+        *(b"", b" ", b"a/b", b"u@a", b"a, b", b"a b", b"a:b", b"a:80:80", b":80", b"[::1", b"a\xff", b"a?b", b"a#b"),
         *(b"b." + b"a" * 64 + b".c:80", b"a." * 128, b"xn--" + b"a" * 8000),
     ],
 )

@@ -187,6 +187,8 @@ def host_of(environ: dict[str, Any]) -> str:
     host = environ.get("HTTP_HOST") or ""
     if len(host) > _MOST_HOST or _LONG_LABEL.search(host):  # IDNA takes time by the square of a label's length
         return ""
+    if host.rpartition("]")[2].count(":") > 1:  # werkzeug leaves out the scheme's own port before it looks
+        return ""
     try:
         get_current_url(environ, host_only=True)  # what tells where a request came to
         return get_host(environ)

@@ -66,7 +66,7 @@ def require_media_type(*types: str) -> None:
         return
     charset = request.mimetype_params.get("charset", "utf-8").lower()
     if request.mimetype not in types or charset not in ("utf-8", "utf8"):
-        told = f"it is {sent!r}" if sent else "there is none"
+        told = f"it is {shortened(sent)!r}" if sent else "there is none"
         headers = {"Accept-Patch": ", ".join(types)} if request.method == "PATCH" else {"Accept": ", ".join(types)}
         raise UnsupportedMediaType(f"Content-Type must be {' or '.join(types)}; {told}", headers=headers)
 

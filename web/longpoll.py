@@ -48,7 +48,7 @@ class Waiters:
                 **{"violated-policies": ["waits"]},
             )
         if self._waiting.total() >= self._most:
-            raise Unavailable(f"{self._most} wait already; ask again without `wait`", headers={"Retry-After": "1"})
+            raise Unavailable(f"{self._most} wait already; ask again without `wait`")
         self._waiting[caller] += 1
 
     def _give_back(self, caller: str) -> None:

@@ -240,6 +240,16 @@ def test_bad_csv_lines(run: Callable[..., Result], tmp_path: Path) -> None:
     ]
 
 
+def test_a_cell_is_as_deep_as_an_item(run: Callable[..., Result], tmp_path: Path) -> None:
+    """JSON in a cell is a level within its item, as deep as in a request."""
+    deepest = Config().max_depth - 1
+    for depth, told in ((deepest, "imported 1 products\n"), (deepest + 1, "")):
+        file = lines(
+            tmp_path / f"{depth}.csv", "name,attributes", f'x,"{{""a"":{"[" * (depth - 1)}{"]" * (depth - 1)}}}"'
+        )
+        assert run("import", "products", file).stdout[:20] == told
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [

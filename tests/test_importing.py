@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -168,6 +169,22 @@ def test_a_pipe_by_name_is_read_before_anything_is_locked(
     assert said(results[0]) == "imported 101 products"
     (tmp_path / "file").write_text((json.dumps({"name": "a", "description": "x" * 5000}) + "\n") * 101)
     assert said(run(*options, tmp_path / "file")) == "imported 0 products, 101 already there"  # the same content
+
+
+def test_temporary_files_are_beside_the_store(
+    run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elsewhere they may be in memory, or on a disk that is smaller."""
+    folders: list[str] = []
+    make = tempfile.TemporaryFile
+
+    def noted(**options: Any) -> Any:
+        folders.append(options["dir"])
+        return make(**options)
+
+    monkeypatch.setattr("cli.importing.tempfile.TemporaryFile", noted)
+    run(lines(tmp_path / "a.ndjson", {"name": "a"}))
+    assert folders == [str(tmp_path)]
 
 
 def test_it_says_how_large_the_store_is(run: Callable[..., Result], tmp_path: Path) -> None:

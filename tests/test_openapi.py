@@ -340,3 +340,17 @@ def test_webhooks_take_the_types_that_there_are(document: Any) -> None:
         assert schemas[name]["properties"]["url"]["format"] == "uri"
     assert schemas["NewWebhook"]["properties"]["status"]["enum"] == ["active", "paused"]
     assert "disabled" in schemas["WebhookInput"]["properties"]["status"]["enum"]
+
+
+def test_what_is_counted_may_be_nothing(document: Any) -> None:
+    """No request left, no item, and no second to wait are values of their headers."""
+    headers = document["components"]["headers"]
+    counted = {name for name, header in headers.items() if header["schema"].get("type") == "integer"}
+    assert counted == {
+        "X-Total-Count",
+        "Retry-After",
+        "x-ratelimit-limit",
+        "x-ratelimit-remaining",
+        "x-ratelimit-reset",
+    }
+    assert {headers[name]["schema"]["minimum"] for name in counted} == {0}

@@ -46,6 +46,8 @@ def caller(hops: int, forwarded: str | None, proto: str | None = None) -> tuple[
         (1, "[2001:DB8:0::1]", "2001:db8::1"),
         (1, "[2001:db8::1]:5555", "2001:db8::1"),
         (1, "fe80::1%<b>", "10.9.9.9"),
+        (1, "[2001:db8::1]" + "x" * 51, "2001:db8::1"),  # 64 characters, of which the last are a port
+        (1, "[2001:db8::1]" + "x" * 52, "10.9.9.9"),
         (1, "unknown", "10.9.9.9"),
         (1, "_hidden", "10.9.9.9"),
         (1, "1.1.1.1.1", "10.9.9.9"),

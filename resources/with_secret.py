@@ -104,4 +104,4 @@ class SecretHandlers(CollectionHandlers):
     def _shown_once(self, record: Record, secret: str) -> Reply:
         body = exactjson.dumps(exactjson.loads(self.resource.body(record)) | {"secret": secret})
         headers = {"Cache-Control": PRIVATE, "ETag": f'"{self._tag(record)}"'}
-        return Reply(body, content_type=JSON, headers=headers)
+        return Reply(body, headers=headers)

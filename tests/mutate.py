@@ -5,7 +5,7 @@ fastest first, and those that `NEAR` names for code that runs in other processes
 whole suite, without its few slowest tests unless `--slow` is asked for. Which test runs which line is recorded once in
 FOLDER (`--collect` does it again), where `results.jsonl` grows: a run that was stopped goes on where it was. A survivor
 that changes nothing, or nothing that matters, is listed with the reason in `tests/harmless.txt`, as
-`path: what: reason`.
+`path: what: reason`; it is not tried again.
 """
 
 import argparse
@@ -36,7 +36,10 @@ FIRST_SECONDS = 40.0  # of tests, as recorded, that ran the line
 SLOW_SECONDS = 14.0  # that one of the slowest tests takes
 SECONDS = 1800  # until a run of tests counts as one that found the fault by hanging
 NEAR = {  # what runs in other processes, by the beginning of its path: tests to run besides
-    "web/worker": ("test_worker*", "test_answer", "test_edge"),
+    "web/worker": ("test_worker*", "test_answer", "test_edge", "test_events_running"),
+    "web/connection": ("test_worker*", "test_edge"),
+    "web/chunked": ("test_worker*",),
+    "web/application": ("test_edge", "test_answer"),
     "web/observe": ("test_running",),
     "resources/openapi": ("test_openapi",),
     "app": ("test_smoke", "test_process"),
@@ -202,7 +205,16 @@ def main() -> None:
     known = {each["id"]: each for each in map(json.loads, results.read_text().splitlines())} if results.exists() else {}
     chosen = [each for each in choose(asked.count, asked.seed) if each.path.startswith(asked.only)]
     ids = {identity(mutation): mutation for mutation in chosen}
-    open_ones = [id for id in ids if id not in known or (asked.again and not known[id]["found"])]
+    excused = harmless()
+    for id, mutation in ids.items():
+        if reason_of(mutation.path, mutation.what, excused):
+            known[id] = {"id": id, **mutation._asdict(), "found": False, "by": "", "seconds": 0.0}
+    open_ones = [
+        id
+        for id, mutation in ids.items()
+        if id not in known
+        or (asked.again and not known[id]["found"] and not reason_of(mutation.path, mutation.what, excused))
+    ]
     recorded = Recorded(asked.folder)
     trees: SimpleQueue[Path] = SimpleQueue()
     for number in range(asked.jobs):
@@ -219,7 +231,7 @@ def main() -> None:
 
     with ThreadPoolExecutor(asked.jobs) as pool:
         list(pool.map(one, open_ones[: asked.now]))
-    score([known[id] for id in ids if id in known])
+    score([known[id] for id in ids if id in known], excused)
 
 
 def _print(result: dict[str, Any]) -> None:
@@ -228,22 +240,30 @@ def _print(result: dict[str, Any]) -> None:
     print(f"{outcome} {result['path']}:{result['line']} {result['what']} {end}", flush=True)
 
 
-def score(results: list[dict[str, Any]]) -> None:
+def harmless() -> list[str]:
+    """The lines of what is known to change nothing, or nothing that matters."""
+    return (ROOT / "tests" / "harmless.txt").read_text().splitlines()
+
+
+def reason_of(path: str, what: str, excused: list[str]) -> str:
+    """Why a mutation is harmless, if it is."""
+    begin = f"{path}: {what}: "
+    return next((line.removeprefix(begin) for line in excused if line.startswith(begin)), "")
+
+
+def score(results: list[dict[str, Any]], excused: list[str]) -> None:
     """Print the survivors and the share that was found."""
-    listed = ROOT / "tests" / "harmless.txt"
-    harmless = listed.read_text().splitlines() if listed.exists() else []
     survived = [result for result in results if not result["found"]]
     print("\nSurvivors:" if survived else "\nNo survivors.")
-    excused = 0
+    listed = 0
     for result in survived:
-        begin = f"{result['path']}: {result['what']}: "
-        reason = next((line.removeprefix(begin) for line in harmless if line.startswith(begin)), "")
-        excused += bool(reason)
+        reason = reason_of(result["path"], result["what"], excused)
+        listed += bool(reason)
         print(
             f"  {result['path']}:{result['line']} {result['what']}" + (f"\n      harmless: {reason}" if reason else "")
         )
     share = 100 * (1 - len(survived) / max(1, len(results)))
-    print(f"{len(results)} mutations, {len(survived)} survived, {share:.1f} % found; {excused} survivors are harmless")
+    print(f"{len(results)} mutations, {len(survived)} survived, {share:.1f} % found; {listed} survivors are harmless")
 
 
 if __name__ == "__main__":

@@ -71,6 +71,13 @@ def test_a_bad_name_is_never_known() -> None:
             head(Answer, [("X-Na me", "a")])
 
 
+def test_the_names_that_are_known_have_a_bound() -> None:
+    """An application has some dozens; one that makes them up is checked by gunicorn each time."""
+    for n in range(300):
+        head(Answer, [(f"X-{n}", "a")])
+    assert len(Answer.known) == 256
+
+
 def test_the_date_is_gunicorns(monkeypatch: pytest.MonkeyPatch) -> None:
     """The date is that of the second that the response begins in, in the form of RFC 9110, section 5.6.7."""
     asked = SimpleNamespace(method="GET", version=(1, 1), should_close=lambda: False)

@@ -161,6 +161,19 @@ def test_a_use_is_noted_to_the_minute(client: FlaskClient) -> None:
     assert client.get(path, headers=bearer(ADMIN_KEY)).json == noted.json
 
 
+def test_a_use_is_noted_again_after_a_minute(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at 60 seconds, and just after them."""
+    key = make_key(client, "products:read")
+    authenticator = client.application.extensions["restkeeper"]["authenticator"]
+    began, noted = authenticator._now(), []
+    for seconds in (0, 60, 60.5):
+        monkeypatch.setattr(authenticator, "_now", lambda seconds=seconds: began + seconds)
+        client.get("/products", headers=bearer(key["secret"]))
+        path = f"/api/v1/keys/{key['id']}"
+        noted.append(client.get(path, headers=bearer(ADMIN_KEY)).json["last_used_at"])
+    assert noted[0] == noted[1] < noted[2]
+
+
 def test_a_use_that_another_process_noted_is_not_noted_again(tmp_path: Path) -> None:
     """Within the minute, whoever sees it."""
     config = Config(database_url=f"sqlite:///{tmp_path}/a.db", auth="required", admin_key=ADMIN_KEY)

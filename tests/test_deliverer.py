@@ -185,6 +185,18 @@ class TestSending:
                 each.close()
         assert sorted(endpoints.names(), key=int) == [str(n) for n in range(40)]
 
+    def test_its_threads_end(self, app: Application, client: FlaskClient, endpoints: Endpoints, clock: Clock) -> None:
+        """They bear the name of what they do, and are gone once it is closed."""
+        subscribe(client)
+        make(client, "a")
+        worker = another(app, endpoints, clock)
+        before = set(threading.enumerate())
+        worker.deliver_once()
+        own = set(threading.enumerate()) - before
+        assert own and all(thread.name.startswith("deliver") for thread in own)
+        worker.close()
+        assert not own & set(threading.enumerate())
+
     def test_a_full_disk_stops_no_delivery(
         self,
         client: FlaskClient,

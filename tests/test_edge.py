@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flask import url_for
 from flask.testing import FlaskClient
 from werkzeug.test import create_environ, run_wsgi_app
 
@@ -72,6 +73,24 @@ def test_an_empty_host_is_not_a_missing_one(given: tuple[str | None, ...]) -> No
         environ: dict[str, Any] = {"SERVER_NAME": "a", "SERVER_PORT": "80", "HTTP_HOST": host}
         found = client.get("/products", environ_overrides=environ).status_code
         assert found == (200 if host is None else 400)
+
+
+def test_a_full_address_has_the_scheme_of_the_request() -> None:
+    """Flask builds it from what the request came by."""
+    app = create_app(Config())
+    for base in ("http://localhost", "https://localhost"):
+        with app.test_request_context("/", base_url=base):
+            assert url_for("service.read_index", _external=True) == f"{base}/"
+
+
+def test_an_address_that_is_none_is_nobodys_name() -> None:
+    """What is malformed within brackets is like no listed name."""
+    app = create_app(Config(auth="open-to-all", trusted_hosts=("x",), failure_limit="off"))
+    found = {}
+    for host in ("x", "[1::2::3]", "[::::]", "[1]"):
+        environ = create_environ("/products") | {"HTTP_HOST": host}  # the test client would refuse it itself
+        found[host] = run_wsgi_app(app, environ)[1]
+    assert found == {"x": "200 OK"} | dict.fromkeys(("[1::2::3]", "[::::]", "[1]"), "400 BAD REQUEST")
 
 
 def test_hosts_are_not_remembered_without_end() -> None:

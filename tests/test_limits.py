@@ -1,6 +1,8 @@
 """Rate limits: who is counted with whom, what every answer says, and what Redis adds."""
 
 import logging
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -312,6 +314,24 @@ def test_a_check_is_one_round_trip(redis: RedisServer) -> None:
     assert grown.pop("info") == 1
     assert grown.pop("incrby") == 10  # by the script, within Redis
     assert grown == {"evalsha": 10}
+
+
+def test_a_redis_that_hangs_up_is_asked_once() -> None:
+    """A request tries no second time: limits of the machine's own are at hand."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        asked: list[int] = []
+
+        def hang_up() -> None:
+            while len(asked) < 9:
+                connection, _ = server.accept()
+                asked.append(1)
+                connection.close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        client = limited(redis_url=f"redis://127.0.0.1:{server.getsockname()[1]}")
+        asked.clear()
+        assert client.get("/").status_code == 200
+        assert len(asked) == 1
 
 
 def test_a_counter_outlives_its_window_a_little(redis: RedisServer) -> None:

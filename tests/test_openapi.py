@@ -20,6 +20,7 @@ from config import Config
 from delivery.deliverer import LARGEST, Deliverer
 from delivery.sender import Answer
 from resources.changes import event_collections, known_types
+from resources.openapi_collection import _or_null
 from resources.webhooks import PING, disable_webhook
 from tests.live import Gunicorn
 from tests.test_schemas import ORDERS
@@ -354,3 +355,18 @@ def test_what_is_counted_may_be_nothing(document: Any) -> None:
         "x-ratelimit-reset",
     }
     assert {headers[name]["schema"]["minimum"] for name in counted} == {0}
+
+
+@pytest.mark.parametrize(
+    ("part", "kinds"),
+    [
+        ({"type": "string"}, ["string", "null"]),
+        ({"type": ["string", "integer"]}, ["string", "integer", "null"]),
+        ({"type": ["string", "null"]}, ["string", "null"]),
+        ({"type": "null"}, "null"),
+    ],
+)
+def test_what_may_be_null_says_so_once(part: Any, kinds: Any) -> None:
+    """Whatever it may be besides; an enumeration has it as a value."""
+    assert _or_null(part)["type"] == kinds
+    assert _or_null({"type": "string", "enum": ["a"]}) == {"type": ["string", "null"], "enum": ["a", None]}

@@ -4,12 +4,16 @@ import logging
 
 import pytest
 from flask.testing import FlaskClient
+from werkzeug.exceptions import HTTPException
 
 import errors
 from app import create_app
 from config import Config
 from errors import Problem
 from storage.contract import Store
+from web import errors as web_errors
+from web import observe
+from web.application import Application
 
 
 @pytest.mark.parametrize(
@@ -130,3 +134,21 @@ def test_a_busy_store_is_503(monkeypatch: pytest.MonkeyPatch) -> None:
     for answer in (client.get("/products/x"), client.post("/products", json={"name": "x"}), client.get("/readyz")):
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
         assert answer.json["type"].endswith("/problems/unavailable")
+
+
+def test_what_says_nothing_has_no_detail() -> None:
+    """An exception of HTTP that brings no description is told by its title alone."""
+
+    class Teapot(HTTPException):
+        code = 418
+
+    def refuse() -> None:
+        raise Teapot
+
+    app = Application("refusing", static_folder=None)
+    observe.install(app, None)
+    web_errors.install(app)
+    app.add_url_rule("/teapot", "teapot", refuse)
+    answer = app.test_client().get("/teapot")
+    assert (answer.status_code, answer.json["title"]) == (418, "I'm a teapot")
+    assert "detail" not in answer.json

@@ -118,6 +118,21 @@ def test_a_write_whose_time_is_over_leaves_the_queue(store: SqliteStore, monkeyp
     assert ran == []
 
 
+def test_a_write_has_the_deadline_that_it_is_given(tmp_path: Path) -> None:
+    """What a request has waited elsewhere is not there for the lock of another process."""
+    clock = Clock()
+    store = opened(tmp_path, clock=clock)
+    holder = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    for seconds in (0.5, BUSY_SECONDS + 1):
+        began = clock.now
+        with pytest.raises(Unavailable):
+            store.write(lambda _: None, deadline=began + seconds)
+        assert seconds <= clock.now - began < seconds + 0.1
+    holder.close()
+    store.close()
+
+
 def test_a_write_that_is_under_way_waits_for_its_result(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once a work is in a commit it is not given up: whether it was done is not known before the end."""
     monkeypatch.setattr("storage.waiting.BUSY_SECONDS", 0.01)

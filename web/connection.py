@@ -6,7 +6,7 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-import gevent
+import gevent.socket
 from gunicorn.http import errors
 
 from web.caller import address_keys

@@ -28,7 +28,7 @@ from web.chunked import ChunkedReader
 from web.connection import Client, Connections, Incomplete
 from web.longpoll import IN_VAIN
 
-LONG_REQUEST = 0.005  # seconds, from which on others that have just arrived are looked for after a request
+LONG_REQUEST = 0.002  # seconds, from which on others that have just arrived are looked for after a request
 
 TARGET = re.compile(r"/[^#]*|[Hh][Tt][Tt][Pp][Ss]?://([^/?#]+)(?:[/?][^#]*)?")
 

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -30,7 +29,6 @@ from web.uuid7 import uuid7
 
 NO_ARGS: MultiDict[str, str] = ImmutableMultiDict()
 PAGES_BYTES = 4 * 1024 * 1024  # of answers to lists, that each process keeps of a collection
-SMALL = 4096  # bytes of an item whose ETag is remembered
 PAGE_OVERHEAD = 2000  # bytes that Python's objects for one answer take, as measured, rounded up
 CACHING = "no-cache"  # keep it, but ask whether it is still so: the ETag makes the question cheap
 OF_CALLER = "private, no-cache"  # likewise, but not where others are answered from (RFC 9111, section 5.2.2.7)
@@ -349,13 +347,5 @@ class CollectionHandlers:
         return Reply(b"", 304, headers=OwnHeaders([("ETag", f'"{tag}"'), ("Cache-Control", self._caching)]))
 
 
-def _computed_digest(body: bytes) -> str:
-    return blake2b(body, digest_size=12).hexdigest()
-
-
-# At most 4 MiB; the store keeps what is read often as one object, whose hash Python keeps.
-_recent_digest = lru_cache(maxsize=1024)(_computed_digest)
-
-
 def _digest(body: bytes) -> str:
-    return _recent_digest(body) if len(body) <= SMALL else _computed_digest(body)
+    return blake2b(body, digest_size=12).hexdigest()

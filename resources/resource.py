@@ -129,9 +129,9 @@ class Resource:
     def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """A new item of what was sent. Raises ValidationFailed with its faults, and BodyTooLarge."""
         faults = [_fault([name], "is set by the server") for name in READ_ONLY if name in sent]
-        members, more = self._load(sent)
+        text, more = self._load(sent)
         require_none(faults + more)
-        return self._record(members, id=id, created_at=now, now=now, version=1, limits=limits)
+        return self._record(text, id=id, created_at=now, now=now, version=1, limits=limits)
 
     def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """An item as it was exported: what the server sets is kept where it was sent, and made where not.
@@ -144,11 +144,11 @@ class Resource:
             made |= _KEPT.load({name: sent[name] for name in READ_ONLY if name in sent})
         except ValidationError as error:
             faults = _some(_faults(error.messages))
-        members, more = self._load(sent)
+        text, more = self._load(sent)
         require_none(faults + more)
         made.setdefault("created_at", made["updated_at"])
         made["now"] = made.pop("updated_at")
-        return self._record(members, **made, limits=limits)
+        return self._record(text, **made, limits=limits)
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """The item with `sent` in the place of all it had; the same record where that changes nothing.
@@ -159,7 +159,8 @@ class Resource:
         own = {name: exactjson.stored(current[name]) for name in READ_ONLY}
         differing = [name for name in READ_ONLY if name in sent and not _is(sent[name], own[name])]
         faults = [_fault([name], f"is read-only; it is {exactjson.dumps(own[name]).decode()}") for name in differing]
-        members, more = self._load(sent)
+        text, more = self._load(sent)
+        members = exactjson.cut(text) if text else {}
         if (
             members
             and all(name in current and _same(text, current[name]) for name, text in members.items())
@@ -169,7 +170,7 @@ class Resource:
         require_none(faults + more)
         self._require_transition(current, members)
         created_at, version = own["created_at"], record.version + 1
-        changed = self._record(members, id=record.id, created_at=created_at, now=now, version=version, limits=limits)
+        changed = self._record(text, id=record.id, created_at=created_at, now=now, version=version, limits=limits)
         return changed._replace(owner=record.owner)
 
     def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
@@ -231,29 +232,26 @@ class Resource:
     def _default_texts(self) -> Members:
         return {name: exactjson.dumps(value) for name, value in self._defaults.items()}
 
-    def _load(self, sent: JsonObject) -> tuple[Members, list[JsonObject]]:
-        """The fields of a valid item as JSON texts, or nothing and its faults."""
+    def _load(self, sent: JsonObject) -> tuple[bytes, list[JsonObject]]:
+        """The fields of a valid item as a JSON object, or nothing and its faults."""
         own = {name: value for name, value in sent.items() if name not in READ_ONLY}
         try:
             values = self._schema.dump(self._schema.load(own))
         except ValidationError as error:
-            return {}, _some(chain(exactjson.faults_of_text(own), _faults(error.messages)))
+            return b"", _some(chain(exactjson.faults_of_text(own), _faults(error.messages)))
         try:
             text = exactjson.dumps(values)
         except exactjson.EncodeError:
             if faults := _some(exactjson.faults_of_text(own)):
-                return {}, faults
+                return b"", faults
             raise
         if exactjson.may_hold_nul(text) and (faults := _some(exactjson.faults_of_text(own))):
-            return {}, faults
-        return exactjson.cut(text), []
+            return b"", faults
+        return text, []
 
-    def _record(
-        self, members: Members, *, id: str, created_at: str, now: str, version: int, limits: ItemLimits
-    ) -> Record:
-        dumps = exactjson.dumps
-        times = {"created_at": dumps(created_at), "updated_at": dumps(now), "version": dumps(version)}
-        body = exactjson.joined({"id": dumps(id), **members, **times})
+    def _record(self, text: bytes, *, id: str, created_at: str, now: str, version: int, limits: ItemLimits) -> Record:
+        own = exactjson.dumps({"created_at": created_at, "updated_at": now, "version": version})
+        body = exactjson.merged(exactjson.dumps({"id": id}), text, own)
         limits.require(body)
         return Record(id, version, now, self.shape, body)
 

@@ -24,6 +24,7 @@ class LockFile:
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self._asks = False
         require_regular(path)
         try:
             self._descriptor = _open(os.path.realpath(path))
@@ -45,12 +46,16 @@ class LockFile:
 
     def ask_for_write(self) -> None:
         """Let other processes know that this one waits to write, until `stop_asking`."""
-        with suppress(OSError):  # somebody looks at this moment; the next try asks again
-            fcntl.lockf(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1)
+        if not self._asks:
+            with suppress(OSError):  # somebody looks at this moment; the next try asks again
+                fcntl.lockf(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1)
+                self._asks = True
 
     def stop_asking(self) -> None:
         """This process does not wait to write any more."""
-        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1)
+        if self._asks:
+            self._asks = False
+            fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1)
 
     def others_ask(self) -> bool:
         """Whether another process waits to write. To be called by one that does not."""
@@ -58,7 +63,7 @@ class LockFile:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
         except OSError:
             return True
-        self.stop_asking()
+        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1)
         return False
 
     @property

@@ -1,10 +1,9 @@
 """What a process has read of a store, for as long as nothing in the store changes."""
 
-from sys import getsizeof
-
 from storage.contract import Record
 
 KEPT_BYTES = 8 * 1024 * 1024  # of records that each process keeps while nothing changes
+LARGEST_CHARACTER = 4  # bytes that Python has for one
 RECORD_OVERHEAD = 700  # bytes that Python's objects for one take, about, without its texts of any length
 
 
@@ -33,7 +32,7 @@ class RecordCache:
 
 def _size(key: tuple[str, str], record: Record | None) -> int:
     """Bytes of memory. Callers choose the ids that they ask for, also of items that do not exist."""
-    size = RECORD_OVERHEAD + getsizeof(key[1])
+    size = RECORD_OVERHEAD + LARGEST_CHARACTER * len(key[1])
     if record is None:
         return size
-    return size + getsizeof(record.id) + len(record.body) + (getsizeof(record.owner) if record.owner else 0)
+    return size + LARGEST_CHARACTER * (len(record.id) + len(record.owner or "")) + len(record.body)

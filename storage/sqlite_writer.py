@@ -18,7 +18,7 @@ from clock import TURN
 from errors import InsufficientStorage, Unavailable
 from storage import waiting
 from storage.lockfile import LockFile
-from storage.sqlite_errors import translated
+from storage.sqlite_errors import problem_of
 from storage.sqlite_identity import epoch_of, make_epoch
 from storage.sqlite_items import SqliteTransaction
 from storage.waiting import RETRY_SECONDS, Clock, patiently
@@ -56,6 +56,7 @@ class Writer:
         self._after_commit = after_commit
         self._clock = clock
         self._queue: deque[_Work] = deque()
+        self._was_long = False  # the last commit
 
     def write(
         self, work: Callable[[SqliteTransaction], T], *, patient: bool = True, deadline: float | None = None
@@ -120,6 +121,8 @@ class Writer:
     def _lead(self, own: "_Work") -> None:
         """Commit works in the order of the queue until this one is among them, or its time is over."""
         while not own.done:
+            if self._was_long:
+                self._let_others_write()
             try:
                 epoch = self._begin(own.deadline)
             except (Unavailable, InsufficientStorage) as error:
@@ -128,11 +131,10 @@ class Writer:
                 return
             began = self._clock.monotonic()
             self._commit(self._taken(), epoch)
-            if self._clock.monotonic() - began > LONG_SECONDS:
-                self._let_others_write()
+            self._was_long = self._clock.monotonic() - began > LONG_SECONDS
 
     def _let_others_write(self) -> None:
-        """Let other requests of this process be looked at, and then other processes write; still in turn.
+        """Let other requests of this process be looked at, and then other processes write; in turn already.
 
         SQLite has no queue: a process that begins anew at once would leave the others no moment to begin.
         """
@@ -172,17 +174,19 @@ class Writer:
 
     def _begin(self, deadline: float) -> str:
         """Open a transaction that writes; the file's epoch. Raises Unavailable."""
-        with translated(_FAILED):
-            self._require_file()
+        self._require_file()
+        try:
             self._begin_write(deadline)
-            try:
-                while not (epoch := epoch_of(self.connection)):
-                    make_epoch(self.connection)
-                    self.connection.execute("COMMIT")  # before any work, so that readers have the same one
-                    self._begin_write(deadline)
-            except BaseException:
-                self._roll_back()
-                raise
+            while not (epoch := epoch_of(self.connection)):
+                make_epoch(self.connection)
+                self.connection.execute("COMMIT")  # before any work, so that readers have the same one
+                self._begin_write(deadline)
+        except sqlite3.Error as error:
+            self._roll_back()
+            raise problem_of(_FAILED, error) from error
+        except BaseException:
+            self._roll_back()
+            raise
         return epoch
 
     def _begin_write(self, deadline: float) -> None:
@@ -198,13 +202,14 @@ class Writer:
         """Run works in the open transaction. Each fails alone; when the transaction fails, all do."""
         batch: list[_Work] = []
         try:
-            with translated(_FAILED):
-                for queued in works:
-                    batch.append(queued)
-                    self._run(queued, epoch)
-                self.connection.execute("COMMIT")
-        except (Unavailable, InsufficientStorage) as error:
-            _fail(batch, error)
+            for queued in works:
+                batch.append(queued)
+                self._run(queued, epoch)
+            self.connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            problem = problem_of(_FAILED, error)
+            problem.__cause__ = error
+            _fail(batch, problem)
         except BaseException:  # a time-out or an exit in one work: what the others did is rolled back with it
             _fail(batch, Unavailable("the write was interrupted"))
             raise
@@ -252,7 +257,8 @@ class _Work:
 
     def finish(self) -> None:
         self.done = True
-        self.wake()
+        if self.woken is not None:
+            self.woken.set()
 
     def wake(self) -> None:
         if self.woken is not None:

@@ -12,7 +12,6 @@ import storage
 import web
 
 ENTRIES = {
-    "resources.collection._computed_digest": 1024,
     "storage.sql._page_statements": 64,
     "web.auth._known": 4096,
     "web.auth._is_here": 1024,

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from flask import Request, Response, has_request_context, request
+from flask import Request, Response, request
 
 from web.application import Application
 from web.caller import address_keys, caller_keys
 from web.counters import Quota, Use, refusal, remaining
 
 READING = ("GET", "HEAD", "OPTIONS")
+USED_UP = 4096  # callers that each process remembers to have used up their bytes
 
 Environ = dict[str, Any]  # WSGI's
 
@@ -19,9 +20,11 @@ _WRITTEN = "restkeeper.written"  # likewise: bytes that the request added to the
 
 def add_written(size: int) -> None:
     """Count bytes that the current request, if there is one, adds to the store, should it be committed."""
-    if has_request_context():
+    try:
         environ = request.environ
-        environ[_WRITTEN] = environ.get(_WRITTEN, 0) + size
+    except RuntimeError:  # there is none
+        return
+    environ[_WRITTEN] = environ.get(_WRITTEN, 0) + size
 
 
 def install(
@@ -35,8 +38,9 @@ def install(
     """Limit how often each caller may ask `app`, and say so in every answer (draft-ietf-httpapi-ratelimit-headers-11).
 
     `quotas` has those of the classes "read" (GET, HEAD, OPTIONS) and "write" (all else); a class that it leaves out is
-    free. `write_bytes` is counted after the commit: a write is refused when nothing is left. `exempt` names endpoints
-    that are neither counted nor marked, `identify` gives the keys of the caller in a WSGI environment.
+    free. `write_bytes` is counted after the commit: a write is refused when nothing was left after the last one that
+    this process answered. `exempt` names endpoints that are neither counted nor marked, `identify` gives the keys of
+    the caller in a WSGI environment.
 
     Requests beyond a quota raise TooManyRequests.
     """
@@ -45,6 +49,7 @@ def install(
     reading, writing = quotas.get("read"), quotas.get("write")
     policy = ", ".join(each.policy for each in quotas.values())
     write_policy = ", ".join(each.policy for each in (*quotas.values(), write_bytes) if each)
+    used_up: set[str] = set()
 
     def count(asked: Request, caller: Callable[[Environ], tuple[str, ...]]) -> Use | None:
         quota = reading if asked.method in READING else writing
@@ -56,10 +61,13 @@ def install(
         use = asked.environ[_COUNTED] = count(asked, identify)
         if use and use[1] > use[0].amount:
             raise refusal(use, f"{use[0].name} requests")
-        if write_bytes and asked.method not in (*READING, "DELETE"):  # who deletes makes room
-            use = write_bytes.look(identify(asked.environ))
-            if not remaining(use):
-                raise refusal(use, "bytes written")
+        if used_up and write_bytes and asked.method not in (*READING, "DELETE"):  # who deletes makes room
+            keys = identify(asked.environ)
+            if keys[0] in used_up:
+                use = write_bytes.look(keys)
+                if not remaining(use):
+                    raise refusal(use, "bytes written")
+                used_up.discard(keys[0])
 
     def add_headers(asked: Request, response: Response) -> None:
         if asked.endpoint in exempt:
@@ -72,7 +80,13 @@ def install(
         add = response.headers.add
         named, told = policy, ""
         if write_bytes and asked.method not in READING:
-            named, told = write_policy, _field(_written(write_bytes, identify(environ), environ, response))
+            keys = identify(environ)
+            written = _written(write_bytes, keys, environ, response)
+            named, told = write_policy, _field(written)
+            if not remaining(written):
+                if len(used_up) >= USED_UP:
+                    used_up.clear()  # each has one write more
+                used_up.add(keys[0])
         if use:
             quota, used, wait, reset = use
             left = str(quota.amount - used if used < quota.amount else 0)

@@ -1,5 +1,6 @@
 """How many bytes a caller's writes may add to the store: what counts, what is refused, what headers say."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,9 @@ from flask.testing import FlaskClient
 from app import create_app
 from config import Config, ConfigError
 from errors import Unavailable
+from web import errors, limits, observe
+from web.application import Application, Reply
+from web.counters import Quota, open_counters
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 ADMIN = {"X-API-Key": ADMIN_KEY}
@@ -98,6 +102,37 @@ def test_beyond_the_quota_writes_are_refused_and_reads_are_not() -> None:
         assert answer.json["type"].endswith("#quota-exceeded") and 0 < int(answer.headers["Retry-After"]) <= DAY
     assert client.get("/products", headers=ADMIN).headers["X-Total-Count"] == count
     assert client.delete(path, headers=ADMIN).status_code == 200  # it makes room
+
+
+def test_each_process_learns_it_by_a_write(tmp_path: Path) -> None:
+    """What one has counted, another knows once it has counted itself."""
+    one, other = (service("500 per day", database_url=f"sqlite:///{tmp_path}/a.db") for _ in range(2))
+    make(one)
+    assert left(one.post("/products", json={"name": "x"}, headers=ADMIN)) == 0
+    statuses = [each.post("/products", json={"name": "x"}, headers=ADMIN).status_code for each in (one, other, other)]
+    assert statuses == [429, 200, 429]
+
+
+def test_a_new_window_is_a_new_quota() -> None:
+    """Who had used it up writes again, and again without being looked up."""
+    app = Application("limited", static_folder=None)
+    now = [86400.0]
+    counters = open_counters(app)
+    looked: list[str] = []
+    quota = Quota("write-bytes", "5 per minute", counters, now=lambda: now[0])
+    look = quota.look
+    quota.look = lambda keys: (looked.append(keys[0]), look(keys))[1]  # type: ignore[method-assign]
+    observe.install(app, None)
+    errors.install(app)
+    limits.install(app, {}, write_bytes=quota, identify=lambda _: ("me",))
+    app.add_url_rule("/", "write", lambda: (limits.add_written(9), Reply(b"{}"))[1], methods=["POST"])
+    client = app.test_client()
+    found = []
+    for seconds in (0, 1, 60, 61):
+        now[0] = 86400.0 + seconds
+        before = len(looked)
+        found.append((client.post("/").status_code, len(looked) - before))
+    assert found == [(200, 0), (429, 2), (200, 1), (429, 2)]
 
 
 def test_keys_and_webhooks_count() -> None:

@@ -162,7 +162,7 @@ class Resource:
         text, more = self._load(sent)
         members = exactjson.cut(text) if text else {}
         if (
-            members
+            text
             and all(name in current and _same(text, current[name]) for name, text in members.items())
             and all(_is_past(name, sent, own) for name in differing)
         ):

@@ -25,7 +25,6 @@ from storage.sqlite_errors import problem_of, translated
 from storage.sqlite_events import newest_id, snapshot
 from storage.sqlite_files import (
     LOG_BYTES,
-    LOG_GROWTH,
     LogLimit,
     create_private,
     forget_identity,
@@ -340,13 +339,13 @@ class SqliteStore(OutboxReader):
         """The bound in time of a search; what is no search needs none, and waits for nobody's turn."""
         if not _is_search(query):
             return nullcontext()
-        longest = self._log_limit.size() + LOG_GROWTH
+        end = self._log_limit.next_end()
         return within(
             sqlite_search.READ_SECONDS,
             connection,
             self._clock,
             self._search_turn,
-            lambda: self._log_limit.size() > longest,
+            lambda: self._log_limit.has_reached(end),
         )
 
     @contextmanager

@@ -12,7 +12,7 @@ from storage.contract import Record
 from storage.waiting import Clock
 
 LOG_BYTES = 16 * 1024 * 1024  # of the -wal file; SQLite itself begins it anew every 4 MiB unless somebody reads
-LOG_GROWTH = 3 * LOG_BYTES  # during one search, which then ends so that the log can be begun anew
+LOG_FULL = 4 * LOG_BYTES  # at each multiple of which searches end, all at once, so that the log can be begun anew
 CHECKPOINT_SECONDS = 0.1  # from look to look at how long it is
 PINNED_SECONDS = 60.0  # for which nobody waits for a log that stayed long: another program reads from it
 SPOOL_BYTES = 1024 * 1024  # of a scan that stay in memory
@@ -61,6 +61,17 @@ class LogLimit:
                 self._pinned_until = now + PINNED_SECONDS
             shorten()
             self._clock.sleep(CHECKPOINT_SECONDS)
+
+    def next_end(self) -> int:
+        """Bytes of the log at which a search that begins now has to end."""
+        return LOG_FULL * (1 + self.size() // LOG_FULL)
+
+    def has_reached(self, end: int) -> bool:
+        """Whether a search has to end. Who comes next waits: it was searches that kept the log, or they as well."""
+        if self.size() < end:
+            return False
+        self._pinned_until = 0.0
+        return True
 
     def size(self) -> int:
         """Bytes of the log."""

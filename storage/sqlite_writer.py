@@ -91,7 +91,7 @@ class Writer:
                 queued.woken = threading.Event()  # and look again, for nobody has known of it until now
             elif queued.woken.wait(self._left(queued)):
                 queued.woken.clear()
-                patience = self._left(queued)
+                patience = TAKEN_SECONDS if self._lock else self._left(queued)  # in memory readers are in the way
             elif self._withdraw(queued):
                 raise Unavailable(f"{_FAILED}: others write")
 
@@ -177,16 +177,16 @@ class Writer:
         self._require_file()
         try:
             self._begin_write(deadline)
-            while not (epoch := epoch_of(self.connection)):
-                make_epoch(self.connection)
-                self.connection.execute("COMMIT")  # before any work, so that readers have the same one
-                self._begin_write(deadline)
+            try:
+                while not (epoch := epoch_of(self.connection)):
+                    make_epoch(self.connection)
+                    self.connection.execute("COMMIT")  # before any work, so that readers have the same one
+                    self._begin_write(deadline)
+            except BaseException:
+                self._roll_back()
+                raise
         except sqlite3.Error as error:
-            self._roll_back()
             raise problem_of(_FAILED, error) from error
-        except BaseException:
-            self._roll_back()
-            raise
         return epoch
 
     def _begin_write(self, deadline: float) -> None:

@@ -11,7 +11,7 @@ from config import Config, ConfigError
 from errors import Unavailable
 from web import errors, limits, observe
 from web.application import Application, Reply
-from web.counters import Quota, open_counters
+from web.counters import Quota, Use, open_counters
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 ADMIN = {"X-API-Key": ADMIN_KEY}
@@ -113,20 +113,55 @@ def test_each_process_learns_it_by_a_write(tmp_path: Path) -> None:
     assert statuses == [429, 200, 429]
 
 
-def test_a_new_window_is_a_new_quota() -> None:
-    """Who had used it up writes again, and again without being looked up."""
+def writing(now: list[float], keys: list[tuple[str, ...]], looked: list[str] | None = None) -> FlaskClient:
+    """A client of an application that writes 9 bytes of 5 for each POST, of a caller with the last of these keys."""
     app = Application("limited", static_folder=None)
-    now = [86400.0]
-    counters = open_counters(app)
-    looked: list[str] = []
-    quota = Quota("write-bytes", "5 per minute", counters, now=lambda: now[0])
+    quota = Quota("write-bytes", "5 per minute", open_counters(app), now=lambda: now[0])
     look = quota.look
-    quota.look = lambda keys: (looked.append(keys[0]), look(keys))[1]  # type: ignore[method-assign]
+
+    def noted(keys: tuple[str, ...]) -> Use:
+        if looked is not None:
+            looked.append(keys[0])
+        return look(keys)
+
+    quota.look = noted  # type: ignore[method-assign]
     observe.install(app, None)
     errors.install(app)
-    limits.install(app, {}, write_bytes=quota, identify=lambda _: ("me",))
+    limits.install(app, {}, write_bytes=quota, identify=lambda _: keys[-1])
     app.add_url_rule("/", "write", lambda: (limits.add_written(9), Reply(b"{}"))[1], methods=["POST"])
-    client = app.test_client()
+    return app.test_client()
+
+
+def test_a_site_has_its_bytes_together() -> None:
+    """Networks of one site, each of which writes once, write no more than the site may."""
+    keys: list[tuple[str, ...]] = []
+    client = writing([86400.0], keys)
+    found = []
+    for n in range(30):
+        keys.append((f"network {n}", "site"))
+        found.append(client.post("/").status_code)
+    assert found == [200] * 9 + [429] * 21  # 16 quotas of 5 bytes, by 9
+    keys.append(("another network", "another site"))
+    assert client.post("/").status_code == 200
+
+
+def test_callers_that_are_remembered_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as that are refused; beyond, each is let in once again."""
+    monkeypatch.setattr(limits, "USED_UP", 4)
+    keys: list[tuple[str, ...]] = []
+    client = writing([86400.0], keys)
+
+    def round_of(callers: str) -> list[int]:
+        return [(keys.append((name,)), client.post("/").status_code)[1] for name in callers]
+
+    assert [round_of("abcd") for _ in range(3)] == [[200] * 4, [429] * 4, [429] * 4]
+    assert (round_of("eabcd"), round_of("dd")) == ([200] * 5, [429] * 2)
+
+
+def test_a_new_window_is_a_new_quota() -> None:
+    """Who had used it up writes again, and again without being looked up."""
+    now, looked = [86400.0], list[str]()
+    client = writing(now, [("me",)], looked)
     found = []
     for seconds in (0, 1, 60, 61):
         now[0] = 86400.0 + seconds

@@ -38,9 +38,9 @@ def install(
     """Limit how often each caller may ask `app`, and say so in every answer (draft-ietf-httpapi-ratelimit-headers-11).
 
     `quotas` has those of the classes "read" (GET, HEAD, OPTIONS) and "write" (all else); a class that it leaves out is
-    free. `write_bytes` is counted after the commit: a write is refused when nothing was left after the last one that
-    this process answered. `exempt` names endpoints that are neither counted nor marked, `identify` gives the keys of
-    the caller in a WSGI environment.
+    free. `write_bytes` is counted after the commit: a write is refused when nothing is left, as far as this process
+    knows from its own last responses to the caller and its site. `exempt` names endpoints that are neither counted nor
+    marked, `identify` gives the keys of the caller in a WSGI environment.
 
     Requests beyond a quota raise TooManyRequests.
     """
@@ -63,11 +63,11 @@ def install(
             raise refusal(use, f"{use[0].name} requests")
         if used_up and write_bytes and asked.method not in (*READING, "DELETE"):  # who deletes makes room
             keys = identify(asked.environ)
-            if keys[0] in used_up:
+            if not used_up.isdisjoint(keys):
                 use = write_bytes.look(keys)
                 if not remaining(use):
                     raise refusal(use, "bytes written")
-                used_up.discard(keys[0])
+                used_up.difference_update(keys)
 
     def add_headers(asked: Request, response: Response) -> None:
         if asked.endpoint in exempt:
@@ -83,10 +83,10 @@ def install(
             keys = identify(environ)
             written = _written(write_bytes, keys, environ, response)
             named, told = write_policy, _field(written)
-            if not remaining(written):
+            if not remaining(written) and not used_up.issuperset(keys):
                 if len(used_up) >= USED_UP:
                     used_up.clear()  # each has one write more
-                used_up.add(keys[0])
+                used_up.update(keys)  # also of the site, which may have used it up: to look is no harm
         if use:
             quota, used, wait, reset = use
             left = str(quota.amount - used if used < quota.amount else 0)

@@ -4,6 +4,7 @@ import pkgutil
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -21,17 +22,19 @@ def attacks() -> Iterator[tuple[str, Callable[[Path], str]]]:
 
 def main(wanted: list[str]) -> None:
     """Run them one after the other, and end with the names of those that failed, if there are any."""
+    chosen = [(name, attack) for name, attack in attacks() if not wanted or any(word in name for word in wanted)]
+    if not chosen:
+        sys.exit(f"no attack is called so: {' '.join(wanted)}")
     failed = []
-    for name, attack in attacks():
-        if not wanted or any(word in name for word in wanted):
-            with tempfile.TemporaryDirectory() as folder:
-                began = time.perf_counter()
-                try:
-                    outcome = attack(Path(folder))
-                except AssertionError as error:
-                    failed.append(name)
-                    outcome = f"FAILED: {error}"
-                print(f"{name}: {outcome} ({time.perf_counter() - began:.0f} s)", flush=True)
+    for name, attack in chosen:
+        with tempfile.TemporaryDirectory() as folder:
+            began = time.perf_counter()
+            try:
+                outcome = attack(Path(folder))
+            except Exception:
+                failed.append(name)
+                outcome = f"FAILED\n{traceback.format_exc()}"
+            print(f"{name}: {outcome} ({time.perf_counter() - began:.0f} s)", flush=True)
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 

@@ -42,6 +42,7 @@ NEAR = {  # what runs in other processes, by the beginning of its path: tests to
     "web/application": ("test_edge", "test_answer"),
     "web/observe": ("test_running",),
     "resources/openapi": ("test_openapi",),
+    "schemas/": ("test_openapi",),
     "app": ("test_smoke", "test_process"),
     "gunicorn.conf": ("test_smoke", "test_process", "test_security", "test_running", "test_delivering"),
     "delivery/": ("test_deliver*", "test_sender", "test_lanes", "test_signature"),

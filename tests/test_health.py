@@ -40,6 +40,7 @@ def test_a_copy_over_a_store_in_use_is_noticed(tmp_path: Path, store: Store) -> 
 
 def test_a_worker_notices_that_its_store_has_gone(tmp_path: Path, store: Store) -> None:
     """Looking for what is to be delivered is no write, and does not read another file of the name either."""
+    assert store.subscriptions(["products"], 0.0) == []  # there is a connection now
     (tmp_path / "store.db").rename(tmp_path / "away.db")
     with pytest.raises(StoreGone):
         store.subscriptions(["products"], 0.0)

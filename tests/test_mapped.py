@@ -220,20 +220,28 @@ def test_a_forked_process_excludes_its_parent(path: Path) -> None:
     """A child that was forked with the file open counts on the same file under a lock of its own: while the parent has
     the lock the child cannot get it, and then it counts."""
     script = f"""
-import os
+import os, signal, threading
 from fcntl import LOCK_EX, LOCK_NB, flock
 from web.mapped import MappedStorage
 storage = MappedStorage({uri_of(path)!r})
 storage.incr("a", 600)
 locked, over = os.pipe(), os.pipe()
-with storage._lock:  # as a thread of the parent's may have it
-    child = os.fork()
+held, end = threading.Event(), threading.Event()
+def hold():
+    with storage._lock:
+        held.set()
+        end.wait(30)
+threading.Thread(target=hold).start()
+held.wait(30)
+child = os.fork()  # while a thread of the parent has the lock
+end.set()
 if child:
     with storage._locked():
         os.write(locked[1], b"x")
         assert os.read(over[0], 1) == b"r", "the child had the parent's lock"
     _, status = os.waitpid(child, 0)
     raise SystemExit(status)
+signal.alarm(20)
 os.read(locked[0], 1)
 descriptor = storage._table.descriptor if storage._table else os.open({str(path)!r}, os.O_RDWR)
 try:

@@ -23,6 +23,7 @@ from web.application import Application
         ("GET", "/products/none", {}, 404, "not-found"),
         ("GET", "/products/a/b", {}, 404, "not-found"),
         ("GET", "/%ff%fe", {}, 404, "not-found"),
+        ("GET", "/api//v1/products", {}, 404, "not-found"),
         ("DELETE", "/products", {}, 405, "method-not-allowed"),
         ("TRACE", "/products/x", {}, 405, "method-not-allowed"),
         ("BREW", "/products", {}, 405, "method-not-allowed"),

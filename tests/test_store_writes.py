@@ -19,6 +19,7 @@ from config import Config
 from errors import InsufficientStorage, Unavailable
 from storage import record_cache
 from storage.contract import Filter, Op, Query, Sort, Transaction
+from storage.lockfile import LockFile
 from storage.sqlite import SqliteStore
 from storage.sqlite_files import CHECKPOINT_SECONDS, LOG_BYTES, LOG_FULL, PINNED_SECONDS
 from storage.sqlite_search import READ_SECONDS, YIELD_SECONDS
@@ -517,6 +518,20 @@ lock.stop_asking()
 print("asks no more", flush=True)
 sys.stdin.readline()
 """
+
+
+def test_who_looks_does_not_ask(tmp_path: Path) -> None:
+    """That a process has looked whether others wait is no sign to those that look after it."""
+    path = str(tmp_path / "store.db")
+    lock = LockFile(path)
+    script = "import sys; from storage.lockfile import LockFile; sys.exit(LockFile(sys.argv[1]).others_ask())"
+    for asks in (False, True):
+        if asks:
+            lock.ask_for_write()
+        else:
+            assert not lock.others_ask()
+        assert subprocess.run([sys.executable, "-c", script, path], cwd=ROOT, timeout=SECONDS).returncode == asks
+    lock.close()
 
 
 class Slow:

@@ -335,3 +335,9 @@ def test_kept_items_take_the_new_shape(tmp_path: Path) -> None:
     assert after.get("/notes").json == [now.json]
     assert after.put(made.headers["Location"], json={"title": "y"}).json["version"] == 2
     assert after.delete(made.headers["Location"]).json["title"] == "y"
+
+
+def test_the_server_writes_times_of_one_length() -> None:
+    """What it sets itself has 27 characters at most; what a client sends may be longer, with an offset."""
+    assert Time(dump_only=True).metadata["maxLength"] == len("2026-01-01T00:00:00.000000Z")
+    assert "maxLength" not in Time().metadata

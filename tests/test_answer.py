@@ -8,7 +8,7 @@ from gunicorn.config import Config
 from gunicorn.http.errors import InvalidResponseHeader, InvalidResponseHeaderName
 from gunicorn.http.wsgi import Response
 
-from web.worker import Answer
+from web.worker import Answer, Worker
 
 GOOD = [("Content-Type", "text/plain"), ("Content-Length", "2"), ("X-Name", "a")]
 
@@ -86,3 +86,17 @@ def test_the_date_is_gunicorns(monkeypatch: pytest.MonkeyPatch) -> None:
         response = Answer(asked, None, Config())
         response.start_response("200 OK", GOOD)
         assert f"Date: {told}\r\n" in response.default_headers()
+
+
+def test_the_loop_is_late_by_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some milliseconds after it was first seen to have looked at its sockets, until it has looked again."""
+    times = {"loop": 1.0, "now": 50.0}
+    hub = SimpleNamespace(loop=SimpleNamespace(now=lambda: times["loop"]))
+    monkeypatch.setattr("web.worker.gevent.get_hub", lambda: hub)
+    monkeypatch.setattr("web.worker.monotonic", lambda: times["now"])
+    worker = SimpleNamespace(_looked=0.0, _looked_at=0.0)
+    found = []
+    for loop, now in ((1.0, 50.0), (1.0, 50.004), (1.0, 50.006), (2.0, 50.006), (2.0, 50.01), (2.0, 50.02)):
+        times.update(loop=loop, now=now)
+        found.append(Worker.is_late(worker))
+    assert found == [False, False, True, False, False, True]

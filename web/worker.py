@@ -28,7 +28,7 @@ from web.chunked import ChunkedReader
 from web.connection import Client, Connections, Incomplete
 from web.longpoll import IN_VAIN
 
-LONG_REQUEST = 0.002  # seconds, from which on others that have just arrived are looked for after a request
+LOOK_SECONDS = 0.005  # after which the loop is made to look at its sockets: gevent goes through 50 callbacks before
 
 TARGET = re.compile(r"/[^#]*|[Hh][Tt][Tt][Pp][Ss]?://([^/?#]+)(?:[/?][^#]*)?")
 
@@ -143,6 +143,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.connections = Connections(self)
+        self._looked = self._looked_at = 0.0  # by the loop's clock, and when that was first seen
 
     def init_process(self) -> None:
         self.cfg.__dict__.update({name: each.get() for name, each in self.cfg.settings.items()})  # looked up often
@@ -165,11 +166,11 @@ class Worker(GeventWorker):  # type: ignore[misc]
                 raise Crowded("This address has too many connections.")
             while True:
                 request = next(parser)
-                began = monotonic()
+                self.is_late()  # notes the time, where the loop has just looked
                 self.handle_request(server, request, client, addr)
                 client.limit(self.discard_timeout, self.slowest)
                 # A quick client never waits in recv, so it would delay the others.
-                gevent.sleep(0 if monotonic() - began < LONG_REQUEST else TURN)
+                gevent.sleep(TURN if self.is_late() else 0)
         except Exception as error:
             if not isinstance(error, StopIteration):
                 self.handle_error(parser.mesg, client, addr, error)
@@ -178,6 +179,13 @@ class Worker(GeventWorker):  # type: ignore[misc]
             if not client.idle and not client.lost:
                 self.connections.linger(client)
             client.close()
+
+    def is_late(self) -> bool:
+        """Whether the loop has not looked at its sockets for long: its time is that of its last look."""
+        looked, now = gevent.get_hub().loop.now(), monotonic()
+        if looked != self._looked:
+            self._looked, self._looked_at = looked, now
+        return now - self._looked_at > LOOK_SECONDS
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> None:
         """Answer a request; `StopIteration` says that it was the last."""

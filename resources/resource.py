@@ -163,7 +163,7 @@ class Resource:
         members = exactjson.cut(text) if text else {}
         if (
             text
-            and all(name in current and _same(text, current[name]) for name, text in members.items())
+            and all(name in current and _same(value, current[name]) for name, value in members.items())
             and all(_is_past(name, sent, own) for name in differing)
         ):
             return record  # also for the second of two equal requests: the first has moved the version since

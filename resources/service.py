@@ -128,10 +128,11 @@ class ServiceHandlers:
         """Raises TooManyRequests for an address that guesses."""
         digest = digest_of(token)
         self._failures.require_room(request.environ, digest)
-        is_valid = hmac.compare_digest(digest, self._metrics_digest)
-        note = self._failures.note_success if is_valid else self._failures.note_failure
-        note(request.environ, digest)
-        return is_valid
+        if not hmac.compare_digest(digest, self._metrics_digest):
+            self._failures.note_failure(request.environ)
+            return False
+        self._failures.note_success(request.environ, digest)
+        return True
 
     @needs(PUBLIC)
     def read_openapi(self) -> Response:

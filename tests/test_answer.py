@@ -94,9 +94,10 @@ def test_the_loop_is_late_by_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> N
     hub = SimpleNamespace(loop=SimpleNamespace(now=lambda: times["loop"]))
     monkeypatch.setattr("web.worker.gevent.get_hub", lambda: hub)
     monkeypatch.setattr("web.worker.monotonic", lambda: times["now"])
-    worker = SimpleNamespace(_looked=0.0, _looked_at=0.0)
+    worker = Worker.__new__(Worker)
+    worker._looked = worker._looked_at = 0.0
     found = []
     for loop, now in ((1.0, 50.0), (1.0, 50.004), (1.0, 50.006), (2.0, 50.006), (2.0, 50.01), (2.0, 50.02)):
         times.update(loop=loop, now=now)
-        found.append(Worker.is_late(worker))
+        found.append(worker.is_late())
     assert found == [False, False, True, False, False, True]

@@ -258,8 +258,8 @@ def test_a_success_is_known_for_a_day(failures: Failures, clock: Clock) -> None:
     failures.note_success(came(), "known")
     for seconds, is_known in ((0, True), (KNOWN_SECONDS, True), (2 * KNOWN_SECONDS, False)):
         clock.seconds = Clock.seconds + seconds
-        for n in range(LIMIT):
-            failures.note_failure(came(), f"guess {n}")
+        for _ in range(LIMIT):
+            failures.note_failure(came())
         assert is_let_in(failures, "known") is is_known
         assert not is_let_in(failures, "guess 0")  # a wrong one is never taken for known
 
@@ -274,9 +274,9 @@ def test_what_each_process_knows_is_bounded(failures: Failures) -> None:
 
 def test_the_next_window_begins_with_none(failures: Failures, clock: Clock) -> None:
     """A limit is of a window, after which an address may try again."""
-    for n in range(LIMIT):
+    for _ in range(LIMIT):
         assert is_let_in(failures, "right")
-        failures.note_failure(came(), f"{n}")
+        failures.note_failure(came())
     assert not is_let_in(failures, "right")
     clock.seconds += 60
     assert is_let_in(failures, "right")
@@ -285,11 +285,11 @@ def test_the_next_window_begins_with_none(failures: Failures, clock: Clock) -> N
 def test_a_site_of_ipv6_is_counted_as_one(failures: Failures, numbers: Numbers) -> None:
     """A /64 has the quota, and all of a /48 sixteen times as much, so that nobody has 65,536 quotas and counters."""
     for n in range(LIMIT):
-        failures.note_failure(came(f"2001:db8::{n}"), "guess")
+        failures.note_failure(came(f"2001:db8::{n}"))
     assert not is_let_in(failures, "right", "2001:db8::ffff") and is_let_in(failures, "right", "2001:db8:0:1::1")
     for n in range(1, 5000):
         if is_let_in(failures, "right", f"2001:db8:0:{n:x}::1"):
-            failures.note_failure(came(f"2001:db8:0:{n:x}::1"), "guess")
+            failures.note_failure(came(f"2001:db8:0:{n:x}::1"))
     assert sum(numbers.counts.values()) == 2 * SITE_QUOTAS * LIMIT
     assert is_let_in(failures, "right", "2001:db8:1::1")
 
@@ -300,7 +300,7 @@ def test_a_success_is_noted_once_for_a_site_of_ipv6(failures: Failures, numbers:
         failures.note_success(came(f"2001:db8:0:{n:x}::1"), "known")
     assert len(numbers.counts) == 1
     for _ in range(LIMIT):
-        failures.note_failure(came("2001:db8:0:ffff::1"), "guess")
+        failures.note_failure(came("2001:db8:0:ffff::1"))
     assert is_let_in(failures, "known", "2001:db8:0:ffff::1") and not is_let_in(failures, "other", "2001:db8:0:ffff::1")
 
 

@@ -135,7 +135,7 @@ class Authenticator:
         try:
             who = self._caller(token, digest)
         except (InvalidToken, _Invalid):
-            failures.note_failure(environ, digest)
+            failures.note_failure(environ)
             raise _unauthorized(_INVALID, authorization or "") from None
         if not known:
             failures.note_success(environ, digest)

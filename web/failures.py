@@ -49,7 +49,7 @@ class Failures:
             if len(self._noted) > NOTED:
                 self._noted.pop(next(iter(self._noted)), None)
 
-    def note_failure(self, environ: Environ, digest: str) -> None:
+    def note_failure(self, environ: Environ) -> None:
         """Count credentials that are not valid, or not any more."""
         if self._quota:
             self._quota.add(address_keys(environ))

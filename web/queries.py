@@ -131,8 +131,7 @@ class Reader:
 
     def fault(self, parameter: str, detail: str) -> None:
         if len(self._faults) < MOST_FAULTS:
-            name = shortened(parameter)
-            self._faults.append({"parameter": name, "detail": detail})
+            self._faults.append({"parameter": shortened(parameter), "detail": detail})
 
     def finish(self) -> None:
         if self._faults:

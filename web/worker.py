@@ -166,7 +166,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
                 raise Crowded("This address has too many connections.")
             while True:
                 request = next(parser)
-                self.is_late()  # notes the time, where the loop has just looked
+                self.note_look()
                 self.handle_request(server, request, client, addr)
                 client.limit(self.discard_timeout, self.slowest)
                 # A quick client never waits in recv, so it would delay the others.
@@ -180,12 +180,15 @@ class Worker(GeventWorker):  # type: ignore[misc]
                 self.connections.linger(client)
             client.close()
 
+    def note_look(self) -> None:
+        """Note when the loop was first seen after it looked at its sockets: its own time stands still in between."""
+        if (looked := gevent.get_hub().loop.now()) != self._looked:
+            self._looked, self._looked_at = looked, monotonic()
+
     def is_late(self) -> bool:
-        """Whether the loop has not looked at its sockets for long: its time is that of its last look."""
-        looked, now = gevent.get_hub().loop.now(), monotonic()
-        if looked != self._looked:
-            self._looked, self._looked_at = looked, now
-        return now - self._looked_at > LOOK_SECONDS
+        """Whether the loop has not looked at its sockets for too long."""
+        self.note_look()
+        return monotonic() - self._looked_at > LOOK_SECONDS
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> None:
         """Answer a request; `StopIteration` says that it was the last."""

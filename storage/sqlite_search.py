@@ -24,7 +24,7 @@ def within(
     connection: sqlite3.Connection,
     clock: Clock,
     turn: threading.Lock,
-    is_in_the_way: Callable[[], bool] = lambda: False,
+    is_in_the_way: Callable[[], bool],
 ) -> Iterator[None]:
     """End a search that takes longer, and let others work every few milliseconds (a cooperative server's sleep does).
 

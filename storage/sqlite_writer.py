@@ -257,8 +257,7 @@ class _Work:
 
     def finish(self) -> None:
         self.done = True
-        if self.woken is not None:
-            self.woken.set()
+        self.wake()
 
     def wake(self) -> None:
         if self.woken is not None:

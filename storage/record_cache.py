@@ -2,9 +2,9 @@
 
 from storage.contract import Record
 
-KEPT_BYTES = 8 * 1024 * 1024  # of records that each process keeps while nothing changes
+CACHE_BYTES = 8 * 1024 * 1024  # of memory that the records take in each process
+RECORD_OVERHEAD = 600  # bytes that Python's objects for one take, as measured, without its body and owner
 LARGEST_CHARACTER = 4  # bytes that Python has for one
-RECORD_OVERHEAD = 700  # bytes that Python's objects for one take, about, without its texts of any length
 
 
 class RecordCache:
@@ -12,27 +12,22 @@ class RecordCache:
 
     def __init__(self, state: object) -> None:
         self.state = state
-        self.records: dict[tuple[str, str], Record | None] = {}  # None: there is none
+        self.records: dict[tuple[str, str], Record] = {}
         self.revisions: dict[str, str] = {}
         self.epoch = ""
         self.last_event = ""
         self._bytes = 0
 
-    def add(self, key: tuple[str, str], record: Record | None) -> None:
-        """Keep a record, if need be in the place of all others; not one that takes a good part of the room."""
-        size = _size(key, record)
-        if size > KEPT_BYTES // 16 or key in self.records:
+    def add(self, collection: str, record: Record) -> None:
+        """Cache a record, if need be in the place of all others; not one that takes a good part of the room.
+
+        What does not exist is not cached: callers choose the ids that they ask for.
+        """
+        size = RECORD_OVERHEAD + len(record.body) + LARGEST_CHARACTER * len(record.owner or "")
+        if size > CACHE_BYTES // 16:
             return
-        if self._bytes + size > KEPT_BYTES:
+        if (total := self._bytes + size) > CACHE_BYTES:
             self.records.clear()
-            self._bytes = 0
-        self._bytes += size
-        self.records[key] = record
-
-
-def _size(key: tuple[str, str], record: Record | None) -> int:
-    """Bytes of memory. Callers choose the ids that they ask for, also of items that do not exist."""
-    size = RECORD_OVERHEAD + LARGEST_CHARACTER * len(key[1])
-    if record is None:
-        return size
-    return size + LARGEST_CHARACTER * (len(record.id) + len(record.owner or "")) + len(record.body)
+            total = size
+        self._bytes = total
+        self.records[collection, record.id] = record

@@ -95,6 +95,7 @@ class SqliteStore(OutboxReader):
             declare(connection, self._collections.values())
             self.secret = secret_of(connection)
             connection.execute("PRAGMA busy_timeout = 0")  # `patiently` does the waiting
+            connection.execute("PRAGMA temp_store = MEMORY")  # for what savepoints copy, else a file at each commit
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
         if self._lock:
             self._file = self._file or health.StoreFile(path)
@@ -118,13 +119,10 @@ class SqliteStore(OutboxReader):
 
     def read(self, collection: str, id: str) -> Record:
         kept = self._present()
-        try:
-            record = kept.records[collection, id]
-        except KeyError:
-            record = self._look_up(collection, id)
-            kept.add((collection, id), record)
-        if record is None:
-            raise missing()
+        if (record := kept.records.get((collection, id))) is None:
+            if (record := self._look_up(collection, id)) is None:
+                raise missing()
+            kept.add(collection, record)
         return record
 
     def _present(self) -> RecordCache:

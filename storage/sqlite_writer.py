@@ -82,13 +82,11 @@ class Writer:
         """Wait until somebody has committed this work, or do it oneself. Raises Unavailable at its deadline."""
         patience = 0.0  # who comes anew lets those go first who wait
         while not queued.done:
-            if self._turn.acquire(timeout=patience):
+            if self._turn.acquire(blocking=patience > 0, timeout=patience or -1):
                 try:
                     self._lead(queued)
                 finally:
                     self._end_turn()
-            elif queued.woken is None:
-                queued.woken = threading.Event()  # and look again, for nobody has known of it until now
             elif queued.woken.wait(self._left(queued)):
                 queued.woken.clear()
                 patience = TAKEN_SECONDS if self._lock else self._left(queued)  # in memory readers are in the way
@@ -116,7 +114,7 @@ class Writer:
         """Let the work that has waited longest have the next turn."""
         if self._queue:
             with suppress(IndexError):  # it has just been taken
-                self._queue[0].wake()
+                self._queue[0].woken.set()
 
     def _lead(self, own: "_Work") -> None:
         """Commit works in the order of the queue until this one is among them, or its time is over."""
@@ -204,7 +202,9 @@ class Writer:
         try:
             for queued in works:
                 batch.append(queued)
-                self._run(queued, epoch)
+                self._run(queued, epoch, sole=len(batch) == 1 and not self._queue)
+                if not self.connection.in_transaction:
+                    return  # the sole work failed, and there is nothing else to commit
             self.connection.execute("COMMIT")
         except sqlite3.Error as error:
             problem = problem_of(_FAILED, error)
@@ -220,9 +220,18 @@ class Writer:
             for queued in batch:
                 queued.finish()
 
-    def _run(self, queued: "_Work", epoch: str) -> None:
-        self.connection.execute("SAVEPOINT work")
+    def _run(self, queued: "_Work", epoch: str, *, sole: bool) -> None:
+        """Run a work, and undo it if it fails: the whole transaction, if it is the sole work there.
+
+        Otherwise it has a savepoint, for which SQLite copies every page that the work changes.
+        """
+        if not sole:
+            self.connection.execute("SAVEPOINT work")
         queued.run(SqliteTransaction(self.connection, epoch))
+        if sole:
+            if queued.error is not None:
+                self._roll_back()
+            return
         if queued.error is not None:
             self.connection.execute("ROLLBACK TO work")
         self.connection.execute("RELEASE work")
@@ -253,15 +262,11 @@ class _Work:
         self.done = False
         self.error: Exception | None = None
         self.result: Any = None
-        self.woken: threading.Event | None = None
+        self.woken = threading.Event()
 
     def finish(self) -> None:
         self.done = True
-        self.wake()
-
-    def wake(self) -> None:
-        if self.woken is not None:
-            self.woken.set()
+        self.woken.set()
 
     def run(self, transaction: SqliteTransaction) -> None:
         try:

@@ -16,7 +16,7 @@ import pytest
 from app import create_app
 from clock import TURN
 from config import Config
-from errors import InsufficientStorage, Unavailable
+from errors import InsufficientStorage, NotFound, Unavailable
 from storage import record_cache
 from storage.contract import Filter, Op, Query, Sort, Transaction
 from storage.lockfile import LockFile
@@ -496,15 +496,22 @@ def test_the_mode_of_a_file_that_exists_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "store.db").stat().st_mode & 0o777 == 0o640
 
 
-def test_ids_count_in_what_is_kept(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ids are as long as callers make them, also those of no item: what is kept stays within its bytes with them."""
-    monkeypatch.setattr(record_cache, "KEPT_BYTES", 512 * 1024)
-    most = 0
-    for n in range(500):
-        assert store._look_up("things", id := f"{n}{'x' * 8000}") is None
-        store._present().add(("things", id), None)
-        most = max(most, sum(record_cache.LARGEST_CHARACTER * len(id) for _, id in store._kept.records))
-    assert 256 * 1024 < most <= 512 * 1024
+def test_what_does_not_exist_is_not_cached(store: SqliteStore) -> None:
+    """Ids are as long as callers make them: those of no item take no memory."""
+    for n in range(3):
+        with pytest.raises(NotFound):
+            store.read("things", f"{n}{'x' * 8000}")
+    assert store._kept.records == {}
+
+
+def test_owners_count_in_what_is_cached(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The subject of a token may be long: a record with such an owner is not cached."""
+    owned = record("b")._replace(owner="o" * 100)
+    size = record_cache.RECORD_OVERHEAD + len(owned.body) + record_cache.LARGEST_CHARACTER * 100
+    monkeypatch.setattr(record_cache, "CACHE_BYTES", 16 * size - 1)
+    keep(store, record("a"), owned)
+    assert store.read("things", "a") is store.read("things", "a")
+    assert store.read("things", "b") is not store.read("things", "b")
 
 
 ASKING = """

@@ -148,7 +148,7 @@ class Application(Flask):
         The request's `host` is empty when it is malformed, or not one that `trusts_host`, which is asked once a host.
         """
         if request is None:
-            return super().create_url_adapter(None)
+            return None  # as Flask's, without a SERVER_NAME
         environ = request.environ
         known = (environ["wsgi.url_scheme"], environ.get("HTTP_HOST"), environ["SERVER_PORT"])
         if (names := self._hosts.get(known)) is None:

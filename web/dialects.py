@@ -50,9 +50,10 @@ def install(routes: Blueprint, collection: Collection) -> None:
     """Let the list of `collection` be asked for in others' words."""
 
     def translate() -> None:
-        if request.method == "OPTIONS":
-            return  # which is answered without a look at the query
-        if _HABIT.search(request.environ.get("QUERY_STRING", "")) and str(request.endpoint).endswith(".list_items"):
+        environ = request.environ
+        if not (query := environ.get("QUERY_STRING")) or environ["REQUEST_METHOD"] == "OPTIONS":
+            return  # OPTIONS is answered without a look at the query
+        if _HABIT.search(query) and str(request.endpoint).endswith(".list_items"):
             request.args = ImmutableMultiDict(_translated(request.args.items(multi=True), collection))
 
     routes.before_request(translate)

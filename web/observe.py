@@ -44,12 +44,10 @@ def install(app: Application, access_log: Callable[[Line], None] | None) -> "Met
         given = environ.get("HTTP_X_REQUEST_ID")
         environ[_REQUEST_ID] = given if given and _SANE_ID.fullmatch(given) else _new_id()
 
-    def name_request(asked: Request, response: Response) -> None:
-        response.headers.add("X-Request-Id", asked.environ[_REQUEST_ID])
-
-    def count(asked: Request, response: Response) -> None:
-        seconds = time.perf_counter() - asked.environ[_BEGAN]
-        metrics.count(asked.method, _route(asked), response.status_code, seconds)
+    def name_and_count(asked: Request, response: Response) -> None:
+        environ = asked.environ
+        response.headers.add("X-Request-Id", environ[_REQUEST_ID])
+        metrics.count(asked.method, _route(asked), response.status_code, time.perf_counter() - environ[_BEGAN])
 
     def log(asked: Request, response: Response) -> None:
         environ = asked.environ
@@ -69,7 +67,7 @@ def install(app: Application, access_log: Callable[[Line], None] | None) -> "Met
         )
 
     app.before.append(begin)
-    app.after += [log, count, name_request] if access_log else [count, name_request]  # each may fail by itself
+    app.after += [log, name_and_count] if access_log else [name_and_count]  # each may fail by itself
     return metrics
 
 

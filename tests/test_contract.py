@@ -1,0 +1,60 @@
+"""What a client of version 1 may rely on: contract/v1.json, the document as it was accepted."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from app import create_app
+from config import Config
+from tests.live import ROOT
+
+ACCEPTED = ROOT / "contract" / "v1.json"
+PROSE = {"description", "summary", "title", "example", "examples"}
+
+
+def served() -> Any:
+    """The document of a service as deployed."""
+    return (
+        create_app(Config(auth="required")).test_client().get("/openapi.json", base_url="http://localhost").get_json()
+    )
+
+
+def broken(accepted: Any, present: Any, place: str = "") -> Iterator[str]:
+    """The places where something that was accepted is missing or different now. New names break nobody."""
+    if isinstance(accepted, dict) and isinstance(present, dict):
+        for name, value in accepted.items():
+            if name not in PROSE or isinstance(value, dict):  # a field may be called so
+                if name not in present:
+                    yield f"{place}/{name} is missing"
+                else:
+                    yield from broken(value, present[name], f"{place}/{name}")
+    elif isinstance(accepted, list) and isinstance(present, list) and len(accepted) == len(present):
+        for number, (one, other) in enumerate(zip(accepted, present, strict=True)):
+            yield from broken(one, other, f"{place}/{number}")
+    elif accepted != present:
+        yield f"{place} is {present!r:.60}, was {accepted!r:.60}"
+
+
+def test_nothing_that_was_accepted_is_broken() -> None:
+    """Whatever changes in the house, a client of today notices nothing."""
+    accepted = json.loads(ACCEPTED.read_text())
+    del accepted["info"]  # which has the program's own version
+    assert list(broken(accepted, served())) == []
+
+
+@pytest.mark.parametrize(
+    ("accepted", "present", "found"),
+    [
+        ({"paths": {"/a": {}}}, {"paths": {"/a": {}, "/b": {}}}, []),
+        ({"paths": {"/a": {}}}, {"paths": {}}, ["/paths//a is missing"]),
+        ({"enum": ["a", "b"]}, {"enum": ["a"]}, ["/enum is ['a'], was ['a', 'b']"]),
+        ({"required": ["a"]}, {"required": ["b"]}, ["/required/0 is 'b', was 'a'"]),
+        ({"maximum": 9, "description": "x"}, {"maximum": 9}, []),
+        ({"properties": {"title": {"type": "string"}}}, {"properties": {}}, ["/properties/title is missing"]),
+    ],
+)
+def test_the_check_finds_what_breaks(accepted: Any, present: Any, found: list[str]) -> None:
+    """It can fail."""
+    assert list(broken(accepted, present)) == found

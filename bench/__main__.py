@@ -25,13 +25,13 @@ from bench.against import compare_with
 from bench.deliveries import deliveries
 from bench.load import run
 from bench.sides import PRODUCT, READS, Side, creates, get, mixed, post, take_turns, with_field
-from clock import utc_now
 from resources.products import RESOURCE
-from storage import open_store
-from storage.contract import Transaction
+from restkeeper.clock import utc_now
+from restkeeper.storage import open_store
+from restkeeper.storage.contract import Transaction
+from restkeeper.web import exactjson
+from restkeeper.web.uuid7 import uuid7
 from tests.live import Gunicorn
-from web import exactjson
-from web.uuid7 import uuid7
 
 MIXED_LOAD = "mixed load / what its two rates alone predict"
 DELIVERIES = "deliveries a second, by one worker"

@@ -13,8 +13,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.sides import PRODUCT, Found, Side, creates, get, mixed, take_turns, with_field
+from restkeeper.web.uuid7 import uuid7
 from tests.live import ROOT, Gunicorn
-from web.uuid7 import uuid7
 
 ITEMS = 10_000
 CONNECTIONS = 16

@@ -6,10 +6,11 @@ import sys
 import time
 from pathlib import Path
 
-from resources import declared, stored
-from storage import open_store
-from storage.contract import Store, Transaction
-from storage.outbox import Event
+import resources
+from restkeeper.resources import find_resources, stored
+from restkeeper.storage import open_store
+from restkeeper.storage.contract import Store, Transaction
+from restkeeper.storage.outbox import Event
 from tests.live import ROOT, Gunicorn
 
 FIRST = 200  # deliveries before the clock starts
@@ -29,7 +30,7 @@ def deliveries(folder: Path, receiver: Gunicorn, count: int) -> float:
         answer = server.post("/api/v1/webhooks", {"url": f"{receiver.base}/hook"})
         if answer.status != 200:
             raise RuntimeError(f"no webhook: {answer.body!r}")
-    store = open_store(environ["DATABASE_URL"], stored(declared()))
+    store = open_store(environ["DATABASE_URL"], stored(find_resources(resources)))
     _record(store, count)
     store.close()
     before = _taken(receiver)

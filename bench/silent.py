@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from app import create_app
-from resources import declared
+import resources
+from restkeeper import create_app
+from restkeeper.resources import find_resources
 
-app = create_app(resources=[replace(resource, events=False) for resource in declared()])
+app = create_app(None, [replace(resource, events=False) for resource in find_resources(resources)])

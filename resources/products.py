@@ -1,8 +1,7 @@
 """The products collection."""
 
-from resources.resource import Resource
+from restkeeper import Index, Resource
 from schemas.product import ProductSchema
-from storage.contract import Index
 
 RESOURCE = Resource(
     name="products",

@@ -1,8 +1,7 @@
 """The users collection."""
 
-from resources.resource import Resource
+from restkeeper import Index, Resource
 from schemas.user import UserSchema
-from storage.contract import Index
 
 RESOURCE = Resource(
     name="users",

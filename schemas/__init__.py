@@ -1,1 +1,1 @@
-"""Marshmallow schemas: no store, no request."""
+"""What an item of each collection is."""

@@ -2,8 +2,7 @@
 
 from marshmallow import fields
 
-from schemas.fields import Items, JsonObject, Lifecycle, Money, Pattern, Status, Text, Whole
-from schemas.item import ItemSchema
+from restkeeper import Items, ItemSchema, JsonObject, Lifecycle, Money, Pattern, Status, Text, Whole
 
 
 class ProductSchema(ItemSchema):

@@ -1,7 +1,6 @@
 """A user."""
 
-from schemas.fields import Email, Lifecycle, Status, Text
-from schemas.item import ItemSchema
+from restkeeper import Email, ItemSchema, Lifecycle, Status, Text
 
 
 class UserSchema(ItemSchema):

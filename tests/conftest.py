@@ -7,11 +7,11 @@ import pytest
 from flask.testing import FlaskClient
 
 from app import create_app
-from config import Config
+from restkeeper.config import Config
+from restkeeper.web import cors, edge, errors, observe
+from restkeeper.web.application import Application, Reply
+from restkeeper.web.mapped import shared_path
 from tests.live import Gunicorn
-from web import cors, edge, errors, observe
-from web.application import Application, Reply
-from web.mapped import shared_path
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -25,7 +25,7 @@ def counters_are_deleted() -> Iterator[None]:
         return path
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("app.shared_path", noted)
+        patch.setattr("restkeeper.app.shared_path", noted)
         yield
     for path in made:
         path.unlink(missing_ok=True)

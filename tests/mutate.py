@@ -36,19 +36,26 @@ FIRST_SECONDS = 40.0  # of tests, as recorded, that ran the line
 SLOW_SECONDS = 14.0  # that one of the slowest tests takes
 SECONDS = 1800  # until a run of tests counts as one that found the fault by hanging
 NEAR = {  # what runs in other processes, by the beginning of its path: tests to run besides
-    "web/worker": ("test_worker*", "test_answer", "test_edge", "test_events_running"),
-    "web/connection": ("test_worker*", "test_edge"),
-    "web/chunked": ("test_worker*",),
-    "web/application": ("test_edge", "test_answer"),
-    "web/observe": ("test_running",),
-    "resources/openapi": ("test_openapi",),
-    "schemas/": ("test_openapi",),
-    "app": ("test_smoke", "test_process"),
-    "gunicorn.conf": ("test_smoke", "test_process", "test_security", "test_running", "test_delivering"),
-    "delivery/": ("test_deliver*", "test_sender", "test_lanes", "test_signature"),
-    "cli/": ("test_cli*", "test_no_store", "test_delivering", "test_exporting", "test_importing", "test_restore"),
-    "web/mapped": ("test_mapped", "test_limits_running"),
-    "storage/": ("test_store*", "test_outbox*"),
+    "restkeeper/server/worker": ("test_worker*", "test_answer", "test_edge", "test_events_running"),
+    "restkeeper/server/connection": ("test_worker*", "test_edge"),
+    "restkeeper/server/chunked": ("test_worker*",),
+    "restkeeper/web/application": ("test_edge", "test_answer"),
+    "restkeeper/web/observe": ("test_running",),
+    "restkeeper/resources/openapi": ("test_openapi",),
+    "restkeeper/schemas/": ("test_openapi",),
+    "restkeeper/app": ("test_smoke", "test_process"),
+    "restkeeper/server/settings": ("test_smoke", "test_process", "test_security", "test_running", "test_delivering"),
+    "restkeeper/delivery/": ("test_deliver*", "test_sender", "test_lanes", "test_signature"),
+    "restkeeper/cli/": (
+        "test_cli*",
+        "test_no_store",
+        "test_delivering",
+        "test_exporting",
+        "test_importing",
+        "test_restore",
+    ),
+    "restkeeper/web/mapped": ("test_mapped", "test_limits_running"),
+    "restkeeper/storage/": ("test_store*", "test_outbox*"),
 }
 LEFT = (".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", ".coverage*", "*.db*", "build")
 

@@ -10,9 +10,9 @@ import schemathesis
 from schemathesis import Case, HookContext
 from schemathesis.generation.meta import TestPhase
 
-from config import Config
-from web.longpoll import LONGEST
-from web.queries import MAX_VALUES
+from restkeeper.config import Config
+from restkeeper.web.longpoll import LONGEST
+from restkeeper.web.queries import MAX_VALUES
 
 _keys = count()
 LARGEST_INTEGER = 2**63 - 1

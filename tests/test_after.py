@@ -8,8 +8,8 @@ from flask import Request, Response
 from flask.testing import FlaskClient
 
 from app import create_app
-from config import Config
-from web import observe
+from restkeeper.config import Config
+from restkeeper.web import observe
 
 
 def fail(*_: object, **__: object) -> None:

@@ -8,7 +8,7 @@ from gunicorn.config import Config
 from gunicorn.http.errors import InvalidResponseHeader, InvalidResponseHeaderName
 from gunicorn.http.wsgi import Response
 
-from web.worker import Answer, Worker
+from restkeeper.server.worker import Answer, Worker
 
 GOOD = [("Content-Type", "text/plain"), ("Content-Length", "2"), ("X-Name", "a")]
 
@@ -82,7 +82,7 @@ def test_the_date_is_gunicorns(monkeypatch: pytest.MonkeyPatch) -> None:
     """The date is that of the second that the response begins in, in the form of RFC 9110, section 5.6.7."""
     asked = SimpleNamespace(method="GET", version=(1, 1), should_close=lambda: False)
     for second, told in ((0, "Thu, 01 Jan 1970 00:00:00 GMT"), (86400.9, "Fri, 02 Jan 1970 00:00:00 GMT")):
-        monkeypatch.setattr("web.worker.time", lambda second=second: second)
+        monkeypatch.setattr("restkeeper.server.worker.time", lambda second=second: second)
         response = Answer(asked, None, Config())
         response.start_response("200 OK", GOOD)
         assert f"Date: {told}\r\n" in response.default_headers()
@@ -92,8 +92,8 @@ def test_the_loop_is_late_by_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> N
     """Some milliseconds after it was first seen to have looked at its sockets, until it has looked again."""
     times = {"loop": 1.0, "now": 50.0}
     hub = SimpleNamespace(loop=SimpleNamespace(now=lambda: times["loop"]))
-    monkeypatch.setattr("web.worker.gevent.get_hub", lambda: hub)
-    monkeypatch.setattr("web.worker.monotonic", lambda: times["now"])
+    monkeypatch.setattr("restkeeper.server.worker.gevent.get_hub", lambda: hub)
+    monkeypatch.setattr("restkeeper.server.worker.monotonic", lambda: times["now"])
     worker = Worker.__new__(Worker)
     worker._looked = worker._looked_at = 0.0
     found = []

@@ -9,8 +9,8 @@ import pytest
 from flask.testing import FlaskClient
 
 from app import create_app
-from config import Config
-from web.application import Application
+from restkeeper.config import Config
+from restkeeper.web.application import Application
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 INVALID = "the credentials are not valid, or not any more"
@@ -209,7 +209,7 @@ def test_a_use_that_cannot_be_noted_holds_nobody_up(tmp_path: Path) -> None:
     other.execute("BEGIN IMMEDIATE")
     waited: list[float] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("storage.sqlite.time.sleep", waited.append)
+        patch.setattr("restkeeper.storage.sqlite.time.sleep", waited.append)
         assert app.test_client().get("/products", headers=bearer(key["secret"])).status_code == 200
     other.close()
     assert [seconds for seconds in waited if seconds > 0] == []

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from config import Config
+from restkeeper.config import Config
 from tests.live import ROOT
 
 ROWS = [

@@ -11,17 +11,18 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
+import restkeeper
 from app import create_app
-from clock import TURN
-from config import Config
-from errors import Unavailable
-from resources import turns
-from resources.resource import Ownership, Resource
-from resources.turns import Stale, Turns, until_current
-from schemas.fields import Text
-from schemas.item import ItemSchema
-from storage.sqlite import SqliteStore
-from storage.sqlite_writer import Writer
+from restkeeper.clock import TURN
+from restkeeper.config import Config
+from restkeeper.errors import Unavailable
+from restkeeper.resources import turns
+from restkeeper.resources.resource import Ownership, Resource
+from restkeeper.resources.turns import Stale, Turns, until_current
+from restkeeper.schemas.fields import Text
+from restkeeper.schemas.item import ItemSchema
+from restkeeper.storage.sqlite import SqliteStore
+from restkeeper.storage.sqlite_writer import Writer
 from tests.waiting import join
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
@@ -201,7 +202,7 @@ def test_changes_of_large_items_have_one_turn() -> None:
 def test_a_large_change_that_fails_lets_others_come_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that succeeds: the server looks at its sockets, and then the turn is free."""
     slept: list[float] = []
-    monkeypatch.setattr("resources.turns.time.sleep", slept.append)
+    monkeypatch.setattr("restkeeper.resources.turns.time.sleep", slept.append)
     queue = Turns(clock=lambda: 100.0)
     for _ in range(2):
         with pytest.raises(Stale), queue.of_size(turns.LARGE, 100.0):
@@ -261,7 +262,7 @@ class NoteSchema(ItemSchema):
 def note_makers(tmp_path: Path) -> Iterator[tuple[FlaskClient, dict[str, str]]]:
     notes = Resource("notes", "note", NoteSchema, ownership=Ownership.ALL)
     config = Config(database_url=f"sqlite:///{tmp_path}/n.db", auth="required", admin_key=ADMIN_KEY)
-    client = create_app(config, [notes]).test_client()
+    client = restkeeper.create_app(config, [notes]).test_client()
     admin = {"Authorization": f"Bearer {ADMIN_KEY}"}
     yield client, admin
     for name in "ab":

@@ -7,8 +7,8 @@ import pytest
 from gunicorn.http.errors import InvalidChunkSize, LimitRequestHeaders, ParseException
 from gunicorn.http.unreader import IterUnreader
 
-from web import chunked
-from web.chunked import MOST_FRAMING, MOST_LINE, ChunkedReader
+from restkeeper.server import chunked
+from restkeeper.server.chunked import MOST_FRAMING, MOST_LINE, ChunkedReader
 
 FIELDS = 100
 

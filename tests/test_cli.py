@@ -16,16 +16,16 @@ from click.testing import Result
 from flask.testing import FlaskCliRunner
 
 from app import create_app
-from cli.upkeep import BATCH
-from clock import rfc3339
-from config import Config
 from resources.products import RESOURCE as PRODUCTS
-from storage import open_store
-from storage.contract import Answer, Record, Transaction
-from storage.outbox import Event
+from restkeeper.cli.upkeep import BATCH
+from restkeeper.clock import rfc3339
+from restkeeper.config import Config
+from restkeeper.storage import open_store
+from restkeeper.storage.contract import Answer, Record, Transaction
+from restkeeper.storage.outbox import Event
+from restkeeper.web.application import Application
 from tests.live import ROOT, Gunicorn
 from tests.waiting import SECONDS, join
-from web.application import Application
 
 GOOD = {"name": "Desk lamp", "price": 49.9, "tags": ["office"]}
 TRICKY = {
@@ -459,8 +459,8 @@ def test_migrate_holds_nobody_for_long(
     app: Application, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A transaction ends by time, however many items there are."""
-    monkeypatch.setattr("cli.batches.HOLD_SECONDS", 0.0)
-    monkeypatch.setattr("cli.batches.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("restkeeper.cli.batches.HOLD_SECONDS", 0.0)
+    monkeypatch.setattr("restkeeper.cli.batches.PAUSE_SECONDS", 0.0)
     store = app.extensions["restkeeper"]["store"]
     old = Record("old", 4, old_item()["updated_at"], "older", json.dumps({**old_item(), "colour": "red"}).encode())
     for number in range(7):

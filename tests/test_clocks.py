@@ -7,14 +7,23 @@ import pytest
 from click.testing import Result
 
 from app import create_app
-from clock import rfc3339
-from config import Config
-from storage import Store, open_store
-from storage import sqlite_deliveries as module
-from storage.contract import Answer, Collection
-from storage.outbox import LONGEST_DELAY, LONGEST_LEASE, LONGEST_PAUSE, Attempt, Delivery, Event, Secret, Wanted
-from web.application import Application
-from web.idempotency import Idempotency
+from restkeeper.clock import rfc3339
+from restkeeper.config import Config
+from restkeeper.storage import Store, open_store
+from restkeeper.storage import sqlite_deliveries as module
+from restkeeper.storage.contract import Answer, Collection
+from restkeeper.storage.outbox import (
+    LONGEST_DELAY,
+    LONGEST_LEASE,
+    LONGEST_PAUSE,
+    Attempt,
+    Delivery,
+    Event,
+    Secret,
+    Wanted,
+)
+from restkeeper.web.application import Application
+from restkeeper.web.idempotency import Idempotency
 
 NOW = 1_800_000_000.0
 AHEAD = NOW + 400 * 86_400.0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from config import Config, ConfigError
+from restkeeper.config import Config, ConfigError
 
 
 def test_defaults_are_those_of_tests_and_of_serving() -> None:

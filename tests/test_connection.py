@@ -9,9 +9,9 @@ import gevent
 import gevent.socket
 import pytest
 
-from web import connection
-from web.connection import Client, Connections
-from web.worker import Worker
+from restkeeper.server import connection
+from restkeeper.server.connection import Client, Connections
+from restkeeper.server.worker import Worker
 
 STEP = 10.0  # seconds that pass, for the worker, each time that it looks at the clock
 SIZE = 2**26

@@ -7,9 +7,9 @@ import pytest
 from flask.testing import FlaskClient
 
 from app import create_app
-from config import Config, ConfigError
+from restkeeper.config import Config, ConfigError
+from restkeeper.web.application import Reply
 from tests.live import Gunicorn
-from web.application import Reply
 
 APP = "https://app.example.org"
 EVIL = "https://evil.example"

@@ -9,18 +9,18 @@ import orjson
 import pytest
 from flask.testing import FlaskClient
 
-from clock import rfc3339
-from config import Config
-from delivery import deliverer as module
-from delivery.deliverer import GIVE_UP_SECONDS, LEASE_SECONDS, QUEUED, Deliverer
-from delivery.lanes import LANES
-from delivery.sender import Answer
-from resources.changes import event_collections
-from resources.webhooks import disable_webhook
-from storage.contract import Store
-from storage.outbox import Event
+from restkeeper.clock import rfc3339
+from restkeeper.config import Config
+from restkeeper.delivery import deliverer as module
+from restkeeper.delivery.deliverer import GIVE_UP_SECONDS, LEASE_SECONDS, QUEUED, Deliverer
+from restkeeper.delivery.lanes import LANES
+from restkeeper.delivery.sender import Answer
+from restkeeper.resources.changes import event_collections
+from restkeeper.resources.webhooks import disable_webhook
+from restkeeper.storage.contract import Store
+from restkeeper.storage.outbox import Event
+from restkeeper.web.application import Application
 from tests.waiting import join
-from web.application import Application
 
 OK = Answer(200, "thanks", None)
 BROKEN = Answer(500, "no", None)

@@ -12,8 +12,8 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from app import create_app
-from config import Config
-from web import dialects
+from restkeeper.config import Config
+from restkeeper.web import dialects
 
 COUNT = 12
 
@@ -256,7 +256,7 @@ def test_our_own_words_go_with_theirs(client: FlaskClient) -> None:
 
 def test_the_service_stands_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without this module our own words work as ever, and others' are parameters that there are not."""
-    monkeypatch.setattr("app.dialects.install", lambda routes, collection: None)
+    monkeypatch.setattr("restkeeper.app.dialects.install", lambda routes, collection: None)
     client = create_app(Config()).test_client()
     ids = [item["id"] for item in fill(client, 30)]
     assert shown(client.get("/products?sort=-price&limit=2&offset=1&price[lt]=9")) == [7, 6]

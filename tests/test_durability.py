@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from app import create_app
-from config import Config
+from restkeeper.config import Config
 from tests.live import Gunicorn
 
 KILLS = 100

@@ -13,9 +13,9 @@ from flask.testing import FlaskClient
 from werkzeug.test import create_environ, run_wsgi_app
 
 from app import create_app
-from config import Config, ConfigError
+from restkeeper.config import Config, ConfigError
+from restkeeper.server.worker import Worker
 from tests.live import Gunicorn
-from web.worker import Worker
 
 HTML = {"Accept": "text/html"}
 MAX_BODY = 100_000

@@ -10,11 +10,11 @@ import pytest
 from flask.testing import FlaskClient
 
 from app import create_app
-from config import Config
-from storage.contract import Store
+from restkeeper.config import Config
+from restkeeper.storage.contract import Store
+from restkeeper.web.application import Application
+from restkeeper.web.longpoll import Waiters
 from tests.test_permissions import ADMIN, key, service
-from web.application import Application
-from web.longpoll import Waiters
 
 FEED = "/api/v1/events"
 

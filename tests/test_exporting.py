@@ -10,8 +10,8 @@ import pytest
 from click.testing import Result
 
 from app import create_app
-from config import Config
-from web.application import Application
+from restkeeper.config import Config
+from restkeeper.web.application import Application
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_an_interrupted_export_leaves_no_part(
     def fail(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("cli.exporting.os.fsync", fail)
+    monkeypatch.setattr("restkeeper.cli.exporting.os.fsync", fail)
     assert run(tmp_path / "a.csv").exit_code == 1
     assert (tmp_path / "a.csv").read_text() == "old" and set(os.listdir(tmp_path)) == before
 

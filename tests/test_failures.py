@@ -11,12 +11,12 @@ import pytest
 from flask.testing import FlaskClient
 
 from app import create_app
-from config import Config
-from errors import TooManyRequests
+from restkeeper.config import Config
+from restkeeper.errors import TooManyRequests
+from restkeeper.web.counters import SITE_QUOTAS, Quota
+from restkeeper.web.failures import KNOWN_SECONDS, NOTED, NOTED_SECONDS, Failures
 from tests import issuer
 from tests.redis_server import RedisServer
-from web.counters import SITE_QUOTAS, Quota
-from web.failures import KNOWN_SECONDS, NOTED, NOTED_SECONDS, Failures
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 METRICS_TOKEN = "a-metrics-token-of-enough-characters"  # noqa: S105

@@ -6,69 +6,96 @@ from pathlib import Path
 
 import pytest
 
+import restkeeper
+
 ROOT = Path(__file__).parent.parent
 
-# What each part may import of ours. Arrows run one way; a part that is not listed imports nothing of ours.
-LEAVES = {"addresses", "clock", "errors"}  # import nothing of ours, and whoever has a row here may import them
+ENGINE = ROOT / "restkeeper"
+
+# What each part of the engine may import of it. Arrows run one way; a part that is not listed imports nothing of it.
+LEAVES = {"net", "clock", "errors"}  # import nothing of ours, and whoever has a row here may import them
 ARROWS: dict[str, set[str]] = {
     "app": {"cli", "config", "resources", "storage", "web"},
     "cli": {"config", "delivery", "resources", "schemas", "storage", "web"},
-    "gunicorn.conf": {"cli", "config", "resources", "storage", "web"},
+    "server": {"cli", "config", "resources", "storage", "web"},
     "delivery": {"storage"},
     "resources": {"config", "schemas", "storage", "web"},
     "web": {"storage"},
     "storage": set(),
 }
-PARTS = LEAVES | {"app", "cli", "config", "delivery", "resources", "schemas", "storage", "web"}
-FILES = [
-    path
-    for part in sorted(PARTS | {"gunicorn.conf"})
-    for path in sorted([ROOT / f"{part}.py", *(ROOT / part).rglob("*.py")])
-    if path.exists()
+PARTS = LEAVES | {"app", "cli", "config", "delivery", "resources", "schemas", "server", "storage", "web"}
+MODULES = [path for path in sorted(ENGINE.rglob("*.py")) if path != ENGINE / "__init__.py"]
+SERVICE = [
+    ROOT / "app.py",
+    ROOT / "gunicorn.conf.py",
+    *(ROOT / "resources").rglob("*.py"),
+    *(ROOT / "schemas").rglob("*.py"),
 ]
 
 
 def part_of(path: Path) -> str:
-    inside = path.relative_to(ROOT)
+    inside = path.relative_to(ENGINE)
     return inside.parts[0] if len(inside.parts) > 1 else inside.stem
 
 
 def imports_of(tree: ast.AST) -> set[str]:
-    """The top-level names that a module imports, wherever in it."""
+    """The modules that a module imports, wherever in it, by their full names."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module.partition(".")[0])
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def parts_in(tree: ast.AST) -> set[str]:
+    """The parts of the engine that a module imports."""
+    return {name.split(".")[1] for name in imports_of(tree) if name.startswith("restkeeper.")}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_arrows_run_one_way(path: Path) -> None:
-    """A module imports only the parts that its own part may, each at the top of the file."""
+    """A module imports only the parts that its own part may, each at the top of the file, and nothing of a service."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     part = part_of(path)
-    assert imports_of(tree) & PARTS - {part} <= (ARROWS[part] | LEAVES if part in ARROWS else set())
-    if path.name != "gunicorn.conf.py":
-        inner = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
-        assert not any(imports_of(node) for node in inner), "an import inside a function or class"
+    assert parts_in(tree) - {part} <= (ARROWS[part] | LEAVES if part in ARROWS else set())
+    assert not {name.partition(".")[0] for name in imports_of(tree)} & {"app", "resources", "schemas"}
+    inner = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+    assert not any(imports_of(node) for node in inner), "an import inside a function or class"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", SERVICE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_service_imports_what_is_public(path: Path) -> None:
+    """The service knows the public names of the engine, marshmallow and itself, and has the engine's settings."""
+    found = imports_of(ast.parse(path.read_text(encoding="utf-8")))
+    ours = {name for name in found if name.startswith("restkeeper.")}
+    assert ours <= {f"restkeeper.{name}" for name in restkeeper.__all__} | {"restkeeper.server.settings.*"}
+    others = {name.partition(".")[0] for name in found} - {"restkeeper", "marshmallow", "resources", "schemas"}
+    assert others <= sys.stdlib_module_names
+
+
+def test_public_names_are_typed() -> None:
+    """What a type checker is told to be public is what the package has, from the same modules."""
+    tree = ast.parse((ENGINE / "__init__.py").read_text(encoding="utf-8"))
+    typed = next(node for node in tree.body if isinstance(node, ast.If))
+    told = {
+        alias.name: node.module for node in ast.walk(typed) if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert told == restkeeper._HOME_OF
+    assert all(hasattr(restkeeper, name) for name in restkeeper.__all__)
+    assert not hasattr(restkeeper, "nothing")
+
+
+@pytest.mark.parametrize("path", [*MODULES, *SERVICE], ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_environment_is_read_in_one_place(path: Path) -> None:
     """os.environ is the business of config.py, of who starts a server, and of prometheus_client."""
-    allowed = {"app.py", "config.py", "gunicorn.conf.py", "observe.py"}
+    allowed = {"config.py", "observe.py", "serve.py", "settings.py"}
     assert path.name in allowed or "os.environ" not in path.read_text(encoding="utf-8")
-
-
-def test_no_top_level_name_is_one_of_the_standard_library() -> None:
-    """Nothing of ours hides a module of Python's."""
-    assert not PARTS & sys.stdlib_module_names
 
 
 def test_only_storage_knows_sql() -> None:
     """No statement, and no sqlite3, outside storage/."""
     words = ("SELECT ", "INSERT INTO", "DELETE FROM", "sqlite3", "PRAGMA")
-    outside = [path for path in FILES if part_of(path) != "storage"]
+    outside = [path for path in MODULES if part_of(path) != "storage"]
     assert not [path for path in outside if any(word in path.read_text(encoding="utf-8") for word in words)]

@@ -12,13 +12,13 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from app import create_app
-from config import Config
-from errors import ValidationFailed
-from resources.resource import Resource
-from storage.contract import Store, Transaction
+from restkeeper.config import Config
+from restkeeper.errors import ValidationFailed
+from restkeeper.resources.resource import Resource
+from restkeeper.storage.contract import Store, Transaction
+from restkeeper.web.idempotency import Idempotency
 from tests.live import Answer, Gunicorn
 from tests.soak import soak
-from web.idempotency import Idempotency
 
 LAMP = {"name": "Lamp", "price": 49.9}
 KEY = "8e03978e-40d5-43dd-bc93-6894a57f9324"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.contract import Query, Transaction
-from storage.outbox import Event, Wanted
-from storage.sqlite import SqliteStore
+from restkeeper.storage.contract import Query, Transaction
+from restkeeper.storage.outbox import Event, Wanted
+from restkeeper.storage.sqlite import SqliteStore
 from tests.test_store import OTHERS, THINGS, record
 
 

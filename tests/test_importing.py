@@ -12,13 +12,13 @@ import pytest
 from click.testing import Result
 
 from app import create_app
-from cli.batches import HOLD_SECONDS, READ_AHEAD, in_batches
-from cli.importing import id_at
-from config import Config
-from errors import Unavailable
-from storage.contract import Store, Transaction
+from restkeeper.cli.batches import HOLD_SECONDS, READ_AHEAD, in_batches
+from restkeeper.cli.importing import id_at
+from restkeeper.config import Config
+from restkeeper.errors import Unavailable
+from restkeeper.storage.contract import Store, Transaction
+from restkeeper.web.application import Application
 from tests.waiting import join
-from web.application import Application
 
 
 @pytest.fixture
@@ -81,8 +81,8 @@ def test_an_interrupted_import_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What was committed is said and stays; the same command adds the rest, each once."""
-    monkeypatch.setattr("cli.batches.HOLD_SECONDS", 0.0)
-    monkeypatch.setattr("cli.batches.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("restkeeper.cli.batches.HOLD_SECONDS", 0.0)
+    monkeypatch.setattr("restkeeper.cli.batches.PAUSE_SECONDS", 0.0)
     file = lines(tmp_path / "a.ndjson", *({"name": f"{n}"} for n in range(9)))
     with monkeypatch.context() as patch:
         Writes(store, patch, fails=5)
@@ -136,7 +136,7 @@ def test_atomic_is_all_or_nothing(
     assert (result.exit_code, names(app)) == (1, [])
     assert result.stderr.startswith("inserting 3 in one transaction: no other write for about 0 s\n")
     assert result.stderr.endswith("Error: nothing was imported: 1 of 3 are bad\n")
-    monkeypatch.setattr("cli.batches.HOLD_SECONDS", 0.0)
+    monkeypatch.setattr("restkeeper.cli.batches.HOLD_SECONDS", 0.0)
     writes = Writes(store, monkeypatch)
     assert said(run("--atomic", "--skip-bad", file)) == "imported 2 products, skipped 1"
     assert writes.count == 1
@@ -182,7 +182,7 @@ def test_temporary_files_are_beside_the_store(
         folders.append(options["dir"])
         return make(**options)
 
-    monkeypatch.setattr("cli.importing.tempfile.TemporaryFile", noted)
+    monkeypatch.setattr("restkeeper.cli.importing.tempfile.TemporaryFile", noted)
     run(lines(tmp_path / "a.ndjson", {"name": "a"}))
     assert folders == [str(tmp_path)]
 

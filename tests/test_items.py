@@ -7,7 +7,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from app import create_app
-from config import Config
+from restkeeper.config import Config
 
 PATHS = {"/products": {"name": "Lamp"}, "/users": {"email": "ada@example.org"}}
 EVERY = [(prefix + path, body) for path, body in PATHS.items() for prefix in ("", "/api/v1")]

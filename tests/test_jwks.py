@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from errors import Unavailable
+from restkeeper.errors import Unavailable
+from restkeeper.web.jwks import MOST_BYTES, KeySet
+from restkeeper.web.tokens import Tokens
 from tests.issuer import (
     AUDIENCE,
     BOTH,
@@ -23,8 +25,6 @@ from tests.issuer import (
     key_set,
     token,
 )
-from web.jwks import MOST_BYTES, KeySet
-from web.tokens import Tokens
 
 
 @pytest.fixture

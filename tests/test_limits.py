@@ -13,14 +13,14 @@ import pytest
 from flask.testing import FlaskClient
 
 from app import create_app
-from config import Config, ConfigError
-from errors import TooManyRequests, Unavailable
+from restkeeper.config import Config, ConfigError
+from restkeeper.errors import TooManyRequests, Unavailable
+from restkeeper.web import errors, limits, observe
+from restkeeper.web.application import Application, Reply
+from restkeeper.web.counters import ASK_AGAIN, CLOCKS_DIFFER, Quota, RedisOrOwn, open_counters
+from restkeeper.web.mapped import uri_of
 from tests.redis_server import RedisServer
 from tests.waiting import join
-from web import errors, limits, observe
-from web.application import Application, Reply
-from web.counters import ASK_AGAIN, CLOCKS_DIFFER, Quota, RedisOrOwn, open_counters
-from web.mapped import uri_of
 
 QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 QUOTAS = {"read": "3 per minute", "write": "2 per minute"}

@@ -9,9 +9,9 @@ from flask.testing import FlaskClient
 from werkzeug.datastructures import MultiDict
 from werkzeug.test import TestResponse
 
-from resources.collection import PAGES_BYTES
-from web import pagination
-from web.recent import Recent
+from restkeeper.resources.collection import PAGES_BYTES
+from restkeeper.web import pagination
+from restkeeper.web.recent import Recent
 
 
 def fill(client: FlaskClient, count: int) -> list[dict[str, Any]]:
@@ -268,7 +268,7 @@ def test_a_cursor_that_is_made_up_is_refused(client: FlaskClient, key: object) -
 
 def test_filters_have_an_end(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """A query takes so many filters, and says so to the next one."""
-    monkeypatch.setattr("web.queries.MAX_FILTERS", 3)
+    monkeypatch.setattr("restkeeper.web.queries.MAX_FILTERS", 3)
     three = "price[gt]=1&price[lt]=9&name[ne]=x"
     assert client.get(f"/products?{three}&limit=5&sort=name").status_code == 200
     answer = client.get(f"/products?{three}&stock=1")

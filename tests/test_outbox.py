@@ -1,4 +1,4 @@
-"""The contract of storage/outbox.py, on every store there is."""
+"""The contract of restkeeper/storage/outbox.py, on every store there is."""
 
 import threading
 from collections.abc import Iterator
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from errors import CursorExpired, NotFound
-from storage import open_store
-from storage.contract import Collection, Store, Transaction
-from storage.outbox import Attempt, Delivery, Event, Secret, Wanted
-from storage.sqlite_events import LOOKED_AT, PAGE_BYTES
+from restkeeper.errors import CursorExpired, NotFound
+from restkeeper.storage import open_store
+from restkeeper.storage.contract import Collection, Store, Transaction
+from restkeeper.storage.outbox import Attempt, Delivery, Event, Secret, Wanted
+from restkeeper.storage.sqlite_events import LOOKED_AT, PAGE_BYTES
 from tests.waiting import join
 
 THINGS = Wanted(("things",))

@@ -11,14 +11,14 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.test import TestResponse
 
 from app import create_app
-from config import Config
-from errors import InvalidQuery
-from storage.contract import Page, Query
-from storage.sqlite import SqliteStore
-from web import pagination
-from web.pagination import LINK_BYTES, link_header, links, require_whole
-from web.queries import Asked
-from web.recent import Recent
+from restkeeper.config import Config
+from restkeeper.errors import InvalidQuery
+from restkeeper.storage.contract import Page, Query
+from restkeeper.storage.sqlite import SqliteStore
+from restkeeper.web import pagination
+from restkeeper.web.pagination import LINK_BYTES, link_header, links, require_whole
+from restkeeper.web.queries import Asked
+from restkeeper.web.recent import Recent
 
 QUERIES = [
     "",
@@ -243,6 +243,6 @@ def test_a_list_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some fields of a page are cut out of what is stored."""
     client = create_app(Config()).test_client()
     client.post("/products", json={"name": "x", "attributes": {"v": [1.5] * 50}})
-    monkeypatch.setattr("web.exactjson.loads", None)
-    monkeypatch.setattr("web.exactjson.stored", None)
+    monkeypatch.setattr("restkeeper.web.exactjson.loads", None)
+    monkeypatch.setattr("restkeeper.web.exactjson.stored", None)
     assert client.get("/products?fields=name,stock").json == [{"name": "x", "stock": 0}]

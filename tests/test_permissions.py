@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from app import create_app
-from config import Config
+import restkeeper
 from resources.products import RESOURCE as PRODUCTS
-from resources.resource import Ownership, Resource
 from resources.users import RESOURCE as USERS
+from restkeeper.config import Config
+from restkeeper.resources.resource import Ownership, Resource
+from restkeeper.web.application import Application
+from restkeeper.web.auth import KNOWN, OWN, PUBLIC
 from schemas.product import ProductSchema
-from web.application import Application
-from web.auth import KNOWN, OWN, PUBLIC
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 ADMIN = {"X-API-Key": ADMIN_KEY}
@@ -39,7 +39,7 @@ BODIES: dict[str, Any] = {
 
 
 def service() -> Application:
-    return create_app(Config(auth="required", admin_key=ADMIN_KEY), RESOURCES)
+    return restkeeper.create_app(Config(auth="required", admin_key=ADMIN_KEY), RESOURCES)
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_a_name_that_is_taken_stops_the_start(name: str, singular: str, taken: s
     """A collection is not where the service itself, or another, already is, nor are its events called like theirs."""
     twice = (Resource(name=name, singular=singular, schema=NoteSchema), PRODUCTS)
     with pytest.raises(ValueError, match=f"{taken}: the name is taken"):
-        create_app(Config(), twice)
+        restkeeper.create_app(Config(), twice)
 
 
 def test_a_missing_scope_is_named(client: FlaskClient) -> None:

@@ -7,9 +7,9 @@ import pytest
 from flask.testing import FlaskClient
 
 from app import create_app
-from config import Config
 from resources.products import RESOURCE
-from web.preconditions import _date, last_modified
+from restkeeper.config import Config
+from restkeeper.web.preconditions import _date, last_modified
 
 PAST = format_datetime(datetime.now(UTC) - timedelta(days=1), usegmt=True)
 FUTURE = format_datetime(datetime.now(UTC) + timedelta(days=1), usegmt=True)

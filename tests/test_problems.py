@@ -6,14 +6,14 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.exceptions import HTTPException
 
-import errors
 from app import create_app
-from config import Config
-from errors import Problem
-from storage.contract import Store
-from web import errors as web_errors
-from web import observe
-from web.application import Application
+from restkeeper import errors
+from restkeeper.config import Config
+from restkeeper.errors import Problem
+from restkeeper.storage.contract import Store
+from restkeeper.web import errors as web_errors
+from restkeeper.web import observe
+from restkeeper.web.application import Application
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def _client_of_broken_store(error: Exception, monkeypatch: pytest.MonkeyPatch) -
     def open_broken(*_: object, **__: object) -> Store:
         return _Broken(error)  # type: ignore[return-value]
 
-    monkeypatch.setattr("app.open_store", open_broken)
+    monkeypatch.setattr("restkeeper.app.open_store", open_broken)
     return create_app(Config()).test_client()
 
 

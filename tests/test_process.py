@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from storage import open_store
+from restkeeper.storage import open_store
+from restkeeper.web.mapped import shared_path
+from restkeeper.web.ownfolder import make_folder
 from tests.issuer import jwk
 from tests.live import ROOT, Gunicorn
 from tests.receiver import Receiver
-from web.mapped import shared_path
-from web.ownfolder import make_folder
 
 SECONDS = 30.0
 TOKENS = {"JWT_ISSUER": "https://issuer.example", "JWT_AUDIENCE": "here"}
@@ -181,7 +181,7 @@ def test_a_signal_as_early_as_can_be_stops_a_worker(tmp_path: Path) -> None:
     config.write_text(f"""
 import os, signal, sys
 sys.path.insert(0, {str(ROOT)!r})
-exec(open({str(ROOT / "gunicorn.conf.py")!r}).read())
+exec(open({str(ROOT / "restkeeper/server/settings.py")!r}).read())
 taken = globals()["post_fork"]
 def post_fork(server, worker):
     if not os.path.exists({str(early)!r}):

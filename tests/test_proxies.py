@@ -7,7 +7,7 @@ import pytest
 from flask import request
 
 from app import create_app
-from config import Config
+from restkeeper.config import Config
 from tests.live import Gunicorn
 
 

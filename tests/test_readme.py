@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-import errors
 import resources
 import schemas
 from app import create_app
-from config import Config
+from restkeeper import errors
+from restkeeper.config import Config
+from restkeeper.web.queries import RESERVED
 from tests.live import ROOT, Gunicorn
 from tests.receiver import Receiver
-from web.queries import RESERVED
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -156,7 +156,9 @@ def test_its_tables_are_complete() -> None:
 def test_it_knows_every_command_and_route() -> None:
     """Each command of `flask`, and each address of the service itself, is in it."""
     app = create_app(Config())
-    own = [name for name, command in app.cli.commands.items() if command.callback.__module__.startswith("cli.")]
+    own = [
+        name for name, command in app.cli.commands.items() if command.callback.__module__.startswith("restkeeper.cli.")
+    ]
     assert len(own) >= 6
     assert [name for name in own if f"flask {name}" not in README] == []
     parts = ("service.", "keys.", "events.", "webhooks.")

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from restkeeper.web.recent import Recent
 from tests.waiting import SECONDS
-from web.recent import Recent
 
 CAPACITY = 160  # of which one value may be a sixteenth: 10
 

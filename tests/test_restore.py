@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from app import create_app
-from config import Config
-from errors import CursorExpired, Unavailable
-from resources import declared, stored
-from storage import Store, open_store
-from storage.contract import Record
-from storage.outbox import Event, Wanted
+import resources
+import restkeeper
+from restkeeper.config import Config
+from restkeeper.errors import CursorExpired, Unavailable
+from restkeeper.resources import find_resources, stored
+from restkeeper.storage import Store, open_store
+from restkeeper.storage.contract import Record
+from restkeeper.storage.outbox import Event, Wanted
 from tests.live import ROOT
 
 READER = """\
@@ -40,7 +41,7 @@ os._exit(9)
 
 
 def opened(folder: Path | str) -> Store:
-    return open_store(f"sqlite:///{folder}/store.db", stored(declared()))
+    return open_store(f"sqlite:///{folder}/store.db", stored(find_resources(resources)))
 
 
 def keep(store: Store, id: str) -> None:
@@ -55,7 +56,9 @@ def ids(store: Store) -> list[str]:
 
 def restore(folder: Path, *arguments: str) -> Result:
     """`flask restore`, as it is when it has just been loaded."""
-    app = create_app(Config(database_url=f"sqlite:///{folder}/store.db"), lazily=True)
+    app = restkeeper.create_app(
+        Config(database_url=f"sqlite:///{folder}/store.db"), find_resources(resources), lazily=True
+    )
     return app.test_cli_runner().invoke(args=["restore", *arguments])
 
 
@@ -100,7 +103,7 @@ def test_a_backup_takes_the_place_of_the_store(tmp_path: Path, backup: Path) -> 
 
 def test_an_empty_store_is_restored(tmp_path: Path) -> None:
     """A backup without items says so, and takes the place of a store that has some."""
-    empty = open_store(f"sqlite:///{tmp_path}/empty.db", stored(declared()))
+    empty = open_store(f"sqlite:///{tmp_path}/empty.db", stored(find_resources(resources)))
     empty.backup(tmp_path / "backup.db")
     empty.close()
     store = opened(tmp_path)
@@ -227,7 +230,7 @@ def test_after_a_crash_nothing_of_the_former_store_comes_back(tmp_path: Path, ba
     assert ids(store) == ["old"]
     store.close()
     former = result.stdout.splitlines()[1].removeprefix("the former store is ")
-    former_store = open_store(f"sqlite:///{former}", stored(declared()))
+    former_store = open_store(f"sqlite:///{former}", stored(find_resources(resources)))
     assert ids(former_store) == ["crashed", "new", "old"]
     former_store.close()
 
@@ -274,7 +277,7 @@ def test_a_failed_backup_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    for name in ("storage.sqlite.forget_identity", "storage.sqlite.os.fsync"):
+    for name in ("restkeeper.storage.sqlite.forget_identity", "restkeeper.storage.sqlite.os.fsync"):
         with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
             patch.setattr(name, fail)
             store.backup(tmp_path / "backup.db")

@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from clock import utc_now
-from config import Config
 from resources.products import RESOURCE
-from storage import open_store
-from storage.contract import Transaction
+from restkeeper.clock import utc_now
+from restkeeper.config import Config
+from restkeeper.storage import open_store
+from restkeeper.storage.contract import Transaction
+from restkeeper.web.uuid7 import uuid7
 from tests.live import Answer, Gunicorn
 from tests.waiting import SECONDS, join
-from web.uuid7 import uuid7
 
 
 def at_once(count: int, call: Callable[[int], Answer]) -> list[Answer]:

@@ -12,12 +12,14 @@ from flask.testing import FlaskClient
 from marshmallow import ValidationError, fields
 
 import resources
+import restkeeper
 from app import create_app
-from config import Config
-from resources.resource import Resource
-from schemas.fields import Email, Items, Lifecycle, Money, Status, Text, Time, Url, Whole
-from schemas.item import ItemSchema
-from storage.contract import Index
+from restkeeper.config import Config
+from restkeeper.resources import find_resources
+from restkeeper.resources.resource import Resource
+from restkeeper.schemas.fields import Email, Items, Lifecycle, Money, Status, Text, Time, Url, Whole
+from restkeeper.schemas.item import ItemSchema
+from restkeeper.storage.contract import Index
 
 
 class Line(ItemSchema):
@@ -46,7 +48,7 @@ ORDERS = Resource("orders", "order", OrderSchema, (Index("number", unique=True),
 
 @pytest.fixture
 def orders() -> FlaskClient:
-    return create_app(Config(), [*resources.declared(), ORDERS]).test_client()
+    return restkeeper.create_app(Config(), [*find_resources(resources), ORDERS]).test_client()
 
 
 def test_a_third_collection_does_everything(orders: FlaskClient) -> None:
@@ -250,9 +252,9 @@ def folder_of_resources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 def test_a_declaration_is_found_where_it_stands(folder_of_resources: Path) -> None:
     """A new module of resources/ with a RESOURCE is served; no other file names it."""
     (folder_of_resources / "parcels.py").write_text(
-        "from resources.resource import Resource\n"
-        "from schemas.fields import Text\n"
-        "from schemas.item import ItemSchema\n"
+        "from restkeeper.resources.resource import Resource\n"
+        "from restkeeper.schemas.fields import Text\n"
+        "from restkeeper.schemas.item import ItemSchema\n"
         "class ParcelSchema(ItemSchema):\n"
         "    address = Text(1, 500, required=True)\n"
         "RESOURCE = Resource('parcels', 'parcel', ParcelSchema)\n"
@@ -314,9 +316,9 @@ class RequiringSchema(ItemSchema):
 def test_kept_items_can_be_given_what_is_newly_required(tmp_path: Path) -> None:
     """An item that lacks a field which has become required is read without it, and changed by giving it."""
     config = Config(database_url=f"sqlite:///{tmp_path}/store.db")
-    before = create_app(config, [Resource("notes", "note", OldSchema)]).test_client()
+    before = restkeeper.create_app(config, [Resource("notes", "note", OldSchema)]).test_client()
     where = before.post("/notes", json={"title": "x"}).headers["Location"]
-    after = create_app(config, [Resource("notes", "note", RequiringSchema)]).test_client()
+    after = restkeeper.create_app(config, [Resource("notes", "note", RequiringSchema)]).test_client()
     assert after.get(f"{where}?fields=title,code").json == {"title": "x", "code": None}
     assert after.patch(where, json={"title": "y"}).status_code == 422
     assert after.patch(where, json={"code": "c"}).json["code"] == "c"
@@ -325,9 +327,9 @@ def test_kept_items_can_be_given_what_is_newly_required(tmp_path: Path) -> None:
 def test_kept_items_take_the_new_shape(tmp_path: Path) -> None:
     """After a schema changed, what was kept before is answered in the new shape, with another ETag, and still works."""
     config = Config(database_url=f"sqlite:///{tmp_path}/store.db")
-    before = create_app(config, [Resource("notes", "note", OldSchema)]).test_client()
+    before = restkeeper.create_app(config, [Resource("notes", "note", OldSchema)]).test_client()
     made = before.post("/notes", json={"title": "x", "colour": "blue"})
-    after = create_app(config, [Resource("notes", "note", NewSchema)]).test_client()
+    after = restkeeper.create_app(config, [Resource("notes", "note", NewSchema)]).test_client()
     now = after.get(made.headers["Location"])
     assert list(now.json) == ["id", "title", "weight", "created_at", "updated_at", "version"]
     assert (now.json["weight"], now.json["version"]) == (7, 1)

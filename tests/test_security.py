@@ -18,14 +18,15 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
+import restkeeper
 from app import create_app
-from config import Config
-from errors import Unavailable
-from resources.resource import Ownership, Resource
+from restkeeper.config import Config
+from restkeeper.errors import Unavailable
+from restkeeper.resources.resource import Ownership, Resource
+from restkeeper.web import auth, edge
 from schemas.product import ProductSchema
 from tests import issuer
 from tests.live import ROOT, Gunicorn
-from web import auth, edge
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 ADMIN = {"X-API-Key": ADMIN_KEY}
@@ -278,7 +279,7 @@ class NoteSchema(ProductSchema):
 def test_owasp_api1_broken_object_level_authorization() -> None:
     """Another's item of a private collection cannot be read, changed, listed or guessed at, by id or otherwise."""
     notes = Resource(name="notes", singular="note", schema=NoteSchema, search=("name",), ownership=Ownership.ALL)
-    client = create_app(Config(auth="required", admin_key=ADMIN_KEY), (notes,)).test_client()
+    client = restkeeper.create_app(Config(auth="required", admin_key=ADMIN_KEY), (notes,)).test_client()
     scopes = ["notes:read", "notes:write"]
     mine, others = (
         {"X-API-Key": client.post("/api/v1/keys", json={"name": "x", "scopes": scopes}, headers=ADMIN).json["secret"]}

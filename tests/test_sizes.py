@@ -10,16 +10,17 @@ from flask.testing import FlaskClient
 from marshmallow import ValidationError, fields, validate, validates_schema
 from werkzeug.test import TestResponse
 
+import restkeeper
 from app import create_app
-from config import Config
-from errors import MOST_FAULTS, BodyTooLarge, InvalidJson
 from resources.products import RESOURCE
-from resources.resource import ItemLimits, Resource, merge_patch
-from schemas.fields import JsonObject
-from schemas.item import ItemSchema
-from storage.contract import Record
-from web import exactjson
-from web.application import Application
+from restkeeper.config import Config
+from restkeeper.errors import MOST_FAULTS, BodyTooLarge, InvalidJson
+from restkeeper.resources.resource import ItemLimits, Resource, merge_patch
+from restkeeper.schemas.fields import JsonObject
+from restkeeper.schemas.item import ItemSchema
+from restkeeper.storage.contract import Record
+from restkeeper.web import exactjson
+from restkeeper.web.application import Application
 
 WAYS = ["POST", "PUT", "PATCH"]
 
@@ -308,7 +309,7 @@ class HookedSchema(ItemSchema):
 )
 def test_objects_that_are_looked_into_are_validated(schema: type[ItemSchema], patch: Any, pointer: str) -> None:
     """A patch goes into an object as text only where nothing looks into it."""
-    client = create_app(Config(), [Resource("things", "thing", schema)]).test_client()
+    client = restkeeper.create_app(Config(), [Resource("things", "thing", schema)]).test_client()
     sent = {"few": {"a": 1}} if schema is CheckedSchema else {}
     where = client.post("/things", json={**sent, "free": {"a": 1}}).headers["Location"]
     assert client.patch(where, json={"free": {"c": {"d": 2}}}).json["free"] == {"a": 1, "c": {"d": 2}}

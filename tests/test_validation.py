@@ -9,7 +9,7 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from app import create_app
-from config import Config
+from restkeeper.config import Config
 
 
 def post(client: FlaskClient, body: str | bytes, path: str = "/products") -> TestResponse:

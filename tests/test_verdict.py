@@ -2,9 +2,9 @@
 
 import pytest
 
-from delivery.sender import Answer
-from delivery.verdict import is_the_end, reason_of, verdict
-from storage.outbox import Attempt, Delivery, Recorded
+from restkeeper.delivery.sender import Answer
+from restkeeper.delivery.verdict import is_the_end, reason_of, verdict
+from restkeeper.storage.outbox import Attempt, Delivery, Recorded
 
 BEGAN, AT = 1_000.0, 1_002.5
 RETRIES = (10.0, 100.0, 1_000.0)

@@ -9,12 +9,12 @@ import pytest
 from flask.testing import FlaskClient
 
 from app import create_app
-from config import Config
-from delivery.deliverer import Deliverer
-from delivery.sender import Answer
-from resources.webhooks import disable_webhook
-from storage.contract import Store
-from web.application import Application
+from restkeeper.config import Config
+from restkeeper.delivery.deliverer import Deliverer
+from restkeeper.delivery.sender import Answer
+from restkeeper.resources.webhooks import disable_webhook
+from restkeeper.storage.contract import Store
+from restkeeper.web.application import Application
 
 HOOKS = "/api/v1/webhooks"
 URL = "https://shop.example.org/hooks"

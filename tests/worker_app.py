@@ -9,19 +9,19 @@ from typing import Any
 
 from gunicorn.http.errors import ParseException
 
-import web.worker
+import restkeeper.server.worker
 
 Start = Callable[..., Callable[[bytes], None]]
 
 
-class Worker(web.worker.Worker):
+class Worker(restkeeper.server.worker.Worker):
     header_timeout = 1.0
     stall_timeout = 1.0
     send_timeout = 1.0
     slowest = 2**30
 
 
-class Patient(web.worker.Worker):
+class Patient(restkeeper.server.worker.Worker):
     """For few clients, who wait as long as a test lasts."""
 
     header_timeout = stall_timeout = send_timeout = 60.0
@@ -44,7 +44,7 @@ def counted(path: Path) -> Iterator[bytes]:
         path.touch()
 
 
-def bounds(worker: web.worker.Worker) -> dict[str, int]:
+def bounds(worker: restkeeper.server.worker.Worker) -> dict[str, int]:
     """What a process has of each kind, and how many requests it has begun."""
     table = worker.connections
     sizes = {name: len(getattr(table, name)) for name in ("open", "idle", "heads", "contents", "waiting")}

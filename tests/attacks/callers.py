@@ -7,9 +7,9 @@ from collections.abc import Callable
 from http.client import HTTPConnection
 from pathlib import Path
 
+from restkeeper.web.mapped import SLOTS, MappedStorage, uri_of
 from tests.attacks.health import Health
 from tests.live import Gunicorn
-from web.mapped import SLOTS, MappedStorage, uri_of
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 ADMIN = {"X-API-Key": ADMIN_KEY}

@@ -11,15 +11,16 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-from config import Config
-from resources import declared, stored
+import resources
 from resources.products import RESOURCE
-from storage import open_store
-from storage.contract import Record
+from restkeeper.config import Config
+from restkeeper.resources import find_resources, stored
+from restkeeper.storage import open_store
+from restkeeper.storage.contract import Record
+from restkeeper.web.uuid7 import uuid7
 from tests.attacks.health import Health
 from tests.live import Gunicorn
 from tests.waiting import join
-from web.uuid7 import uuid7
 
 HELD_UP = 0.25  # seconds that /healthz may take
 NOW = "2026-01-01T00:00:00.000000Z"
@@ -102,7 +103,7 @@ def attack_items_at_the_limits(folder: Path) -> str:
 def attack_old_items(folder: Path) -> str:
     """A hundred items of a megabyte that are there already, of the present and of another shape."""
     config = Config(database_url=f"sqlite:///{folder}/restkeeper.db")
-    store = open_store(config.database_url, stored(declared()))
+    store = open_store(config.database_url, stored(find_resources(resources)))
     kinds: list[dict[str, object]] = [{"v": [[]] * 349_000}, {"v": [0.123456] * 115_000}, {"v": "x" * 1_047_000}]
     records = [old(kinds[n % 3], "" if n % 2 else "other") for n in range(100)]
     for record in records:

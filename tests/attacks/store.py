@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from itertools import repeat
 from pathlib import Path
 
+import resources
 from app import create_app
-from config import Config
-from resources import declared, stored
-from storage import open_store
-from storage.contract import Query, Record, Sort, Transaction
-from storage.sqlite_files import CHECKPOINT_SECONDS, LOG_BYTES, LOG_FULL
+from restkeeper.config import Config
+from restkeeper.resources import find_resources, stored
+from restkeeper.storage import open_store
+from restkeeper.storage.contract import Query, Record, Sort, Transaction
+from restkeeper.storage.sqlite_files import CHECKPOINT_SECONDS, LOG_BYTES, LOG_FULL
 from tests.attacks.health import Health
 from tests.live import Gunicorn
 from tests.waiting import SECONDS
@@ -37,8 +38,8 @@ SEARCHES = (
 
 def _insert_large(folder: Path, attributes: list[object]) -> None:
     """100 items of 1 MiB, as an older service with wider limits may have left them."""
-    products = next(each for each in declared() if each.name == "products")
-    store = open_store(f"sqlite:///{folder}/restkeeper.db", stored(declared()))
+    products = next(each for each in find_resources(resources) if each.name == "products")
+    store = open_store(f"sqlite:///{folder}/restkeeper.db", stored(find_resources(resources)))
     now = "2026-01-01T00:00:00.000000Z"
 
     def work(transaction: Transaction) -> None:

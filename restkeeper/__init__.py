@@ -1,0 +1,53 @@
+"""Restkeeper keeps REST resources. What is public is here; what the other modules have may change.
+
+Each name is imported when it is first asked for (PEP 562): a server has to patch the standard library before.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from restkeeper.app import create_app as create_app
+    from restkeeper.config import Config as Config
+    from restkeeper.config import ConfigError as ConfigError
+    from restkeeper.resources import find_resources as find_resources
+    from restkeeper.resources.resource import Ownership as Ownership
+    from restkeeper.resources.resource import Resource as Resource
+    from restkeeper.schemas.fields import Email as Email
+    from restkeeper.schemas.fields import Items as Items
+    from restkeeper.schemas.fields import JsonObject as JsonObject
+    from restkeeper.schemas.fields import Lifecycle as Lifecycle
+    from restkeeper.schemas.fields import Money as Money
+    from restkeeper.schemas.fields import Pattern as Pattern
+    from restkeeper.schemas.fields import Status as Status
+    from restkeeper.schemas.fields import Text as Text
+    from restkeeper.schemas.fields import Time as Time
+    from restkeeper.schemas.fields import Url as Url
+    from restkeeper.schemas.fields import Whole as Whole
+    from restkeeper.schemas.item import ItemSchema as ItemSchema
+    from restkeeper.server.serve import serve as serve
+    from restkeeper.storage.contract import Index as Index
+    from restkeeper.web.application import Application as Application
+
+_HOMES = {
+    "app": ["create_app"],
+    "config": ["Config", "ConfigError"],
+    "resources": ["find_resources"],
+    "resources.resource": ["Ownership", "Resource"],
+    "schemas.fields": [
+        *("Email", "Items", "JsonObject", "Lifecycle", "Money", "Pattern", "Status", "Text", "Time", "Url", "Whole")
+    ],
+    "schemas.item": ["ItemSchema"],
+    "server.serve": ["serve"],
+    "storage.contract": ["Index"],
+    "web.application": ["Application"],
+}
+_HOME_OF = {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_HOME_OF)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if home := _HOME_OF.get(name):
+        return getattr(import_module(home), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,24 @@
+"""The operator's commands, on the store that `DATABASE_URL` names.
+
+They may run while the service serves that store. What goes wrong is told in one line on stderr.
+"""
+
+import click
+from flask import Flask
+
+from restkeeper.cli.deliver import deliver
+from restkeeper.cli.exporting import export_items
+from restkeeper.cli.importing import import_items
+from restkeeper.cli.keys import keys
+from restkeeper.cli.upkeep import backup, migrate, reap, restore
+
+
+def install(app: Flask) -> None:
+    """Add the commands to `flask`."""
+    for command in (keys, import_items, export_items, backup, restore, migrate, reap, deliver):
+        app.cli.add_command(command)
+
+
+def is_running() -> bool:
+    """Whether `flask` is what loads the application."""
+    return click.get_current_context(silent=True) is not None

@@ -1,0 +1,71 @@
+"""What all commands share: the service they work on, and failures of one line each."""
+
+from typing import Any, NamedTuple
+
+import click
+from flask import current_app
+
+from restkeeper.config import Config
+from restkeeper.errors import Problem
+from restkeeper.resources.resource import Resource
+from restkeeper.storage import Store, require_store
+
+
+class Refused(click.ClickException):
+    """The command cannot do what is asked, whatever is in the store."""
+
+    exit_code = 2
+
+
+class Command(click.Command):
+    """A command whose foreseen failures are one line each."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it; raises click's own exceptions."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise  # whoever read the output has gone; click ends quietly
+        except Problem as problem:
+            raise click.ClickException(told_of(problem)) from None
+        except UnicodeDecodeError as error:
+            raise click.ClickException(f"the file is not UTF-8 (byte {error.start})") from None
+        except OSError as error:
+            told = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            raise click.ClickException(told) from None
+
+
+class Service(NamedTuple):
+    """What `create_app` put together, as far as a command needs it."""
+
+    config: Config
+    store: Store
+    resources: tuple[Resource, ...]
+
+    def resource(self, name: str) -> Resource:
+        """The collection of that name; refuses any other."""
+        for resource in self.resources:
+            if resource.name == name:
+                return resource
+        names = ", ".join(each.name for each in self.resources)
+        raise Refused(f"there is no collection {name!r}; there are {names}")
+
+
+def service_of_app(*, creates: bool = False) -> Service:
+    """The service that a command works on. Raises Unavailable when it has no store yet, unless the command `creates`.
+
+    Its store is opened when it is first used.
+    """
+    parts = current_app.extensions["restkeeper"]
+    config: Config = parts["config"]
+    if config.database_url == "memory://":
+        raise Refused("DATABASE_URL='memory://': is gone when the command ends; name a file, sqlite:///FILE")
+    if not creates:
+        require_store(config.database_url)
+    return Service(config, parts["store"], tuple(parts["resources"]))
+
+
+def told_of(problem: Problem) -> str:
+    """All that a problem says, in one line."""
+    faults = [f"{fault['pointer']}: {fault['detail']}" for fault in problem.members.get("errors", ())]
+    return "; ".join(faults) or str(problem)

@@ -1,0 +1,103 @@
+"""`flask deliver`: the webhook worker."""
+
+import logging
+import signal
+import time
+from collections.abc import Callable, Sequence
+from types import FrameType
+
+import click
+from flask.cli import with_appcontext
+
+from restkeeper.cli.common import Command, Service, service_of_app
+from restkeeper.config import Config
+from restkeeper.delivery.deliverer import GIVE_UP_SECONDS, LOOK_SECONDS, Deliverer
+from restkeeper.delivery.sender import Sender
+from restkeeper.errors import Unavailable
+from restkeeper.resources.changes import event_collections
+from restkeeper.resources.resource import Resource
+from restkeeper.resources.webhooks import disable_webhook
+from restkeeper.storage.contract import Store
+from restkeeper.web.observe import configure_logging
+
+AGAIN_SECONDS = 1.0  # after what nobody foresaw
+
+_log = logging.getLogger("restkeeper")
+
+
+def deliverer_of(config: Config, store: Store, resources: Sequence[Resource]) -> Deliverer:
+    """What sends the events of these collections as configured."""
+    timeout = float(config.webhook_timeout)
+    send = Sender(allow_private=config.webhook_allow_private, timeout=timeout)
+    collections = event_collections(resources)
+    return Deliverer(store, send, collections, disable_webhook, timeout=timeout, retries=config.webhook_retries)
+
+
+def keep_delivering(deliverer: Deliverer, is_stopping: Callable[[], bool]) -> None:
+    """Deliver until it is time to stop, whatever happens meanwhile, for no supervisor would start this anew."""
+    while not is_stopping():
+        try:
+            deliverer.run(is_stopping)
+        except Unavailable:
+            _log.error("deliveries still wait; /readyz tells why")
+        except Exception:
+            _log.exception("deliveries go on in %s s", AGAIN_SECONDS)
+            time.sleep(AGAIN_SECONDS)
+
+
+@click.command(cls=Command)
+@click.option("--once", is_flag=True, help="Send until nothing more is due, and end.")
+@with_appcontext
+def deliver(once: bool) -> None:
+    """Send what webhooks wait for, until SIGTERM or Ctrl-C; what is on its way then is seen to its end.
+
+    Any number of these may run beside the service, on the same store. While another program locks that, it waits; it
+    ends when there is no such file for a minute.
+    """
+    is_stopping = (lambda: False) if once else _asked_to_stop()
+    service = service_of_app() if once else _service_in_time(is_stopping)
+    configure_logging(service.config.log_format, service.config.log_level)
+    _ = service.store.epoch  # opens it: what is wrong with it ends the command now
+    deliverer = deliverer_of(*service)
+    if once:
+        click.echo(f"tried {_deliver_all(deliverer)}")
+    else:
+        click.echo(f"delivering from {service.config.database_url}", err=True)
+        deliverer.run(is_stopping)
+    deliverer.close()
+
+
+def _service_in_time(is_stopping: Callable[[], bool]) -> Service:
+    """The service, once its store is there: who makes that may start at the same moment. Raises Unavailable."""
+    end, has_waited = time.monotonic() + GIVE_UP_SECONDS, False
+    while True:
+        try:
+            return service_of_app()
+        except Unavailable as problem:
+            if is_stopping() or time.monotonic() > end:
+                raise
+            if not has_waited:
+                click.echo(f"waiting: {problem}", err=True)
+        has_waited = True
+        time.sleep(LOOK_SECONDS)
+
+
+def _deliver_all(deliverer: Deliverer) -> int:
+    """Send until nothing more is due; how many tries there were."""
+    total = 0
+    while tried := deliverer.deliver_once():
+        total += tried
+    return total
+
+
+def _asked_to_stop() -> Callable[[], bool]:
+    """Whether SIGTERM or SIGINT came, from now on."""
+    asked: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+        signal.signal(number, signal.SIG_DFL)  # who asks again is not kept waiting
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, note)
+    return lambda: bool(asked)

@@ -1,0 +1,63 @@
+"""`flask export`: items as a file, in NDJSON, JSON or CSV."""
+
+import errno
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import click
+from flask.cli import with_appcontext
+
+from restkeeper.cli.common import Command, service_of_app
+from restkeeper.cli.formats import FORMS, WRITERS, form_by_name
+
+
+@click.command("export", cls=Command)
+@click.argument("name")
+@click.argument("file", default="-")
+@click.option("--format", "form", type=click.Choice(FORMS), help="Instead of what FILE's name ends as; else ndjson.")
+@with_appcontext
+def export_items(name: str, file: str, form: str | None) -> None:
+    """Write the items of the collection NAME to FILE (default: stdout), in order of id, as of one moment.
+
+    A file is for its owner alone, and has its name once it is whole. NDJSON and JSON come back exactly by `flask
+    import`. CSV has no null: null and an empty text are both an empty cell.
+    """
+    service = service_of_app()
+    resource = service.resource(name)
+    bodies = map(resource.body, service.store.scan(name))
+    formulas: Counter[str] = Counter()
+    with _written(file) as out:
+        for chunk in WRITERS[form or form_by_name(file) or "ndjson"](bodies, resource, formulas):
+            out.write(chunk)
+    if formulas:
+        fields = ", ".join(f"{field} ({count})" for field, count in formulas.items())
+        click.echo(
+            f"warning: {formulas.total()} cells begin with = + - @, a tab or CR; a spreadsheet that opens this file "
+            f"would run them as formulas: {fields}",
+            err=True,
+        )
+
+
+@contextmanager
+def _written(file: str) -> Iterator[IO[bytes]]:
+    """Where to write: stdout, a pipe or device, or beside a file that is replaced at the end."""
+    target = Path(os.path.realpath(file))
+    if file == "-" or (target.exists() and not target.is_file()):
+        with click.open_file(file, "wb") as out:
+            yield out
+        return
+    if not target.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        with open(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as out:
+            yield out
+            out.flush()
+            os.fsync(out.fileno())
+        partial.rename(target)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,191 @@
+"""NDJSON, JSON and CSV: how items are read from a file, and written to one."""
+
+import csv
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from restkeeper.config import Config
+from restkeeper.errors import InvalidJson, ValidationFailed
+from restkeeper.resources.resource import JsonObject, Resource
+from restkeeper.storage.contract import Kind
+from restkeeper.web import exactjson
+
+FORMS = ("ndjson", "json", "csv")
+BOM = b"\xef\xbb\xbf"  # spreadsheets begin their CSV with it
+FORMULA = tuple("=+-@\t\r")  # what a spreadsheet takes for the beginning of a formula
+
+_BY_SUFFIX = {".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv"}
+
+Entries = Iterator[tuple[int, Callable[[], Any]]]  # where in the file, and what reads the value there
+
+
+def form_by_name(file: str) -> str | None:
+    """The form that a file's name ends as."""
+    return _BY_SUFFIX.get(Path(file).suffix.lower())
+
+
+def form_of(file: str, first: bytes) -> str:
+    """By the first character, else by the file's name; what neither tells is CSV."""
+    by_content = {b"[": "json", b"{": "ndjson"}.get(first.lstrip()[:1])
+    return by_content or form_by_name(file) or "csv"
+
+
+def _read_ndjson(lines: Iterable[bytes], _: Resource, config: Config) -> Entries:
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield number, partial(_line, line.rstrip(), config.max_depth)
+
+
+def _line(line: bytes, max_depth: int) -> Any:
+    try:
+        return exactjson.loads(line, max_depth)
+    except InvalidJson as problem:  # the line is told already, and it is the file's
+        raise InvalidJson(problem.detail.replace("(line 1, column ", "(column ")) from None
+
+
+def _read_json(lines: Iterable[bytes], _: Resource, config: Config) -> Entries:
+    text = b"".join(lines).decode()
+    for number, element in enumerate(_elements(text), start=1):
+        yield number, partial(exactjson.loads, element, config.max_depth)
+
+
+_MARK = re.compile(r"[ \t\n\r]*(.?)[ \t\n\r]*", re.DOTALL)
+_ROUGH = json.JSONDecoder(parse_int=str, parse_float=str)  # finds where a value ends, and makes nothing of it
+
+
+def _elements(text: str) -> Iterator[str]:
+    """The texts of an array's elements, so that one that is bad does not spoil the others. Raises InvalidJson."""
+    mark = _mark(text, 0, "[")
+    if _MARK.match(text, mark.end())[1] == "]":  # type: ignore[index]  # it matches anything
+        mark = _mark(text, mark.end(), "]")
+    while mark[1] != "]":
+        end = _end_of_value(text, mark.end())
+        yield text[mark.end() : end]
+        mark = _mark(text, end, ",]")
+    if mark.end() < len(text):
+        raise InvalidJson(f"something follows the array at character {mark.end()}")
+
+
+def _mark(text: str, at: int, allowed: str) -> re.Match[str]:
+    mark = _MARK.match(text, at)
+    if not mark or not mark[1] or mark[1] not in allowed:
+        raise InvalidJson(f"a JSON array needs {' or '.join(allowed)} at character {at}")
+    return mark
+
+
+def _end_of_value(text: str, at: int) -> int:
+    try:
+        return _ROUGH.raw_decode(text, at)[1]
+    except json.JSONDecodeError as error:
+        raise InvalidJson(f"{error.msg} (line {error.lineno}, column {error.colno})") from None
+    except RecursionError:
+        raise InvalidJson(f"nesting is far too deep at character {at}") from None
+
+
+def _read_csv(lines: Iterable[bytes], resource: Resource, config: Config) -> Entries:
+    csv.field_size_limit(2 * config.max_body)  # an item can be written longer than it was sent
+    rows = _rows(csv.reader(_texts(lines), strict=True))
+    _, header = next(rows, (1, []))
+    _require_fields(header, resource)
+    for number, row in rows:
+        yield number, partial(_item, row, header, resource, config.max_depth)
+
+
+def _rows(reader: Any) -> Iterator[tuple[int, list[str]]]:
+    """The rows that are not blank, each with the line that it begins on."""
+    begins = 1
+    try:
+        for row in reader:
+            if row:
+                yield begins, row
+            begins = reader.line_num + 1
+    except csv.Error as error:
+        raise click.ClickException(f"line {begins}: not CSV: {error}") from None
+
+
+def _texts(lines: Iterable[bytes]) -> Iterator[str]:
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield line.decode()
+        except UnicodeDecodeError as error:
+            raise click.ClickException(f"line {number}: not UTF-8 (byte {error.start})") from None
+
+
+def _require_fields(header: list[str], resource: Resource) -> None:
+    unknown = [name for name in header if name not in resource.names]
+    if unknown:
+        told, names = ", ".join(map(repr, unknown)), ", ".join(resource.names)
+        raise click.ClickException(f"line 1: no fields of {resource.name}: {told}; there are {names}")
+    if len(set(header)) < len(header):
+        raise click.ClickException("line 1: a field is named twice")
+
+
+def _item(row: list[str], header: list[str], resource: Resource, max_depth: int) -> JsonObject:
+    if len(row) != len(header):
+        detail = f"must have {len(header)} cells, as the first line; it has {len(row)}"
+        raise ValidationFailed(errors=[{"pointer": "#", "detail": detail}])
+    cells = zip(header, row, strict=True)
+    item = {name: cell if _is_text(resource, name) else _value(cell, max_depth - 1) for name, cell in cells if cell}
+    return item
+
+
+def _value(cell: str, max_depth: int) -> Any:
+    try:
+        return exactjson.loads(cell, max_depth)
+    except InvalidJson:
+        return cell  # a text: the schema says what it must be instead
+
+
+def _is_text(resource: Resource, name: str) -> bool:
+    field = resource.collection.fields.get(name)
+    return field is not None and field.kind in (Kind.TEXT, Kind.TIME)
+
+
+def _write_ndjson(bodies: Iterable[bytes], *_: Any) -> Iterator[bytes]:
+    for body in bodies:
+        yield body + b"\n"
+
+
+def _write_json(bodies: Iterable[bytes], *_: Any) -> Iterator[bytes]:
+    before = b"[\n"
+    for body in bodies:
+        yield before + body
+        before = b",\n"
+    yield b"\n]\n" if before == b",\n" else b"[]\n"
+
+
+def _write_csv(bodies: Iterable[bytes], resource: Resource, formulas: Counter[str]) -> Iterator[bytes]:
+    yield _csv_line(resource.names)
+    for body in bodies:
+        item = exactjson.loads(body)
+        cells = {name: _cell(item.get(name), _is_text(resource, name)) for name in resource.names}
+        formulas.update(name for name, cell in cells.items() if _is_text(resource, name) and cell.startswith(FORMULA))
+        yield _csv_line(cells.values())
+
+
+def _cell(value: Any, is_text: bool) -> str:
+    if value is None:
+        return ""
+    return str(value) if is_text else exactjson.dumps(value).decode()
+
+
+def _csv_line(cells: Iterable[str]) -> bytes:
+    line = io.StringIO()
+    csv.writer(line).writerow(cells)  # RFC 4180: CRLF, quotes where needed
+    return line.getvalue().encode()
+
+
+READERS = {"ndjson": _read_ndjson, "json": _read_json, "csv": _read_csv}
+WRITERS: dict[str, Callable[[Iterable[bytes], Resource, Counter[str]], Iterator[bytes]]] = {
+    "ndjson": _write_ndjson,
+    "json": _write_json,
+    "csv": _write_csv,
+}  # formulas are counted by field

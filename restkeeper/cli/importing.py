@@ -1,0 +1,248 @@
+"""`flask import`: the items of a file, in NDJSON, JSON or CSV.
+
+The input is read and validated first, and what is to be inserted is written to a temporary file beside the store; only
+then does anything lock the store, for a short time at a time.
+"""
+
+import hashlib
+import os
+import shutil
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+from uuid import UUID
+
+import click
+import orjson
+from flask.cli import with_appcontext
+
+from restkeeper.cli.batches import in_batches
+from restkeeper.cli.common import Command, Service, service_of_app, told_of
+from restkeeper.cli.formats import BOM, FORMS, READERS, Entries, form_of
+from restkeeper.clock import utc_now
+from restkeeper.errors import BodyTooLarge, Duplicate, InvalidJson, NotFound, Problem, ValidationFailed
+from restkeeper.resources.changes import insert_item
+from restkeeper.resources.resource import ItemLimits, Resource
+from restkeeper.schemas.item import READ_ONLY
+from restkeeper.storage import size_of
+from restkeeper.storage.contract import Record, Transaction
+from restkeeper.web import exactjson
+
+SHOWN = 20  # bad lines that are listed in full
+WRITE_COST = 1.0  # seconds that inserting takes for each second of validating, about
+
+
+@click.command("import", cls=Command)
+@click.argument("name")
+@click.argument("file")
+@click.option("--format", "form", type=click.Choice(FORMS), help="Instead of what FILE looks like.")
+@click.option("--skip-bad", is_flag=True, help="Import the good lines, list the bad ones, and exit with 0.")
+@click.option("--atomic", is_flag=True, help="All or nothing, in one transaction: no other write meanwhile.")
+@with_appcontext
+def import_items(name: str, file: str, form: str | None, skip_bad: bool, atomic: bool) -> None:
+    """Add the items of FILE ("-": stdin) to the collection NAME; if any is not valid, none.
+
+    Items are validated as those that clients send. The id, times and version that an item brings are kept, so that an
+    export comes back as it was; an item without an id gets one from the content of FILE and its place in it. NDJSON and
+    CSV are read a line at a time, of any length; a JSON array is read into memory whole. The first line of CSV names
+    the fields; lists and objects are JSON in their cell, and an empty cell is a field left out.
+
+    The service reads and writes meanwhile. After an interruption, the same command goes on: an item that is there
+    with the same id and content is counted as already there. A unique value that is taken stops the import at that
+    line; --skip-bad passes over it.
+    """
+    service = service_of_app(creates=True)
+    resource = service.resource(name)
+    with _opened(file, service) as source, _temporary(service) as spool:
+        digest = hashlib.file_digest(source, "blake2b").digest()  # type: ignore[arg-type]
+        size = source.tell()
+        source.seek(0)
+        with _bar(size, "reading") as bar:
+            lines = _counted(source, bar.update)
+            first = next(lines, b"").removeprefix(BOM)
+            form = form or form_of(file, first)
+            entries = READERS[form](chain([first], lines), resource, service.config)
+            run = _Import(service, resource, "element" if form == "json" else "line", skip_bad)
+            run.validate(entries, digest, spool)
+        spool.seek(0)
+        run.insert(spool, atomic)
+    run.report()
+    there = f", {run.there} already there" if run.there else ""
+    click.echo(f"imported {run.done} {name}{there}" + (f", skipped {run.bad}" if run.bad else ""))
+    click.echo(f"the store has {size_of(service.config.database_url):,} bytes now")
+
+
+class _Item(NamedTuple):
+    """A valid item in the temporary file: where it was, which of the server's fields it brought, and its record."""
+
+    number: int
+    brought: list[str]
+    id: str
+    version: int
+    updated_at: str
+    body: str
+
+
+class _Import:
+    """One run of `flask import`: `done` is how many are inserted for good."""
+
+    def __init__(self, service: Service, resource: Resource, unit: str, skip_bad: bool) -> None:
+        self._store = service.store
+        self._resource = resource
+        self._limits = ItemLimits(*service.config.item_limits)
+        self._unit = unit
+        self._skip_bad = skip_bad
+        self._now = utc_now()
+        self._listed: list[str] = []
+        self._validated = 0.0  # seconds
+        self._inserted = 0
+        self.good = 0
+        self.bad = 0
+        self.there = 0
+        self.done = 0
+
+    def validate(self, entries: Entries, digest: bytes, spool: BinaryIO) -> None:
+        """Write what is good to the temporary file. Raises ClickException at the end when any is bad and must not."""
+        began = time.monotonic()
+        for number, read in entries:
+            try:
+                spool.write(orjson.dumps([*self._item(number, read(), id_at(digest, number))]) + b"\n")
+                self.good += 1
+            except (BodyTooLarge, InvalidJson, ValidationFailed) as problem:
+                self._note(number, problem)
+        self._validated = time.monotonic() - began
+        self._require_none_bad()
+
+    def insert(self, spool: BinaryIO, atomic: bool) -> None:
+        """Insert what the temporary file has. Raises ClickException for a duplicate that must not be."""
+        items = (_Item(*orjson.loads(line)) for line in spool)
+        if atomic:
+            seconds = self._validated * WRITE_COST
+            click.echo(f"inserting {self.good} in one transaction: no other write for about {seconds:.0f} s", err=True)
+            self._store.write(lambda transaction: self._insert_all(transaction, items))
+            self.done = self._inserted
+            return
+        try:
+            with _bar(self.good, "writing") as bar:
+                for batch in in_batches(self._store, items, self._insert):
+                    self.done = self._inserted
+                    bar.update(len(batch))
+                    if self._is_over:
+                        break
+        except BaseException:
+            click.echo(f"{self.done} of {self.good} were imported; the same command goes on from there", err=True)
+            raise
+        if self._is_over:
+            self.report()
+            raise click.ClickException(
+                f"stopped there: {self.done} of {self.good} were imported; the same command with --skip-bad goes on"
+            )
+
+    def report(self) -> None:
+        """The bad lines, the first of them in full, to stderr."""
+        for line in self._listed:
+            click.echo(line, err=True)
+        if self.bad > SHOWN:
+            click.echo(f"and {self.bad - SHOWN} more", err=True)
+
+    @property
+    def _is_over(self) -> bool:
+        return bool(self.bad) and not self._skip_bad
+
+    def _require_none_bad(self) -> None:
+        if self._is_over:
+            self.report()
+            raise click.ClickException(f"nothing was imported: {self.bad} of {self.good + self.bad} are bad")
+
+    def _item(self, number: int, value: Any, id: str) -> _Item:
+        if not isinstance(value, dict):
+            raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
+        record = self._resource.restore(value, id=id, now=self._now, limits=self._limits)
+        brought = [name for name in READ_ONLY if name in value]
+        return _Item(number, brought, record.id, record.version, record.updated_at, record.body.decode())
+
+    def _insert_all(self, transaction: Transaction, items: Iterable[_Item]) -> None:
+        for item in items:
+            self._insert(transaction, item)
+        if self._is_over:
+            self.good -= self.bad  # they were valid, and are duplicates
+        self._require_none_bad()
+
+    def _insert(self, transaction: Transaction, item: _Item) -> None:
+        if self._is_over:
+            return
+        record = Record(item.id, item.version, item.updated_at, self._resource.shape, item.body.encode())
+        try:
+            insert_item(transaction, self._resource, record, now=self._now)
+            self._inserted += 1
+        except Duplicate as problem:
+            if self._is_there(transaction, item):
+                self.there += 1
+            else:
+                self._note(item.number, problem)
+
+    def _is_there(self, transaction: Transaction, item: _Item) -> bool:
+        """Whether the store has this very item: by an id from the file's content, or with all that the item brought."""
+        try:
+            found = transaction.read(self._resource.name, item.id)
+        except NotFound:
+            return False
+        made = set(READ_ONLY) - set(item.brought)
+        return "id" in made or _without(self._resource.body(found), made) == _without(item.body.encode(), made)
+
+    def _note(self, number: int, problem: Problem) -> None:
+        self.bad += 1
+        if self.bad <= SHOWN:
+            self._listed.append(f"{self._unit} {number}: {told_of(problem)}")
+
+
+def id_at(digest: bytes, number: int) -> str:
+    """The id of an item that brings none: a UUIDv8 (RFC 9562, section 5.8) of a file's content and a place in it.
+
+    Those of one file are in its order; the same file gives the same ids again.
+    """
+    bits = int.from_bytes(digest[:16])
+    first, second, last = bits >> 80, bits >> 64 & 0xFFF, bits & (1 << 30) - 1
+    return str(UUID(int=first << 80 | 0x8 << 76 | second << 64 | 0b10 << 62 | (number & 0xFFFFFFFF) << 30 | last))
+
+
+def _without(body: bytes, names: set[str]) -> bytes:
+    item = exactjson.loads(body)
+    return exactjson.dumps({name: value for name, value in item.items() if name not in names}, sort=True)
+
+
+def _opened(file: str, service: Service) -> BinaryIO:
+    """The file; of a pipe or a device, all that comes from there."""
+    source = sys.stdin.buffer if file == "-" else Path(file).open("rb")
+    if file != "-" and stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+        return source
+    spool = _temporary(service)
+    with source:
+        shutil.copyfileobj(source, spool)
+    spool.seek(0)
+    return spool
+
+
+def _temporary(service: Service) -> BinaryIO:
+    """A file without a name on the store's disk, which must have room for the items anyhow."""
+    path = service.config.database_url.removeprefix("sqlite:///")
+    return tempfile.TemporaryFile(dir=os.path.dirname(os.path.realpath(path)))
+
+
+def _bar(length: int, label: str) -> Any:
+    """A progress bar, while a person looks on."""
+    hidden = not (length and sys.stderr.isatty())
+    return click.progressbar(
+        length=length, label=label, hidden=hidden, file=sys.stderr, update_min_steps=length // 200 + 1
+    )
+
+
+def _counted(lines: Iterable[bytes], count: Callable[[int], None]) -> Iterator[bytes]:
+    for line in lines:
+        yield line
+        count(len(line))

@@ -1,0 +1,64 @@
+"""`flask keys create | list | revoke | rotate`: API keys from the shell. Tokens go to stdout alone, words to stderr."""
+
+import time
+
+import click
+from flask.cli import with_appcontext
+
+from restkeeper.cli.common import Command, service_of_app
+from restkeeper.clock import rfc3339, utc_now
+from restkeeper.resources.keys import KEYS, insert_key, known_scopes, make_key, revoke_key, rotate_key
+from restkeeper.storage.contract import Query, Sort
+from restkeeper.web import exactjson
+from restkeeper.web.auth import new_id
+
+DAY = 24 * 3600
+
+
+@click.group()
+def keys() -> None:
+    """Make, list, revoke and rotate API keys."""
+
+
+@keys.command(cls=Command)
+@click.argument("name")
+@click.option("--scope", "scopes", multiple=True, required=True, help="Like products:read, or admin; repeat for more.")
+@click.option("--days", type=click.IntRange(1, 36500), help="For how long; without it, until it is revoked.")
+@with_appcontext
+def create(name: str, scopes: tuple[str, ...], days: int | None) -> None:
+    """Make a key called NAME and print its secret, which is kept nowhere."""
+    service = service_of_app(creates=True)
+    sent = {"name": name, "scopes": list(scopes), "expires_at": rfc3339(time.time() + days * DAY) if days else None}
+    record = make_key(sent, known_scopes(service.resources), id=new_id(), now=utc_now())
+    token = service.store.write(lambda transaction: insert_key(transaction, record))
+    click.echo(f"key {record.id}; its secret, shown this once:", err=True)
+    click.echo(token)
+
+
+@keys.command("list", cls=Command)
+@with_appcontext
+def list_keys() -> None:
+    """List the keys, oldest first."""
+    page = service_of_app().store.page(KEYS.name, Query(sort=(Sort("created_at"),)))
+    for key in map(exactjson.loads, page.bodies):
+        end, used = f"ends {key['expires_at']}" if key["expires_at"] else "has no end", key["last_used_at"] or "never"
+        click.echo(f"{key['id']}  {key['name']!r}  {' '.join(key['scopes'])}  {end}  last used {used}")
+
+
+@keys.command(cls=Command)
+@click.argument("id")
+@with_appcontext
+def revoke(id: str) -> None:
+    """Make the key with this ID void, for the very next request."""
+    service_of_app().store.write(lambda transaction: revoke_key(transaction, id), use_reserve=True)
+    click.echo(f"key {id} is void", err=True)
+
+
+@keys.command(cls=Command)
+@click.argument("id")
+@with_appcontext
+def rotate(id: str) -> None:
+    """Print another secret for the key with this ID; the former one is void at once."""
+    _, token = service_of_app().store.write(lambda transaction: rotate_key(transaction, id, now=utc_now()))
+    click.echo(f"key {id}; its new secret, shown this once:", err=True)
+    click.echo(token)

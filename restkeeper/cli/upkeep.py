@@ -1,0 +1,96 @@
+"""`flask backup`, `flask restore`, `flask migrate`, `flask reap`: what keeps a store safe, in shape and small."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import click
+from flask.cli import with_appcontext
+
+from restkeeper.cli.batches import in_batches
+from restkeeper.cli.common import Command, service_of_app
+from restkeeper.clock import rfc3339
+from restkeeper.errors import NotFound
+from restkeeper.resources.resource import Resource
+from restkeeper.storage import restore_store
+from restkeeper.storage.contract import Store, Transaction
+from restkeeper.web.idempotency import Idempotency
+
+BATCH = 500  # records that change in one transaction: others' writes wait no longer than for that
+
+
+@click.command(cls=Command)
+@click.argument("file", type=click.Path(path_type=Path))
+@with_appcontext
+def backup(file: Path) -> None:
+    """Write a complete copy of the store to the new FILE, consistent while the service reads and writes."""
+    service_of_app().store.backup(file)
+    click.echo(f"backed up to {file}")
+
+
+@click.command(cls=Command)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--discard", is_flag=True, help="Delete the former store instead of renaming it.")
+@with_appcontext
+def restore(file: Path, discard: bool) -> None:
+    """Put a copy of the backup FILE in the place of the store, while nobody uses that.
+
+    The former store is renamed. Refuses while the service, a worker or a command has the store open, and a FILE that
+    is no sound backup.
+    """
+    service = service_of_app(creates=True)
+    done = restore_store(service.config.database_url, file, discard=discard)
+    items = ", ".join(f"{count} {name}" for name, count in done.items.items()) or "no items"
+    newest = f"; the newest change is of {done.newest}" if done.newest else ""
+    click.echo(f"restored {file}: {items}{newest}")
+    if done.replaced:
+        click.echo(f"the former store is {done.replaced}")
+
+
+@click.command(cls=Command)
+@with_appcontext
+def migrate() -> None:
+    """Bring items that an older schema wrote into the present shape, a batch at a time. No version changes."""
+    service = service_of_app(creates=True)
+    for resource in service.resources:
+        stale = (record.id for record in service.store.scan(resource.name) if record.shape != resource.shape)
+        count = sum(map(sum, in_batches(service.store, stale, partial(_reshape, resource))))
+        click.echo(f"{resource.name}: {count} of {service.store.count(resource.name)} brought into the present shape")
+
+
+def _reshape(resource: Resource, transaction: Transaction, id: str) -> bool:
+    """Re-represent an item if it is still there and still of another shape; whether it was."""
+    try:
+        record = transaction.read(resource.name, id)
+    except NotFound:
+        return False
+    if record.shape == resource.shape:
+        return False
+    transaction.update(resource.name, record._replace(shape=resource.shape, body=resource.body(record)))
+    return True
+
+
+@click.command(cls=Command)
+@with_appcontext
+def reap() -> None:
+    """Take away what has expired, a batch at a time: answers to POSTs with a key (IDEMPOTENCY_TTL), and events
+    with their deliveries (EVENTS_TTL)."""
+    service = service_of_app()
+    idempotency, ttl, now = Idempotency(service.config.idempotency_ttl), service.config.events_ttl, time.time()
+    sweep_events = partial(_sweep_events, rfc3339(now - ttl), rfc3339(now + ttl))
+    answers = _swept(service.store, lambda transaction: idempotency.sweep(transaction, BATCH))
+    events = _swept(service.store, sweep_events)
+    click.echo(f"took away {answers} expired answers and {events} expired events")
+
+
+def _sweep_events(before: str, latest: str, transaction: Transaction) -> int:
+    return transaction.sweep_events(before, BATCH, latest=latest)
+
+
+def _swept(store: Store, sweep: Callable[[Transaction], int]) -> int:
+    """How much was taken away in all."""
+    total = 0
+    while count := store.write(sweep, use_reserve=True):
+        total += count
+    return total

@@ -1,0 +1,37 @@
+"""Collections: how one is declared, and the one set of handlers that serves all."""
+
+import pkgutil
+from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
+
+from restkeeper.resources.keys import KEYS
+from restkeeper.resources.resource import Resource
+from restkeeper.resources.webhooks import WEBHOOKS
+from restkeeper.storage.contract import Collection
+from restkeeper.web.auth import CREDENTIALS
+
+
+def find_resources(package: ModuleType) -> tuple[Resource, ...]:
+    """The `RESOURCE` of every module of a package that has one, in order of the modules' names."""
+    modules = [import_module(f"{package.__name__}.{module.name}") for module in pkgutil.iter_modules(package.__path__)]
+    return tuple(module.RESOURCE for module in modules if hasattr(module, "RESOURCE"))
+
+
+# Paths of the service's own, and the kinds of what is there.
+RESERVED = {"api", "docs", "events", "healthz", "keys", "metrics", "openapi", "problems", "readyz", "webhooks"}
+RESERVED_KINDS = {"event", "key", "webhook"}
+
+
+def require_free_names(resources: Sequence[Resource]) -> None:
+    """Raises ValueError for collections that cannot be where their names say."""
+    names, kinds = [each.name for each in resources], [each.singular for each in resources]
+    taken = {name for name in names if name in RESERVED or names.count(name) > 1}
+    taken |= {kind for kind in kinds if kind in RESERVED_KINDS or kinds.count(kind) > 1}  # events are told apart by it
+    if taken:
+        raise ValueError(f"{', '.join(sorted(taken))}: the name is taken; call the collection something else")
+
+
+def stored(resources: Sequence[Resource]) -> list[Collection]:
+    """All that a store keeps for a service with these resources: theirs, and what the service needs for itself."""
+    return [*(each.collection for each in (*resources, KEYS, WEBHOOKS)), CREDENTIALS]

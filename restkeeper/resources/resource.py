@@ -1,0 +1,345 @@
+"""What a collection is declared by, and what its items are: validated once, represented once, kept as bytes."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from hashlib import blake2b
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+from marshmallow import Schema, ValidationError, fields, missing, validate
+
+from restkeeper.errors import MOST_FAULTS, BodyTooLarge, IllegalTransition, ValidationFailed
+from restkeeper.schemas.fields import Status, Time
+from restkeeper.schemas.item import READ_ONLY, ItemSchema, KeptSchema
+from restkeeper.storage.contract import Collection, Field, Index, Kind, Record
+from restkeeper.web import exactjson
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
+
+_KINDS: tuple[tuple[type[fields.Field[Any]], Kind], ...] = (
+    (Time, Kind.TIME),
+    (fields.String, Kind.TEXT),
+    (fields.Integer, Kind.INTEGER),
+    (fields.Decimal, Kind.NUMBER),
+    (fields.Float, Kind.NUMBER),
+    (fields.Boolean, Kind.BOOLEAN),
+    (fields.List, Kind.LIST),
+)
+
+MOVING = {"updated_at", "version"}  # of the read-only fields, those that a change changes
+
+_KEPT = KeptSchema()
+
+LONGEST_KEY = 300  # characters of a value that can be sorted by
+
+JsonObject = dict[str, Any]
+Members = Mapping[str, exactjson.Buffer]  # an item as the JSON texts of its members
+
+
+class ItemLimits(NamedTuple):
+    """How large an item may be: in bytes of its JSON, and in values, which are objects, arrays and what is in them."""
+
+    size: int
+    values: int
+
+    def require(self, body: bytes) -> None:
+        """Raises BodyTooLarge for the JSON of an item that is larger."""
+        if len(body) > self.size:
+            raise BodyTooLarge(f"the item would have {len(body)} bytes; it can have {self.size} (MAX_ITEM, MAX_BODY)")
+        if len(body) > self.values and exactjson.count_values(body) > self.values:  # a value takes a byte
+            raise BodyTooLarge(f"the item would have more than {self.values} values (MAX_NODES)")
+
+
+NO_LIMITS = ItemLimits(2**63, 2**63)
+
+
+class Ownership(Enum):
+    """What it means to have made an item, besides the scopes that reading and writing need anyhow.
+
+    A unique field is unique for all owners together: that a value is taken tells that somebody has it.
+    """
+
+    NONE = "nothing"
+    CHANGES = "others read it, and only its owner changes it"
+    ALL = "others do not even see it"
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A collection: its names, the schema of its items, what is found fast and what full text looks through.
+
+    `name` is the plural as it stands in paths, of ASCII letters, digits and underscores. `ownership` binds all callers
+    but admins. With `events`, every change of an item is told to whoever follows.
+    """
+
+    name: str
+    singular: str
+    schema: type[ItemSchema]
+    indexes: tuple[Index, ...] = ()
+    search: tuple[str, ...] = ()
+    ownership: Ownership = Ownership.NONE
+    events: bool = True
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a declaration that could not be kept to."""
+        for name in (self.name, self.singular, *self._schema.fields):
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"{self.name}: {name!r} is no name: use ASCII letters, digits and underscores")
+        for name, field in self._schema.load_fields.items():
+            if field.data_key not in (None, name):
+                raise ValueError(f"{self.name}.{name}: data_key is not supported; name the field as it is to be")
+            if not field.required and field.load_default is missing:
+                raise ValueError(f"{self.name}.{name}: say required=True or what load_default is")
+        known = self.collection.fields
+        for name in (*(index.field for index in self.indexes), *self.search):
+            if name not in known:
+                raise ValueError(f"{self.name}.{name}: cannot be indexed or searched; there are: {', '.join(known)}")
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The fields of an item in the order of its representation."""
+        own = [name for name in self._schema.fields if name not in READ_ONLY]
+        return ("id", *own, *READ_ONLY[1:])
+
+    @cached_property
+    def _own(self) -> frozenset[str]:
+        """The fields that a client sets."""
+        return frozenset(self.names) - frozenset(READ_ONLY)
+
+    @cached_property
+    def collection(self) -> Collection:
+        """What a store has to know."""
+        known = ((name, self._schema.fields[name]) for name in self.names)
+        typed = {
+            name: Field(name, kind, field.allow_none, kind is not Kind.LIST and _is_short(field))
+            for name, field in known
+            if (kind := next((kind for of, kind in _KINDS if isinstance(field, of)), None))
+        }
+        return Collection(self.name, typed, self.indexes, self.search, owned=self.ownership is Ownership.ALL)
+
+    @cached_property
+    def shape(self) -> str:
+        """Fingerprint of the representation: differs when fields, their order, types or defaults do. 8 hex digits."""
+        parts = [(name, type(self._schema.fields[name]).__name__, self._defaults.get(name)) for name in self.names]
+        return blake2b(exactjson.dumps(parts), digest_size=4).hexdigest()
+
+    def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        """A new item of what was sent. Raises ValidationFailed with its faults, and BodyTooLarge."""
+        faults = [_fault([name], "is set by the server") for name in READ_ONLY if name in sent]
+        text, more = self._load(sent)
+        require_none(faults + more)
+        return self._record(text, id=id, created_at=now, now=now, version=1, limits=limits)
+
+    def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        """An item as it was exported: what the server sets is kept where it was sent, and made where not.
+
+        Raises as `create`.
+        """
+        made: JsonObject = {"id": id, "updated_at": now, "version": 1}
+        faults: list[JsonObject] = []
+        try:
+            made |= _KEPT.load({name: sent[name] for name in READ_ONLY if name in sent})
+        except ValidationError as error:
+            faults = _some(_faults(error.messages))
+        text, more = self._load(sent)
+        require_none(faults + more)
+        made.setdefault("created_at", made["updated_at"])
+        made["now"] = made.pop("updated_at")
+        return self._record(text, **made, limits=limits)
+
+    def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        """The item with `sent` in the place of all it had; the same record where that changes nothing.
+
+        Raises as `create`, and IllegalTransition when its status cannot move so.
+        """
+        current = self._members(record)
+        own = {name: exactjson.stored(current[name]) for name in READ_ONLY}
+        differing = [name for name in READ_ONLY if name in sent and not _is(sent[name], own[name])]
+        faults = [_fault([name], f"is read-only; it is {exactjson.dumps(own[name]).decode()}") for name in differing]
+        text, more = self._load(sent)
+        members = exactjson.cut(text) if text else {}
+        if (
+            text
+            and all(name in current and _same(value, current[name]) for name, value in members.items())
+            and all(_is_past(name, sent, own) for name in differing)
+        ):
+            return record  # also for the second of two equal requests: the first has moved the version since
+        require_none(faults + more)
+        self._require_transition(current, members)
+        created_at, version = own["created_at"], record.version + 1
+        changed = self._record(text, id=record.id, created_at=created_at, now=now, version=version, limits=limits)
+        return changed._replace(owner=record.owner)
+
+    def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        """The item with a JSON Merge Patch applied (RFC 7396). Returns and raises as `replace`.
+
+        A null for a field that is unknown or the server's would delete nothing; it is a fault like any other value.
+        What the patch does not name is not made into values before it is clear that all of it together is no larger
+        than an item may be.
+        """
+        current = {name: text for name, text in self._members(record).items() if name in self._own}
+        refused = {name: None for name in patch if patch[name] is None and name not in self._own}
+        try:
+            merged = exactjson.dumps(merge_patch(current, patch) | refused)
+        except exactjson.EncodeError:
+            require_none(_some(exactjson.faults_of_text(patch)))
+            raise
+        try:
+            limits.require(merged)
+        except BodyTooLarge:
+            if merged == exactjson.dumps(current):
+                return record  # what was stored under other limits stays as it is
+            raise
+        return self.replace(record, exactjson.stored(merged), now=now, limits=limits)
+
+    def body(self, record: Record) -> bytes:
+        """The representation of a record in the schema's present shape."""
+        return record.body if record.shape == self.shape else self.reshape(record.body)
+
+    def reshape(self, body: bytes) -> bytes:
+        """A representation of another shape in the present one: what is gone left out, what is new with its default."""
+        return exactjson.joined(self._reshaped(exactjson.cut(body)))
+
+    def show(self, body: bytes, names: Iterable[str]) -> bytes:
+        """A representation with only these of its fields."""
+        members = exactjson.cut(body)
+        return exactjson.joined({name: members.get(name, b"null") for name in names})
+
+    def _members(self, record: Record) -> Members:
+        members = exactjson.cut(record.body)
+        return members if record.shape == self.shape else self._reshaped(members)
+
+    def _reshaped(self, members: Members) -> Members:
+        had = {**self._default_texts, **members}
+        return {name: had[name] for name in self.names if name in had}
+
+    @cached_property
+    def _schema(self) -> Schema:
+        return self.schema()
+
+    @cached_property
+    def _defaults(self) -> JsonObject:
+        """What optional fields are when they are left out, in JSON's terms."""
+        optional = {name: field.load_default for name, field in self._schema.load_fields.items() if not field.required}
+        values = {name: default() if callable(default) else default for name, default in optional.items()}
+        dumped: JsonObject = self._schema.dump(values)
+        return dumped
+
+    @cached_property
+    def _default_texts(self) -> Members:
+        return {name: exactjson.dumps(value) for name, value in self._defaults.items()}
+
+    def _load(self, sent: JsonObject) -> tuple[bytes, list[JsonObject]]:
+        """The fields of a valid item as a JSON object, or nothing and its faults."""
+        own = {name: value for name, value in sent.items() if name not in READ_ONLY}
+        try:
+            values = self._schema.dump(self._schema.load(own))
+        except ValidationError as error:
+            return b"", _some(chain(exactjson.faults_of_text(own), _faults(error.messages)))
+        try:
+            text = exactjson.dumps(values)
+        except exactjson.EncodeError:
+            if faults := _some(exactjson.faults_of_text(own)):
+                return b"", faults
+            raise
+        if exactjson.may_hold_nul(text) and (faults := _some(exactjson.faults_of_text(own))):
+            return b"", faults
+        return text, []
+
+    def _record(self, text: bytes, *, id: str, created_at: str, now: str, version: int, limits: ItemLimits) -> Record:
+        own = exactjson.dumps({"created_at": created_at, "updated_at": now, "version": version})
+        body = exactjson.merged(exactjson.dumps({"id": id}), text, own)
+        limits.require(body)
+        return Record(id, version, now, self.shape, body)
+
+    def _require_transition(self, current: Members, members: Members) -> None:
+        for name, field in self._schema.fields.items():
+            if not isinstance(field, Status) or name not in current:
+                continue
+            old, new = exactjson.stored(current[name]), exactjson.stored(members[name])
+            moves = field.lifecycle.moves.get(old, ())
+            if not field.lifecycle.allows(old, new):
+                told = f"{name} cannot go from {old} to {new}; from {old} it can go to {', '.join(moves) or 'nothing'}"
+                raise IllegalTransition(told, **{"from": old, "to": new, "allowed": list(moves)})
+
+
+def _is_short(field: fields.Field[Any]) -> bool:
+    """Whether a value has room in a cursor, which goes into an address."""
+    if isinstance(field, fields.String) and not isinstance(field, Time) and not field.validators:
+        return field.dump_only
+    most = [check.max for check in field.validators if isinstance(check, validate.Length)]
+    return all(length is not None and length <= LONGEST_KEY for length in most)
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """RFC 7396, section 2: null deletes, objects recurse, everything else replaces.
+
+    A target may be the text of a value, of which only the objects on the way of the patch are taken apart.
+    """
+    if not isinstance(patch, dict):
+        return patch
+    if isinstance(target, exactjson.Buffer):
+        target = exactjson.cut(target) if bytes(target)[:1] == b"{" else None
+    merged = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge_patch(merged.get(name), value)
+    return merged
+
+
+def _same(one: exactjson.Buffer, other: exactjson.Buffer) -> bool:
+    """Whether two texts are of one value in JSON, where true is not 1 and the order of an object's names is nothing."""
+    one, other = bytes(one), bytes(other)
+    if one == other:
+        return True
+    if len(one) != len(other) or exactjson.count_values(one) != exactjson.count_values(other):
+        return False  # another order would be as long, and have as many
+    return exactjson.dumps(exactjson.stored(one), sort=True) == exactjson.dumps(exactjson.stored(other), sort=True)
+
+
+def _is(one: Any, other: Any) -> bool:
+    """Whether two plain values are one in JSON."""
+    return type(one) is type(other) and bool(one == other)
+
+
+def _is_past(name: str, sent: JsonObject, current: JsonObject) -> bool:
+    """Whether a read-only field may have had this value before the item last changed."""
+    return name in MOVING and type(sent[name]) is type(current[name]) and sent[name] < current[name]
+
+
+def require_none(faults: list[JsonObject]) -> None:
+    """Raises ValidationFailed for any: the first of them in words, and those that one response lists with pointers."""
+    if faults:
+        raise ValidationFailed(_told(faults), errors=faults[:MOST_FAULTS])
+
+
+def _some(faults: Iterable[JsonObject]) -> list[JsonObject]:
+    """As many as one response lists, and one that tells that there are more."""
+    return list(islice(faults, MOST_FAULTS + 1))
+
+
+def _fault(path: Iterable[object], detail: str) -> JsonObject:
+    return {"pointer": exactjson.pointer(path), "detail": detail}
+
+
+def _faults(messages: Mapping[Any, Any] | list[Any], path: tuple[object, ...] = ()) -> Iterator[JsonObject]:
+    """marshmallow's nested messages as a flat list."""
+    if isinstance(messages, list):
+        yield from (_fault(path, message) for message in messages)
+        return
+    for name, inner in messages.items():
+        yield from _faults(inner, path if name == "_schema" else (*path, name))
+
+
+def _told(faults: list[JsonObject]) -> str:
+    told = [f"{fault['pointer'].removeprefix('#/') or 'the body'} {fault['detail']}" for fault in faults[:3]]
+    if len(faults) > MOST_FAULTS:
+        told.append(f"and more than {MOST_FAULTS - 3} more")
+    elif len(faults) > 3:
+        told.append(f"and {len(faults) - 3} more")
+    return "; ".join(told)

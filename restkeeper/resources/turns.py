@@ -1,0 +1,78 @@
+"""Changes that are worked out before their transaction: begun again where the store has moved on meanwhile."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TypeVar
+
+from restkeeper.clock import TURN
+from restkeeper.errors import Unavailable
+
+T = TypeVar("T")
+
+SECONDS = 5.0  # for which a change waits for others and begins again, before it is answered 503
+LARGE = 16 * 1024  # bytes of an item, from which on it takes milliseconds to work out a change
+LOCKS = 256  # ids share them, so that their number has a bound
+
+
+class Stale(Exception):
+    """What a change was worked out from is not in the store any more. Undoes the transaction that raises it."""
+
+
+def until_current(attempt: Callable[[], T], deadline: float, clock: Callable[[], float] = time.monotonic) -> T:
+    """What `attempt` returns, called again while it raises Stale. Raises Unavailable after `deadline`, by `clock`."""
+    while True:
+        try:
+            return attempt()
+        except Stale:
+            if clock() >= deadline:
+                raise Unavailable("others change this all the time; try again") from None
+        time.sleep(TURN)
+
+
+class Turns:
+    """Lets changes of one item in this process happen one after the other, and changes of large items as well.
+
+    Of so many changes of one item at once, each would else be worked out anew for each that comes before it. Of so many
+    changes of large items, all would be ready to run before a small request that comes after them.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._locks = [threading.Lock() for _ in range(LOCKS)]
+        self._large = threading.Lock()
+
+    def change(self, id: str, attempt: Callable[[float], T]) -> T:
+        """As `until_current`, in the turn of the item with this id; `attempt` is given the deadline of all its waits.
+
+        Raises Unavailable when the turn does not come in time.
+        """
+        deadline = self._clock() + SECONDS
+        lock = self._locks[hash(id) % LOCKS]
+        if not lock.acquire(timeout=SECONDS):
+            raise Unavailable("others are changing this item; try again")
+        try:
+            return until_current(partial(attempt, deadline), deadline, self._clock)
+        finally:
+            lock.release()
+
+    @contextmanager
+    def of_size(self, size: int, deadline: float) -> Iterator[None]:
+        """The turn to work out a change of so many bytes: at once if it is small, else one after the other.
+
+        Raises Unavailable when the turn does not come before the deadline.
+        """
+        if size < LARGE:
+            yield
+            return
+        if not self._large.acquire(timeout=max(0.0, deadline - self._clock())):
+            raise Unavailable("others are changing large items; try again")
+        try:
+            yield
+        finally:
+            try:
+                time.sleep(TURN)  # with the turn, so that the server's sockets come before the next one
+            finally:
+                self._large.release()

@@ -1,0 +1,1 @@
+"""Marshmallow schemas: no store, no request."""

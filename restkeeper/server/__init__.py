@@ -1,0 +1,1 @@
+"""gunicorn: its settings and hooks, the worker, and the start for development."""

@@ -1,0 +1,245 @@
+"""The gunicorn worker: gunicorn's own on gevent, with every wait bounded and its parser's gaps closed.
+
+Added are limits for slow clients, a fair share for each connection, a stop that does not wait for idle ones,
+and what RFC 9112 says of Host and the request target. It needs http_parser = "python": the C parser accepts
+bare LF, folded fields and a second space after the method. TLS and HTTP/2 belong to the proxy in front.
+"""
+
+import json
+import re
+import signal
+from contextlib import suppress
+from functools import lru_cache, partial
+from http import HTTPStatus
+from logging import ERROR, INFO
+from time import monotonic, time
+from typing import Any, ClassVar
+
+import gevent
+from gunicorn import util
+from gunicorn.errors import AppImportError
+from gunicorn.http import Request, RequestParser, errors, wsgi
+from gunicorn.http.body import Body
+from gunicorn.http.wsgi import HEADER_VALUE_RE as VALUE
+from gunicorn.workers.ggevent import GeventWorker
+
+from restkeeper.clock import TURN
+from restkeeper.server.chunked import ChunkedReader
+from restkeeper.server.connection import Client, Connections, Incomplete
+from restkeeper.web.longpoll import IN_VAIN
+
+LOOK_SECONDS = 0.005  # after which the loop is made to look at its sockets: gevent goes through 50 callbacks before
+
+TARGET = re.compile(r"/[^#]*|[Hh][Tt][Tt][Pp][Ss]?://([^/?#]+)(?:[/?][^#]*)?")
+
+
+class Crowded(errors.ParseException):  # type: ignore[misc]
+    """An address has too many connections."""
+
+
+STATUS = {Crowded: 503, Incomplete: 408, errors.LimitRequestLine: 414, errors.LimitRequestHeaders: 431}
+STATUS |= {errors.ExpectationFailed: 417, errors.UnsupportedTransferCoding: 501}
+STATUS |= {errors.InvalidResponseHeader: 500, errors.InvalidResponseHeaderName: 500}
+
+
+class StrictRequest(Request):  # type: ignore[misc]
+    """A request that limits how long its client is waited for, and refuses what gunicorn lets pass."""
+
+    _expected_100_continue: bool
+
+    def parse(self, unreader: Any) -> bytes:
+        client, worker = unreader.sock, unreader.sock.worker
+        client.begin_request(idle=not unreader.buf.tell())
+        between = worker.cfg.keepalive if client.served else worker.header_timeout
+        between = between if worker.alive else 0.1  # for who connects while the service stops
+        client.limit(between if client.idle else worker.header_timeout)
+        self.max_buffer_headers = worker.head_limit
+        return super().parse(unreader)  # type: ignore[no-any-return]
+
+    def _peer_trusted_for_forwarded(self) -> tuple[dict[str, str], list[str]]:
+        """No peer: whom to believe is the application's to say."""
+        return {}, []
+
+    def set_body_reader(self) -> None:
+        if self.version == (1, 1) and "HOST" not in dict(self.headers):
+            raise errors.InvalidHeader("HOST")  # RFC 9112 §3.2; of two of them gunicorn says so, of a bad one web.edge
+        target = TARGET.fullmatch(self.uri)
+        if self.version > (1, 1) or (not target and (self.method, self.uri) != ("OPTIONS", "*")):
+            raise errors.InvalidRequestLine(self.uri)
+        codings = [value.lower() for name, value in self.headers if name == "TRANSFER-ENCODING"]
+        if codings not in ([], ["chunked"]):  # §6.1
+            raise errors.UnsupportedTransferCoding(", ".join(codings))
+        if target and target[1]:  # §3.2.2: the target's authority overrides Host
+            self.headers[:] = [field for field in self.headers if field[0] != "HOST"] + [("HOST", target[1])]
+        super().set_body_reader()
+        if codings:
+            self.body = Body(ChunkedReader(self, self.unreader))
+        client = self.unreader.sock
+        client.limit(client.worker.stall_timeout, client.worker.slowest)
+        client.begin_content(self._expected_100_continue)
+        self._expected_100_continue = False  # gunicorn would send "100 Continue" before anybody wants the content
+
+    def should_close(self) -> bool:
+        """Also when the service stops, or what is unread of the content is too much, of unknown length or held back."""
+        client, unread = self.unreader.sock, self.body.reader.length
+        most = 0 if client.expects else client.worker.discard_limit
+        if self.body.failed or unread > most or not client.worker.alive or super().should_close():
+            self.force_close()  # a close once announced is kept to
+        return bool(self.must_close)
+
+
+class Answer(wsgi.Response):  # type: ignore[misc]
+    """A response whose fields are checked together: by gunicorn's rules, and singly where names are new."""
+
+    known: ClassVar[set[str]] = set()  # names that gunicorn sends on as they are; an application has some dozens
+
+    def process_headers(self, headers: list[tuple[str, str]]) -> None:
+        fields = dict(headers)
+        if len(fields) == len(headers) and self.known.issuperset(fields) and VALUE.fullmatch("".join(fields.values())):
+            self.headers.extend(headers)
+            if "Content-Length" in fields:
+                self.response_length = int(fields["Content-Length"])
+            return
+        super().process_headers(headers)
+        if len(self.known) < 256:
+            self.known.update(name for name, _ in self.headers if name.lower() not in ("content-length", "upgrade"))
+            self.known.add("Content-Length")
+
+    def default_headers(self) -> list[str]:
+        """As gunicorn's, with the date written once a second."""
+        if self.upgrade:
+            return super().default_headers()  # type: ignore[no-any-return]
+        connection = "close" if self.should_close() else "keep-alive"
+        first = f"HTTP/{self.req.version[0]}.{self.req.version[1]} {self.status}\r\nServer: {self.version}\r\n"
+        lines = [first, f"Date: {_date(int(time()))}\r\n", f"Connection: {connection}\r\n"]
+        return [*lines, "Transfer-Encoding: chunked\r\n"] if self.chunked else lines
+
+
+@lru_cache(maxsize=2)
+def _date(second: int) -> str:
+    return util.http_date(second)  # type: ignore[no-any-return]
+
+
+class Worker(GeventWorker):  # type: ignore[misc]
+    """Serves the application; seconds and bytes are attributes, for a subclass to change."""
+
+    header_timeout = 10.0  # from the first byte of a request to the end of its fields
+    head_limit = 64 * 1024
+    stall_timeout = 30.0  # waiting for the content, unless it comes faster than
+    slowest = 16 * 1024  # bytes a second
+    send_timeout = 30.0  # for a whole response, and more by size, up to
+    send_longest = 120.0
+    discard_timeout = 2.0  # waiting for content that nobody has read, once the response is sent
+    unsent_limit = 32 * 1024 * 1024  # bytes of responses that wait for slow readers, in all
+    gathered = 64 * 1024  # bytes of a response that are worth a call of the system
+    discard_limit = 64 * 1024  # unread content that is worth reading to keep the connection
+    linger_limit = 16 * 1024 * 1024  # unread content that is read after a last response, so that it arrives
+    linger_longest = 10.0
+    linger_timeout = 1.0  # for each wait of it, and for all of it when the service stops
+    most_lingering = 100  # connections at a time
+    nearly_full = 0.9  # of worker_connections: beyond, a new connection ends the one that has been idle longest
+    connections_per_address: int | None = 500  # None: any number
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.connections = Connections(self)
+        self._looked = self._looked_at = 0.0  # by the loop's clock, and when that was first seen
+
+    def init_process(self) -> None:
+        self.cfg.__dict__.update({name: each.get() for name, each in self.cfg.settings.items()})  # looked up often
+        super().init_process()
+
+    def load_wsgi(self) -> None:
+        """End the master too when the application cannot be made: another worker would fail alike, and so on."""
+        try:
+            super().load_wsgi()
+        except SystemExit as error:
+            raise AppImportError(error.code) from None
+
+    def handle(self, listener: Any, client: Any, addr: Any) -> None:
+        """Serve a connection, one request after the other."""
+        client, server = Client(self, client, addr), listener.getsockname()
+        parser = RequestParser(self.cfg, client, addr)
+        parser.mesg_class = StrictRequest
+        try:
+            if not self.connections.admit(client):
+                raise Crowded("This address has too many connections.")
+            while True:
+                request = next(parser)
+                self.note_look()
+                self.handle_request(server, request, client, addr)
+                client.limit(self.discard_timeout, self.slowest)
+                # A quick client never waits in recv, so it would delay the others.
+                gevent.sleep(TURN if self.is_late() else 0)
+        except Exception as error:
+            if not isinstance(error, StopIteration):
+                self.handle_error(parser.mesg, client, addr, error)
+        finally:
+            self.connections.remove(client)
+            if not client.idle and not client.lost:
+                self.connections.linger(client)
+            client.close()
+
+    def note_look(self) -> None:
+        """Note when the loop was first seen after it looked at its sockets: its own time stands still in between."""
+        if (looked := gevent.get_hub().loop.now()) != self._looked:
+            self._looked, self._looked_at = looked, monotonic()
+
+    def is_late(self) -> bool:
+        """Whether the loop has not looked at its sockets for too long."""
+        self.note_look()
+        return monotonic() - self._looked_at > LOOK_SECONDS
+
+    def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> None:
+        """Answer a request; `StopIteration` says that it was the last."""
+        self.nr += 1
+        if self.nr == self.max_requests:
+            self.handle_exit(signal.SIGTERM, None)
+        response, environ = wsgi.create(req, sock, addr, listener_name, self.cfg, Answer)
+        environ["wsgi.multithread"] = True
+        environ[IN_VAIN] = partial(self.is_in_vain, sock)
+        result = self.wsgi(environ, response.start_response)
+        try:
+            for data in result:
+                response.write(data)
+            response.close()
+            sock.flush()
+            sock.served = True
+        finally:
+            if hasattr(result, "close"):
+                result.close()
+        bare = req.method == "HEAD" or response.status_code == 304
+        short = response.sent < (response.response_length or 0) and not bare
+        if short or response.should_close():  # only closing tells that less came than was announced
+            raise StopIteration
+
+    def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
+        """Say what was wrong (RFC 9457), unless a response has begun; the connection is then closed."""
+        theirs = isinstance(exc, errors.ParseException)
+        status = STATUS.get(type(exc), 400) if theirs else 500
+        detail = str(exc) if theirs else "The server met an unexpected condition."
+        if not client.lost:
+            self.log.log(ERROR if status == 500 else INFO, "%d: %s", status, detail, exc_info=status == 500)
+        title = HTTPStatus(status).phrase
+        body = json.dumps({"type": "about:blank", "title": title, "status": status, "detail": detail})
+        head = f"HTTP/1.1 {status} {title}\r\nContent-Type: application/problem+json\r\nConnection: close\r\n"
+        head += f"Date: {_date(int(time()))}\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
+        head += "Retry-After: 1\r\n" if status == 503 else ""
+        with suppress(OSError):
+            if not client.begun:
+                client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+                client.flush()
+
+    def is_stopping(self) -> bool:
+        """Whether it has been asked to stop."""
+        return not self.alive
+
+    def is_in_vain(self, client: Client) -> bool:
+        """Whether to wait for what may yet happen makes no sense any more: the server stops, or the client has gone."""
+        return not self.alive or client.has_left()
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """Stop: requests in flight are finished, idle connections closed at once."""
+        super().handle_exit(sig, frame)
+        for client in list(self.connections.idle):
+            client.stop_reading()

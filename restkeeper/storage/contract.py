@@ -1,0 +1,248 @@
+"""What a store promises. It speaks in records and queries, never in requests; whatever it raises is in `errors`."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum, StrEnum
+from math import inf
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar
+
+from restkeeper.storage.outbox import OutboxStore, OutboxTransaction
+
+T = TypeVar("T")
+Scalar = str | int | Decimal | bool | None
+
+
+class Record(NamedTuple):
+    """One item as kept. `body` is its complete JSON representation, the very bytes that are answered."""
+
+    id: str
+    version: int
+    updated_at: str  # RFC 3339, UTC, microseconds: sorts as text
+    shape: str  # fingerprint of the schema that `body` was written by
+    body: bytes
+    owner: str | None = None
+
+
+class Kind(Enum):
+    """How a field's values are compared."""
+
+    TEXT = "text"  # by code point
+    TIME = "time"  # as TEXT: every time is kept in one canonical form
+    INTEGER = "integer"  # of 64 bits
+    NUMBER = "number"  # an integer of 64 bits, a decimal of up to 15 digits, or a double; compared exactly
+    BOOLEAN = "boolean"
+    LIST = "list"  # of texts; EQ and IN ask whether it contains
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A top-level field of a collection's items that can be asked for: whether it may be null, and be sorted by."""
+
+    name: str
+    kind: Kind
+    nullable: bool = False
+    sortable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A field that can be found and sorted by without reading the whole collection.
+
+    `unique` admits a value once (null any number of times), `fold` compares without regard to ASCII case.
+    """
+
+    field: str
+    unique: bool = False
+    fold: bool = False
+
+
+@dataclass(frozen=True, eq=False)  # each is itself alone, so that it can be a key
+class Collection:
+    """What a store has to know of a collection. `search` names the text fields that full text looks through.
+
+    Of one that is `owned`, the items of one owner are found without reading those of others.
+    """
+
+    name: str
+    fields: Mapping[str, Field]
+    indexes: tuple[Index, ...] = ()
+    search: tuple[str, ...] = ()
+    owned: bool = False
+
+
+class Op(StrEnum):
+    """Comparisons. LIKE is containment without regard to case; a null satisfies NE and no other."""
+
+    EQ = "eq"
+    NE = "ne"
+    GT = "gt"
+    GTE = "gte"
+    LT = "lt"
+    LTE = "lte"
+    IN = "in"
+    LIKE = "like"
+
+
+class Filter(NamedTuple):
+    """`value` has the field's type; for IN it is a tuple of such values."""
+
+    field: str
+    op: Op
+    value: Scalar | tuple[Scalar, ...]
+
+
+class Sort(NamedTuple):
+    """One sort key. A null sorts as the lowest value of its kind, which for a text is the empty one."""
+
+    field: str
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Which records, in which order, and which stretch of them.
+
+    Ties are broken by id, in the direction of the last sort key. `after` is a `Page.last` (with `backward`, a
+    `Page.first`): the page begins beyond it; an empty tuple with `backward` means the end of the list. `limit` None
+    means all. `owner` None means everybody's.
+    """
+
+    filters: tuple[Filter, ...] = ()
+    search: str = ""
+    sort: tuple[Sort, ...] = ()
+    limit: int | None = None
+    offset: int = 0
+    after: tuple[Scalar, ...] = ()
+    backward: bool = False
+    owner: str | None = None
+
+    @property
+    def narrows(self) -> bool:
+        """Whether it leaves any record out."""
+        return bool(self.filters or self.search or self.owner is not None)
+
+
+ALL = Query()
+
+
+class Answer(NamedTuple):
+    """What a request was answered, to be answered again: `given` in seconds since 1970."""
+
+    given: float
+    body: bytes
+
+
+class Page(NamedTuple):
+    """A stretch of items in the order asked for: their bodies, and the shapes that occur among them.
+
+    `more` tells whether items follow in the direction of the walk; `first` and `last` are the positions of its ends.
+    `cut` is set where the bound of bytes ended it, before its limit and before the end of the list. `revision` is that
+    of the collection which has exactly these items.
+    """
+
+    bodies: list[bytes]
+    shapes: frozenset[str] = frozenset()
+    more: bool = False
+    first: tuple[Scalar, ...] = ()
+    last: tuple[Scalar, ...] = ()
+    cut: bool = False
+    revision: str = ""
+
+
+class Transaction(OutboxTransaction, Protocol):
+    """What can be done inside `Store.write`: all of it is kept or none."""
+
+    def read(self, collection: str, id: str) -> Record:
+        """The record, which nobody else changes until this transaction ends. Raises NotFound."""
+
+    def revision(self, collection: str) -> str:
+        """As `Store.revision`, with what this transaction did so far."""
+
+    def insert(self, collection: str, record: Record) -> None:
+        """Keep a new record. Raises Duplicate when its id or a unique value is taken."""
+
+    def update(self, collection: str, record: Record) -> None:
+        """Put `record` in the place of the one with its id. Raises Duplicate, and NotFound when there is none."""
+
+    def delete(self, collection: str, id: str) -> None:
+        """Remove the record. Raises NotFound."""
+
+    def answer(self, id: bytes) -> "Answer | None":
+        """What was answered to the request with this id, if that is still kept."""
+
+    def keep_answer(self, id: bytes, answer: "Answer") -> None:
+        """Keep an answer, in the place of an older one to the same request."""
+
+    def sweep_answers(self, before: float, limit: int, *, latest: float = inf) -> int:
+        """Delete at most `limit` answers that were given before a time, the oldest first; how many there were.
+
+        One that was given after the time `latest` is deleted like an expired one: a clock was wrong. Costs the same at
+        any size.
+        """
+
+
+class Store(OutboxStore, Protocol):
+    """Keeps the records of some collections. Safe for threads and greenlets; several processes may share one.
+
+    Any method raises Unavailable when the store cannot be had in time. `epoch` is different for every store, and for
+    every copy of one: it makes versions of one no versions of another. It changes when a copy is restored into a store
+    that is in use. `secret` is random, known to those who can read the store, and likewise not in a copy.
+    """
+
+    secret: str
+
+    @property
+    def epoch(self) -> str:
+        """As it is at this moment."""
+
+    def read(self, collection: str, id: str) -> Record:
+        """The record. Raises NotFound."""
+
+    def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
+        """The records that the query asks for, as of one moment.
+
+        With `max_bytes` it ends before the item whose body would bring the bodies over so many bytes, but not before
+        the first; of a walk backwards it has the items next to where the walk begins.
+        """
+
+    def count(self, collection: str, query: Query = ALL) -> int:
+        """How many records the filters and the search leave. Without either it costs the same at any size."""
+
+    def revision(self, collection: str) -> str:
+        """A token that differs whenever anything in the collection does, also from that of any other store."""
+
+    def answer(self, id: bytes) -> Answer | None:
+        """As `Transaction.answer`."""
+
+    def write(
+        self,
+        work: Callable[[Transaction], T],
+        *,
+        patient: bool = True,
+        use_reserve: bool = False,
+        deadline: float | None = None,
+    ) -> T:
+        """Run `work` in one transaction and return its result once that is durable.
+
+        While others write it waits for some seconds from its call on, or until `deadline` (of time.monotonic), or if it
+        is not `patient` not at all; then it raises Unavailable. Raises InsufficientStorage when the disk is full, or
+        has less free space than is reserved, unless the work may `use_reserve`: it deletes, or the service depends on
+        it.
+
+        What `work` raises undoes what it did and is raised here. `work` runs in a copy of the caller's context
+        (contextvars), maybe on another thread: several callers' works can share one commit.
+        """
+
+    def scan(self, collection: str) -> Iterator[Record]:
+        """Every record in order of id, as of one moment. Who is slow to take them keeps nobody from anything."""
+
+    def backup(self, target: Path) -> None:
+        """Write a complete, consistent copy to a new file while others read and write. Raises FileExistsError."""
+
+    def check(self) -> None:
+        """Return when the store answers and its migrations are those of this program. Raises Unavailable."""
+
+    def close(self) -> None:
+        """Let go of every connection."""

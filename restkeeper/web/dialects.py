@@ -1,0 +1,180 @@
+"""The wire habits of others' clients, turned into ours, so that they work unmodified.
+
+    they write                                  we read                      who writes so
+    _start=20&_end=30                           offset=20&limit=10           ra-data-json-server, refine's simple-rest
+    _page=3&_limit=10, _start=20&_limit=10      offset=20&limit=10           json-server 0.17
+    _sort=price,name&_order=DESC,ASC            sort=-price,name             all three
+    price_gte=5                                 price[gte]=5                 all three
+    range=[20,29]                               offset=20&limit=10           ra-data-simple-rest
+    sort=["price","DESC"]                       sort=-price                  ra-data-simple-rest
+    filter={"status":"draft","tags":["a","b"]}  status=draft&tags=a&tags=b   ra-data-simple-rest
+
+`range` is also answered with `Content-Range: products 20-29/42`, where its client finds the total; the Range header
+that it sends besides says nothing more and is not read. Take this module out (and its line in `app.py`) and all else
+stands.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import zip_longest
+from typing import Any
+
+import orjson
+from flask import Blueprint, Response, after_this_request, request
+from werkzeug.datastructures import ImmutableMultiDict
+
+from restkeeper.errors import InvalidQuery
+from restkeeper.storage.contract import Collection
+
+# What json-server and its like write; all other names are fields.
+_PLACE = ("_start", "_end", "_page", "_limit")
+_ORDER = ("_sort", "_order")
+_RELATIONS = ("_embed", "_expand")
+_UNDERSCORED = (*_PLACE, *_ORDER, *_RELATIONS)
+_OPERATOR = re.compile(r"(\w+?)(_ne|_gte?|_lte?|_like|_in)", re.ASCII)
+
+# What ra-data-simple-rest writes, in JSON, and what the values begin with.
+_IN_JSON: Mapping[str, tuple[str, ...]] = {"range": ("[",), "sort": ("[",), "filter": ("{",), "embed": ("[", '"')}
+
+# Whether a query may hold any of it: our own queries cost this one look and no more.
+_HABIT = re.compile(rf"(?:{'|'.join(_UNDERSCORED)}|_ne|_gte?|_lte?|_like|_in)=|=(?:%5[Bb]|%7[Bb]|%22|[\[{{\"])")
+
+PAGE = 10  # items, json-server's own
+NOTHING = ("id[lt]", "")  # no item's id comes before the empty text
+
+Pairs = list[tuple[str, str]]
+Given = Mapping[str, str]
+
+
+def install(routes: Blueprint, collection: Collection) -> None:
+    """Let the list of `collection` be asked for in others' words."""
+
+    def translate() -> None:
+        environ = request.environ
+        if not (query := environ.get("QUERY_STRING")) or environ["REQUEST_METHOD"] == "OPTIONS":
+            return  # OPTIONS is answered without a look at the query
+        if _HABIT.search(query) and str(request.endpoint).endswith(".list_items"):
+            request.args = ImmutableMultiDict(_translated(request.args.items(multi=True), collection))
+
+    routes.before_request(translate)
+
+
+def _translated(pairs: Iterable[tuple[str, str]], collection: Collection) -> Pairs:
+    """A query in our words. Raises InvalidQuery, as does whoever reads it then, for what is the same in all words."""
+    ours, theirs = _told_apart(pairs, collection)
+    if related := [name for name in (*_RELATIONS, "embed") if name in theirs]:
+        raise _fault(related[0], "asks for related items, and this collection declares no relations")
+    ours = [(_with_operator(name, collection), value) for name, value in [*ours, *_filters(theirs)]]
+    place = [*_place(theirs), *_range(theirs, collection.name)]
+    return [*ours, *_sort(theirs), *((name, str(number)) for name, number in place)]
+
+
+def _told_apart(pairs: Iterable[tuple[str, str]], collection: Collection) -> tuple[Pairs, dict[str, str]]:
+    """What goes on as it is, or nearly, and what is to be taken apart."""
+    ours: Pairs = []
+    theirs: dict[str, str] = {}
+    for name, value in pairs:
+        underscored = name in _UNDERSCORED and name not in collection.fields
+        if not underscored and not value.startswith(_IN_JSON.get(name, ())):
+            ours.append((name, value))
+        elif name in theirs:
+            raise _fault(name, "is given more than once")
+        else:
+            theirs[name] = value
+    return ours, theirs
+
+
+def _with_operator(name: str, collection: Collection) -> str:
+    """`price_gte` as `price[gte]`, unless a field has that very name."""
+    if (parts := _OPERATOR.fullmatch(name)) and parts[1] in collection.fields and name not in collection.fields:
+        return f"{parts[1]}[{parts[2][1:]}]"
+    return name
+
+
+def _place(theirs: Given) -> Iterator[tuple[str, int]]:
+    """json-server's precedence: a page, or else an end, or else a limit."""
+    numbers = {name: _whole(name, theirs[name]) for name in _PLACE if name in theirs}
+    start = numbers.get("_start", 0)
+    if "_page" in numbers:
+        limit = numbers.get("_limit", PAGE)
+        yield from (("offset", max(0, numbers["_page"] - 1) * limit), ("limit", limit))
+    elif "_end" in numbers:
+        if numbers["_end"] <= start:
+            raise _fault("_end", f"must be greater than _start, which is {start}: it is the first not to be shown")
+        yield from (("offset", start), ("limit", numbers["_end"] - start))
+    elif numbers:
+        yield "offset", start
+        if "_limit" in numbers:
+            yield "limit", numbers["_limit"]
+
+
+def _range(theirs: Given, name: str) -> Iterator[tuple[str, int]]:
+    if "range" not in theirs:
+        return
+    match _json(theirs, "range"):
+        case [int(first), int(last)] if 0 <= first <= last:
+            offset, limit = first, last - first + 1
+        case _:
+            raise _fault("range", "must be [first, last], both counted from 0 and both shown")
+
+    def tell_range(response: Response) -> Response:
+        if response.status_code == 200:
+            total = int(response.headers["X-Total-Count"])
+            shown = f"{offset}-{min(offset + limit, total) - 1}" if offset < total else "*"
+            response.headers["Content-Range"] = f"{name} {shown}/{total}"
+        return response
+
+    after_this_request(tell_range)
+    yield from (("offset", offset), ("limit", limit))
+
+
+def _sort(theirs: Given) -> Pairs:
+    keys = []
+    if theirs.get("_sort"):
+        fields, orders = theirs["_sort"].split(","), theirs.get("_order", "").split(",")
+        keys += [_key("_order", field, order) for field, order in zip_longest(fields, orders[: len(fields)])]
+    if "sort" in theirs:
+        match _json(theirs, "sort"):
+            case [str(field), str(order)]:
+                keys.append(_key("sort", field, order))
+            case _:
+                raise _fault("sort", 'must be ["field", "ASC"] or ["field", "DESC"]')
+    return [("sort", ",".join(keys))] if keys else []
+
+
+def _key(name: str, field: str, order: str | None) -> str:
+    match (order or "asc").lower():
+        case "asc":
+            return field
+        case "desc":
+            return f"-{field}"
+    raise _fault(name, f"cannot be {order!r:.100}; there are: asc, desc")
+
+
+def _filters(theirs: Given) -> Iterator[tuple[str, str]]:
+    """A list of values asks for any of them: of none, for nothing."""
+    wanted = _json(theirs, "filter") if "filter" in theirs else {}
+    for name, value in wanted.items():
+        if value == []:
+            yield NOTHING
+        for each in value if isinstance(value, list) else [value]:
+            if each is None or isinstance(each, (dict, list)):
+                raise _fault("filter", f"has for {name!r:.100} what is no text, number, boolean or list of such")
+            yield name, each if isinstance(each, str) else orjson.dumps(each).decode()
+
+
+def _json(theirs: Given, name: str) -> Any:
+    try:
+        return orjson.loads(theirs[name])
+    except ValueError:
+        raise _fault(name, "must be JSON, and is not") from None
+
+
+def _whole(name: str, text: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
+        raise _fault(name, "must be a whole number")
+    return int(text)
+
+
+def _fault(name: str, detail: str) -> InvalidQuery:
+    return InvalidQuery(f"{name} {detail}", errors=[{"parameter": name, "detail": detail}])

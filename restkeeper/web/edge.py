@@ -1,0 +1,131 @@
+"""The edge: whom a request comes from and to, what is refused before anything looks at it, what browsers are told."""
+
+from collections.abc import Callable, Collection, Iterable
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
+from typing import Any
+
+from flask import Request, Response
+
+from restkeeper.errors import BadRequest, UriTooLong
+from restkeeper.web.application import Application, host_of
+
+LONGEST_ENTRY = 64  # characters of X-Forwarded-For: an address of IPv6 has up to 45, in brackets and with a port more
+
+_NOT_LOCAL = "in open mode this service answers at localhost alone; TRUSTED_HOSTS adds the names that it is reached by"
+_NOT_LISTED = "this service does not answer to that host; TRUSTED_HOSTS lists the names that it is reached by"
+
+
+def install(
+    app: Application,
+    max_url: int,
+    trusted_hosts: Collection[str] = (),
+    *,
+    local_only: bool = False,
+    count_refused_host: Callable[[dict[str, Any]], None] = lambda environ: None,
+) -> None:
+    """Refuse malformed and strange hosts, and addresses of more than `max_url` bytes, in `app`; answer `OPTIONS *`.
+
+    `trusted_hosts` are names in lower case without ports, `.example.org` for all below it; none means any, but for
+    `local_only`: then names and addresses of this machine alone, and those listed. A page whose own name was pointed
+    at this machine (DNS rebinding) sends that name. `count_refused_host` is given the WSGI environment of each refusal.
+    """
+    if trusted_hosts or local_only:
+        app.trusts_host = _trust(trusted_hosts, local_only)
+        app.trusts_any_host = False
+
+    def require_sane_address(asked: Request) -> Response | None:
+        environ = asked.environ
+        path = environ.get("PATH_INFO", "")
+        if not asked.host:
+            count_refused_host(environ)
+            strange = host_of(environ)  # else it is malformed (RFC 9112, section 3.2)
+            raise BadRequest(
+                (_NOT_LOCAL if local_only else _NOT_LISTED) if strange else "the Host header is not a host"
+            )
+        if len(path) + len(environ.get("QUERY_STRING", "")) > max_url:
+            raise UriTooLong(f"path and query have at most {max_url} bytes together")
+        return app.response_class() if path == "*" else None  # of the server as a whole (RFC 9110, section 9.3.7)
+
+    def forbid_guessing(asked: Request, response: Response) -> None:
+        response.headers.add("X-Content-Type-Options", "nosniff")
+        if asked.method == "OPTIONS":  # is not cacheable (RFC 9110, section 9.3.7), and caches exist that ask nobody
+            response.headers["Cache-Control"] = "no-store"
+
+    app.before.append(require_sane_address)
+    app.after.append(forbid_guessing)
+
+
+def _trust(names: Collection[str], local_only: bool) -> Callable[[str], bool]:
+    below = tuple(name for name in names if name.startswith("."))
+
+    def trusts(host: str) -> bool:
+        name = _name(host)
+        return name in names or name.endswith(below) or (local_only and _is_local(name))
+
+    return trusts
+
+
+def _name(host: str) -> str:
+    """A well-formed host without its port, in the one way to write it; empty for what is no address after all."""
+    if not host.startswith("["):
+        return host.partition(":")[0].lower().removesuffix(".")
+    try:
+        return f"[{IPv6Address(host[1 : host.index(']')])}]"
+    except ValueError:
+        return ""
+
+
+def _is_local(name: str) -> bool:
+    """Whether a name means this machine wherever it is looked up (RFC 6761, section 6.3)."""
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(name.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+Wsgi = Callable[..., Iterable[bytes]]
+
+
+class TrustedProxies:
+    """A WSGI application behind `hops` proxies: caller and scheme are what the farthest of these was told.
+
+    Each proxy adds to `X-Forwarded-For` and `X-Forwarded-Proto` at the right; what is further left anyone can have
+    written, and so can have what is there while fewer entries came than there are proxies. werkzeug's ProxyFix reads
+    quoted strings, so that a client who sends one quote makes all entries after it vanish; this one counts commas.
+    """
+
+    def __init__(self, app: Wsgi, hops: int) -> None:
+        self._app = app
+        self._hops = hops
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if address := _address(self._told(environ.get("HTTP_X_FORWARDED_FOR", ""))):
+            environ["REMOTE_ADDR"] = address
+        if (scheme := self._told(environ.get("HTTP_X_FORWARDED_PROTO", "")).lower()) in ("http", "https"):
+            environ["wsgi.url_scheme"] = scheme
+        return self._app(environ, start_response)
+
+    def _told(self, field: str) -> str:
+        entries = field.rsplit(",", self._hops)
+        return entries[-self._hops].strip() if len(entries) >= self._hops else ""
+
+
+def _address(told: str) -> str:
+    """As `_parsed`; what is too long for an address must not fill the cache."""
+    return _parsed(told) if len(told) <= LONGEST_ENTRY else ""
+
+
+@lru_cache(maxsize=1024)
+def _parsed(told: str) -> str:
+    """The IP address in an entry, which may have a port or brackets; empty where there is none."""
+    if told.startswith("["):
+        told = told[1:].partition("]")[0]
+    elif told.count(":") == 1:
+        told = told.partition(":")[0]
+    try:
+        return "" if "%" in told else str(ip_address(told))
+    except ValueError:
+        return ""

@@ -1,0 +1,100 @@
+"""Every exception as one shape: RFC 9457 problem details.
+
+Whatever is raised on the way of a request comes out here: the catalogue's problems, Flask's and werkzeug's HTTP errors,
+and what nobody foresaw, which is logged in full and told as nothing but a 500.
+"""
+
+import logging
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+from flask import Response, current_app, request
+from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed
+from werkzeug.http import HTTP_STATUS_CODES
+
+from restkeeper import errors
+from restkeeper.errors import Problem, shortened
+from restkeeper.web.application import Application
+from restkeeper.web.observe import request_id
+
+PROBLEM_JSON = "application/problem+json"
+PAGES = "/problems/"  # each type's URI is its page under here, relative while any client can name any host
+
+_PATH = "/:@!$&'()*+,;=~"  # besides letters and digits, what a path holds unescaped (RFC 3986, section 3.3)
+
+_log = logging.getLogger("restkeeper")
+
+_BY_STATUS: dict[int, type[Problem]] = {
+    400: errors.BadRequest,
+    404: errors.NotFound,
+    405: errors.MethodNotAllowed,
+    406: errors.NotAcceptable,
+    413: errors.BodyTooLarge,
+    414: errors.UriTooLong,
+    415: errors.UnsupportedMediaType,
+    431: errors.HeadersTooLarge,
+    503: errors.Unavailable,
+}
+
+
+def install(app: Application) -> None:
+    """Render everything that is raised in `app`."""
+    app.register_error_handler(Problem, render)
+    app.register_error_handler(HTTPException, _render_http)
+    app.register_error_handler(Exception, _render_unforeseen)
+
+
+def render(problem: Problem) -> Response:
+    """The answer that tells of a problem (RFC 9457, section 3). The log has the cause of one that is ours."""
+    if problem.__cause__ and problem.status >= 500:
+        _log.error("%s: %s", problem.name, problem.detail, exc_info=problem, extra={"request_id": request_id()})
+    return _answer(
+        problem.status,
+        problem.uri or known_base() + PAGES + problem.name,
+        problem.title,
+        problem.detail,
+        dict(problem.headers),
+        problem.members,
+    )
+
+
+def known_base() -> str:
+    """Scheme and host of the request, empty when the host is refused or is whatever the client says."""
+    app: Application = current_app  # type: ignore[assignment]
+    return request.host_url.rstrip("/") if request.host and not app.trusts_any_host else ""
+
+
+def _render_http(error: HTTPException) -> Response:
+    if isinstance(error, InternalServerError) and isinstance(error.original_exception, Exception):
+        return _render_unforeseen(error.original_exception)
+    status = error.code or 500
+    headers = {}
+    detail = error.description or ""
+    if isinstance(error, MethodNotAllowed):
+        allowed = sorted(error.valid_methods or ())
+        headers["Allow"] = ", ".join(allowed)
+        detail = f"{request.method} is not one of {', '.join(allowed)}"
+    elif status == 404:
+        detail = f"nothing is at {shortened(request.path)}"
+    if kind := _BY_STATUS.get(status):
+        return render(kind(detail, headers=headers))
+    return _answer(status, "about:blank", HTTP_STATUS_CODES.get(status, "Error"), detail, headers, {})
+
+
+def _render_unforeseen(error: Exception) -> Response:
+    _log.error("unforeseen %s", type(error).__name__, exc_info=error, extra={"request_id": request_id()})
+    return render(errors.InternalError())
+
+
+def _answer(
+    status: int, type_uri: str, title: str, detail: str, headers: dict[str, str], members: dict[str, Any]
+) -> Response:
+    body = {"type": type_uri, "title": title, "status": status}
+    if detail:
+        body["detail"] = detail
+    body |= {"instance": quote(request.path, _PATH), "request_id": request_id()} | members
+    response = current_app.response_class(orjson.dumps(body), status, mimetype=PROBLEM_JSON)
+    response.headers.update(headers)
+    response.headers["Cache-Control"] = "no-store"
+    return response

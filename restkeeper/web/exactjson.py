@@ -1,0 +1,204 @@
+"""JSON that loses nothing: decimals stay decimal, and what programs do not agree on is refused (RFC 8259, RFC 7493).
+
+Numbers with a fraction or an exponent are read as `Decimal` and written back as such, never through a binary float.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal, InvalidOperation
+from math import inf
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import orjson
+
+from restkeeper.errors import BodyTooLarge, InvalidJson, shortened
+
+LARGEST_INTEGER = 2**63 - 1  # what stores and typed clients hold
+LONGEST_NUMBER = 100  # characters; far beyond any quantity, far below what is slow to convert
+LONGEST_POINTER = 300  # characters, and one step more
+
+_FRAGMENT = "!$&'()*+,;=:@/?~"  # besides letters and digits, what a fragment holds unescaped (RFC 3986)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_NOT_STRUCTURE = bytes(set(range(256)) - set(b'"[]{},'))
+_ONE_KIND = bytes.maketrans(b"{}", b"[]")
+
+Buffer = bytes | msgspec.Raw
+EncodeError = orjson.JSONEncodeError  # of `dumps`, where a string is no text
+
+
+def loads(data: bytes | str, max_depth: int = 200, max_values: int | None = None) -> Any:
+    """The value of a JSON text.
+
+    Bytes that surely have more than `max_values` values are not parsed: they raise BodyTooLarge.
+    Raises InvalidJson for malformed text, a name twice in one object, NaN and infinities, numbers beyond 64-bit
+    integers or the range of a double, and nesting deeper than `max_depth` (an array or object is one level).
+    A string may hold what JSON's grammar allows and is no text: see `faults_of_text`.
+    """
+    if max_values is not None and isinstance(data, bytes):
+        _require_few_values(data, max_values)
+    try:
+        text = data.decode("utf-8-sig") if isinstance(data, bytes) else data
+        value = _decoder.decode(text)
+    except UnicodeDecodeError as error:
+        raise InvalidJson(f"the body is not UTF-8 (byte {error.start})") from None
+    except json.JSONDecodeError as error:
+        raise InvalidJson(f"{error.msg} (line {error.lineno}, column {error.colno})") from None
+    except RecursionError:
+        raise InvalidJson(f"nesting is deeper than {max_depth} levels") from None
+    if text.count("[") + text.count("{") > max_depth and _is_deeper(text.encode(), max_depth):
+        raise InvalidJson(f"nesting is deeper than {max_depth} levels")
+    return value
+
+
+def dumps(value: Any, *, sort: bool = False) -> bytes:
+    """The JSON text of a value as `loads` returns it, without white space; with `sort`, names in one order."""
+    return orjson.dumps(value, default=_default, option=orjson.OPT_SORT_KEYS if sort else None)
+
+
+def _default(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return orjson.Fragment(str(value))
+    if isinstance(value, msgspec.Raw):
+        return orjson.Fragment(bytes(value))
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise InvalidJson(f"the name {shortened(twice)!r} occurs twice in one object")
+    return value
+
+
+def _integer(literal: str) -> int:
+    if len(literal) > LONGEST_NUMBER or abs(number := int(literal)) > LARGEST_INTEGER:
+        raise InvalidJson(f"the number {shortened(literal)} is out of range: integers are of 64 bits")
+    return number
+
+
+def _decimal(literal: str) -> Decimal:
+    if len(literal) <= LONGEST_NUMBER:
+        double = float(literal)
+        try:
+            number = Decimal(literal)
+        except InvalidOperation:  # an exponent of so many digits is none, even of zero
+            double = inf
+        if abs(double) != inf and (double or not number):
+            return number
+    raise InvalidJson(f"the number {shortened(literal)} is out of range: numbers are of the range of a double")
+
+
+def _constant(name: str) -> Any:
+    raise InvalidJson(f"{name} is not a JSON number")
+
+
+_decoder = json.JSONDecoder(
+    object_pairs_hook=_object, parse_int=_integer, parse_float=_decimal, parse_constant=_constant
+)
+
+
+def stored(data: Buffer) -> Any:
+    """The value of a JSON text that `dumps` wrote: as `loads`, without its checks and several times as fast."""
+    return _stored.decode(data)
+
+
+def cut(data: Buffer) -> Mapping[str, Buffer]:
+    """The members of an object that `dumps` wrote, by name, each a text as it stands there.
+
+    What is inside a member is not made into values: 1 MiB takes 2 ms. `dumps` takes these texts as values.
+    """
+    return _members.decode(data)
+
+
+def joined(members: Mapping[str, Buffer]) -> bytes:
+    """The text of an object of these members, whose names are ASCII letters, digits and underscores."""
+    return b"{" + b",".join([b'"%b":%b' % (name.encode(), text) for name, text in members.items()]) + b"}"
+
+
+def merged(*objects: bytes) -> bytes:
+    """The text of an object with the members of these, in their order; no two of them share a name."""
+    return b"{" + b",".join([text[1:-1] for text in objects if len(text) > len("{}")]) + b"}"
+
+
+def count_values(data: bytes) -> int:
+    """How many values are in a JSON text that `dumps` wrote: objects, arrays and what is in them."""
+    plain = b'"'.join(_unescaped(data).split(b'"')[::2])  # without what is in strings
+    empty = plain.count(b"[]") + plain.count(b"{}")
+    return 1 + plain.count(b",") + plain.count(b"[") + plain.count(b"{") - empty
+
+
+def _require_few_values(data: bytes, most: int) -> None:
+    """Raises BodyTooLarge for what has more values than that, whatever white space it has: a first look, and cheap."""
+    if len(data) <= most:
+        return  # a value takes a byte
+    structure = _structure(data)
+    if max(structure.count(b",") + 1, structure.count(b"[") + structure.count(b"{")) > most:
+        raise BodyTooLarge(f"the body has more than {most} values (MAX_NODES)")
+
+
+def _structure(data: bytes) -> bytes:
+    """A JSON text without numbers, names and white space; of a string a quotation mark is left."""
+    return b'"'.join(_unescaped(data).translate(None, _NOT_STRUCTURE).split(b'"')[::2])
+
+
+def _unescaped(data: bytes) -> bytes:
+    """A JSON text in which each quotation mark begins or ends a string."""
+    return data.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in data else data
+
+
+def _is_deeper(data: bytes, levels: int) -> bool:
+    """Whether a JSON text nests deeper: each round takes the innermost level away."""
+    nested = _structure(data).translate(_ONE_KIND, b'",')
+    for _ in range(levels):
+        nested = nested.replace(b"[]", b"")
+    return bool(nested)
+
+
+_stored = msgspec.json.Decoder(float_hook=Decimal)
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def may_hold_nul(data: bytes) -> bool:
+    """Whether there may be NUL in a string of a JSON text that `dumps` wrote."""
+    return b"\\u0000" in data
+
+
+def faults_of_text(value: Any) -> Iterator[dict[str, str]]:
+    """Where strings, names too, hold NUL or an unpaired surrogate: `pointer` (RFC 6901) and `detail` of each."""
+    path: list[str | int] = []
+    return ({"pointer": pointer(path), "detail": f"must not hold {wrong}"} for wrong in _not_text(value, path))
+
+
+def _not_text(value: Any, path: list[str | int]) -> Iterator[str]:
+    """What is wrong with each string that is no text, while `path` leads to it."""
+    if isinstance(value, str):
+        if wrong := "NUL" if "\0" in value else "an unpaired surrogate" if _SURROGATE.search(value) else "":
+            yield wrong
+        return
+    if isinstance(value, dict):
+        for name in value:
+            yield from _not_text(name, path)
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, inner in members:
+        path.append(step)
+        yield from _not_text(inner, path)
+        path.pop()
+
+
+def pointer(path: Iterable[object]) -> str:
+    """The pointer along a path, as a URI fragment (RFC 6901, sections 3 and 6). What is long in it ends in "…"."""
+    found = "#"
+    for step in path:
+        if len(found) > LONGEST_POINTER:
+            return f"{found}/{quote('…')}"
+        found += f"/{_step(str(step))}"
+    return found
+
+
+def _step(name: str) -> str:
+    return quote(shortened(name).replace("~", "~0").replace("/", "~1"), safe=_FRAGMENT, errors="replace")

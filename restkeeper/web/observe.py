@@ -1,0 +1,187 @@
+"""What operators see of a request: its id, one log line, and metrics that are right across workers."""
+
+import logging
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import lru_cache
+from random import getrandbits
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+from flask import Request, Response, request
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from restkeeper.web.application import Application
+from restkeeper.web.caller import name_of
+
+_SANE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/=+-]{0,127}")
+_METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
+
+_BEGAN = "restkeeper.began"  # keys in the WSGI environment, which is at hand wherever the request is
+_REQUEST_ID = "restkeeper.request_id"
+
+_PLAIN = "/:<>(),;@"  # besides letters and digits, what stands in a text line as it is
+
+Line = dict[str, Any]
+STDERR = 2
+
+
+def install(app: Application, access_log: Callable[[Line], None] | None) -> "Metrics":
+    """Give every request of `app` an id and a clock, and every answer a log line and its place in the metrics."""
+    metrics = Metrics()
+
+    def begin(asked: Request) -> None:
+        environ = asked.environ
+        environ[_BEGAN] = time.perf_counter()
+        given = environ.get("HTTP_X_REQUEST_ID")
+        environ[_REQUEST_ID] = given if given and _SANE_ID.fullmatch(given) else _new_id()
+
+    def name_and_count(asked: Request, response: Response) -> None:
+        environ = asked.environ
+        response.headers.add("X-Request-Id", environ[_REQUEST_ID])
+        metrics.count(asked.method, _route(asked), response.status_code, time.perf_counter() - environ[_BEGAN])
+
+    def log(asked: Request, response: Response) -> None:
+        environ = asked.environ
+        access_log(  # type: ignore[misc]
+            {
+                "time": _time(time.time()),
+                "level": "info",
+                "event": "request",
+                "request_id": environ[_REQUEST_ID],
+                "caller": name_of(environ),
+                "method": asked.method,
+                "path": asked.path,
+                "route": _route(asked),
+                "status": response.status_code,
+                "ms": round((time.perf_counter() - environ[_BEGAN]) * 1000, 3),
+            }
+        )
+
+    app.before.append(begin)
+    app.after += [log, name_and_count] if access_log else [name_and_count]  # each may fail by itself
+    return metrics
+
+
+def _route(asked: Request) -> str:
+    return asked.url_rule.rule if asked.url_rule else "(none)"
+
+
+def access_log(form: str, level: str) -> Callable[[Line], None] | None:
+    """What writes a request's line to standard error, "json" or "text"; None where `level` leaves such lines out.
+
+    It is one system call and not a logging.Logger, which would cost more than reading the item that is asked for.
+    """
+    if level not in ("debug", "info"):
+        return None
+    shape = _json_line if form == "json" else _text_line
+    return lambda line: _write(shape(line))
+
+
+def _write(line: bytes) -> None:
+    with suppress(OSError):  # a log that is full or gone must not turn what was done into an error
+        os.write(STDERR, line)
+
+
+def _json_line(line: Line) -> bytes:
+    return orjson.dumps(line, default=str, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _text_line(line: Line) -> bytes:
+    """Time, level and event, then name=value; one line whatever a client sent, but for the lines of an exception."""
+    fields = {name: value for name, value in line.items() if name not in ("time", "level", "event", "exception")}
+    told = (f"{name}={quote(str(value), _PLAIN)}" for name, value in fields.items())
+    text = " ".join([line["time"], line["level"], line["event"], *told])
+    if "exception" in line:
+        text = f"{text}\n{line['exception']}"
+    return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def _new_id() -> str:
+    """Unique and not secret: without a system call."""
+    return f"{getrandbits(128):032x}"
+
+
+def request_id() -> str:
+    """The id of the request that is being answered."""
+    return str(request.environ[_REQUEST_ID])
+
+
+class Metrics:
+    """Requests counted and timed by method, route and status.
+
+    With `PROMETHEUS_MULTIPROC_DIR` in the environment before prometheus_client is first imported, the numbers of all
+    workers are in files of that folder, and any worker answers for all.
+    """
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._seconds = Histogram(
+            "restkeeper_request_seconds",
+            "Seconds from a request's arrival to its answer",
+            ("method", "route", "status"),
+            registry=self._registry,
+            buckets=_BUCKETS,
+        )
+        self._known: dict[tuple[str, str, int], Histogram] = {}
+
+    def count(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count one answer."""
+        if (known := self._known.get((method, route, status))) is None:
+            name = method if method in _METHODS else "other"  # clients must not make series at will
+            known = self._seconds.labels(name, route, status)
+            if name == method:
+                self._known[method, route, status] = known
+        known.observe(seconds)
+
+    def text(self) -> bytes:
+        """All numbers in Prometheus' text format, version 0.0.4."""
+        registry = self._registry
+        if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return generate_latest(registry)
+
+
+def configure_logging(form: str, level: str) -> None:
+    """Send the program's log to standard error, a line a record, as "text" or "json"."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Lines(_json_line if form == "json" else _text_line))
+    logger = logging.getLogger("restkeeper")
+    logger.handlers[:] = [handler]
+    logger.propagate = False
+    logger.setLevel(level.upper())
+
+
+class _Lines(logging.Formatter):
+    """Records in the shape of the requests' lines."""
+
+    def __init__(self, shape: Callable[[Line], bytes]) -> None:
+        super().__init__()
+        self._shape = shape
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {"time": _time(record.created), "level": record.levelname.lower(), "event": record.getMessage()}
+        if request_id := record.__dict__.get("request_id"):
+            line["request_id"] = request_id
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return self._shape(line).decode().rstrip("\n")
+
+
+def _time(seconds: float) -> str:
+    """RFC 3339, UTC, milliseconds."""
+    return f"{_second(int(seconds))}.{int(seconds % 1 * 1000):03}Z"
+
+
+@lru_cache(maxsize=2)  # a second has many requests
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -1,0 +1,139 @@
+"""Paging in headers: Link (RFC 8288) and X-Total-Count, by offset or by an opaque cursor.
+
+A cursor says "beyond this item, in this order, of this list": it holds the sort keys and the id at an end of a page,
+and a checksum that binds it to the list, sort and filters it was made for. It needs no secret: it opens nothing that
+its holder could not ask for in plain parameters.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from hashlib import blake2b
+from urllib.parse import urlencode
+
+import orjson
+from werkzeug.datastructures import MultiDict
+
+from restkeeper.errors import InvalidQuery
+from restkeeper.storage.contract import Page, Query
+from restkeeper.web.queries import Asked
+
+LINK_BYTES = 4096  # of a Link header: what proxies have room for, and fetch of Node together with the other headers
+
+_CHECKSUM = 8  # bytes
+_LEFT_OUT = ("last", "first", "prev")  # where there is no room, in this order; who walks needs `next`
+_PLACE = ("cursor", "offset", "limit", "fields")  # what may change from page to page of one walk
+
+Position = tuple[object, ...]
+
+
+def resolve(asked: Asked, path: str, args: MultiDict[str, str]) -> Query:
+    """The query with its cursor read. Raises InvalidQuery for a cursor that is malformed or of another list."""
+    if asked.cursor is None:
+        return asked.query
+    try:
+        token = urlsafe_b64decode(asked.cursor.encode("ascii") + b"=" * (-len(asked.cursor) % 4))
+        checksum, payload = token[:_CHECKSUM], token[_CHECKSUM:]
+        if checksum != _checksum(payload, _bound(path, args)) or _token(token) != asked.cursor:
+            raise ValueError
+        backward, *after = orjson.loads(payload)
+        if type(backward) is not bool or not _fits(after, asked.query):
+            raise ValueError
+    except (ValueError, TypeError):
+        detail = "is not one that this list gave for this sort and these filters: begin again without it"
+        raise InvalidQuery(f"cursor {detail}", errors=[{"parameter": "cursor", "detail": detail}]) from None
+    return replace(asked.query, after=tuple(after), backward=backward)
+
+
+def _fits(after: list[object], query: Query) -> bool:
+    """Whether this can be a position in the order asked for: nobody vouches for a cursor but its checksum."""
+    keys = [key.field for key in query.sort]
+    width = keys.index("id") + 1 if "id" in keys else len(keys) + 1
+    return len(after) in (0, width) and all(map(_is_key, after))
+
+
+def _is_key(value: object) -> bool:
+    """Whether it can be a sort key, of whatever field: integers are of 64 bits."""
+    return value is None or type(value) in (str, float) or (type(value) is int and -(2**63) <= value < 2**63)
+
+
+def links(asked: Asked, query: Query, page: Page, total: int | None, path: str, args: MultiDict[str, str]) -> str:
+    """The value of the Link header: first, prev, next and last as far as there are such pages. Raises InvalidQuery."""
+    if asked.by_offset:
+        places = {rel: f"offset={offset}" for rel, offset in _by_offset(asked, page, total or 0)}
+    else:
+        bound = _bound(path, args)
+        places = {rel: f"cursor={_cursor(place, bound)}" if place else "" for rel, place in _by_cursor(query, page)}
+    kept = urlencode([pair for pair in args.items(multi=True) if pair[0] not in ("cursor", "offset")]) if args else ""
+    return link_header({rel: _target(path, "&".join(filter(None, (kept, place)))) for rel, place in places.items()})
+
+
+def link_header(targets: Mapping[str, str]) -> str:
+    """The value of a Link header (RFC 8288) of at most LINK_BYTES: of long ones some are left out, `next` is not.
+
+    Raises InvalidQuery where that alone is too long.
+    """
+    links = {rel: f'<{target}>; rel="{rel}"' for rel, target in targets.items()}
+    for rel in _LEFT_OUT:
+        if len(value := ", ".join(links.values())) <= LINK_BYTES:
+            return value
+        links.pop(rel, None)
+    if len(value := ", ".join(links.values())) > LINK_BYTES:
+        raise InvalidQuery(
+            f"the address of the next page would be longer than {LINK_BYTES} bytes, which is what a Link header has "
+            "room for: ask for fewer values at a time"
+        )
+    return value
+
+
+def _target(path: str, parameters: str) -> str:
+    return f"{path}{'?' if parameters else ''}{parameters}"
+
+
+def require_whole(asked: Asked, page: Page) -> None:
+    """Raises InvalidQuery for a page by offset that its bytes have cut short: who counts pages would miss items."""
+    if asked.by_offset and page.cut:
+        fitting = len(page.bodies)
+        detail = f"can be {fitting} here: more items have no room in one page (PAGE_BYTES). Or page by cursor"
+        raise InvalidQuery(f"limit {detail}", errors=[{"parameter": "limit", "detail": detail}], limit=fitting)
+
+
+def _by_offset(asked: Asked, page: Page, total: int) -> list[tuple[str, int]]:
+    offset, limit = asked.query.offset, asked.limit
+    targets = [("first", 0)]
+    if offset > 0:
+        targets.append(("prev", max(0, offset - limit)))
+    if page.more:
+        targets.append(("next", offset + limit))
+    return [*targets, ("last", max(0, (total - 1) // limit * limit))]
+
+
+def _by_cursor(query: Query, page: Page) -> list[tuple[str, Position]]:
+    before, beyond = (page.more, bool(query.after)) if query.backward else (bool(query.after), page.more)
+    targets: list[tuple[str, Position]] = [("first", ())]
+    if before and page.first:
+        targets.append(("prev", (True, *page.first)))
+    if beyond and page.last:
+        targets.append(("next", (False, *page.last)))
+    return [*targets, ("last", (True,))]
+
+
+@lru_cache(maxsize=1024)  # the ends of the first pages are asked for most; a place can have some KiB
+def _cursor(place: Position, bound: bytes) -> str:
+    payload = orjson.dumps(place)
+    return _token(_checksum(payload, bound) + payload)
+
+
+def _token(data: bytes) -> str:
+    return urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _checksum(payload: bytes, bound: bytes) -> bytes:
+    return blake2b(bound + payload, digest_size=_CHECKSUM).digest()
+
+
+def _bound(path: str, args: MultiDict[str, str]) -> bytes:
+    """A digest of what the walk must not change: the list, its sort and its filters, in any order of parameters."""
+    bound = orjson.dumps([path, sorted(pair for pair in args.items(multi=True) if pair[0] not in _PLACE)])
+    return blake2b(bound, digest_size=16).digest()

@@ -1,0 +1,89 @@
+"""Conditional requests: RFC 9110, section 13, in the order of its section 13.2.2.
+
+A date has whole seconds, and an item can change several times in one. So the date of an item is the first second after
+its last change, and it is compared with the very moment of that change: whoever has this date has seen all that
+happened before it (section 8.8.2.2).
+"""
+
+from datetime import UTC, datetime
+from email.utils import formatdate, parsedate_to_datetime
+from functools import lru_cache
+
+from flask import request
+from werkzeug.http import parse_etags
+
+from restkeeper.errors import PreconditionFailed, PreconditionRequired
+
+_LAST_SECOND = 253402300799  # of the year 9999, since 1970
+
+
+def is_conditional() -> bool:
+    """Whether the request bears any condition."""
+    environ = request.environ
+    return (
+        "HTTP_IF_NONE_MATCH" in environ
+        or "HTTP_IF_MATCH" in environ
+        or "HTTP_IF_MODIFIED_SINCE" in environ
+        or "HTTP_IF_UNMODIFIED_SINCE" in environ
+    )
+
+
+def require_match(tag: str, updated_at: str | None = None, *, must_say: bool = False) -> None:
+    """Raises PreconditionFailed when the request was meant for another state than this one.
+
+    `tag` is the current strong ETag without its quotes, `updated_at` the time of the last change (RFC 3339).
+    With `must_say`, a request without `If-Match` raises PreconditionRequired (RFC 6585, section 3).
+    """
+    environ = request.environ
+    if must_say and "HTTP_IF_MATCH" not in environ:
+        raise PreconditionRequired("send the ETag that you read as If-Match")
+    if (wanted := environ.get("HTTP_IF_MATCH")) is not None:
+        if not parse_etags(wanted).contains(tag):  # strong comparison: a weak tag never matches
+            raise PreconditionFailed(f'the ETag is now "{tag}"', headers={"ETag": f'"{tag}"'})
+    elif updated_at and (since := _date(environ.get("HTTP_IF_UNMODIFIED_SINCE"))):
+        if datetime.fromisoformat(updated_at) >= since:
+            raise PreconditionFailed(f"the last change was at {updated_at}", headers={"ETag": f'"{tag}"'})
+    if request.method not in ("GET", "HEAD") and (unwanted := environ.get("HTTP_IF_NONE_MATCH")) is not None:
+        if parse_etags(unwanted).contains_weak(tag):
+            raise PreconditionFailed(f'the ETag is "{tag}"', headers={"ETag": f'"{tag}"'})
+
+
+def is_not_modified(tag: str, updated_at: str | None = None) -> bool:
+    """Whether a GET or HEAD is answered 304: the client holds this state already."""
+    environ = request.environ
+    if (held := environ.get("HTTP_IF_NONE_MATCH")) is not None:
+        return bool(parse_etags(held).contains_weak(tag))
+    since = _date(environ.get("HTTP_IF_MODIFIED_SINCE")) if updated_at else None
+    return since is not None and updated_at is not None and datetime.fromisoformat(updated_at) < since
+
+
+def last_modified(updated_at: str, now: float) -> str:
+    """The HTTP date (RFC 9110, section 5.6.7) of an item that last changed at an RFC 3339 time, in UTC.
+
+    Until that has come (`now` is in seconds since 1970) it is the date of now (section 8.8.2.1), which is before the
+    change and so holds for no condition.
+    """
+    begins, date = _first_second_after(updated_at[:19])
+    return date if now >= begins else _http_date(int(now))
+
+
+@lru_cache(maxsize=4096)
+def _first_second_after(second: str) -> tuple[float, str]:
+    begins = datetime.fromisoformat(second).replace(tzinfo=UTC).timestamp() + 1
+    return begins, _http_date(min(int(begins), _LAST_SECOND))
+
+
+@lru_cache(maxsize=2)
+def _http_date(seconds: int) -> str:
+    return formatdate(seconds, usegmt=True)
+
+
+def _date(header: str | None) -> datetime | None:
+    """The time of a date field, or None: a date that is malformed is ignored (RFC 9110, section 13.1.3)."""
+    if header is None:
+        return None
+    try:
+        date = parsedate_to_datetime(header)
+    except (ValueError, OverflowError):
+        return None
+    return date if date.tzinfo else date.replace(tzinfo=UTC)

@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fmt lint pytest bench soak mutants lock clean
+.PHONY: help run test test-matrix fmt lint pytest bench soak mutants lock clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 run: $(VENV)/.run ## serve at http://127.0.0.1:8000 on restkeeper.db
 	@$(BIN)/python app.py
@@ -22,6 +22,9 @@ lint: $(VENV)/.dev ## ruff and mypy --strict
 
 pytest: $(VENV)/.dev ## the tests alone, in parallel
 	$(BIN)/pytest -n 4 --dist worksteal --cov --cov-report=term:skip-covered
+
+test-matrix: $(VENV)/.dev ## what takes longer: the wheel in an environment of its own
+	$(BIN)/pytest -m matrix
 
 fmt: $(VENV)/.dev ## format the code and mend what ruff can mend
 	$(BIN)/ruff format .

@@ -13,4 +13,4 @@ def create_app(config: Config | None = None) -> Application:
 
 
 if __name__ == "__main__":
-    restkeeper.serve(Path(__file__).parent)
+    restkeeper.serve(Path(__file__).parent.resolve())

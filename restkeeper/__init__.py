@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from restkeeper.schemas.item import ItemSchema as ItemSchema
     from restkeeper.server.serve import serve as serve
     from restkeeper.storage.contract import Index as Index
+    from restkeeper.testing import LiveServer as LiveServer
     from restkeeper.web.application import Application as Application
+
+__version__ = "0.1.0"
 
 _HOMES = {
     "app": ["create_app"],
@@ -40,6 +43,7 @@ _HOMES = {
     "schemas.item": ["ItemSchema"],
     "server.serve": ["serve"],
     "storage.contract": ["Index"],
+    "testing": ["LiveServer"],
     "web.application": ["Application"],
 }
 _HOME_OF = {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names}

@@ -117,6 +117,10 @@ class Gunicorn:
     def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> Answer:
         return self.request("POST", path, body, headers)
 
+    def lines(self) -> list[str]:
+        """What it has printed and logged; the first line says what is served."""
+        return self.log.read_text().splitlines()
+
     def worker_pids(self) -> list[int]:
         """The processes whose parent is gunicorn's arbiter, read from /proc."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()

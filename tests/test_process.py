@@ -57,7 +57,7 @@ def test_a_bad_key_set_stops_the_start(tmp_path: Path) -> None:
     (tmp_path / "keys.json").write_text("{}")
     failed = Gunicorn(tmp_path, JWT_JWKS=str(tmp_path / "keys.json"), **TOKENS)
     assert failed.process.wait(timeout=SECONDS) != 0
-    (line,) = failed.log.read_text().splitlines()
+    (line,) = failed.lines()
     assert line.startswith("restkeeper: JWT_JWKS=")
 
 
@@ -70,7 +70,7 @@ def test_unusable_counters_stop_the_start(tmp_path: Path) -> None:
     try:
         failed = Gunicorn(tmp_path, RATE_LIMIT="9 per minute")
         assert failed.process.wait(timeout=SECONDS) != 0
-        (line,) = failed.log.read_text().splitlines()
+        (line,) = failed.lines()
         assert line.startswith("restkeeper: ") and str(counters) in line
     finally:
         counters.unlink()

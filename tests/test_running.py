@@ -272,7 +272,7 @@ def test_a_bad_setting_stops_the_start(tmp_path: Path, settings: dict[str, str],
     """What cannot be is told in one line that names key, value and what is allowed, and nothing is served."""
     failed = Gunicorn(tmp_path, **settings)
     assert failed.process.wait(timeout=30) != 0
-    (line,) = failed.log.read_text().splitlines()
+    (line,) = failed.lines()
     assert line.startswith("restkeeper: ") and told in line
 
 

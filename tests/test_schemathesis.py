@@ -45,4 +45,4 @@ def test_nothing_differs_from_the_document(tmp_path: Path, paths: str, auth: str
     told = f"SCHEMATHESIS_SEED={seed}\n{run.stdout}\n{run.stderr}"
     assert run.returncode == 0, told
     assert "Selected: 0/" not in run.stdout and "Fuzzing" in run.stdout and "Stateful" in run.stdout, told
-    assert server.log.read_text() == "", "something was logged as a warning or worse"
+    assert server.lines()[1:] == [], "something was logged as a warning or worse"

@@ -1,5 +1,6 @@
 """The service runs as it is deployed."""
 
+from restkeeper import __version__
 from tests.live import Gunicorn
 
 
@@ -9,3 +10,10 @@ def test_create_and_read_back(server: Gunicorn) -> None:
     assert made.status == 200
     for _ in range(8):
         assert server.get(made.headers["location"]).body == made.body
+
+
+def test_the_start_says_what_is_served(server: Gunicorn) -> None:
+    """Version, number of collections, address and store, in one line."""
+    first = server.lines()[0]
+    store = f"sqlite:///{server.log.parent}/restkeeper.db"
+    assert first == f"Restkeeper {__version__} serves 2 collections at {server.base}, kept in {store}"

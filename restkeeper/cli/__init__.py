@@ -5,6 +5,7 @@ They may run while the service serves that store. What goes wrong is told in one
 
 import click
 from flask import Flask
+from flask.cli import ScriptInfo
 
 from restkeeper.cli.deliver import deliver
 from restkeeper.cli.exporting import export_items
@@ -20,5 +21,6 @@ def install(app: Flask) -> None:
 
 
 def is_running() -> bool:
-    """Whether `flask` is what loads the application."""
-    return click.get_current_context(silent=True) is not None
+    """Whether a command is what loads the application."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.find_object(ScriptInfo) is not None

@@ -1,12 +1,11 @@
 """The interface as OpenAPI 3.1, from the same declarations, schemas and handlers that serve it."""
 
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed_version
 
 from apispec import APISpec
 from apispec.ext.marshmallow import MarshmallowPlugin
 
+from restkeeper import __version__
 from restkeeper.config import Config
 from restkeeper.resources.changes import known_types
 from restkeeper.resources.keys import KEYS, known_scopes
@@ -80,7 +79,7 @@ def document(resources: Sequence[Resource], config: Config, prefixes: Sequence[s
         "openapi": "3.1.0",
         "info": {
             "title": "Restkeeper",
-            "version": _version(),
+            "version": __version__,
             "description": _ABOUT,
             "contact": {"name": "The operator of this service"},
             "license": {"name": "MIT", "url": "https://opensource.org/license/mit"},
@@ -104,16 +103,9 @@ def document(resources: Sequence[Resource], config: Config, prefixes: Sequence[s
     return found
 
 
-def _version() -> str:
-    try:
-        return installed_version("restkeeper")
-    except PackageNotFoundError:
-        return "0.1.0"
-
-
 def _marshmallow_schemas(resources: Sequence[Resource]) -> Part:
     """The resources' schemas, and those nested in them, as JSON Schema."""
-    spec = APISpec("Restkeeper", _version(), "3.1.0", plugins=[MarshmallowPlugin()])
+    spec = APISpec("Restkeeper", __version__, "3.1.0", plugins=[MarshmallowPlugin()])
     for resource in resources:
         spec.components.schema(part_name(resource), schema=resource.schema)
     schemas: Part = spec.to_dict()["components"]["schemas"]

@@ -1,41 +1,66 @@
-"""The start of a service for development: gunicorn with the settings of a deployment, after a word of welcome."""
+"""The start of a service by `restkeeper serve` and `python app.py`: gunicorn with the settings of a deployment."""
 
 import errno
 import os
 import socket
 import sys
+import sysconfig
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+import click
+from gunicorn.app.base import BaseApplication
+
+import restkeeper
 from restkeeper.config import Config, ConfigError
+from restkeeper.loading import load_application
+
+SETTINGS = "restkeeper.server.settings"
 
 
-def serve(folder: Path) -> None:
-    """Serve the application that `app.py` in `folder` makes, on this machine alone unless the environment says else.
+class _Gunicorn(BaseApplication):  # type: ignore[misc]
+    """gunicorn as a program of ours: its settings are the engine's, no file of the folder is read for them."""
 
-    This process becomes gunicorn's. What is wrong with the configuration ends it with one line.
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        super().__init__()
+
+    def load_config(self) -> None:
+        for name, value in vars(import_module(SETTINGS)).items():
+            if name in self.cfg.settings:
+                self.cfg.set(name, value)
+
+    def load(self) -> Callable[..., Any]:
+        return load_application(self._folder)
+
+
+@click.command("serve")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True), default=".")
+def serve_folder(folder: Path) -> None:
+    """Serve what app.py in FOLDER (the present one) makes; for this machine alone unless AUTH says else.
+
+    The environment configures it, as in a deployment: HOST, PORT, DATABASE_URL, AUTH and the others.
     """
     os.environ.setdefault("AUTH", "open")  # on this machine alone: Config sees to that
     os.environ.setdefault("WEBHOOK_WORKER", "inside")
+    os.environ.setdefault("RESTKEEPER_WELCOME", "1")
     try:
         config = Config.from_env()
     except ConfigError as error:
         sys.exit(f"restkeeper: {error}")
     if _is_taken(config.host, config.port):
         sys.exit(f"restkeeper: PORT='{config.port}': another program listens there; set PORT to a free one")
-    base = f"http://{config.host}:{config.port}"
-    print(f"""\
-Restkeeper serves at {base}
+    _Gunicorn(folder.resolve()).run()
 
-  docs        {base}/docs
-  data        {config.database_url}
-  first call  curl {base}/products -H 'Content-Type: application/json' -d '{{"name": "Desk lamp", "price": 49.90}}'
 
-Stop it with Ctrl-C.
-""")
-    sys.stdout.flush()
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder.resolve()), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "gunicorn", "--config", "python:restkeeper.server.settings"]
-    os.execv(sys.executable, command)  # noqa: S606 - anew, for gevent must come before what is imported here
+def serve(folder: Path) -> None:
+    """Become `restkeeper serve` for the service in `folder`: in another program, for this one has imported too much."""
+    engine = str(Path(restkeeper.__file__).parent.parent)
+    if engine not in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:  # a checkout
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [engine, os.environ.get("PYTHONPATH")]))
+    os.execv(sys.executable, [sys.executable, "-m", "restkeeper", "serve", str(folder)])  # noqa: S606
 
 
 def _is_taken(host: str, port: int) -> bool:

@@ -47,8 +47,7 @@ def _delete_own_folder() -> None:
 
 # The numbers of all workers meet in files of this folder; it must be known before prometheus_client is first imported.
 # They are mapped, and writing to a mapped file on a disk that is full ends the process: memory is the place for them.
-# A reload goes on with the folder, for this module is then read again; a new master (USR2) inherits the variables of
-# the old one, who deletes its folder when it ends, and so needs another.
+# A new master (USR2) inherits the variables of the old one, who deletes its folder when it ends, and so needs another.
 _memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
 _owner = os.environ.get("RESTKEEPER_METRICS_OWNER")
 if "PROMETHEUS_MULTIPROC_DIR" not in os.environ or _owner not in (None, str(os.getpid())):
@@ -59,12 +58,12 @@ os.makedirs(os.environ["PROMETHEUS_MULTIPROC_DIR"], exist_ok=True)
 
 import gevent  # noqa: E402
 from gevent import monkey  # noqa: E402
-from gunicorn import util  # noqa: E402
 
 monkey.patch_ssl()  # what is imported below imports ssl, which each worker would come too late to patch
 
 from prometheus_client import values  # noqa: E402
 
+from restkeeper import __version__  # noqa: E402
 from restkeeper.cli.deliver import deliverer_of, keep_delivering  # noqa: E402
 from restkeeper.config import OPEN_IS_LOCAL, Config, ConfigError, is_loopback  # noqa: E402
 from restkeeper.resources import stored  # noqa: E402
@@ -103,23 +102,33 @@ accesslog = None  # the application writes a line a request
 loglevel = "warning"
 
 
+_found: dict[str, list[str]] = {"collections": []}
+
+
 def on_starting(server: Any) -> None:
     """Make the application once, which migrates the store, before any worker: what is wrong is one line to the user."""
-    if _try_application():
+    if (names := _try_application(server.app)) is None:
         sys.exit(1)
+    _found["collections"] = names
 
 
-def _try_application() -> int:
+def _try_application(app: Any) -> list[str] | None:
     """Make the application in a process that then ends, for no connection or thread of it must get to the workers.
 
-    The status that it ended with; it has printed what is wrong.
+    The names of its collections; None when it has printed what is wrong.
     """
+    reading, writing = os.pipe()
     if process := os.fork():
-        return os.waitpid(process, 0)[1]
+        os.close(writing)
+        with os.fdopen(reading) as told:
+            names = told.read().split()
+        return None if os.waitpid(process, 0)[1] else names
     status = 1
     try:
         logging.disable()  # the workers say the same again
-        util.import_app(wsgi_app).extensions["restkeeper"]["store"].close()
+        if parts := getattr(app.load(), "extensions", {}).get("restkeeper"):  # else it is another application
+            parts["store"].close()
+            os.write(writing, " ".join(each.name for each in parts["resources"]).encode())
         status = 0
     except SystemExit as error:
         print(error, file=sys.stderr)
@@ -130,11 +139,14 @@ def _try_application() -> int:
 
 
 def when_ready(server: Any) -> None:
-    """Refuse to be open where others reach it; say what is missing for anybody to get in."""
+    """Refuse to be open where others reach it; say what is served, and what is missing for anybody to get in."""
     addresses = [listener.sock.getsockname() for listener in server.LISTENERS]
     reached = [address[0] for address in addresses if isinstance(address, tuple) and not is_loopback(address[0])]
     if _config.auth == "open" and reached:
         sys.exit(f"restkeeper: --bind {reached[0]}: {OPEN_IS_LOCAL}")
+    if lifeline := os.environ.get("RESTKEEPER_LIFELINE"):
+        Thread(target=_end_with_parent, args=(server, int(lifeline)), daemon=True).start()
+    _welcome([str(listener) for listener in server.LISTENERS], _found["collections"])
     if _config.auth == "open-to-all" and reached:
         print(f"restkeeper: {reached[0]} is open: whoever reaches it may do everything", file=sys.stderr)
     if _config.auth != "open" and not _config.trusted_hosts:
@@ -143,6 +155,23 @@ def when_ready(server: Any) -> None:
         print(
             "restkeeper: nobody can call yet: set ADMIN_KEY, or: flask keys create NAME --scope admin", file=sys.stderr
         )
+
+
+def _end_with_parent(server: Any, lifeline: int) -> None:
+    """Stop when whoever holds the other end of a pipe has gone."""
+    os.read(lifeline, 1)
+    os.kill(server.pid, signal.SIGTERM)
+
+
+def _welcome(addresses: list[str], collections: list[str]) -> None:
+    """Print what is served and where; to who tries it out, also what to do next."""
+    number = f"{len(collections)} collection{'s' if len(collections) != 1 else ''}"
+    print(f"Restkeeper {__version__} serves {number} at {', '.join(addresses)}, kept in {_config.database_url}")
+    if os.environ.get("RESTKEEPER_WELCOME"):
+        docs = f"\n  docs        {addresses[0]}/docs" if _config.docs else ""
+        first = f"\n  first call  curl {addresses[0]}/{collections[0]}" if collections else ""
+        print(f"{docs}{first}\n\nStop it with Ctrl-C.")
+    sys.stdout.flush()
 
 
 def _has_keys() -> bool:

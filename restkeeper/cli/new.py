@@ -1,0 +1,44 @@
+"""`restkeeper new`: a service to start from, in the shape of the one that this project ships."""
+
+import shutil
+from pathlib import Path
+
+import click
+
+import restkeeper
+
+ENGINE = Path(restkeeper.__file__).parent
+SKELETON = ENGINE / "skeleton"
+SERVICE = ("app.py", "gunicorn.conf.py", "Procfile", "resources", "schemas")
+
+
+@click.command("new")
+@click.argument("name", type=click.Path(path_type=Path))
+@click.option(
+    "--engine",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False, resolve_path=True),
+    help="The wheel of Restkeeper to require, instead of the published release.",
+)
+def new(name: Path, engine: Path | None) -> None:
+    """Write a service to the new folder NAME: collections, tests, and what a deployment needs."""
+    if name.exists():
+        raise click.ClickException(f"{name} exists; choose another name, or delete it")
+    _copy_skeleton(name)
+    requirement = f"restkeeper @ {engine.as_uri()}" if engine else f"restkeeper=={restkeeper.__version__}"
+    (name / "requirements.txt").write_text(f"{requirement}\n", encoding="utf-8")
+    click.echo(f"{name} is a service now. Go on with: cd {name} && make run")
+
+
+def _copy_skeleton(target: Path) -> None:
+    leave_out = shutil.ignore_patterns("__pycache__", "service")
+    shutil.copytree(SKELETON, target, ignore=leave_out)
+    (target / "gitignore").rename(target / ".gitignore")
+    readme = target / "README.md"
+    readme.write_text(readme.read_text(encoding="utf-8").replace("NAME", target.name), encoding="utf-8")
+    packed = SKELETON / "service"  # in a wheel; a checkout has the service at its top
+    source = packed if packed.is_dir() else ENGINE.parent
+    for part in SERVICE:
+        if (source / part).is_dir():
+            shutil.copytree(source / part, target / part, ignore=leave_out)
+        else:
+            shutil.copy(source / part, target / part)

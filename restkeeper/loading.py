@@ -1,0 +1,44 @@
+"""How a program of ours, a command or a server, gets the service of a folder."""
+
+import sys
+import sysconfig
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+from restkeeper.web.application import Application
+
+FILE = "app.py"
+
+
+def load_application(folder: Path) -> Application:
+    """What `create_app()` of app.py in `folder` returns. What is no Restkeeper service ends the program with one line.
+
+    The folder's other modules can be imported from then on, but hide none of Python's own.
+    """
+    file = folder / FILE
+    if not file.is_file():
+        sys.exit(f"restkeeper: {file} does not exist; `restkeeper new NAME` makes a service to start from")
+    _let_import_from(folder)
+    spec = spec_from_file_location("app", file)
+    assert spec and spec.loader  # noqa: S101 - it is a file that ends in .py
+    module = sys.modules["app"] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except (ImportError, SyntaxError) as error:
+        sys.exit(f"restkeeper: {file} cannot be imported: {error}")
+    create = getattr(module, "create_app", None)
+    if not callable(create):
+        sys.exit(f"restkeeper: {file} has no create_app(), so it is no Restkeeper service")
+    if not isinstance(made := create(), Application):
+        sys.exit(
+            f"restkeeper: {file} must return a restkeeper.Application from create_app(), not {type(made).__name__}"
+        )
+    return made
+
+
+def _let_import_from(folder: Path) -> None:
+    """Put the folder behind the standard library and before what is installed."""
+    if str(folder) not in sys.path:
+        installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+        place = next((place for place, path in enumerate(sys.path) if path in installed), len(sys.path))
+        sys.path.insert(place, str(folder))

@@ -1,0 +1,14 @@
+"""The pytest plugin: a running service for tests, made when the first test asks for it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from restkeeper.testing import LiveServer
+
+
+@pytest.fixture(scope="session")
+def restkeeper_server(pytestconfig: pytest.Config) -> Iterator[LiveServer]:
+    """The service of the project's root folder, shared by the tests of one process; see `LiveServer`."""
+    with LiveServer(pytestconfig.rootpath) as server:
+        yield server

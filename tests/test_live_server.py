@@ -1,0 +1,104 @@
+"""`LiveServer`: a running service for tests, which leaves nothing behind."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from restkeeper import LiveServer
+from tests.live import ROOT
+from tests.waiting import SECONDS
+
+KILLED = """
+import sys
+from restkeeper import LiveServer
+with LiveServer(sys.argv[1]) as server:
+    print(server.url, flush=True)
+    sys.stdin.read()
+"""
+
+
+def get(url: str) -> object:
+    with urlopen(url, timeout=SECONDS) as response:  # noqa: S310 - http
+        return json.load(response)
+
+
+def test_it_serves_a_store_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two at a time are two services; each has its own free port, and no setting of the process that starts it."""
+    monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path}/other.db")
+    with LiveServer(ROOT) as one, LiveServer(ROOT) as other:
+        body = Request(f"{one.url}/products", b'{"name": "Lamp"}', {"Content-Type": "application/json"})  # noqa: S310
+        with urlopen(body, timeout=SECONDS) as response:  # noqa: S310 - http
+            made = json.load(response)
+        assert get(f"{one.url}/products") == [made]
+        assert get(f"{other.url}/products") == []
+    for url in (one.url, other.url):
+        with pytest.raises(URLError, match="refused"):
+            get(url)
+    assert list(tmp_path.iterdir()) == []
+    one.close()  # once more is no harm
+
+
+def test_settings_are_the_services(tmp_path: Path) -> None:
+    """What is set is set for the service."""
+    with LiveServer(ROOT, DATABASE_URL=f"sqlite:///{tmp_path}/a.db"):
+        pass
+    assert (tmp_path / "a.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (None, "does not exist; `restkeeper new NAME`"),
+        ("from flask import Flask\napp = Flask('host')\n", "has no create_app(), so it is no Restkeeper service"),
+        ("def create_app():\n    return 5\n", "must return a restkeeper.Application from create_app(), not int"),
+        ("import nothing_of_the_kind\n", "cannot be imported: No module named 'nothing_of_the_kind'"),
+        ("def create_app(:\n", "cannot be imported: invalid syntax"),
+    ],
+)
+def test_what_is_no_service_is_told_in_one_line(tmp_path: Path, code: str | None, told: str) -> None:
+    """The folder's app.py has to make one."""
+    if code is not None:
+        (tmp_path / "app.py").write_text(code)
+    with pytest.raises(RuntimeError) as raised, LiveServer(tmp_path):
+        pass
+    assert told in str(raised.value)
+    assert str(raised.value).startswith(f"the service did not start: restkeeper: {tmp_path}/app.py ")
+    assert "\n" not in str(raised.value)
+
+
+def test_no_other_file_of_the_folder_disturbs_it(tmp_path: Path) -> None:
+    """Neither those that are called as parts of the engine, nor as modules of Python's, nor gunicorn's own settings."""
+    (tmp_path / "app.py").write_text(
+        "import restkeeper\n\ndef create_app(config=None):\n    return restkeeper.create_app(config, [])\n"
+    )
+    for name in ("config", "errors", "storage", "web", "json", "queue", "secrets", "gunicorn.conf"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('disturbed')")
+    with LiveServer(tmp_path) as server:
+        assert get(f"{server.url}/healthz")
+
+
+def test_it_ends_with_who_started_it() -> None:
+    """However that ends: a killed test leaves no server."""
+    command = [sys.executable, "-c", KILLED, str(ROOT)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as tests:
+        assert tests.stdout
+        url = tests.stdout.readline().strip()
+        children = Path(f"/proc/{tests.pid}/task/{tests.pid}/children").read_text().split()
+        server = os.pidfd_open(int(children[0]))
+        assert get(f"{url}/products") == []
+        tests.send_signal(signal.SIGKILL)
+    try:
+        ended, _, _ = select.select([server], [], [], SECONDS)
+    finally:
+        os.close(server)
+    assert ended
+    with pytest.raises(URLError, match="refused"):
+        get(url)

@@ -1,0 +1,61 @@
+"""`restkeeper new` and the command around it."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import restkeeper
+from restkeeper.__main__ import COMMANDS, main
+from restkeeper.cli.new import SERVICE
+from tests.live import ROOT
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Each file of a service by its path, with its content."""
+    found = [path for part in SERVICE for path in (folder / part, *(folder / part).rglob("*.py")) if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def test_it_writes_the_service_that_stands_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The very files of the service at the top, with tests and what a deployment needs."""
+    monkeypatch.chdir(tmp_path)
+    run = CliRunner().invoke(main, ["new", "shop"])
+    assert (run.exit_code, run.output) == (0, "shop is a service now. Go on with: cd shop && make run\n")
+    assert files(tmp_path / "shop") == files(ROOT)
+    assert (tmp_path / "shop/requirements.txt").read_text() == f"restkeeper=={restkeeper.__version__}\n"
+    assert (tmp_path / "shop/README.md").read_text().startswith("# shop\n")
+    others = {".gitignore", "Makefile", "README.md", "pyproject.toml", "requirements.txt", "tests"}
+    assert {path.name for path in (tmp_path / "shop").iterdir()} == {*SERVICE, *others}
+
+
+def test_it_overwrites_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that is there stays as it is."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop").mkdir()
+    run = CliRunner().invoke(main, ["new", "shop"])
+    assert (run.exit_code, run.output) == (1, "Error: shop exists; choose another name, or delete it\n")
+    assert list((tmp_path / "shop").iterdir()) == []
+
+
+def test_each_command_says_what_it_does() -> None:
+    """One line each, as `flask` has them, and two of its own."""
+    run = CliRunner().invoke(main, ["--help"])
+    assert run.exit_code == 0
+    for name in COMMANDS:
+        assert f"\n  {name} " in run.output
+    assert CliRunner().invoke(main, ["--version"]).output == f"restkeeper {restkeeper.__version__}\n"
+
+
+def test_a_command_works_on_the_service_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its app.py makes it; where there is none, one line says so."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path}/a.db")
+    run = CliRunner().invoke(main, ["keys", "list"])
+    assert run.exit_code == 1 and f"{tmp_path}/app.py does not exist" in run.output
+    (tmp_path / "app.py").write_text(
+        "import restkeeper\n\ndef create_app(config=None):\n    return restkeeper.create_app(config, [])\n"
+    )
+    run = CliRunner().invoke(main, ["keys", "create", "mine", "--scope", "admin"])
+    assert run.exit_code == 0 and "\nrk_" in run.output
+    assert "mine" in CliRunner().invoke(main, ["keys", "list"]).output

@@ -1,0 +1,131 @@
+"""The engine as it is installed: from its wheel, in an empty environment, beside a project with names of its own."""
+
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.live import ROOT
+
+pytestmark = [pytest.mark.matrix, pytest.mark.timeout(600)]
+
+IN_PROCESS = """
+import config, errors  # the project's own
+from restkeeper import Config, Index, ItemSchema, Resource, Text, create_app
+
+class NoteSchema(ItemSchema):
+    "A note."
+    name = Text(1, 200, required=True)
+
+client = create_app(Config(), [Resource("notes", "note", NoteSchema, (Index("name"),))]).test_client()
+made = client.post("/notes", json={"name": "a"})
+assert client.get(made.headers["Location"]).json == made.json
+print(config.MINE, errors.MINE)
+"""
+UNITTEST = """
+import json, unittest
+from urllib.request import urlopen
+from restkeeper import LiveServer
+
+class Served(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = cls.enterClassContext(LiveServer())
+
+    def test_it_answers(self):
+        with urlopen(self.server.url + "/users") as response:
+            self.assertEqual(json.load(response), [])
+"""
+
+
+def run(command: list[str | Path], folder: Path, *, code: int = 0) -> str:
+    """The output of a command that ends with `code`."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == code, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, ROOT], folder)
+    (found,) = folder.glob("restkeeper-*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def bin(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an environment that has nothing but the wheel, what it requires, and pytest."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=True)
+    pip: list[str | Path] = [folder / "bin" / "pip", "install", "-q", "--disable-pip-version-check"]
+    run([*pip, "--require-hashes", "-r", ROOT / "requirements.txt"], folder)
+    run([*pip, "--no-index", wheel], folder)  # so that what it requires is what is pinned
+    run([*pip, "pytest", "pytest-xdist"], folder)
+    return folder / "bin"
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project that has modules of its own, called as parts of the engine are."""
+    folder = tmp_path_factory.mktemp("host")
+    for name in ("app", "config", "errors", "clock", "web"):
+        (folder / f"{name}.py").write_text("MINE = 'mine'\n")
+    (folder / "storage").mkdir()
+    (folder / "storage" / "__init__.py").write_text("MINE = 'mine'\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shop(bin: Path, wheel: Path, host: Path) -> Path:
+    """What `restkeeper new` writes, inside that project."""
+    run([bin / "restkeeper", "new", "shop", "--engine", wheel], host)
+    return host / "shop"
+
+
+def test_it_says_that_it_is_typed(wheel: Path) -> None:
+    """And has no tests of ours, and no service of ours but as what `new` writes."""
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "restkeeper/py.typed" in names
+    assert {name.partition("/")[0] for name in names} == {"restkeeper", wheel.name.partition("-py3")[0] + ".dist-info"}
+
+
+def test_it_is_used_within_a_project(bin: Path, host: Path) -> None:
+    """Neither hides the other's modules."""
+    assert run([bin / "python", "-c", IN_PROCESS], host) == "mine mine\n"
+    assert "has no create_app(), so it is no Restkeeper service" in run([bin / "restkeeper", "serve"], host, code=1)
+
+
+def test_a_new_service_has_tests_that_pass(bin: Path, shop: Path) -> None:
+    """By pytest alone and with xdist, and those of unittest."""
+    assert "2 passed" in run([bin / "pytest"], shop)
+    assert "2 passed" in run([bin / "pytest", "-n", "2"], shop)
+    (shop / "tests" / "test_unittest.py").write_text(UNITTEST)
+    assert "\nOK" in run([bin / "python", "-m", "unittest", "tests/test_unittest.py"], shop)
+    (shop / "tests" / "test_unittest.py").unlink()
+
+
+def test_its_requirements_are_installed_by_its_makefile(shop: Path) -> None:
+    """`make test` of a new service, as its README says."""
+    assert "2 passed" in run(["make", "test", f"PYTHON={sys.executable}"], shop)
+
+
+@pytest.mark.parametrize("program", ["restkeeper", "flask"])
+def test_every_command_works(bin: Path, shop: Path, tmp_path: Path, program: str) -> None:
+    """On the service of the present folder, by either program."""
+    command = bin / program
+    store = shop / "restkeeper.db"
+    items = tmp_path / "items.ndjson"
+    items.write_text('{"name": "Lamp"}\n')
+    assert "imported 1" in run([command, "import", "products", items], shop)
+    assert '"name":"Lamp"' in run([command, "export", "products"], shop)
+    assert "rk_" in run([command, "keys", "create", "mine", "--scope", "admin"], shop)
+    for arguments in (["reap"], ["migrate"], ["deliver", "--once"], ["backup", str(tmp_path / "backup.db")]):
+        run([command, *arguments], shop)
+    assert "1 products" in run([command, "restore", tmp_path / "backup.db", "--discard"], shop)
+    for file in shop.glob(f"{store.name}*"):
+        file.unlink()

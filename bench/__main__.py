@@ -15,6 +15,7 @@ import platform
 import re
 import statistics
 import tempfile
+import time
 from contextlib import ExitStack
 from http.client import HTTPConnection
 from importlib.metadata import version
@@ -26,7 +27,7 @@ from bench.deliveries import deliveries
 from bench.load import run
 from bench.sides import PRODUCT, READS, Side, creates, get, mixed, post, take_turns, with_field
 from resources.products import RESOURCE
-from restkeeper.clock import utc_now
+from restkeeper.clock import rfc3339
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Transaction
 from restkeeper.web import exactjson
@@ -56,7 +57,7 @@ def fill(path: Path, count: int) -> list[str]:
     """Keep `count` products in a new store at `path`; their ids."""
     store = open_store(f"sqlite:///{path}", [RESOURCE.collection])
     ids = [uuid7() for _ in range(count)]
-    now, exact = utc_now(), exactjson.loads(json.dumps(PRODUCT))
+    now, exact = rfc3339(time.time()), exactjson.loads(json.dumps(PRODUCT))
 
     def work(transaction: Transaction) -> None:
         for n, id in enumerate(ids):

@@ -112,7 +112,7 @@ def test_an_expired_key_is_void(client: FlaskClient, monkeypatch: pytest.MonkeyP
     """A key works until its time and not after it."""
     key = make_key(client, "products:read", expires_at="2100-01-01T00:00:00Z")
     assert client.get("/products", headers=bearer(key["secret"])).status_code == 200
-    authenticator = client.application.extensions["restkeeper"]["authenticator"]
+    authenticator = client.application.extensions["restkeeper.guard"].authenticator
     monkeypatch.setattr(authenticator, "_now", lambda: 4102444800.0)  # 2100-01-01
     assert client.get("/products", headers=bearer(key["secret"])).status_code == 401
 
@@ -123,7 +123,7 @@ def test_a_secret_is_shown_once_and_kept_nowhere(client: FlaskClient) -> None:
     assert key["secret"].startswith(f"rk_{key['id']}_")
     assert "secret" not in client.get(f"/api/v1/keys/{key['id']}", headers=bearer(ADMIN_KEY)).json
     assert key["secret"] not in client.get("/api/v1/keys", headers=bearer(ADMIN_KEY)).text
-    store = client.application.extensions["restkeeper"]["store"]
+    store = client.application.extensions["restkeeper"].store
     for collection in ("keys", "_credentials"):
         kept = b"".join(record.body for record in store.scan(collection))
         assert key["secret"].split("_", 2)[2].encode() not in kept
@@ -164,7 +164,7 @@ def test_a_use_is_noted_to_the_minute(client: FlaskClient) -> None:
 def test_a_use_is_noted_again_after_a_minute(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not at 60 seconds, and just after them."""
     key = make_key(client, "products:read")
-    authenticator = client.application.extensions["restkeeper"]["authenticator"]
+    authenticator = client.application.extensions["restkeeper.guard"].authenticator
     began, noted = authenticator._now(), []
     for seconds in (0, 60, 60.5):
         monkeypatch.setattr(authenticator, "_now", lambda seconds=seconds: began + seconds)

@@ -23,6 +23,7 @@ from restkeeper.schemas.fields import Text
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.storage.sqlite import SqliteStore
 from restkeeper.storage.sqlite_writer import Writer
+from tests.clock import SetClock
 from tests.waiting import join
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
@@ -161,16 +162,18 @@ def test_writers_of_one_item_take_turns(client: FlaskClient, inside: list[str]) 
 
 def test_what_never_stands_still_is_given_up() -> None:
     """A change that is stale again and again is 503 with Retry-After once its deadline has passed, and not before."""
-    times = iter(range(100))
+    clock = SetClock(0.0)
     tried: list[int] = []
 
     def attempt() -> None:
+        clock.now = len(tried)
         tried.append(1)
         raise Stale
 
     with pytest.raises(Unavailable) as raised:
-        until_current(attempt, 3, lambda: next(times))
+        until_current(attempt, 3, clock)
     assert (len(tried), raised.value.headers) == (4, {"Retry-After": "1"})
+    assert clock.slept == [TURN] * 3
 
 
 def test_a_turn_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +191,7 @@ def test_a_turn_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) 
 
 def test_changes_of_large_items_have_one_turn() -> None:
     """While one is worked out another one waits, no longer than its deadline; a small one does not."""
-    queue = Turns(clock=lambda: 100.0)
+    queue = Turns(SetClock(100.0))
     with queue.of_size(turns.LARGE, 105.0):
         with queue.of_size(turns.LARGE - 1, 100.0):
             pass
@@ -199,15 +202,14 @@ def test_changes_of_large_items_have_one_turn() -> None:
         pass
 
 
-def test_a_large_change_that_fails_lets_others_come_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_change_that_fails_lets_others_come_next() -> None:
     """As one that succeeds: the server looks at its sockets, and then the turn is free."""
-    slept: list[float] = []
-    monkeypatch.setattr("restkeeper.resources.turns.time.sleep", slept.append)
-    queue = Turns(clock=lambda: 100.0)
+    clock = SetClock(100.0)
+    queue = Turns(clock)
     for _ in range(2):
-        with pytest.raises(Stale), queue.of_size(turns.LARGE, 100.0):
+        with pytest.raises(Stale), queue.of_size(turns.LARGE, 200.0):
             raise Stale
-    assert slept == [TURN, TURN]
+    assert clock.slept == [TURN, TURN]
 
 
 @pytest.mark.parametrize(
@@ -249,7 +251,7 @@ def test_a_change_is_as_large_as_what_is_stored_and_sent(
 def test_all_waits_of_a_change_have_one_deadline() -> None:
     """What is left after the turn has come is all that the transaction may wait."""
     seen = []
-    Turns(clock=lambda: 100.0).change("a", seen.append)
+    Turns(SetClock(100.0)).change("a", seen.append)
     assert seen == [105.0]
 
 

@@ -288,7 +288,7 @@ def test_migrate(app: Application, run: Callable[..., Result]) -> None:
     keep_old(app)
     app.test_client().post("/products", json=GOOD)
     assert run("migrate").stdout.splitlines()[0] == "products: 1 of 2 brought into the present shape"
-    record = app.extensions["restkeeper"]["store"].read("products", "old")
+    record = app.extensions["restkeeper"].store.read("products", "old")
     assert (record.version, record.updated_at, record.shape) == (4, old_item()["updated_at"], PRODUCTS.shape)
     assert run("migrate").stdout.splitlines()[0] == "products: 0 of 2 brought into the present shape"
 
@@ -307,7 +307,7 @@ def keep_old(app: Application) -> None:
     """An item as a schema wrote it that had a field more and several fewer."""
     body = json.dumps({**old_item(), "colour": "red"}).encode()
     record = Record("old", 4, old_item()["updated_at"], "older", body)
-    app.extensions["restkeeper"]["store"].write(lambda transaction: transaction.insert("products", record))
+    app.extensions["restkeeper"].store.write(lambda transaction: transaction.insert("products", record))
 
 
 def test_backup_refuses_an_existing_file(run: Callable[..., Result], tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ def test_backup_while_writing(app: Application, run: Callable[..., Result], tmp_
     (kept,) = copy.execute("SELECT count(*) FROM items").fetchone()
     assert copy.execute("SELECT items FROM collections WHERE name = 'products'").fetchone() == (kept,)
     copy.close()
-    assert 20 <= kept <= app.extensions["restkeeper"]["store"].count("products")
+    assert 20 <= kept <= app.extensions["restkeeper"].store.count("products")
     restored = open_store(f"sqlite:///{tmp_path}/b.db", [PRODUCTS.collection])
     assert len(list(restored.scan("products"))) == kept
     restored.close()
@@ -397,7 +397,7 @@ def test_memory(arguments: list[str]) -> None:
 
 def test_reap(app: Application, run: Callable[..., Result]) -> None:
     """Answers and events that have expired are taken away, in batches; those that have time left stay."""
-    store = app.extensions["restkeeper"]["store"]
+    store = app.extensions["restkeeper"].store
 
     def keep_expired(transaction: Transaction) -> None:
         for number in range(BATCH + 1):
@@ -461,7 +461,7 @@ def test_migrate_holds_nobody_for_long(
     """A transaction ends by time, however many items there are."""
     monkeypatch.setattr("restkeeper.cli.batches.HOLD_SECONDS", 0.0)
     monkeypatch.setattr("restkeeper.cli.batches.PAUSE_SECONDS", 0.0)
-    store = app.extensions["restkeeper"]["store"]
+    store = app.extensions["restkeeper"].store
     old = Record("old", 4, old_item()["updated_at"], "older", json.dumps({**old_item(), "colour": "red"}).encode())
     for number in range(7):
         store.write(lambda t, id=f"old{number}": t.insert("products", old._replace(id=id)))

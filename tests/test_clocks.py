@@ -151,7 +151,7 @@ def test_reap_deletes_what_is_dated_ahead(tmp_path: Path) -> None:
             transaction.record(event)  # type: ignore[attr-defined]
             transaction.keep_answer(b"%d" % number, Answer(9e9, b""))  # type: ignore[attr-defined]
 
-    app.extensions["restkeeper"]["store"].write(keep)
+    app.extensions["restkeeper"].store.write(keep)
     run: Callable[..., Result] = app.test_cli_runner().invoke
     assert run(args=["reap"]).stdout == "took away 4 expired answers and 3 expired events\n"
 

@@ -68,7 +68,7 @@ class Clock:
 
 @pytest.fixture
 def store(app: Application) -> Store:
-    found: Store = app.extensions["restkeeper"]["store"]
+    found: Store = app.extensions["restkeeper"].store
     return found
 
 
@@ -90,10 +90,10 @@ def worker(app: Application, endpoints: Endpoints, clock: Clock) -> Iterator[Del
 
 
 def another(app: Application, endpoints: Endpoints, clock: Clock) -> Deliverer:
-    parts = app.extensions["restkeeper"]
-    names = event_collections(parts["resources"])
+    service = app.extensions["restkeeper"]
+    names = event_collections(service.resources)
     return Deliverer(
-        parts["store"],
+        service.store,
         endpoints,
         names,
         disable_webhook,

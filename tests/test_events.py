@@ -151,7 +151,7 @@ class TestHowItIsFollowed:
 
     def test_a_cursor_that_expired_says_where_to_resume(self, app: Application, client: FlaskClient) -> None:
         """410, with the cursor before the oldest event that is kept, in the body and as a link."""
-        store: Store = app.extensions["restkeeper"]["store"]
+        store: Store = app.extensions["restkeeper"].store
         for n in range(4):
             make(client, str(n))
         first, second = (event["id"] for event in client.get(FEED).json[:2])
@@ -164,7 +164,7 @@ class TestHowItIsFollowed:
 
     def test_what_was_swept_is_not_answered_from_memory(self, app: Application, client: FlaskClient) -> None:
         """The same question is answered anew when the oldest events have gone."""
-        store: Store = app.extensions["restkeeper"]["store"]
+        store: Store = app.extensions["restkeeper"].store
         for n in range(3):
             make(client, str(n))
         assert names(client.get(FEED)) == ["0", "1", "2"]

@@ -120,7 +120,7 @@ def test_the_refusal_is_quota_exceeded() -> None:
 def test_nothing_is_looked_up_for_a_guess_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """The refusal comes before the credentials are checked, so that it costs no read of the store."""
     client = closed()
-    store = client.application.extensions["restkeeper"]["store"]
+    store = client.application.extensions["restkeeper"].store
     reads: list[str] = []
     read = store.read
     monkeypatch.setattr(store, "read", lambda collection, id: reads.append(id) or read(collection, id))

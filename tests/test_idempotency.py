@@ -194,7 +194,7 @@ def test_a_key_ends(client: FlaskClient, post: Post, monkeypatch: pytest.MonkeyP
 
 def answers(client: FlaskClient) -> int:
     """How many answers are kept."""
-    store: Store = client.application.extensions["restkeeper"]["store"]
+    store: Store = client.application.extensions["restkeeper"].store
 
     def count_and_undo(transaction: Transaction) -> None:
         raise Counted(transaction.sweep_answers(float("inf"), 10_000))
@@ -226,7 +226,7 @@ def test_few_new_answers_look_for_expired_ones(
     client: FlaskClient, post: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """About one in 16 does, and takes away more than 16 if there are as many."""
-    store: Store = client.application.extensions["restkeeper"]["store"]
+    store: Store = client.application.extensions["restkeeper"].store
     limits: list[int] = []
     kind = store.write(type)
     monkeypatch.setattr(kind, "sweep_answers", lambda self, before, limit, **_: limits.append(limit))
@@ -237,7 +237,7 @@ def test_few_new_answers_look_for_expired_ones(
 
 def test_reaping_takes_expired_answers_alone(client: FlaskClient, post: Post) -> None:
     """What `flask reap` calls takes the oldest, as many as it may, and none that has time left."""
-    store: Store = client.application.extensions["restkeeper"]["store"]
+    store: Store = client.application.extensions["restkeeper"].store
     for n in range(5):
         post(f"{n}")
     early, late = Idempotency(24 * 3600), Idempotency(24 * 3600, now=lambda: 4e9)

@@ -28,7 +28,7 @@ def app(tmp_path: Path) -> Application:
 
 @pytest.fixture
 def store(app: Application) -> Store:
-    found: Store = app.extensions["restkeeper"]["store"]
+    found: Store = app.extensions["restkeeper"].store
     return found
 
 

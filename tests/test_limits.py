@@ -13,12 +13,14 @@ import pytest
 from flask.testing import FlaskClient
 
 from app import create_app
+from restkeeper import clock as clocks
 from restkeeper.config import Config, ConfigError
 from restkeeper.errors import TooManyRequests, Unavailable
 from restkeeper.web import errors, limits, observe
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.counters import ASK_AGAIN, CLOCKS_DIFFER, Quota, RedisOrOwn, open_counters
 from restkeeper.web.mapped import uri_of
+from tests.clock import SetClock
 from tests.redis_server import RedisServer
 from tests.waiting import join
 
@@ -47,7 +49,7 @@ def limited(
     now: Callable[[], float] = NOW,
     shared: Path | None = None,
     redis_url: str = "",
-    clock: Callable[[], float] = time.monotonic,
+    clock: clocks.Clock = time,
     **options: Any,
 ) -> FlaskClient:
     """A small service behind limits; at 1,000,000 s a window of a minute has 20 s to go."""
@@ -352,18 +354,18 @@ def test_without_redis_limits_are_the_machines_own(
     redis: RedisServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, shared: bool
 ) -> None:
     """Redis gone: answers go on, limited by the machine itself, and the log says so once; back: it counts again."""
-    clock = Clock(0)
+    clock = SetClock(0.0)
     client = limited(redis_url=redis.url, clock=clock, shared=tmp_path / "counters" if shared else None)
     assert admitted(client, 2) == 2
     redis.stop()
     assert admitted(client) == 3
-    clock.seconds += ASK_AGAIN + 1
+    clock.now += ASK_AGAIN + 1
     assert admitted(client) == 0
     redis.start()
     assert admitted(client) == 0
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "Redis cannot be asked" in caplog.text
-    clock.seconds += ASK_AGAIN + 1
+    clock.now += ASK_AGAIN + 1
     assert admitted(client) == 3  # a Redis that began anew
     assert ["Redis is back" in record.message for record in caplog.records] == [False, True]
     assert redis.calls()["incrby"] == 10
@@ -372,12 +374,12 @@ def test_without_redis_limits_are_the_machines_own(
 def test_a_start_without_redis_is_a_start(caplog: pytest.LogCaptureFixture) -> None:
     """Redis need not be there when the service starts."""
     server = RedisServer()
-    clock = Clock(0)
+    clock = SetClock(0.0)
     with caplog.at_level(logging.WARNING, "restkeeper"):
         client = limited(redis_url=server.url, clock=clock)
         assert admitted(client) == 3
         with server:
-            clock.seconds += ASK_AGAIN + 1
+            clock.now += ASK_AGAIN + 1
             assert admitted(client) == 3
     assert len(caplog.records) == 2
 
@@ -399,11 +401,11 @@ def test_redis_is_asked_by_one_request_at_a_time_while_it_is_gone() -> None:
         def incr(self, key: str, expiry: int, amount: int = 1) -> int:
             return 1
 
-    clock = Clock(0)
-    shared = RedisOrOwn(Gone(), Own(), clock)  # type: ignore[arg-type]
+    clock = SetClock(0.0)
+    shared = RedisOrOwn(Gone(), Own(), clock.monotonic)  # type: ignore[arg-type]
     for _ in range(5):
         shared.incr("first", 60)
-    clock.seconds += ASK_AGAIN
+    clock.now += ASK_AGAIN
     for _ in range(5):
         shared.incr("second", 60)
     assert asked == ["first", "second"]

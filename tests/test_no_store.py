@@ -65,7 +65,7 @@ def test_a_worker_that_starts_first_waits_for_the_store(tmp_path: Path) -> None:
     worker = deliver(tmp_path)
     assert worker.stderr
     assert worker.stderr.readline().startswith("waiting: there is no store at ")
-    create_app(Config(database_url=f"sqlite:///{tmp_path}/restkeeper.db")).extensions["restkeeper"]["store"].close()
+    create_app(Config(database_url=f"sqlite:///{tmp_path}/restkeeper.db")).extensions["restkeeper"].store.close()
     assert worker.stderr.readline().startswith("delivering from ")
     worker.terminate()
     worker.communicate(timeout=30)

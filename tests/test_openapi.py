@@ -194,7 +194,7 @@ def sent_by_the_service() -> list[tuple[Mapping[str, str], Any]]:
         sent.append((headers, json.loads(body)))
         return Answer(200, "", None)
 
-    store, collections = service.extensions["restkeeper"]["store"], event_collections(RESOURCES)
+    store, collections = service.extensions["restkeeper"].store, event_collections(RESOURCES)
     deliverer = Deliverer(store, send, collections, disable_webhook, timeout=1.0, retries=())
     while deliverer.deliver_once():
         pass

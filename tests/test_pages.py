@@ -79,7 +79,7 @@ def test_a_page_has_exactly_its_bytes() -> None:
     sizes = [len(client.post("/products", json={"name": "x", "description": "d" * 700}).data) for _ in range(3)]
     assert len(set(sizes)) == 1
     for bytes_, count in ((3 * sizes[0], 3), (3 * sizes[0] - 1, 2), (1024, 1)):
-        store = create_app(Config()).extensions["restkeeper"]["store"]
+        store = create_app(Config()).extensions["restkeeper"].store
         client = create_app(Config(page_bytes=bytes_)).test_client()
         for _ in range(3):
             client.post("/products", json={"name": "x", "description": "d" * 700})

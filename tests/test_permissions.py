@@ -57,7 +57,7 @@ def key(client: FlaskClient, *scopes: str) -> dict[str, str]:
 def routes() -> Iterator[tuple[str, str, str]]:
     """Each route of the service by its rule, method and permission."""
     app = service()
-    guard = app.extensions["restkeeper"]["guard"]
+    guard = app.extensions["restkeeper.guard"]
     for rule in app.url_map.iter_rules():
         for method in sorted(rule.methods or ()):
             yield rule.rule, method, guard.needs[rule.endpoint]
@@ -133,7 +133,7 @@ def test_a_route_that_says_nothing_stops_the_start() -> None:
     app._got_first_request = False
     app.add_url_rule("/new", "new", lambda: "x")
     with pytest.raises(RuntimeError, match="new: say what it needs, with @needs"):
-        app.extensions["restkeeper"]["guard"].learn(app)
+        app.extensions["restkeeper.guard"].learn(app)
 
 
 def test_a_route_that_comes_late_is_closed() -> None:

@@ -134,7 +134,7 @@ def test_blind_writes_can_be_refused() -> None:
 def changed_at(client: FlaskClient, time: str) -> str:
     """The address of a product that last changed at a time."""
     record = RESOURCE.create({"name": "Lamp"}, id="a", now=time)
-    store = client.application.extensions["restkeeper"]["store"]
+    store = client.application.extensions["restkeeper"].store
     store.write(lambda transaction: transaction.insert("products", record))
     return "/products/a"
 

@@ -113,7 +113,7 @@ def _client_of_broken_store(error: Exception, monkeypatch: pytest.MonkeyPatch) -
     def open_broken(*_: object, **__: object) -> Store:
         return _Broken(error)  # type: ignore[return-value]
 
-    monkeypatch.setattr("restkeeper.app.open_store", open_broken)
+    monkeypatch.setattr("restkeeper.service.open_store", open_broken)
     return create_app(Config()).test_client()
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from resources.products import RESOURCE
-from restkeeper.clock import utc_now
+from restkeeper.clock import rfc3339
 from restkeeper.config import Config
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Transaction
@@ -73,7 +73,7 @@ def test_a_walk_over_100_000_items_while_two_write(tmp_path: Path) -> None:
     """Following `next`, every item that stays is seen exactly once, while others insert, change and delete."""
     url = f"sqlite:///{tmp_path}/restkeeper.db"
     store = open_store(url, [RESOURCE.collection])
-    now = utc_now()
+    now = rfc3339(time.time())
     staying = [uuid7() for _ in range(100_000)]
 
     def fill(transaction: Transaction) -> None:
@@ -194,7 +194,7 @@ def test_a_host_that_is_no_name_is_400(server: Gunicorn) -> None:
 def test_a_long_search_lets_others_be_answered(tmp_path: Path) -> None:
     """While one process looks through many items, it goes on answering: before the search is done, others are."""
     store = open_store(f"sqlite:///{tmp_path}/restkeeper.db", [RESOURCE.collection])
-    record = RESOURCE.create({"name": "x", "description": "y" * 200}, id="0", now=utc_now())
+    record = RESOURCE.create({"name": "x", "description": "y" * 200}, id="0", now=rfc3339(time.time()))
     store.write(lambda transaction: [transaction.insert("products", record._replace(id=f"{n}")) for n in range(50_000)])
     store.close()
     with Gunicorn(tmp_path, workers=1, LOG_LEVEL="error") as server, ThreadPoolExecutor(1) as pool:

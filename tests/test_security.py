@@ -269,7 +269,7 @@ def test_what_is_known_of_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     for _ in range(10):
         secret = client.post("/api/v1/keys", json=sent, headers=ADMIN).json["secret"]
         assert client.get("/products", headers=bearer(secret)).status_code == 200
-    assert 0 < len(client.application.extensions["restkeeper"]["authenticator"]._noted) <= 3
+    assert 0 < len(client.application.extensions["restkeeper.guard"].authenticator._noted) <= 3
 
 
 class NoteSchema(ProductSchema):
@@ -376,7 +376,7 @@ def test_owasp_api8_security_misconfiguration(closed: FlaskClient) -> None:
 
 def test_owasp_api8_what_nobody_foresaw_tells_nothing(closed: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error of our own is a 500 with an id to look for in the log, and no word of its cause."""
-    store = closed.application.extensions["restkeeper"]["store"]
+    store = closed.application.extensions["restkeeper"].store
     monkeypatch.setattr(store, "read", lambda *_: 1 / 0)
     answer = closed.get("/products/x", headers=ADMIN)
     assert answer.status_code == 500 and answer.json["request_id"] == answer.headers["X-Request-Id"]

@@ -213,7 +213,7 @@ def test_a_disk_that_is_full_is_called_so(store: SqliteStore) -> None:
 def test_a_full_disk_in_requests() -> None:
     """A POST is answered 507, GET and DELETE by a key as ever, and /readyz 503 naming the disk."""
     app = create_app(Config(auth="required", admin_key="admin-key-admin-key-admin-key", min_free_space=1))
-    store, client = app.extensions["restkeeper"]["store"], app.test_client()
+    store, client = app.extensions["restkeeper"].store, app.test_client()
     admin = {"Authorization": "Bearer admin-key-admin-key-admin-key"}
     sent = {"name": "x", "scopes": ["products:read", "products:write"]}
     key = {"Authorization": f"Bearer {client.post('/api/v1/keys', json=sent, headers=admin).json['secret']}"}

@@ -156,7 +156,7 @@ class TestRotation:
         """Each from when it was replaced, also when that happens twice a day; then just the newest."""
         made = make(client)
         path = f"{HOOKS}/{made['id']}/rotate"
-        store: Store = app.extensions["restkeeper"]["store"]
+        store: Store = app.extensions["restkeeper"].store
         secrets = [made["secret"], *(client.post(path).json["secret"] for _ in range(2))]
         kept = store.write(lambda transaction: transaction.secrets(made["id"]))
         assert [each.value for each in kept] == secrets[::-1]

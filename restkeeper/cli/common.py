@@ -1,14 +1,14 @@
 """What all commands share: the service they work on, and failures of one line each."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 from flask import current_app
 
-from restkeeper.config import Config
 from restkeeper.errors import Problem
 from restkeeper.resources.resource import Resource
-from restkeeper.storage import Store, require_store
+from restkeeper.service import Service, service_of
+from restkeeper.storage import require_store
 
 
 class Refused(click.ClickException):
@@ -35,20 +35,13 @@ class Command(click.Command):
             raise click.ClickException(told) from None
 
 
-class Service(NamedTuple):
-    """What `create_app` put together, as far as a command needs it."""
-
-    config: Config
-    store: Store
-    resources: tuple[Resource, ...]
-
-    def resource(self, name: str) -> Resource:
-        """The collection of that name; refuses any other."""
-        for resource in self.resources:
-            if resource.name == name:
-                return resource
-        names = ", ".join(each.name for each in self.resources)
-        raise Refused(f"there is no collection {name!r}; there are {names}")
+def resource_of(service: Service, name: str) -> Resource:
+    """The collection of that name; refuses any other."""
+    for resource in service.resources:
+        if resource.name == name:
+            return resource
+    names = ", ".join(each.name for each in service.resources)
+    raise Refused(f"there is no collection {name!r}; there are {names}")
 
 
 def service_of_app(*, creates: bool = False) -> Service:
@@ -56,13 +49,12 @@ def service_of_app(*, creates: bool = False) -> Service:
 
     Its store is opened when it is first used.
     """
-    parts = current_app.extensions["restkeeper"]
-    config: Config = parts["config"]
-    if config.database_url == "memory://":
+    service = service_of(current_app)
+    if service.config.database_url == "memory://":
         raise Refused("DATABASE_URL='memory://': is gone when the command ends; name a file, sqlite:///FILE")
     if not creates:
-        require_store(config.database_url)
-    return Service(config, parts["store"], tuple(parts["resources"]))
+        require_store(service.config.database_url)
+    return service
 
 
 def told_of(problem: Problem) -> str:

@@ -3,21 +3,19 @@
 import logging
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import FrameType
 
 import click
 from flask.cli import with_appcontext
 
-from restkeeper.cli.common import Command, Service, service_of_app
-from restkeeper.config import Config
+from restkeeper.cli.common import Command, service_of_app
 from restkeeper.delivery.deliverer import GIVE_UP_SECONDS, LOOK_SECONDS, Deliverer
 from restkeeper.delivery.sender import Sender
 from restkeeper.errors import Unavailable
 from restkeeper.resources.changes import event_collections
-from restkeeper.resources.resource import Resource
 from restkeeper.resources.webhooks import disable_webhook
-from restkeeper.storage.contract import Store
+from restkeeper.service import Service
 from restkeeper.web.observe import configure_logging
 
 AGAIN_SECONDS = 1.0  # after what nobody foresaw
@@ -25,12 +23,21 @@ AGAIN_SECONDS = 1.0  # after what nobody foresaw
 _log = logging.getLogger("restkeeper")
 
 
-def deliverer_of(config: Config, store: Store, resources: Sequence[Resource]) -> Deliverer:
-    """What sends the events of these collections as configured."""
+def deliverer_of(service: Service) -> Deliverer:
+    """What sends the events of a service as configured."""
+    config, clock = service.config, service.clock
     timeout = float(config.webhook_timeout)
     send = Sender(allow_private=config.webhook_allow_private, timeout=timeout)
-    collections = event_collections(resources)
-    return Deliverer(store, send, collections, disable_webhook, timeout=timeout, retries=config.webhook_retries)
+    return Deliverer(
+        service.store,
+        send,
+        event_collections(service.resources),
+        disable_webhook,
+        timeout=timeout,
+        retries=config.webhook_retries,
+        now=clock.time,
+        elapsed=clock.monotonic,
+    )
 
 
 def keep_delivering(deliverer: Deliverer, is_stopping: Callable[[], bool]) -> None:
@@ -58,7 +65,7 @@ def deliver(once: bool) -> None:
     service = service_of_app() if once else _service_in_time(is_stopping)
     configure_logging(service.config.log_format, service.config.log_level)
     _ = service.store.epoch  # opens it: what is wrong with it ends the command now
-    deliverer = deliverer_of(*service)
+    deliverer = deliverer_of(service)
     if once:
         click.echo(f"tried {_deliver_all(deliverer)}")
     else:

@@ -11,7 +11,7 @@ from typing import IO
 import click
 from flask.cli import with_appcontext
 
-from restkeeper.cli.common import Command, service_of_app
+from restkeeper.cli.common import Command, resource_of, service_of_app
 from restkeeper.cli.formats import FORMS, WRITERS, form_by_name
 
 
@@ -27,7 +27,7 @@ def export_items(name: str, file: str, form: str | None) -> None:
     import`. CSV has no null: null and an empty text are both an empty cell.
     """
     service = service_of_app()
-    resource = service.resource(name)
+    resource = resource_of(service, name)
     bodies = map(resource.body, service.store.scan(name))
     formulas: Counter[str] = Counter()
     with _written(file) as out:

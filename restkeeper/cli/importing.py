@@ -22,13 +22,14 @@ import orjson
 from flask.cli import with_appcontext
 
 from restkeeper.cli.batches import in_batches
-from restkeeper.cli.common import Command, Service, service_of_app, told_of
+from restkeeper.cli.common import Command, resource_of, service_of_app, told_of
 from restkeeper.cli.formats import BOM, FORMS, READERS, Entries, form_of
-from restkeeper.clock import utc_now
+from restkeeper.clock import rfc3339
 from restkeeper.errors import BodyTooLarge, Duplicate, InvalidJson, NotFound, Problem, ValidationFailed
 from restkeeper.resources.changes import insert_item
 from restkeeper.resources.resource import ItemLimits, Resource
 from restkeeper.schemas.item import READ_ONLY
+from restkeeper.service import Service
 from restkeeper.storage import size_of
 from restkeeper.storage.contract import Record, Transaction
 from restkeeper.web import exactjson
@@ -57,7 +58,7 @@ def import_items(name: str, file: str, form: str | None, skip_bad: bool, atomic:
     line; --skip-bad passes over it.
     """
     service = service_of_app(creates=True)
-    resource = service.resource(name)
+    resource = resource_of(service, name)
     with _opened(file, service) as source, _temporary(service) as spool:
         digest = hashlib.file_digest(source, "blake2b").digest()  # type: ignore[arg-type]
         size = source.tell()
@@ -97,7 +98,7 @@ class _Import:
         self._limits = ItemLimits(*service.config.item_limits)
         self._unit = unit
         self._skip_bad = skip_bad
-        self._now = utc_now()
+        self._now = rfc3339(service.clock.time())
         self._listed: list[str] = []
         self._validated = 0.0  # seconds
         self._inserted = 0

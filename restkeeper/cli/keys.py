@@ -1,12 +1,10 @@
 """`flask keys create | list | revoke | rotate`: API keys from the shell. Tokens go to stdout alone, words to stderr."""
 
-import time
-
 import click
 from flask.cli import with_appcontext
 
 from restkeeper.cli.common import Command, service_of_app
-from restkeeper.clock import rfc3339, utc_now
+from restkeeper.clock import rfc3339
 from restkeeper.resources.keys import KEYS, insert_key, known_scopes, make_key, revoke_key, rotate_key
 from restkeeper.storage.contract import Query, Sort
 from restkeeper.web import exactjson
@@ -28,8 +26,9 @@ def keys() -> None:
 def create(name: str, scopes: tuple[str, ...], days: int | None) -> None:
     """Make a key called NAME and print its secret, which is kept nowhere."""
     service = service_of_app(creates=True)
-    sent = {"name": name, "scopes": list(scopes), "expires_at": rfc3339(time.time() + days * DAY) if days else None}
-    record = make_key(sent, known_scopes(service.resources), id=new_id(), now=utc_now())
+    now = service.clock.time()
+    sent = {"name": name, "scopes": list(scopes), "expires_at": rfc3339(now + days * DAY) if days else None}
+    record = make_key(sent, known_scopes(service.resources), id=new_id(), now=rfc3339(now))
     token = service.store.write(lambda transaction: insert_key(transaction, record))
     click.echo(f"key {record.id}; its secret, shown this once:", err=True)
     click.echo(token)
@@ -59,6 +58,8 @@ def revoke(id: str) -> None:
 @with_appcontext
 def rotate(id: str) -> None:
     """Print another secret for the key with this ID; the former one is void at once."""
-    _, token = service_of_app().store.write(lambda transaction: rotate_key(transaction, id, now=utc_now()))
+    service = service_of_app()
+    now = rfc3339(service.clock.time())
+    _, token = service.store.write(lambda transaction: rotate_key(transaction, id, now=now))
     click.echo(f"key {id}; its new secret, shown this once:", err=True)
     click.echo(token)

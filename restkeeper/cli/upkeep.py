@@ -1,6 +1,5 @@
 """`flask backup`, `flask restore`, `flask migrate`, `flask reap`: what keeps a store safe, in shape and small."""
 
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -77,7 +76,8 @@ def reap() -> None:
     """Take away what has expired, a batch at a time: answers to POSTs with a key (IDEMPOTENCY_TTL), and events
     with their deliveries (EVENTS_TTL)."""
     service = service_of_app()
-    idempotency, ttl, now = Idempotency(service.config.idempotency_ttl), service.config.events_ttl, time.time()
+    ttl, clock = service.config.events_ttl, service.clock
+    idempotency, now = Idempotency(service.config.idempotency_ttl, now=clock.time), clock.time()
     sweep_events = partial(_sweep_events, rfc3339(now - ttl), rfc3339(now + ttl))
     answers = _swept(service.store, lambda transaction: idempotency.sweep(transaction, BATCH))
     events = _swept(service.store, sweep_events)

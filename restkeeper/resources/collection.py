@@ -9,7 +9,7 @@ from typing import NamedTuple
 from flask import Blueprint, request
 from werkzeug.datastructures import ImmutableMultiDict, MultiDict
 
-from restkeeper.clock import utc_now
+from restkeeper.clock import Clock, rfc3339
 from restkeeper.config import Config
 from restkeeper.errors import BodyTooLarge, Forbidden, NotFound, ValidationFailed
 from restkeeper.resources.changes import delete_item, insert_item, update_item
@@ -56,7 +56,7 @@ class _Found(NamedTuple):
 
 
 class CollectionHandlers:
-    """The handlers of one collection. `now` and `clock` (seconds since 1970) tell the time, `new_id` makes an id."""
+    """The handlers of one collection. `new_id` makes an id."""
 
     caching = CACHING
 
@@ -67,8 +67,7 @@ class CollectionHandlers:
         config: Config,
         idempotency: Idempotency,
         *,
-        now: Callable[[], str] = utc_now,
-        clock: Callable[[], float] = time.time,
+        clock: Clock = time,
         new_id: Callable[[], str] = uuid7,
     ) -> None:
         self.resource = resource
@@ -79,11 +78,14 @@ class CollectionHandlers:
         self._owned = resource.ownership is not Ownership.NONE
         self._caching = OF_CALLER if config.auth == "required" and self.caching == CACHING else self.caching
         self._limits = ItemLimits(*config.item_limits)
-        self._turns = Turns()
-        self._now = now
-        self._clock = clock
+        self._turns = Turns(clock)
+        self._time = clock.time
         self._new_id = new_id
         self._pages: Recent[tuple[str, str | None, str, bytes], _Page] = Recent(PAGES_BYTES)
+
+    def _now(self) -> str:
+        """This moment, as it is stored."""
+        return rfc3339(self._time())
 
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever the collection is mounted."""
@@ -334,7 +336,7 @@ class CollectionHandlers:
             ("Content-Type", JSON),
             ("Content-Length", str(len(body))),
             ("ETag", f'"{tag}"'),
-            ("Last-Modified", last_modified(record.updated_at, self._clock())),
+            ("Last-Modified", last_modified(record.updated_at, self._time())),
             ("Cache-Control", self._caching),
         ]
         return Reply([body], headers=OwnHeaders(headers))

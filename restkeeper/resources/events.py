@@ -3,7 +3,6 @@
 Who may read a collection may read its events; of items that others do not see, just those of one's own.
 """
 
-import time
 from collections.abc import Sequence
 from functools import partial
 from hashlib import blake2b
@@ -12,7 +11,7 @@ from urllib.parse import urlencode
 
 from flask import Blueprint, request
 
-from restkeeper.clock import TURN
+from restkeeper.clock import TURN, Clock
 from restkeeper.config import Config
 from restkeeper.errors import CursorExpired, Forbidden, shortened
 from restkeeper.resources.changes import OF_SERVICE, feed_collections, known_types
@@ -48,12 +47,13 @@ class EventHandlers:
 
     name = "events"
 
-    def __init__(self, resources: Sequence[Resource], store: Store, config: Config) -> None:
+    def __init__(self, resources: Sequence[Resource], store: Store, config: Config, *, clock: Clock) -> None:
         self._resources = {each.name: each for each in resources}
         self._known = feed_collections(resources)
         self._types = known_types(resources)
         self._store = store
         self._config = config
+        self._clock = clock
         self._waiters = Waiters(config.waits_per_caller)
         self._found: Recent[tuple[str, Wanted, int, str], Events] = Recent(FOUND_BYTES)
 
@@ -95,12 +95,12 @@ class EventHandlers:
         page = self._store.events(after, wanted, asked.limit)
         if page.events or not asked.wait:
             return page
-        deadline = time.monotonic() + asked.wait
+        deadline = self._clock.monotonic() + asked.wait
         with self._waiters.place(caller_keys(request.environ)[0]):
-            while not page.events and time.monotonic() < deadline:
+            while not page.events and self._clock.monotonic() < deadline:
                 if not page.more and not self._wait(page.last, deadline):
                     break
-                time.sleep(TURN)  # others have their turn, however much there is to pass over
+                self._clock.sleep(TURN)  # others have their turn, however much there is to pass over
                 page = self._search(page.last, wanted, asked.limit)
         return page
 
@@ -114,7 +114,7 @@ class EventHandlers:
         return page
 
     def _wait(self, last: str, deadline: float) -> bool:
-        return wait_until(partial(self._is_behind, last), deadline)
+        return wait_until(partial(self._is_behind, last), deadline, self._clock)
 
     def _is_behind(self, last: str) -> bool:
         return self._store.last_event() != last

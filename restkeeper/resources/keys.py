@@ -6,6 +6,7 @@ in the same transaction, so that a key that is revoked is gone for the very next
 
 from collections.abc import Callable, Iterable, Sequence
 
+from restkeeper.clock import Clock
 from restkeeper.config import Config
 from restkeeper.errors import ValidationFailed
 from restkeeper.resources.resource import JsonObject, Resource, require_none
@@ -102,8 +103,16 @@ class KeyHandlers(SecretHandlers):
     A key that is rotated or deleted is void for the very next request.
     """
 
-    def __init__(self, resources: Sequence[Resource], store: Store, config: Config, idempotency: Idempotency) -> None:
-        super().__init__(KEYS, store, config, idempotency, new_id=new_id)
+    def __init__(
+        self,
+        resources: Sequence[Resource],
+        store: Store,
+        config: Config,
+        idempotency: Idempotency,
+        *,
+        clock: Clock,
+    ) -> None:
+        super().__init__(KEYS, store, config, idempotency, clock=clock, new_id=new_id)
         self._scopes = known_scopes(resources)
 
     def _make(self, sent: JsonObject) -> Record:

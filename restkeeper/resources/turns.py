@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
-from restkeeper.clock import TURN
+from restkeeper.clock import TURN, Clock
 from restkeeper.errors import Unavailable
 
 T = TypeVar("T")
@@ -21,15 +21,15 @@ class Stale(Exception):
     """What a change was worked out from is not in the store any more. Undoes the transaction that raises it."""
 
 
-def until_current(attempt: Callable[[], T], deadline: float, clock: Callable[[], float] = time.monotonic) -> T:
+def until_current(attempt: Callable[[], T], deadline: float, clock: Clock = time) -> T:
     """What `attempt` returns, called again while it raises Stale. Raises Unavailable after `deadline`, by `clock`."""
     while True:
         try:
             return attempt()
         except Stale:
-            if clock() >= deadline:
+            if clock.monotonic() >= deadline:
                 raise Unavailable("others change this all the time; try again") from None
-        time.sleep(TURN)
+        clock.sleep(TURN)
 
 
 class Turns:
@@ -39,7 +39,7 @@ class Turns:
     changes of large items, all would be ready to run before a small request that comes after them.
     """
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Clock = time) -> None:
         self._clock = clock
         self._locks = [threading.Lock() for _ in range(LOCKS)]
         self._large = threading.Lock()
@@ -49,7 +49,7 @@ class Turns:
 
         Raises Unavailable when the turn does not come in time.
         """
-        deadline = self._clock() + SECONDS
+        deadline = self._clock.monotonic() + SECONDS
         lock = self._locks[hash(id) % LOCKS]
         if not lock.acquire(timeout=SECONDS):
             raise Unavailable("others are changing this item; try again")
@@ -67,12 +67,12 @@ class Turns:
         if size < LARGE:
             yield
             return
-        if not self._large.acquire(timeout=max(0.0, deadline - self._clock())):
+        if not self._large.acquire(timeout=max(0.0, deadline - self._clock.monotonic())):
             raise Unavailable("others are changing large items; try again")
         try:
             yield
         finally:
             try:
-                time.sleep(TURN)  # with the turn, so that the server's sockets come before the next one
+                self._clock.sleep(TURN)  # with the turn, so that the server's sockets come before the next one
             finally:
                 self._large.release()

@@ -7,7 +7,6 @@ import ipaddress
 import logging
 import re
 import secrets
-import time
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from urllib.parse import urlencode, urlsplit
 
 from flask import Blueprint, request
 
-from restkeeper.clock import rfc3339
+from restkeeper.clock import Clock, rfc3339
 from restkeeper.config import Config
 from restkeeper.errors import NotFound
 from restkeeper.net import is_public
@@ -92,7 +91,7 @@ class WebhookHandlers(SecretHandlers):
         config: Config,
         idempotency: Idempotency,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Clock,
     ) -> None:
         super().__init__(WEBHOOKS, store, config, idempotency, clock=clock)
         self._types = known_types(resources)
@@ -127,7 +126,7 @@ class WebhookHandlers(SecretHandlers):
 
     def _renew(self, transaction: Transaction, record: Record) -> tuple[Record, str]:
         """Until the grace is over, what was the newest secret signs as well, and so do those before it until theirs."""
-        secret, now, clock = new_secret(), self._now(), self._clock()
+        secret, now, clock = new_secret(), self._now(), self._time()
         newest, *older = transaction.secrets(record.id)
         former = [Secret(newest.value, clock + GRACE_SECONDS), *(each for each in older if (each.until or 0) > clock)]
         record = _changed(record, now)
@@ -146,7 +145,7 @@ class WebhookHandlers(SecretHandlers):
         super()._update(transaction, former, record, now)
         before, after = (exactjson.stored(each.body) for each in (former, record))
         if (before["url"], before["status"]) != (after["url"], after["status"]):
-            transaction.resume(record.id, self._clock())
+            transaction.resume(record.id, self._time())
 
     def _remove(self, transaction: Transaction, id: str) -> None:
         transaction.delete(self.name, id)

@@ -67,7 +67,9 @@ from restkeeper import __version__  # noqa: E402
 from restkeeper.cli.deliver import deliverer_of, keep_delivering  # noqa: E402
 from restkeeper.config import OPEN_IS_LOCAL, Config, ConfigError, is_loopback  # noqa: E402
 from restkeeper.resources import stored  # noqa: E402
+from restkeeper.service import service_of  # noqa: E402
 from restkeeper.storage import open_store  # noqa: E402
+from restkeeper.web.application import Application  # noqa: E402
 from restkeeper.web.observe import configure_logging  # noqa: E402
 
 _process = {"id": os.getpid()}  # asking the system each time that something is counted would cost a system call
@@ -126,9 +128,10 @@ def _try_application(app: Any) -> list[str] | None:
     status = 1
     try:
         logging.disable()  # the workers say the same again
-        if parts := getattr(app.load(), "extensions", {}).get("restkeeper"):  # else it is another application
-            parts["store"].close()
-            os.write(writing, " ".join(each.name for each in parts["resources"]).encode())
+        if isinstance(made := app.load(), Application):  # what is served may be another one
+            service = service_of(made)
+            service.store.close()
+            os.write(writing, " ".join(each.name for each in service.resources).encode())
         status = 0
     except SystemExit as error:
         print(error, file=sys.stderr)
@@ -197,9 +200,9 @@ def post_worker_init(worker: Any) -> None:
     gc.freeze()  # what has been imported stays: a full collection went through all of it, for 10 to 40 ms
     worker.connections_per_address = None if _config.trusted_proxies else _config.connections_per_address
     if _config.webhook_worker == "inside":
-        parts = worker.wsgi.extensions["restkeeper"]
+        service = service_of(worker.wsgi)
         gevent.get_hub().threadpool.maxsize = LOOKED_UP  # for names that are looked up at a time: 10 slow ones stop all
-        deliverer = deliverer_of(parts["config"], parts["store"], parts["resources"])
+        deliverer = deliverer_of(service)
         run = partial(keep_delivering, deliverer, worker.is_stopping)
         worker.delivering = Thread(target=run, name="deliver", daemon=True)  # gevent makes a greenlet of it
         worker.delivering.start()

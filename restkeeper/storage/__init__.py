@@ -1,11 +1,13 @@
 """Where items are kept. `open_store` is the only way in; nothing outside this package knows SQL."""
 
 import os
+import time
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import cast
 
+from restkeeper.clock import Clock
 from restkeeper.errors import Unavailable
 from restkeeper.storage.contract import Collection, Store
 from restkeeper.storage.lazy import LazyStore
@@ -22,6 +24,7 @@ def open_store(
     synchronous: str = "full",
     min_free_space: int = 0,
     lazily: bool = False,
+    clock: Clock = time,
 ) -> Store:
     """The store at `url`, migrated and ready: `sqlite:///FILE` or `memory://`.
 
@@ -29,7 +32,9 @@ def open_store(
     the store cannot be opened, or was written by a newer program; `lazily` when it is first used.
     """
     path = _path_of(url)
-    opening = partial(SqliteStore, path, collections, synchronous=synchronous, min_free_space=min_free_space)
+    opening = partial(
+        SqliteStore, path, collections, synchronous=synchronous, min_free_space=min_free_space, clock=clock
+    )
     return cast(Store, LazyStore(opening)) if lazily else opening()
 
 

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import TypeVar
 
+from restkeeper.clock import Clock
 from restkeeper.errors import InsufficientStorage, Unavailable
 from restkeeper.storage import health, sql, sqlite_search, waiting
 from restkeeper.storage.contract import ALL, Answer, Collection, Page, Query, Record, Transaction
@@ -35,7 +36,7 @@ from restkeeper.storage.sqlite_identity import epoch_of, require_epoch, required
 from restkeeper.storage.sqlite_items import find_answer, find_item, missing
 from restkeeper.storage.sqlite_search import find_page, within
 from restkeeper.storage.sqlite_writer import Writer
-from restkeeper.storage.waiting import Clock, patiently
+from restkeeper.storage.waiting import patiently
 from restkeeper.storage.walindex import close_index, open_index
 
 T = TypeVar("T")

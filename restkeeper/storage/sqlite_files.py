@@ -8,8 +8,8 @@ from tempfile import SpooledTemporaryFile
 
 import orjson
 
+from restkeeper.clock import Clock
 from restkeeper.storage.contract import Record
-from restkeeper.storage.waiting import Clock
 
 LOG_BYTES = 16 * 1024 * 1024  # of the -wal file; SQLite itself begins it anew every 4 MiB unless somebody reads
 LOG_FULL = 4 * LOG_BYTES  # at each multiple of which searches end, all at once, so that the log can be begun anew

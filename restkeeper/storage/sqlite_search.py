@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from restkeeper.clock import TURN
+from restkeeper.clock import TURN, Clock
 from restkeeper.errors import Unavailable
 from restkeeper.storage import sql
 from restkeeper.storage.contract import Collection, Page, Query
-from restkeeper.storage.waiting import Clock
 
 READ_SECONDS = 5.0  # how long one list may be looked for
 YIELD_SECONDS = 0.005  # for which a search works before it lets others work

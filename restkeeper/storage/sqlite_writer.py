@@ -14,14 +14,14 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from typing import Any, TypeVar
 
-from restkeeper.clock import TURN
+from restkeeper.clock import TURN, Clock
 from restkeeper.errors import InsufficientStorage, Unavailable
 from restkeeper.storage import waiting
 from restkeeper.storage.lockfile import LockFile
 from restkeeper.storage.sqlite_errors import problem_of
 from restkeeper.storage.sqlite_identity import epoch_of, make_epoch
 from restkeeper.storage.sqlite_items import SqliteTransaction
-from restkeeper.storage.waiting import RETRY_SECONDS, Clock, patiently
+from restkeeper.storage.waiting import RETRY_SECONDS, patiently
 
 T = TypeVar("T")
 

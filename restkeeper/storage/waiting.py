@@ -2,20 +2,11 @@
 
 import sqlite3
 from collections.abc import Callable
-from typing import Protocol
+
+from restkeeper.clock import Clock
 
 BUSY_SECONDS = 5.0  # how long a write waits, from its call on, before it is answered 503
 RETRY_SECONDS = 0.0005  # about one durable commit on a fast disk
-
-
-class Clock(Protocol):
-    """What the store needs of the module `time`. Its functions are looked up at each call: a server may patch them."""
-
-    def monotonic(self) -> float:
-        """Seconds since some moment."""
-
-    def sleep(self, seconds: float, /) -> None:
-        """Let others work for so many seconds."""
 
 
 def patiently(

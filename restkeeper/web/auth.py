@@ -219,7 +219,7 @@ class Guard:
     """
 
     def __init__(self, authenticator: Authenticator, *, required: bool, local_only: bool) -> None:
-        self._authenticator = authenticator
+        self.authenticator = authenticator
         self._anonymous = NOBODY if required else EVERYBODY
         self._local_only = local_only
         self.needs: dict[str | None, str] = {}
@@ -235,7 +235,7 @@ class Guard:
             )
         elif self.needs.get(asked.endpoint) != OWN:
             try:
-                who = self._authenticator(environ)
+                who = self.authenticator(environ)
             except Problem as problem:
                 remember(environ, NOBODY)
                 environ[_REFUSED] = problem

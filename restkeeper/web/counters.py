@@ -18,6 +18,7 @@ from limits.storage import Storage
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from restkeeper.clock import Clock
 from restkeeper.errors import TooManyRequests, Unavailable
 from restkeeper.web.caller import caller_keys
 from restkeeper.web.mapped import uri_of
@@ -48,20 +49,18 @@ class Counters(Protocol):
         """A key's number, 0 where there is none."""
 
 
-def open_counters(
-    app: Flask, shared: Path | None = None, redis_url: str = "", *, clock: Callable[[], float] = time.monotonic
-) -> Counters:
+def open_counters(app: Flask, shared: Path | None = None, redis_url: str = "", *, clock: Clock = time) -> Counters:
     """The counters of `app`: those of all processes that open the file `shared`; with None, this process's own.
 
-    With `redis_url` all that use that Redis count together, as long as it can be asked. `clock` never goes back.
+    With `redis_url` all that use that Redis count together, as long as it can be asked.
     Raises Unavailable when `shared` cannot be used.
     """
-    own = _storage(app, uri_of(shared) if shared else "memory://")
+    own = _storage(app, uri_of(shared), now=clock.time) if shared else _storage(app, "memory://")
     try:
         own.get("")  # opens it
     except OSError as error:
         raise Unavailable(f"requests cannot be counted: {error}") from None
-    return RedisOrOwn(_storage(app, redis_url, **_REDIS_OPTIONS), own, clock) if redis_url else own
+    return RedisOrOwn(_storage(app, redis_url, **_REDIS_OPTIONS), own, clock.monotonic) if redis_url else own
 
 
 def _storage(app: Flask, uri: str, **options: Any) -> Storage:

@@ -4,13 +4,13 @@ Who waits costs a greenlet and a look now and then, and keeps no process from an
 """
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from flask import request
 
+from restkeeper.clock import Clock
 from restkeeper.errors import TooManyRequests, Unavailable
 
 LONGEST = 30  # seconds: below the idle time-outs of the usual proxies (60)
@@ -57,9 +57,9 @@ class Waiters:
             del self._waiting[caller]
 
 
-def wait_until(is_there: Callable[[], bool], deadline: float) -> bool:
-    """Wait until something is there or the monotonic clock past `deadline`; whether it is. Ends early when in vain."""
+def wait_until(is_there: Callable[[], bool], deadline: float, clock: Clock) -> bool:
+    """Wait until something is there or the clock past `deadline`; whether it is. Ends early when in vain."""
     in_vain = request.environ.get(IN_VAIN, bool)
-    while not (there := is_there()) and time.monotonic() < deadline and not in_vain():
-        time.sleep(LOOK_SECONDS)
+    while not (there := is_there()) and clock.monotonic() < deadline and not in_vain():
+        clock.sleep(LOOK_SECONDS)
     return there

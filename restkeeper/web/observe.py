@@ -34,8 +34,10 @@ Line = dict[str, Any]
 STDERR = 2
 
 
-def install(app: Application, access_log: Callable[[Line], None] | None) -> "Metrics":
-    """Give every request of `app` an id and a clock, and every answer a log line and its place in the metrics."""
+def install(
+    app: Application, access_log: Callable[[Line], None] | None, *, now: Callable[[], float] = time.time
+) -> "Metrics":
+    """Give every request of `app` an id, every response a log line, dated by `now`, and its place in the metrics."""
     metrics = Metrics()
 
     def begin(asked: Request) -> None:
@@ -53,7 +55,7 @@ def install(app: Application, access_log: Callable[[Line], None] | None) -> "Met
         environ = asked.environ
         access_log(  # type: ignore[misc]
             {
-                "time": _time(time.time()),
+                "time": _time(now()),
                 "level": "info",
                 "event": "request",
                 "request_id": environ[_REQUEST_ID],

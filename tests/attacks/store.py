@@ -151,7 +151,7 @@ def attack_memory_of_pages(folder: Path) -> str:
     """A sorted list of 100 items of 1 MiB costs no multiple of what its page may have."""
     _insert_large(folder, [[]] * (MIB // 3))
     app = create_app(Config(database_url=f"sqlite:///{folder}/restkeeper.db"))
-    store = app.extensions["restkeeper"]["store"]
+    store = app.extensions["restkeeper"].store
     before = _peak()
     page = store.page("products", Query(sort=(Sort("stock"),), limit=100), MIB)
     after = _peak()

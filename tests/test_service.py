@@ -1,0 +1,117 @@
+"""The service is made once, and has one clock: hours of it pass in milliseconds."""
+
+from dataclasses import FrozenInstanceError
+from email.utils import parsedate_to_datetime
+
+import pytest
+from flask.testing import FlaskClient
+
+import resources
+import restkeeper
+from restkeeper.cli.deliver import deliverer_of
+from restkeeper.config import Config
+from restkeeper.delivery.deliverer import Deliverer
+from restkeeper.errors import Unavailable
+from restkeeper.resources import find_resources
+from restkeeper.service import make_service, service_of
+from restkeeper.web.application import Application
+from tests import issuer
+from tests.clock import SetClock
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+ADMIN = {"X-API-Key": "an-admin-key-of-enough-characters"}
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    return SetClock(issuer.START)
+
+
+def served(clock: SetClock, **settings: object) -> Application:
+    config = Config(**{"auth": "required", "admin_key": ADMIN["X-API-Key"], **settings})  # type: ignore[arg-type]
+    return restkeeper.create_app(config, find_resources(resources), clock=clock)
+
+
+def client(clock: SetClock, **settings: object) -> FlaskClient:
+    return served(clock, **settings).test_client()
+
+
+def test_items_and_answers_have_its_time(clock: SetClock) -> None:
+    """Times of items, dates of answers and the log are of one clock."""
+    service = client(clock)
+    made = service.post("/products", json={"name": "Lamp"}, headers=ADMIN)
+    assert made.json["created_at"] == "2027-01-15T08:00:00.000000Z"
+    clock.now += HOUR
+    changed = service.patch(made.headers["Location"], json={"stock": 1}, headers=ADMIN)
+    assert changed.json["updated_at"] == "2027-01-15T09:00:00.000000Z"
+    assert parsedate_to_datetime(changed.headers["Last-Modified"]).timestamp() == clock.now
+    events = service.get("/api/v1/events", headers=ADMIN).json
+    assert [event["timestamp"][11:13] for event in events] == ["08", "09"]
+
+
+def test_limits_begin_anew_with_its_minutes(clock: SetClock) -> None:
+    """A window that is used up is free again when the clock says so."""
+    service = client(clock, rate_limit="2 per minute")
+    assert [service.get("/products", headers=ADMIN).status_code for _ in range(3)] == [200, 200, 429]
+    clock.now += 60
+    assert service.get("/products", headers=ADMIN).status_code == 200
+
+
+def test_keys_end_by_it(clock: SetClock) -> None:
+    """A key that ends tomorrow is void the day after."""
+    service = client(clock)
+    sent = {"name": "a", "scopes": ["products:read"], "expires_at": "2027-01-16T08:00:00Z"}
+    secret = service.post("/api/v1/keys", json=sent, headers=ADMIN).json["secret"]
+    assert service.get("/products", headers={"X-API-Key": secret}).status_code == 200
+    clock.now += DAY
+    assert service.get("/products", headers={"X-API-Key": secret}).status_code == 401
+
+
+def test_answers_are_replayed_until_it_says_else(clock: SetClock) -> None:
+    """A request that is repeated after a day, and not before, is done once more."""
+    service = client(clock)
+    headers = {**ADMIN, "Idempotency-Key": "one"}
+    first = service.post("/products", json={"name": "Lamp"}, headers=headers)
+    clock.now += DAY
+    assert service.post("/products", json={"name": "Lamp"}, headers=headers).data == first.data
+    clock.now += 1
+    assert service.post("/products", json={"name": "Lamp"}, headers=headers).json["id"] != first.json["id"]
+
+
+def test_guesses_are_forgotten_by_it(clock: SetClock) -> None:
+    """An address that has used up its failures may try again a minute later."""
+    service = client(clock, failure_limit="1 per minute")
+    wrong = {"X-API-Key": "rk_" + "0" * 60}
+    assert [service.get("/products", headers=wrong).status_code for _ in range(2)] == [401, 429]
+    clock.now += 60
+    assert service.get("/products", headers=wrong).status_code == 401
+
+
+def test_a_wait_for_events_ends_by_it(clock: SetClock) -> None:
+    """Twenty seconds of waiting for nothing take no time."""
+    service = client(clock)
+    assert service.get("/api/v1/events?wait=20", headers=ADMIN).json == []
+    assert 20 <= clock.now - issuer.START < 21
+
+
+def test_deliveries_go_by_it(clock: SetClock) -> None:
+    """The deliverer of a service has its clock."""
+    deliverer: Deliverer = deliverer_of(service_of(served(clock)))
+    assert deliverer._now() == clock.now
+    clock.now += 1
+    assert (deliverer._now(), deliverer._elapsed()) == (clock.now, clock.now)
+    deliverer.close()
+
+
+def test_it_is_made_once() -> None:
+    """Whoever is given a service cannot change what others were given."""
+    service = make_service(Config(), find_resources(resources))
+    with pytest.raises(FrozenInstanceError):
+        service.config = Config()  # type: ignore[misc]
+
+
+def test_a_store_that_cannot_be_opened_is_told_by_its_setting() -> None:
+    """The setting is named."""
+    with pytest.raises(Unavailable, match="^DATABASE_URL='sqlite:////no/such/folder/a.db': "):
+        make_service(Config(database_url="sqlite:////no/such/folder/a.db"), ())

@@ -280,13 +280,20 @@ def await_that(condition: Callable[[], object]) -> None:
 def test_a_writer_that_leaves_wakes_the_next(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The turn that was meant for one that is interrupted as it gets it is not lost for those behind it."""
 
-    class Interrupted(threading.Event):
+    waiting: list[threading.Event] = []
+
+    class Noted(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waiting.append(self)
+            return super().wait(timeout)
+
+    class Interrupted(Noted):
         def wait(self, timeout: float | None = None) -> bool:
             super().wait(timeout)
             raise Exit
 
     kinds = iter([Interrupted])
-    fake = SimpleNamespace(Event=lambda: next(kinds, threading.Event)(), RLock=threading.RLock)
+    fake = SimpleNamespace(Event=lambda: next(kinds, Noted)(), RLock=threading.RLock)
     monkeypatch.setattr("restkeeper.storage.sqlite_writer.threading", fake)
     told: list[str] = []
 
@@ -297,11 +304,10 @@ def test_a_writer_that_leaves_wakes_the_next(store: SqliteStore, monkeypatch: py
             told.append("interrupted")
 
     threads = [threading.Thread(target=write, args=(name,)) for name in "ab"]
-    queue = store._writer._queue
     with store._writer.in_turn():
         for number, thread in enumerate(threads):
             thread.start()
-            await_that(lambda number=number: len(queue) > number and queue[number].woken)  # type: ignore[misc]
+            await_that(lambda number=number: len(waiting) > number)  # type: ignore[misc]
     join(*threads)
     assert sorted(told) == ["b", "interrupted"]
 

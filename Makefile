@@ -23,8 +23,8 @@ lint: $(VENV)/.dev ## ruff and mypy --strict
 pytest: $(VENV)/.dev ## the tests alone, in parallel
 	$(BIN)/pytest -n 4 --dist worksteal --cov --cov-report=term:skip-covered
 
-test-matrix: $(VENV)/.dev ## what takes longer: the wheel in an environment of its own
-	$(BIN)/pytest -m matrix
+test-matrix: $(VENV)/.dev ## what takes longer: the wheel in an environment of its own, kill -9 under load, the rest of schemathesis
+	$(BIN)/pytest -m matrix -n 2 --dist loadscope
 
 fmt: $(VENV)/.dev ## format the code and mend what ruff can mend
 	$(BIN)/ruff format .

@@ -46,6 +46,7 @@ def deliver(folder: Path, *arguments: str, **settings: str) -> "subprocess.Popen
     return subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.matrix
 def test_nothing_is_lost_when_workers_are_killed() -> None:
     """While workers of both kinds are killed, what endpoints should have arrives, verified and in order."""
     soak(changes=250, kills=5)

@@ -97,6 +97,7 @@ def test_every_connection_is_as_durable_as_configured(
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
+@pytest.mark.matrix
 @pytest.mark.timeout(240)  # it takes half a minute where nothing else runs
 def test_nothing_answered_is_lost(tmp_path: Path) -> None:
     """A hundred kills of single workers and of the whole service lose no answered write and leave no half one."""

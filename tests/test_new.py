@@ -1,10 +1,12 @@
 """`restkeeper new` and the command around it."""
 
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+import app
 import restkeeper
 from restkeeper.__main__ import COMMANDS, main
 from restkeeper.cli.new import SERVICE
@@ -49,6 +51,8 @@ def test_each_command_says_what_it_does() -> None:
 
 def test_a_command_works_on_the_service_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its app.py makes it; where there is none, one line says so."""
+    monkeypatch.setitem(sys.modules, "app", app)  # so that other tests have ours again
+    monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path}/a.db")
     run = CliRunner().invoke(main, ["keys", "list"])

@@ -69,6 +69,7 @@ def test_patches_without_condition_lose_nothing(server: Gunicorn) -> None:
     assert server.get(where).json()["attributes"] == {f"k{n}": n for n in range(16)}
 
 
+@pytest.mark.matrix
 def test_a_walk_over_100_000_items_while_two_write(tmp_path: Path) -> None:
     """Following `next`, every item that stays is seen exactly once, while others insert, change and delete."""
     url = f"sqlite:///{tmp_path}/restkeeper.db"

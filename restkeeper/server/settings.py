@@ -11,12 +11,12 @@ rounds; then the processor time that a request took, and how long a graceful sto
     gevent                    7800     8.9       9800    27.9      171 µs     30 s
     gevent, C parser          8100     9.3      10200    27.9      161 µs     30 s
     gevent_pywsgi            11000     2.3      12800    16.1      127 µs     30 s
-    restkeeper.server.worker.Worker         6000     1.6      10300    13.5      163 µs     under 1 s
+    ours                      6000     1.6      10300    13.5      163 µs     under 1 s
 
 sync has no keep-alive, so that every request pays for a connection, and one slow client holds a process. gthread
 bounds no wait for a client: stalled bodies on as many connections as there are threads stop it. gevent_pywsgi is the
 fastest, and reads two Content-Length fields, or one beside Transfer-Encoding, without complaint: behind a proxy, a way
-to smuggle requests. The worker class is gunicorn's gevent with its own, strict parser in Python (the C parser accepts
+to smuggle requests. Ours is gunicorn's gevent worker with gunicorn's own, strict parser in Python (the C parser accepts
 bare LF and folded fields), a fair turn for each connection, which costs some speed at few connections and halves the
 p99 at many, and a bound on every wait. What SQLite blocks for is shorter than a request, and a long search lets others
 work.

@@ -4,6 +4,7 @@ A command is imported when it is asked for (click's "lazily loading subcommands"
 library before anything else is imported, and whoever makes a service need not wait for what keeps it.
 """
 
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -50,4 +51,6 @@ def main(context: click.Context) -> None:
 
 
 if __name__ == "__main__":
+    # gunicorn starts this file again on USR2; parts of the engine must not be imported as top-level modules then.
+    sys.path[:] = [path for path in sys.path if path != str(Path(__file__).parent)]
     main(prog_name="restkeeper")

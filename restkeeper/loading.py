@@ -1,5 +1,6 @@
 """How a program of ours, a command or a server, gets the service of a folder."""
 
+import os
 import sys
 import sysconfig
 from importlib.util import module_from_spec, spec_from_file_location
@@ -8,6 +9,8 @@ from pathlib import Path
 from restkeeper.web.application import Application
 
 FILE = "app.py"
+INSTALLED = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+ENGINE = str(Path(__file__).parent.parent)  # the folder that the engine is imported from
 
 
 def load_application(folder: Path) -> Application:
@@ -36,9 +39,17 @@ def load_application(folder: Path) -> Application:
     return made
 
 
+def python_path() -> str:
+    """PYTHONPATH for a program that is to import this engine: what it is here, and a checkout's folder before."""
+    checkout = None if ENGINE in INSTALLED else ENGINE
+    return os.pathsep.join(filter(None, [checkout, os.environ.get("PYTHONPATH")]))
+
+
 def _let_import_from(folder: Path) -> None:
-    """Put the folder behind the standard library and before what is installed."""
+    """Put the folder behind the standard library, before what is installed and before a checkout of the engine."""
+    if ENGINE in sys.path and ENGINE not in INSTALLED and ENGINE != str(folder):
+        sys.path.remove(ENGINE)  # its top has a service, too
+        sys.path.append(ENGINE)
     if str(folder) not in sys.path:
-        installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-        place = next((place for place, path in enumerate(sys.path) if path in installed), len(sys.path))
+        place = next((place for place, path in enumerate(sys.path) if path in INSTALLED), len(sys.path))
         sys.path.insert(place, str(folder))

@@ -6,6 +6,7 @@ import select
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import Request, urlopen
@@ -23,6 +24,14 @@ with LiveServer(sys.argv[1]) as server:
     print(server.url, flush=True)
     sys.stdin.read()
 """
+
+
+def has_ended(process: int) -> bool:
+    """Whether the process of a descriptor ends in time."""
+    try:
+        return bool(select.select([process], [], [], SECONDS)[0])
+    finally:
+        os.close(process)
 
 
 def get(url: str) -> object:
@@ -85,6 +94,30 @@ def test_no_other_file_of_the_folder_disturbs_it(tmp_path: Path) -> None:
         assert get(f"{server.url}/healthz")
 
 
+def test_what_the_service_prints_holds_up_nothing(tmp_path: Path) -> None:
+    """Neither before it serves nor while it does, however much; the service in the checkout is not taken for it."""
+    (tmp_path / "resources.py").write_text("HERE = True\n")
+    (tmp_path / "app.py").write_text(
+        "import resources, restkeeper\nprint('x' * 100_000, flush=True)\nassert resources.HERE\n"
+        "def create_app(config=None):\n    made = restkeeper.create_app(config, [])\n"
+        "    made.before.append(lambda asked: print('x' * 100_000, flush=True))\n    return made\n"
+    )
+    with LiveServer(tmp_path) as server:
+        assert get(f"{server.url}/healthz") == get(f"{server.url}/healthz")
+
+
+def test_one_that_never_comes_up_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With every process that it has started."""
+    monkeypatch.setattr("restkeeper.testing.START_SECONDS", 1.5)
+    (tmp_path / "app.py").write_text(
+        f"import os, time\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(1000)\n"
+    )
+    with pytest.raises(RuntimeError, match="did not start"), LiveServer(tmp_path):
+        pass
+    with suppress(ProcessLookupError):
+        assert has_ended(os.pidfd_open(int((tmp_path / "pid").read_text())))
+
+
 def test_it_ends_with_who_started_it() -> None:
     """However that ends: a killed test leaves no server."""
     command = [sys.executable, "-c", KILLED, str(ROOT)]
@@ -95,10 +128,6 @@ def test_it_ends_with_who_started_it() -> None:
         server = os.pidfd_open(int(children[0]))
         assert get(f"{url}/products") == []
         tests.send_signal(signal.SIGKILL)
-    try:
-        ended, _, _ = select.select([server], [], [], SECONDS)
-    finally:
-        os.close(server)
-    assert ended
+    assert has_ended(server)
     with pytest.raises(URLError, match="refused"):
         get(url)

@@ -312,6 +312,14 @@ def test_a_writer_that_leaves_wakes_the_next(store: SqliteStore, monkeypatch: py
     assert sorted(told) == ["b", "interrupted"]
 
 
+def test_a_transaction_that_is_lost_without_an_error_is_no_success(store: SqliteStore) -> None:
+    """SQLite may roll back by itself; a work that did not notice is not answered as done."""
+    with pytest.raises(Unavailable):
+        store.write(lambda transaction: transaction._connection.execute("ROLLBACK"))  # type: ignore[attr-defined]
+    store.write(lambda transaction: transaction.insert("things", record("a")))
+    assert store.read("things", "a").id == "a"
+
+
 def test_a_writer_is_told_after_the_store_knows_of_its_commit(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

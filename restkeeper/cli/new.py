@@ -6,13 +6,14 @@ from pathlib import Path
 import click
 
 import restkeeper
+from restkeeper.cli.common import Command
 
 ENGINE = Path(restkeeper.__file__).parent
 SKELETON = ENGINE / "skeleton"
 SERVICE = ("app.py", "gunicorn.conf.py", "Procfile", "resources", "schemas")
 
 
-@click.command("new")
+@click.command("new", cls=Command)
 @click.argument("name", type=click.Path(path_type=Path))
 @click.option(
     "--engine",
@@ -23,9 +24,13 @@ def new(name: Path, engine: Path | None) -> None:
     """Write a service to the new folder NAME: collections, tests, and what a deployment needs."""
     if name.exists():
         raise click.ClickException(f"{name} exists; choose another name, or delete it")
-    _copy_skeleton(name)
-    requirement = f"restkeeper @ {engine.as_uri()}" if engine else f"restkeeper=={restkeeper.__version__}"
-    (name / "requirements.txt").write_text(f"{requirement}\n", encoding="utf-8")
+    try:
+        _copy_skeleton(name)
+        requirement = f"restkeeper @ {engine.as_uri()}" if engine else f"restkeeper=={restkeeper.__version__}"
+        (name / "requirements.txt").write_text(f"{requirement}\n", encoding="utf-8")
+    except BaseException:
+        shutil.rmtree(name, ignore_errors=True)  # so that it can be tried again
+        raise
     click.echo(f"{name} is a service now. Go on with: cd {name} && make run")
 
 

@@ -4,7 +4,6 @@ import errno
 import os
 import socket
 import sys
-import sysconfig
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -13,9 +12,8 @@ from typing import Any
 import click
 from gunicorn.app.base import BaseApplication
 
-import restkeeper
 from restkeeper.config import Config, ConfigError
-from restkeeper.loading import load_application
+from restkeeper.loading import load_application, python_path
 
 SETTINGS = "restkeeper.server.settings"
 
@@ -50,16 +48,14 @@ def serve_folder(folder: Path) -> None:
         config = Config.from_env()
     except ConfigError as error:
         sys.exit(f"restkeeper: {error}")
-    if _is_taken(config.host, config.port):
+    if "GUNICORN_FD" not in os.environ and _is_taken(config.host, config.port):  # else it is handed down (USR2)
         sys.exit(f"restkeeper: PORT='{config.port}': another program listens there; set PORT to a free one")
     _Gunicorn(folder.resolve()).run()
 
 
 def serve(folder: Path) -> None:
     """Become `restkeeper serve` for the service in `folder`: in another program, for this one has imported too much."""
-    engine = str(Path(restkeeper.__file__).parent.parent)
-    if engine not in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:  # a checkout
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [engine, os.environ.get("PYTHONPATH")]))
+    os.environ["PYTHONPATH"] = python_path()
     os.execv(sys.executable, [sys.executable, "-m", "restkeeper", "serve", str(folder)])  # noqa: S606
 
 

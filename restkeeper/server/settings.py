@@ -30,6 +30,7 @@ import shutil
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from functools import partial
 from threading import Thread
 from typing import Any
@@ -149,6 +150,9 @@ def when_ready(server: Any) -> None:
         sys.exit(f"restkeeper: --bind {reached[0]}: {OPEN_IS_LOCAL}")
     if lifeline := os.environ.get("RESTKEEPER_LIFELINE"):
         Thread(target=_end_with_parent, args=(server, int(lifeline)), daemon=True).start()
+    if ready := os.environ.pop("RESTKEEPER_READY", ""):
+        with suppress(OSError), os.fdopen(int(ready), "w") as told:
+            print(server.LISTENERS[0], file=told)
     _welcome([str(listener) for listener in server.LISTENERS], _found["collections"])
     if _config.auth == "open-to-all" and reached:
         print(f"restkeeper: {reached[0]} is open: whoever reaches it may do everything", file=sys.stderr)
@@ -162,19 +166,21 @@ def when_ready(server: Any) -> None:
 
 def _end_with_parent(server: Any, lifeline: int) -> None:
     """Stop when whoever holds the other end of a pipe has gone."""
-    os.read(lifeline, 1)
-    os.kill(server.pid, signal.SIGTERM)
+    with suppress(OSError):  # there is no such pipe
+        os.read(lifeline, 1)
+        os.kill(server.pid, signal.SIGTERM)
 
 
 def _welcome(addresses: list[str], collections: list[str]) -> None:
     """Print what is served and where; to who tries it out, also what to do next."""
     number = f"{len(collections)} collection{'s' if len(collections) != 1 else ''}"
-    print(f"Restkeeper {__version__} serves {number} at {', '.join(addresses)}, kept in {_config.database_url}")
+    lines = [f"Restkeeper {__version__} serves {number} at {', '.join(addresses)}, kept in {_config.database_url}"]
     if os.environ.get("RESTKEEPER_WELCOME"):
-        docs = f"\n  docs        {addresses[0]}/docs" if _config.docs else ""
-        first = f"\n  first call  curl {addresses[0]}/{collections[0]}" if collections else ""
-        print(f"{docs}{first}\n\nStop it with Ctrl-C.")
-    sys.stdout.flush()
+        lines += [f"\n  docs        {addresses[0]}/docs"] if _config.docs else []
+        lines += [f"  first call  curl {addresses[0]}/{collections[0]}"] if collections else []
+        lines += ["\nStop it with Ctrl-C."]
+    with suppress(OSError):  # nobody reads it, or it is a file on a full disk
+        print("\n".join(lines), flush=True)
 
 
 def _has_keys() -> bool:
@@ -187,6 +193,7 @@ def _has_keys() -> bool:
 
 def post_fork(server: Any, worker: Any) -> None:
     """Take the signal to stop from here on, and what came before: the master's handler, still set, has swallowed it."""
+    os.environ.pop("RESTKEEPER_LIFELINE", None)  # the master's; what a worker starts must not take it for its own
     signal.signal(signal.SIGTERM, worker.handle_exit)
     while not server.SIG_QUEUE.empty():
         if server.SIG_QUEUE.get() == signal.SIGTERM:

@@ -203,8 +203,8 @@ class Writer:
             for queued in works:
                 batch.append(queued)
                 self._run(queued, epoch, sole=len(batch) == 1 and not self._queue)
-                if not self.connection.in_transaction:
-                    return  # the sole work failed, and there is nothing else to commit
+                if queued.error is not None and not self.connection.in_transaction:
+                    return  # it was the sole work, and there is nothing else to commit
             self.connection.execute("COMMIT")
         except sqlite3.Error as error:
             problem = problem_of(_FAILED, error)

@@ -8,21 +8,23 @@ from restkeeper import cli
 from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
 from restkeeper.errors import Unavailable
+from restkeeper.features import cors, dialects
+from restkeeper.features.events.handlers import EventHandlers
+from restkeeper.features.idempotency import Idempotency
+from restkeeper.features.jwt.tokens import Tokens
+from restkeeper.features.keys.handlers import KeyHandlers, note_use
+from restkeeper.features.limits import requests as limits
+from restkeeper.features.limits.counters import Counters, Quota, open_counters
+from restkeeper.features.limits.failures import Failures
+from restkeeper.features.limits.mapped import shared_path
+from restkeeper.features.webhooks.handlers import WebhookHandlers
 from restkeeper.resources.collection import CollectionHandlers
-from restkeeper.resources.events import EventHandlers
-from restkeeper.resources.keys import KeyHandlers, note_use
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.service import PROBES, ServiceHandlers
-from restkeeper.resources.webhooks import WebhookHandlers
 from restkeeper.service import EXTENSION, Service, make_service
-from restkeeper.web import cors, dialects, edge, errors, limits, observe
+from restkeeper.web import edge, errors, observe
 from restkeeper.web.application import Application
 from restkeeper.web.auth import Authenticator, Guard
-from restkeeper.web.counters import Counters, Quota, open_counters
-from restkeeper.web.failures import Failures
-from restkeeper.web.idempotency import Idempotency
-from restkeeper.web.mapped import shared_path
-from restkeeper.web.tokens import Tokens
 
 PREFIXES = {"": "", "/api/v1": "v1_"}  # of paths and of their endpoints; the unversioned path is the current version
 

@@ -8,9 +8,10 @@ from flask.testing import FlaskClient
 
 from app import create_app
 from restkeeper.config import Config
-from restkeeper.web import cors, edge, errors, observe
+from restkeeper.features import cors
+from restkeeper.features.limits.mapped import shared_path
+from restkeeper.web import edge, errors, observe
 from restkeeper.web.application import Application, Reply
-from restkeeper.web.mapped import shared_path
 from tests.live import Gunicorn
 
 

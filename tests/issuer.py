@@ -13,7 +13,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from jwt import get_algorithm_by_name
 
-from restkeeper.web.tokens import InvalidToken, Tokens
+from restkeeper.features.jwt.tokens import InvalidToken, Tokens
 
 ISSUER = "https://login.example"
 AUDIENCE = "restkeeper"

@@ -12,7 +12,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from restkeeper.web.mapped import shared_path
+from restkeeper.features.limits.mapped import shared_path
 
 ROOT = Path(__file__).parent.parent
 START_SECONDS = 30.0

@@ -31,7 +31,10 @@ _SQL = re.compile(rb"\b(SELECT|UPDATE|DELETE FROM|WHERE|ORDER BY)\b")
 _SQL_WORD = re.compile(rb"(?<=\s)(<=|>=|<|>|AND|OR|ASC|DESC)(?=\s)")
 TEXTS = {"about", "description", "example", "examples", "help", "metadata", "stacklevel", "summary", "title"}
 LOGGERS = {"_log", "log", "logger", "warnings"}
-LEFT_OUT = {"restkeeper/storage/walindex.py", "restkeeper/storage/record_cache.py"}  # a cache that is to go
+LEFT_OUT = {
+    "restkeeper/storage/sqlite/walindex.py",
+    "restkeeper/storage/sqlite/record_cache.py",
+}  # a cache that is to go
 
 
 class Mutation(NamedTuple):

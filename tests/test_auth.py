@@ -209,7 +209,7 @@ def test_a_use_that_cannot_be_noted_holds_nobody_up(tmp_path: Path) -> None:
     other.execute("BEGIN IMMEDIATE")
     waited: list[float] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("restkeeper.storage.sqlite.time.sleep", waited.append)
+        patch.setattr("restkeeper.storage.sqlite.store.time.sleep", waited.append)
         assert app.test_client().get("/products", headers=bearer(key["secret"])).status_code == 200
     other.close()
     assert [seconds for seconds in waited if seconds > 0] == []

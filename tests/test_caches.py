@@ -7,12 +7,12 @@ from functools import lru_cache
 import restkeeper
 
 ENTRIES = {
-    "restkeeper.storage.sql._page_statements": 64,
+    "restkeeper.storage.sqlite.sql._page_statements": 64,
     "restkeeper.web.auth._known": 4096,
     "restkeeper.web.auth._is_here": 1024,
     "restkeeper.web.caller._networks": 4096,
     "restkeeper.web.edge._parsed": 1024,
-    "restkeeper.web.mapped._digest": 4096,
+    "restkeeper.features.limits.mapped._digest": 4096,
     "restkeeper.web.observe._second": 2,
     "restkeeper.web.pagination._cursor": 1024,
     "restkeeper.web.preconditions._first_second_after": 4096,

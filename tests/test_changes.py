@@ -21,8 +21,8 @@ from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.resources.turns import Stale, Turns, until_current
 from restkeeper.schemas.fields import Text
 from restkeeper.schemas.item import ItemSchema
-from restkeeper.storage.sqlite import SqliteStore
-from restkeeper.storage.sqlite_writer import Writer
+from restkeeper.storage.sqlite.store import SqliteStore
+from restkeeper.storage.sqlite.writer import Writer
 from tests.clock import SetClock
 from tests.waiting import join
 

@@ -9,8 +9,8 @@ from click.testing import Result
 from app import create_app
 from restkeeper.clock import rfc3339
 from restkeeper.config import Config
+from restkeeper.features.idempotency import Idempotency
 from restkeeper.storage import Store, open_store
-from restkeeper.storage import sqlite_deliveries as module
 from restkeeper.storage.contract import Answer, Collection
 from restkeeper.storage.outbox import (
     LONGEST_DELAY,
@@ -22,8 +22,8 @@ from restkeeper.storage.outbox import (
     Secret,
     Wanted,
 )
+from restkeeper.storage.sqlite import deliveries as module
 from restkeeper.web.application import Application
-from restkeeper.web.idempotency import Idempotency
 
 NOW = 1_800_000_000.0
 AHEAD = NOW + 400 * 86_400.0

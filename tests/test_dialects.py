@@ -13,7 +13,7 @@ from werkzeug.test import TestResponse
 
 from app import create_app
 from restkeeper.config import Config
-from restkeeper.web import dialects
+from restkeeper.features import dialects
 
 COUNT = 12
 

@@ -13,8 +13,8 @@ from flask.testing import FlaskClient
 from app import create_app
 from restkeeper.config import Config
 from restkeeper.errors import TooManyRequests
-from restkeeper.web.counters import SITE_QUOTAS, Quota
-from restkeeper.web.failures import KNOWN_SECONDS, NOTED, NOTED_SECONDS, Failures
+from restkeeper.features.limits.counters import SITE_QUOTAS, Quota
+from restkeeper.features.limits.failures import KNOWN_SECONDS, NOTED, NOTED_SECONDS, Failures
 from tests import issuer
 from tests.redis_server import RedisServer
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from restkeeper.errors import StoreGone, Unavailable
-from restkeeper.storage import Store, health
-from restkeeper.storage.lockfile import LockFile
+from restkeeper.storage import Store
+from restkeeper.storage.sqlite import health
+from restkeeper.storage.sqlite.lockfile import LockFile
 from tests.test_restore import crash, ids, keep, opened, restore
 
 
@@ -168,7 +169,7 @@ def test_a_lock_file_that_was_deleted_is_made_again(tmp_path: Path) -> None:
 
 def test_an_opening_waits_for_a_restore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And says so when that takes too long."""
-    monkeypatch.setattr("restkeeper.storage.lockfile.SHARE_SECONDS", 0.0)
+    monkeypatch.setattr("restkeeper.storage.sqlite.lockfile.SHARE_SECONDS", 0.0)
     lock = LockFile(f"{tmp_path}/store.db")
     assert lock.try_alone()
     with pytest.raises(Unavailable, match="is being restored"):

@@ -15,17 +15,17 @@ ENGINE = ROOT / "restkeeper"
 # What each part of the engine may import of it. Arrows run one way; a part that is not listed imports nothing of it.
 LEAVES = {"clock", "errors", "net"}  # import nothing of ours, and whoever has a row here may import them
 ARROWS: dict[str, set[str]] = {
-    "app": {"cli", "config", "resources", "service", "web"},
+    "app": {"cli", "config", "features", "resources", "service", "web"},
     "__main__": {"loading"},
-    "cli": {"config", "delivery", "resources", "schemas", "service", "storage", "web"},
+    "cli": {"config", "features", "resources", "schemas", "service", "storage", "web"},
     "loading": {"web"},
     "pytest_plugin": {"testing"},
     "testing": {"loading"},
-    "server": {"cli", "config", "loading", "resources", "service", "storage", "web"},
+    "server": {"cli", "config", "features", "loading", "resources", "service", "storage", "web"},
     "service": {"config", "resources", "storage"},
-    "delivery": {"storage"},
-    "resources": {"config", "schemas", "storage", "web"},
-    "web": {"storage"},
+    "features": {"config", "resources", "schemas", "service", "storage", "web"},
+    "resources": {"config", "features", "schemas", "storage", "web"},
+    "web": {"features", "storage"},
     "storage": set(),
 }
 SKELETON = ENGINE / "skeleton"  # no code of the engine, but of services that are made from it

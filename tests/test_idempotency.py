@@ -14,9 +14,9 @@ from werkzeug.test import TestResponse
 from app import create_app
 from restkeeper.config import Config
 from restkeeper.errors import ValidationFailed
+from restkeeper.features.idempotency import Idempotency
 from restkeeper.resources.resource import Resource
 from restkeeper.storage.contract import Store, Transaction
-from restkeeper.web.idempotency import Idempotency
 from tests.live import Answer, Gunicorn
 from tests.soak import soak
 

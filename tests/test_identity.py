@@ -10,7 +10,7 @@ import pytest
 
 from restkeeper.storage.contract import Query, Transaction
 from restkeeper.storage.outbox import Event, Wanted
-from restkeeper.storage.sqlite import SqliteStore
+from restkeeper.storage.sqlite.store import SqliteStore
 from tests.test_store import OTHERS, THINGS, record
 
 

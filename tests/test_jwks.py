@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from restkeeper.errors import Unavailable
-from restkeeper.web.jwks import MOST_BYTES, KeySet
-from restkeeper.web.tokens import Tokens
+from restkeeper.features.jwt.jwks import MOST_BYTES, KeySet
+from restkeeper.features.jwt.tokens import Tokens
 from tests.issuer import (
     AUDIENCE,
     BOTH,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from restkeeper.errors import Unavailable
-from restkeeper.web.jwks import MOST_BYTES, KeySet, KeySource, fetch
-from restkeeper.web.tokens import Tokens
+from restkeeper.features.jwt.jwks import MOST_BYTES, KeySet, KeySource, fetch
+from restkeeper.features.jwt.tokens import Tokens
 from tests.issuer import (
     AUDIENCE,
     BOTH,
@@ -182,7 +182,7 @@ def test_many_who_want_a_new_key_cause_one_fetch(clock: Clock, monkeypatch: pyte
 
 def test_nobody_else_waits_for_a_fetch(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one fetches, tokens of known keys are judged by the set that there is."""
-    monkeypatch.setattr("restkeeper.web.jwks.KEPT_SECONDS", 100)
+    monkeypatch.setattr("restkeeper.features.jwt.jwks.KEPT_SECONDS", 100)
     issuer = Gate(FIRST)
     tokens = from_url(issuer, clock)
     issuer.open.clear()
@@ -201,7 +201,7 @@ def test_nobody_else_waits_for_a_fetch(clock: Clock, monkeypatch: pytest.MonkeyP
 
 def test_a_fetch_is_waited_for_so_long(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who shows an unknown key while a fetch hangs is judged by the set that there is, after its few seconds."""
-    monkeypatch.setattr("restkeeper.web.jwks.FETCH_SECONDS", 0.05)
+    monkeypatch.setattr("restkeeper.features.jwt.jwks.FETCH_SECONDS", 0.05)
     issuer = Gate(FIRST)
     tokens = from_url(issuer, clock)
     issuer.open.clear()

@@ -1,6 +1,6 @@
 """How many deliveries go to whom at a time."""
 
-from restkeeper.delivery.lanes import AT_ONCE, LANES, SLOW_AT_ONCE, SLOW_SECONDS, Lanes
+from restkeeper.features.webhooks.lanes import AT_ONCE, LANES, SLOW_AT_ONCE, SLOW_SECONDS, Lanes
 
 MOST = 10_000
 

@@ -16,10 +16,11 @@ from app import create_app
 from restkeeper import clock as clocks
 from restkeeper.config import Config, ConfigError
 from restkeeper.errors import TooManyRequests, Unavailable
-from restkeeper.web import errors, limits, observe
+from restkeeper.features.limits import requests as limits
+from restkeeper.features.limits.counters import ASK_AGAIN, CLOCKS_DIFFER, Quota, RedisOrOwn, open_counters
+from restkeeper.features.limits.mapped import uri_of
+from restkeeper.web import errors, observe
 from restkeeper.web.application import Application, Reply
-from restkeeper.web.counters import ASK_AGAIN, CLOCKS_DIFFER, Quota, RedisOrOwn, open_counters
-from restkeeper.web.mapped import uri_of
 from tests.clock import SetClock
 from tests.redis_server import RedisServer
 from tests.waiting import join

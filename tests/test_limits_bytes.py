@@ -9,9 +9,10 @@ from flask.testing import FlaskClient
 from app import create_app
 from restkeeper.config import Config, ConfigError
 from restkeeper.errors import Unavailable
-from restkeeper.web import errors, limits, observe
+from restkeeper.features.limits import requests as limits
+from restkeeper.features.limits.counters import Quota, Use, open_counters
+from restkeeper.web import errors, observe
 from restkeeper.web.application import Application, Reply
-from restkeeper.web.counters import Quota, Use, open_counters
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 ADMIN = {"X-API-Key": ADMIN_KEY}
@@ -85,7 +86,7 @@ def test_what_is_rolled_back_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
     client = service()
     before = left(client.delete("/products/none", headers=ADMIN))
-    monkeypatch.setattr("restkeeper.storage.sqlite_items.SqliteTransaction.keep_answer", fail)
+    monkeypatch.setattr("restkeeper.storage.sqlite.items.SqliteTransaction.keep_answer", fail)
     answer = client.post("/products", json={"name": "x"}, headers=ADMIN | {"Idempotency-Key": "k"})
     assert (answer.status_code, left(answer)) == (503, before)
 

@@ -17,8 +17,8 @@ from limits.errors import StorageError
 from limits.storage import MemoryStorage, RedisStorage, Storage, storage_from_string
 from limits.strategies import FixedWindowRateLimiter, MovingWindowRateLimiter
 
-from restkeeper.web import mapped
-from restkeeper.web.mapped import PROBES, MappedStorage, shared_path, uri_of
+from restkeeper.features.limits import mapped
+from restkeeper.features.limits.mapped import PROBES, MappedStorage, shared_path, uri_of
 from tests.live import ROOT
 from tests.redis_server import RedisServer
 from tests.waiting import join
@@ -222,7 +222,7 @@ def test_a_forked_process_excludes_its_parent(path: Path) -> None:
     script = f"""
 import os, signal, threading
 from fcntl import LOCK_EX, LOCK_NB, flock
-from restkeeper.web.mapped import MappedStorage
+from restkeeper.features.limits.mapped import MappedStorage
 storage = MappedStorage({uri_of(path)!r})
 storage.incr("a", 600)
 locked, over = os.pipe(), os.pipe()
@@ -260,7 +260,7 @@ def test_a_killed_process_leaves_no_lock_and_no_broken_count(path: Path) -> None
     """However often a process is killed while it counts, the others go on, and every count is what was counted."""
     script = f"""
 from itertools import cycle
-from restkeeper.web.mapped import MappedStorage
+from restkeeper.features.limits.mapped import MappedStorage
 storage = MappedStorage({uri_of(path)!r})
 print("up", flush=True)
 for number in cycle(range(1000)):

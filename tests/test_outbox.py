@@ -10,7 +10,7 @@ from restkeeper.errors import CursorExpired, NotFound
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Collection, Store, Transaction
 from restkeeper.storage.outbox import Attempt, Delivery, Event, Secret, Wanted
-from restkeeper.storage.sqlite_events import LOOKED_AT, PAGE_BYTES
+from restkeeper.storage.sqlite.events import LOOKED_AT, PAGE_BYTES
 from tests.waiting import join
 
 THINGS = Wanted(("things",))

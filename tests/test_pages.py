@@ -14,7 +14,7 @@ from app import create_app
 from restkeeper.config import Config
 from restkeeper.errors import InvalidQuery
 from restkeeper.storage.contract import Page, Query
-from restkeeper.storage.sqlite import SqliteStore
+from restkeeper.storage.sqlite.store import SqliteStore
 from restkeeper.web import pagination
 from restkeeper.web.pagination import LINK_BYTES, link_header, links, require_whole
 from restkeeper.web.queries import Asked

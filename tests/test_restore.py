@@ -277,7 +277,7 @@ def test_a_failed_backup_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    for name in ("restkeeper.storage.sqlite.forget_identity", "restkeeper.storage.sqlite.os.fsync"):
+    for name in ("restkeeper.storage.sqlite.store.forget_identity", "restkeeper.storage.sqlite.store.os.fsync"):
         with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
             patch.setattr(name, fail)
             store.backup(tmp_path / "backup.db")

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from restkeeper.delivery.sender import EXCERPT, Answer, Sender
-from restkeeper.delivery.wire import MOST_BYTES
+from restkeeper.features.webhooks.sender import EXCERPT, Answer, Sender
+from restkeeper.features.webhooks.wire import MOST_BYTES
 from tests.endpoint import OK, Endpoint, Guest, Script, answering, self_signed, serving
 
 PUBLIC, OTHER_PUBLIC = "93.184.216.34", "2606:4700::1111"
@@ -341,7 +341,7 @@ def test_what_comes_unasked_is_no_answer(sender: Sender) -> None:
 
 def test_no_more_connections_are_kept_than_a_number(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that was not used for longest goes first."""
-    monkeypatch.setattr("restkeeper.delivery.sender.KEPT", 2)
+    monkeypatch.setattr("restkeeper.features.webhooks.sender.KEPT", 2)
     with serving(OK) as one, serving(OK) as two, serving(OK) as three:
         for endpoint in (one, two, three, three, two, one):
             assert sender(endpoint.url, {}, b"{}").status == 200
@@ -860,7 +860,7 @@ PATCHED = """
 from gevent import monkey; monkey.patch_all()
 import sys, time
 import gevent
-from restkeeper.delivery.sender import Sender
+from restkeeper.features.webhooks.sender import Sender
 sender = Sender(allow_private=True, timeout=float(sys.argv[2]))
 sends = [gevent.spawn(sender, sys.argv[1], {}, b"{}") for _ in range(20)]
 gevent.joinall(sends, raise_error=True)

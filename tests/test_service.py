@@ -10,8 +10,8 @@ import resources
 import restkeeper
 from restkeeper.cli.deliver import deliverer_of
 from restkeeper.config import Config
-from restkeeper.delivery.deliverer import Deliverer
 from restkeeper.errors import Unavailable
+from restkeeper.features.webhooks.deliverer import Deliverer
 from restkeeper.resources import find_resources
 from restkeeper.service import make_service, service_of
 from restkeeper.web.application import Application

@@ -6,8 +6,8 @@ from base64 import b64decode
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from restkeeper.delivery.signature import signed
-from restkeeper.resources.webhooks import new_secret
+from restkeeper.features.webhooks.handlers import new_secret
+from restkeeper.features.webhooks.signature import signed
 
 BODY = '{"word": "größer"}'.encode()
 SECRET = new_secret()

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from restkeeper.errors import Duplicate, NotFound, Unavailable
-from restkeeper.storage import open_store, record_cache
+from restkeeper.storage import open_store
 from restkeeper.storage.contract import (
     Collection,
     Field,
@@ -31,7 +31,8 @@ from restkeeper.storage.contract import (
     Store,
     Transaction,
 )
-from restkeeper.storage.sqlite import SEARCHES
+from restkeeper.storage.sqlite import record_cache
+from restkeeper.storage.sqlite.store import SEARCHES
 from restkeeper.web import exactjson
 from tests.waiting import SECONDS, join
 
@@ -219,7 +220,7 @@ def test_an_interrupted_commit_tells_everybody(store: Store, monkeypatch: pytest
     """When one work of a commit is interrupted, no other is told that it was kept: none was."""
     gate = threading.Barrier(3)
     monkeypatch.setattr(
-        "restkeeper.storage.sqlite.time.sleep", lambda _: gate.wait(SECONDS)
+        "restkeeper.storage.sqlite.store.time.sleep", lambda _: gate.wait(SECONDS)
     )  # the three share one commit
     told: list[str] = []
 
@@ -267,7 +268,7 @@ def test_names_may_have_underscores(url: str) -> None:
 
 def test_a_store_opens_while_another_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that needs no migration is opened, and read, without waiting for the write lock."""
-    monkeypatch.setattr("restkeeper.storage.waiting.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("restkeeper.storage.sqlite.waiting.BUSY_SECONDS", 0.05)
     url = f"sqlite:///{tmp_path}/store.db"
     first = open_store(url, [THINGS])
     keep(first, *SAMPLE)
@@ -505,7 +506,7 @@ def test_a_store_that_cannot_be_opened_says_so(tmp_path: Path) -> None:
 
 def test_a_file_that_another_process_holds_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that cannot have the file in time raises Unavailable with Retry-After; reading goes on."""
-    monkeypatch.setattr("restkeeper.storage.waiting.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("restkeeper.storage.sqlite.waiting.BUSY_SECONDS", 0.05)
     store = open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
     keep(store, record("a"))
     holder = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
@@ -572,7 +573,7 @@ def test_pages_cost_the_same_at_any_size(tmp_path: Path, monkeypatch: pytest.Mon
     Steps are counted and not timed, so the test says the same on any machine.
     """
     monkeypatch.setattr(
-        "restkeeper.storage.sqlite.within", lambda *_: nullcontext()
+        "restkeeper.storage.sqlite.store.within", lambda *_: nullcontext()
     )  # it would take our counter's place
     counts = []
     for size in (1_000, 30_000):
@@ -588,7 +589,7 @@ def test_pages_cost_the_same_at_any_size(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_search_that_takes_too_long_is_ended(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """What would keep a process busy beyond its time is Unavailable, and says what to do; the store goes on."""
     keep(store, *(record(f"{n:06}") for n in range(20_000)))
-    monkeypatch.setattr("restkeeper.storage.sqlite_search.READ_SECONDS", 0.0)
+    monkeypatch.setattr("restkeeper.storage.sqlite.search.READ_SECONDS", 0.0)
     for ask in (store.page, store.count):
         with pytest.raises(Unavailable, match="narrow it"):
             ask("things", Query(search="nothing like it"))
@@ -722,7 +723,7 @@ def test_a_store_by_another_name_sees_changes(tmp_path: Path) -> None:
 
 def test_searches_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only so many searches run at once; one that waits too long is told so, what is no search never waits."""
-    monkeypatch.setattr("restkeeper.storage.sqlite_search.READ_SECONDS", 0.01)
+    monkeypatch.setattr("restkeeper.storage.sqlite.search.READ_SECONDS", 0.01)
     store = open_store(f"sqlite:///{tmp_path}/a.db", [THINGS])
     keep(store, record("a"))
     with ExitStack() as stack:

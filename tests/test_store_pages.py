@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from restkeeper.storage.contract import Filter, Op, Page, Query, Record, Sort
-from restkeeper.storage.sqlite import SqliteStore
-from restkeeper.storage.sqlite_search import find_page
+from restkeeper.storage.sqlite.search import find_page
+from restkeeper.storage.sqlite.store import SqliteStore
 from restkeeper.web import exactjson
 from tests.test_store import OTHERS, THINGS, ids, keep, record
 
@@ -127,7 +127,7 @@ def test_a_page_and_its_revision_are_of_one_moment(
         return find_page(*arguments)
 
     states = {store.revision("things"): 1}
-    monkeypatch.setattr("restkeeper.storage.sqlite.find_page", find)
+    monkeypatch.setattr("restkeeper.storage.sqlite.store.find_page", find)
     page = store.page("things", query)
     states[store.revision("things")] = 2
     assert len(page.bodies) == states[page.revision]
@@ -162,7 +162,7 @@ def test_a_search_lets_others_work_at_each_large_item(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: Query
 ) -> None:
     """A row is a few steps of SQLite's machine however large it is: the clock is looked at within a few rows."""
-    monkeypatch.setattr("restkeeper.storage.sqlite_search.READ_SECONDS", 60.0)
+    monkeypatch.setattr("restkeeper.storage.sqlite.search.READ_SECONDS", 60.0)
     clock = Counting()
     store = SqliteStore(str(tmp_path / "store.db"), [THINGS, OTHERS], clock=clock)
     keep(store, *(record(f"{n:03}", attributes=[[]] * 30_000) for n in range(40)))

@@ -17,14 +17,14 @@ from app import create_app
 from restkeeper.clock import TURN
 from restkeeper.config import Config
 from restkeeper.errors import InsufficientStorage, NotFound, Unavailable
-from restkeeper.storage import record_cache
 from restkeeper.storage.contract import Filter, Op, Query, Sort, Transaction
-from restkeeper.storage.lockfile import LockFile
-from restkeeper.storage.sqlite import SqliteStore
-from restkeeper.storage.sqlite_files import CHECKPOINT_SECONDS, LOG_BYTES, LOG_FULL, PINNED_SECONDS
-from restkeeper.storage.sqlite_search import READ_SECONDS, YIELD_SECONDS
-from restkeeper.storage.sqlite_writer import BATCH_SECONDS, LONG_SECONDS, OTHERS_SECONDS, _Work
-from restkeeper.storage.waiting import BUSY_SECONDS
+from restkeeper.storage.sqlite import record_cache
+from restkeeper.storage.sqlite.files import CHECKPOINT_SECONDS, LOG_BYTES, LOG_FULL, PINNED_SECONDS
+from restkeeper.storage.sqlite.lockfile import LockFile
+from restkeeper.storage.sqlite.search import READ_SECONDS, YIELD_SECONDS
+from restkeeper.storage.sqlite.store import SqliteStore
+from restkeeper.storage.sqlite.waiting import BUSY_SECONDS
+from restkeeper.storage.sqlite.writer import BATCH_SECONDS, LONG_SECONDS, OTHERS_SECONDS, _Work
 from tests.live import ROOT
 from tests.test_store import OTHERS, THINGS, keep, record
 from tests.waiting import SECONDS, join
@@ -110,7 +110,7 @@ def test_a_write_whose_time_is_over_leaves_the_queue(store: SqliteStore, monkeyp
     first = threading.Thread(target=store.write, args=(long,))
     first.start()
     assert begun.wait(SECONDS)
-    monkeypatch.setattr("restkeeper.storage.waiting.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("restkeeper.storage.sqlite.waiting.BUSY_SECONDS", 0.01)
     with pytest.raises(Unavailable):
         store.write(lambda _: ran.append(1))
     end.set()
@@ -136,8 +136,8 @@ def test_a_write_has_the_deadline_that_it_is_given(tmp_path: Path) -> None:
 
 def test_a_write_that_is_under_way_waits_for_its_result(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once a work is in a commit it is not given up: whether it was done is not known before the end."""
-    monkeypatch.setattr("restkeeper.storage.waiting.BUSY_SECONDS", 0.01)
-    monkeypatch.setattr("restkeeper.storage.sqlite_writer.BATCH_SECONDS", 60.0)
+    monkeypatch.setattr("restkeeper.storage.sqlite.waiting.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("restkeeper.storage.sqlite.writer.BATCH_SECONDS", 60.0)
     writer = store._writer
     begun, refused = threading.Event(), threading.Event()
     withdraw = writer._withdraw
@@ -294,7 +294,7 @@ def test_a_writer_that_leaves_wakes_the_next(store: SqliteStore, monkeypatch: py
 
     kinds = iter([Interrupted])
     fake = SimpleNamespace(Event=lambda: next(kinds, Noted)(), RLock=threading.RLock)
-    monkeypatch.setattr("restkeeper.storage.sqlite_writer.threading", fake)
+    monkeypatch.setattr("restkeeper.storage.sqlite.writer.threading", fake)
     told: list[str] = []
 
     def write(name: str) -> None:
@@ -339,7 +339,7 @@ from gevent import monkey; monkey.patch_all()
 import gevent
 from restkeeper.storage.contract import Filter, Op, Query
 from tests.test_store import THINGS, keep, record
-from restkeeper.storage.sqlite import SqliteStore
+from restkeeper.storage.sqlite.store import SqliteStore
 store = SqliteStore(":memory:", [THINGS])
 keep(store, *(record(f"m{n:05}", name="x" * 100) for n in range(20_000)))
 done = []
@@ -361,7 +361,7 @@ def test_a_writer_is_answered_when_its_own_work_is_done(tmp_path: Path) -> None:
     script = """
 from gevent import monkey; monkey.patch_all()
 import gevent, sys
-from restkeeper.storage.sqlite import SqliteStore
+from restkeeper.storage.sqlite.store import SqliteStore
 store = SqliteStore(sys.argv[1], [])
 answered = []
 def first(transaction):
@@ -530,7 +530,7 @@ def test_owners_count_in_what_is_cached(store: SqliteStore, monkeypatch: pytest.
 
 ASKING = """
 import sys
-from restkeeper.storage.lockfile import LockFile
+from restkeeper.storage.sqlite.lockfile import LockFile
 lock = LockFile(sys.argv[1])
 lock.ask_for_write()
 print("asks", flush=True)
@@ -546,7 +546,8 @@ def test_who_looks_does_not_ask(tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
     lock = LockFile(path)
     script = (
-        "import sys; from restkeeper.storage.lockfile import LockFile; sys.exit(LockFile(sys.argv[1]).others_ask())"
+        "import sys; from restkeeper.storage.sqlite.lockfile import LockFile; "
+        "sys.exit(LockFile(sys.argv[1]).others_ask())"
     )
     for asks in (False, True):
         if asks:

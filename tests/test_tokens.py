@@ -11,7 +11,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from restkeeper.web.tokens import Claims, InvalidToken, Tokens, is_token
+from restkeeper.features.jwt.tokens import Claims, InvalidToken, Tokens, is_token
 from tests.issuer import AUDIENCE, GOOD, ISSUER, START, Clock, encoded, jwk, key_set, private_key, signed, token
 
 ES = {"alg": "ES256", "kid": "first"}

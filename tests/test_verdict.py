@@ -2,8 +2,8 @@
 
 import pytest
 
-from restkeeper.delivery.sender import Answer
-from restkeeper.delivery.verdict import is_the_end, reason_of, verdict
+from restkeeper.features.webhooks.sender import Answer
+from restkeeper.features.webhooks.verdict import is_the_end, reason_of, verdict
 from restkeeper.storage.outbox import Attempt, Delivery, Recorded
 
 BEGAN, AT = 1_000.0, 1_002.5

@@ -10,9 +10,9 @@ from flask.testing import FlaskClient
 
 from app import create_app
 from restkeeper.config import Config
-from restkeeper.delivery.deliverer import Deliverer
-from restkeeper.delivery.sender import Answer
-from restkeeper.resources.webhooks import disable_webhook
+from restkeeper.features.webhooks.deliverer import Deliverer
+from restkeeper.features.webhooks.handlers import disable_webhook
+from restkeeper.features.webhooks.sender import Answer
 from restkeeper.storage.contract import Store
 from restkeeper.web.application import Application
 

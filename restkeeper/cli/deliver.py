@@ -10,11 +10,11 @@ import click
 from flask.cli import with_appcontext
 
 from restkeeper.cli.common import Command, service_of_app
-from restkeeper.delivery.deliverer import GIVE_UP_SECONDS, LOOK_SECONDS, Deliverer
-from restkeeper.delivery.sender import Sender
 from restkeeper.errors import Unavailable
+from restkeeper.features.webhooks.deliverer import GIVE_UP_SECONDS, LOOK_SECONDS, Deliverer
+from restkeeper.features.webhooks.handlers import disable_webhook
+from restkeeper.features.webhooks.sender import Sender
 from restkeeper.resources.changes import event_collections
-from restkeeper.resources.webhooks import disable_webhook
 from restkeeper.service import Service
 from restkeeper.web.observe import configure_logging
 

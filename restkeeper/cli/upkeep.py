@@ -11,10 +11,10 @@ from restkeeper.cli.batches import in_batches
 from restkeeper.cli.common import Command, service_of_app
 from restkeeper.clock import rfc3339
 from restkeeper.errors import NotFound
+from restkeeper.features.idempotency import Idempotency
 from restkeeper.resources.resource import Resource
 from restkeeper.storage import restore_store
 from restkeeper.storage.contract import Store, Transaction
-from restkeeper.web.idempotency import Idempotency
 
 BATCH = 500  # records that change in one transaction: others' writes wait no longer than for that
 

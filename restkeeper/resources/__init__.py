@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
 
-from restkeeper.resources.keys import KEYS
+from restkeeper.features.keys.handlers import KEYS
+from restkeeper.features.webhooks.handlers import WEBHOOKS
 from restkeeper.resources.resource import Resource
-from restkeeper.resources.webhooks import WEBHOOKS
 from restkeeper.storage.contract import Collection
 from restkeeper.web.auth import CREDENTIALS
 

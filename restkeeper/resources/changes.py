@@ -6,10 +6,10 @@ is no change: its version stays.
 
 from collections.abc import Iterable
 
+from restkeeper.features.limits.requests import add_written
 from restkeeper.resources.resource import Resource
 from restkeeper.storage.contract import Record, Transaction
 from restkeeper.storage.outbox import Event
-from restkeeper.web.limits import add_written
 
 DONE = ("created", "updated", "deleted")
 OF_SERVICE = "webhooks"  # the collection that the service's own events are of: for admins, and who names their type

@@ -12,6 +12,7 @@ from werkzeug.datastructures import ImmutableMultiDict, MultiDict
 from restkeeper.clock import Clock, rfc3339
 from restkeeper.config import Config
 from restkeeper.errors import BodyTooLarge, Forbidden, NotFound, ValidationFailed
+from restkeeper.features.idempotency import Idempotency, Once
 from restkeeper.resources.changes import delete_item, insert_item, update_item
 from restkeeper.resources.resource import ItemLimits, JsonObject, Ownership, Resource
 from restkeeper.resources.turns import LARGE, Stale, Turns
@@ -20,7 +21,6 @@ from restkeeper.web.application import OwnHeaders, Reply
 from restkeeper.web.auth import needs
 from restkeeper.web.caller import ADMIN, caller
 from restkeeper.web.content import JSON, MERGE_PATCH, read_object, require_acceptable
-from restkeeper.web.idempotency import Idempotency, Once
 from restkeeper.web.pagination import links, require_whole, resolve
 from restkeeper.web.preconditions import is_conditional, is_not_modified, last_modified, require_match
 from restkeeper.web.queries import Asked, parse, parse_fields

@@ -13,8 +13,9 @@ from flask import Blueprint, Response, render_template, request, send_from_direc
 from restkeeper import errors
 from restkeeper.config import Config
 from restkeeper.errors import MetricsClosed, NotFound, Unauthorized, Unavailable, shortened
-from restkeeper.resources.openapi import document
-from restkeeper.resources.openapi_service import UNLIMITED
+from restkeeper.features.limits.failures import Failures
+from restkeeper.features.openapi.document import document
+from restkeeper.features.openapi.service import UNLIMITED
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.storage.contract import Store
 from restkeeper.web import exactjson
@@ -23,7 +24,6 @@ from restkeeper.web.auth import OWN, PUBLIC, digest_of, needs
 from restkeeper.web.caller import ADMIN, caller
 from restkeeper.web.content import HTML, JSON, quality, require_acceptable
 from restkeeper.web.errors import known_base
-from restkeeper.web.failures import Failures
 from restkeeper.web.observe import Metrics
 from restkeeper.web.preconditions import is_not_modified, require_match
 

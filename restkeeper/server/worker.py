@@ -24,9 +24,9 @@ from gunicorn.http.wsgi import HEADER_VALUE_RE as VALUE
 from gunicorn.workers.ggevent import GeventWorker
 
 from restkeeper.clock import TURN
+from restkeeper.features.events.longpoll import IN_VAIN
 from restkeeper.server.chunked import ChunkedReader
 from restkeeper.server.connection import Client, Connections, Incomplete
-from restkeeper.web.longpoll import IN_VAIN
 
 LOOK_SECONDS = 0.005  # after which the loop is made to look at its sockets: gevent goes through 50 callbacks before
 

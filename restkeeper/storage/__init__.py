@@ -11,8 +11,8 @@ from restkeeper.clock import Clock
 from restkeeper.errors import Unavailable
 from restkeeper.storage.contract import Collection, Store
 from restkeeper.storage.lazy import LazyStore
-from restkeeper.storage.restore import Restored, restore
-from restkeeper.storage.sqlite import SqliteStore
+from restkeeper.storage.sqlite.restore import Restored, restore
+from restkeeper.storage.sqlite.store import SqliteStore
 
 __all__ = ["Restored", "Store", "open_store", "require_store", "restore_store", "size_of"]
 

@@ -22,10 +22,10 @@ from flask import Flask, Request
 
 from restkeeper.clock import rfc3339
 from restkeeper.errors import BadRequest, Forbidden, NotFound, Problem, Unauthorized, Unavailable
+from restkeeper.features.jwt.tokens import InvalidToken, Tokens, is_token
+from restkeeper.features.limits.failures import Failures
 from restkeeper.storage.contract import Collection, Record, Store
 from restkeeper.web.caller import ADMIN, EVERYBODY, NOBODY, Caller, caller_in, remember
-from restkeeper.web.failures import Failures
-from restkeeper.web.tokens import InvalidToken, Tokens, is_token
 
 # What keys are checked by; `updated_at` is when one was last seen in use. No resource can have such a name.
 CREDENTIALS = Collection("_credentials", {})

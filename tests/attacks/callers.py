@@ -7,7 +7,7 @@ from collections.abc import Callable
 from http.client import HTTPConnection
 from pathlib import Path
 
-from restkeeper.web.mapped import SLOTS, MappedStorage, uri_of
+from restkeeper.features.limits.mapped import SLOTS, MappedStorage, uri_of
 from tests.attacks.health import Health
 from tests.live import Gunicorn
 

@@ -16,7 +16,7 @@ from restkeeper.config import Config
 from restkeeper.resources import find_resources, stored
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Query, Record, Sort, Transaction
-from restkeeper.storage.sqlite_files import CHECKPOINT_SECONDS, LOG_BYTES, LOG_FULL
+from restkeeper.storage.sqlite.files import CHECKPOINT_SECONDS, LOG_BYTES, LOG_FULL
 from tests.attacks.health import Health
 from tests.live import Gunicorn
 from tests.waiting import SECONDS

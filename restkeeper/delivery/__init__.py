@@ -1,1 +1,0 @@
-"""Webhooks: how they are signed and sent."""

@@ -1,0 +1,178 @@
+"""The feed of events: everything that changed, in the order of the commits, to be followed by a cursor.
+
+Who may read a collection may read its events; of items that others do not see, just those of one's own.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from hashlib import blake2b
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+from flask import Blueprint, request
+
+from restkeeper.clock import TURN, Clock
+from restkeeper.config import Config
+from restkeeper.errors import CursorExpired, Forbidden, shortened
+from restkeeper.features.events.longpoll import LONGEST, Waiters, wait_until
+from restkeeper.resources.changes import OF_SERVICE, feed_collections, known_types
+from restkeeper.resources.collection import OF_CALLER, PAGE_OVERHEAD
+from restkeeper.resources.resource import Ownership, Resource
+from restkeeper.storage.contract import Store
+from restkeeper.storage.outbox import Events, Wanted, is_event_id
+from restkeeper.web.application import OwnHeaders, Reply
+from restkeeper.web.auth import KNOWN, lacking, needs
+from restkeeper.web.caller import ADMIN, caller, caller_keys
+from restkeeper.web.content import JSON, require_acceptable
+from restkeeper.web.pagination import link_header
+from restkeeper.web.preconditions import is_not_modified, require_match
+from restkeeper.web.queries import Reader, whole
+from restkeeper.web.recent import Recent
+
+PARAMETERS = ("after", "type", "collection", "limit", "wait")
+LATEST = "latest"
+FOUND_BYTES = 4 * 1024 * 1024  # of pages, that each process keeps
+
+
+class _Asked(NamedTuple):
+    after: str
+    types: tuple[str, ...]
+    collections: tuple[str, ...]
+    limit: int
+    wait: int
+
+
+class EventHandlers:
+    """The handlers of /api/v1/events, of the collections of `resources`."""
+
+    name = "events"
+
+    def __init__(self, resources: Sequence[Resource], store: Store, config: Config, *, clock: Clock) -> None:
+        self._resources = {each.name: each for each in resources}
+        self._known = feed_collections(resources)
+        self._types = known_types(resources)
+        self._store = store
+        self._config = config
+        self._clock = clock
+        self._waiters = Waiters(config.waits_per_caller)
+        self._found: Recent[tuple[str, Wanted, int, str], Events] = Recent(FOUND_BYTES)
+
+    def blueprint(self) -> Blueprint:
+        """The routes, relative to wherever events are mounted."""
+        routes = Blueprint(self.name, __name__)
+        routes.add_url_rule("", view_func=self.list_events, methods=["GET"])
+        return routes
+
+    @needs(KNOWN)
+    def list_events(self) -> Reply:
+        """List events in the order of their commits; with `wait`, hold the answer until there are some."""
+        require_acceptable(JSON)
+        asked = self._ask()
+        wanted = self._wanted(asked)
+        try:
+            page = self._events(asked, wanted)
+        except CursorExpired as problem:
+            link = self._link(asked, problem.members["resume"])
+            raise CursorExpired(problem.detail, headers={"Link": link}, **problem.members) from None
+        tag = _tag(page, wanted)
+        require_match(tag)
+        headers = [
+            ("ETag", f'"{tag}"'),
+            ("Cache-Control", OF_CALLER),
+            ("Link", self._link(asked, page.last)),
+        ]
+        if is_not_modified(tag):
+            return Reply(b"", 304, headers=OwnHeaders(headers))
+        body = b"[" + b",".join(event.payload for event in page.events) + b"]"
+        headers += [("Content-Type", JSON), ("Content-Length", str(len(body)))]
+        return Reply([body], headers=OwnHeaders(headers))
+
+    def _events(self, asked: _Asked, wanted: Wanted) -> Events:
+        """What there is behind the cursor; if that is nothing, what there is once something has happened."""
+        after = asked.after
+        if after == LATEST:
+            after = self._store.last_event()
+        page = self._store.events(after, wanted, asked.limit)
+        if page.events or not asked.wait:
+            return page
+        deadline = self._clock.monotonic() + asked.wait
+        with self._waiters.place(caller_keys(request.environ)[0]):
+            while not page.events and self._clock.monotonic() < deadline:
+                if not page.more and not self._wait(page.last, deadline):
+                    break
+                self._clock.sleep(TURN)  # others have their turn, however much there is to pass over
+                page = self._search(page.last, wanted, asked.limit)
+        return page
+
+    def _search(self, after: str, wanted: Wanted, limit: int) -> Events:
+        """Those who wait at one place for the same share a search: until something happens, it has one answer."""
+        key = (after, wanted, limit, self._store.last_event())
+        if (page := self._found.get(key)) is None:
+            page = self._store.events(after, wanted, limit)
+            size = PAGE_OVERHEAD + len(repr(key)) + sum(len(event.data) for event in page.events)
+            self._found.keep(key, page, size)
+        return page
+
+    def _wait(self, last: str, deadline: float) -> bool:
+        return wait_until(partial(self._is_behind, last), deadline, self._clock)
+
+    def _is_behind(self, last: str) -> bool:
+        return self._store.last_event() != last
+
+    def _ask(self) -> _Asked:
+        """What the parameters say. Raises InvalidQuery with every fault."""
+        reader = Reader(request.args)
+        reader.only(PARAMETERS, "the feed")
+        asked = _Asked(
+            reader.one("after", _cursor, ""),
+            reader.several("type", self._type, len(self._types)) or ("*",),
+            reader.several("collection", self._collection, len(self._known)),
+            reader.one("limit", whole(1, self._config.page_limit_max), self._config.page_limit_max),
+            reader.one("wait", whole(0, LONGEST), 0),
+        )
+        reader.finish()
+        self._link(asked, asked.after)  # one that is too long is refused before anything is looked for
+        return asked
+
+    def _type(self, text: str) -> str:
+        if text not in self._types:
+            raise ValueError(f"cannot be {shortened(text)!r}; there are: {', '.join(self._types)}")
+        return text
+
+    def _collection(self, text: str) -> str:
+        if text not in self._known:
+            raise ValueError(f"cannot be {shortened(text)!r}; there are: {', '.join(self._known)}")
+        return text
+
+    def _wanted(self, asked: _Asked) -> Wanted:
+        """What the caller may see of what is asked for. Raises Forbidden for a collection that is named and closed."""
+        who = caller()
+        scopes = {name: ADMIN if name == OF_SERVICE else f"{name}:read" for name in self._known}
+        open_ = [name for name, scope in scopes.items() if who.may(scope)]
+        if closed := [name for name in asked.collections if name not in open_]:
+            raise lacking(scopes[closed[0]])
+        if not open_:
+            raise Forbidden("this needs the scope to read a collection")
+        names = [name for name in open_ if name in (asked.collections or open_)]
+        own = () if who.may(ADMIN) else tuple(name for name in names if self._is_private(name))
+        return Wanted(tuple(name for name in names if name not in own), asked.types, own, who.id)
+
+    def _is_private(self, name: str) -> bool:
+        return name in self._resources and self._resources[name].ownership is Ownership.ALL
+
+    def _link(self, asked: _Asked, last: str) -> str:
+        """Where to go on: always, for more will come."""
+        kept = [pair for pair in request.args.items(multi=True) if pair[0] != "after"]
+        return link_header({"next": f"{request.path}?{urlencode([*kept, ('after', last)])}"})
+
+
+def _cursor(text: str) -> str:
+    if text != LATEST and not is_event_id(text):
+        raise ValueError(f"must be the id of an event, as in the Link header, or {LATEST}")
+    return text
+
+
+def _tag(page: Events, wanted: Wanted) -> str:
+    """The strong ETag of a page. Events never change: its ends and what it leaves out tell it from all others."""
+    first = page.events[0].id if page.events else ""
+    return blake2b(repr((first, page.last, len(page.events), wanted)).encode(), digest_size=12).hexdigest()

@@ -1,0 +1,136 @@
+"""Idempotency-Key: a POST that is sent again is answered as it first was, and done once.
+
+draft-ietf-httpapi-idempotency-key-header-07, and Stripe's practice where that is silent. The answer is kept in the very
+transaction of what it tells of, so that either both are there or neither. A twin that arrives meanwhile waits for its
+turn to write and then finds the answer: no request is ever refused for being under way. Failures are not kept.
+"""
+
+import re
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any
+
+import orjson
+from cryptography.fernet import Fernet, InvalidToken
+from flask import request
+from werkzeug.datastructures import Headers
+
+from restkeeper.errors import IdempotencyKeyInvalid, IdempotencyKeyMissing, IdempotencyKeyReused
+from restkeeper.features.limits.requests import add_written
+from restkeeper.storage.contract import Answer, Store, Transaction
+from restkeeper.web import exactjson
+from restkeeper.web.application import Reply
+from restkeeper.web.caller import caller_in
+
+LONGEST = 255  # characters of a key
+SWEEP_ONE_IN = 16  # of so many new answers, one
+SWEPT = 32  # takes away so many that have expired: more than come, so that they never pile up
+
+_QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')  # a string of RFC 9651, section 3.3.3
+_BARE = re.compile(r"[!#-~](?:[ -~]*[!-~])?")
+
+
+class Once:
+    """What is done once for a request; this one, without a key, whenever it is asked for."""
+
+    def kept(self, store: Store | Transaction) -> Reply | None:
+        """The answer that was given before, if any. Raises IdempotencyKeyReused when that was to something else."""
+        return None
+
+    def keep(self, transaction: Transaction, reply: Reply) -> Reply:
+        """Keep `reply` as the answer, in the transaction of what it tells of."""
+        return reply
+
+
+class Idempotency:
+    """The policy: for how many seconds answers are kept, and whether every POST must bear a key."""
+
+    def __init__(self, seconds: int, *, required: bool = False, now: Callable[[], float] = time.time) -> None:
+        self.seconds = seconds
+        self._required = required
+        self._now = now
+
+    def once(self, sent: Any, *, secret: bool = False) -> Once:
+        """How often the current request, with this JSON value for a body, is to be done.
+
+        If the answer is `secret`, it is sealed with the key and the caller's credentials: the store has neither.
+        Raises IdempotencyKeyInvalid, and IdempotencyKeyMissing where a key is required.
+        """
+        environ = request.environ
+        field = environ.get("HTTP_IDEMPOTENCY_KEY")
+        if field is None:
+            if self._required:
+                raise IdempotencyKeyMissing("send an Idempotency-Key, a new one for each thing that is to be done")
+            return Once()
+        key = read_key(field)
+        place = [environ.get("SCRIPT_NAME", ""), environ.get("PATH_INFO", "")]  # PEP 3333: what is empty may be missing
+        id = sha256(orjson.dumps([caller_in(environ).id, *place, key])).digest()
+        seal = _seal_of(environ, key) if secret else None
+        now = self._now()
+        return _Keyed(id, _print_of(sent), seal, now, now - self.seconds)
+
+    def sweep(self, transaction: Transaction, limit: int) -> int:
+        """Take away at most so many answers that have expired; how many there were."""
+        now = self._now()
+        return transaction.sweep_answers(now - self.seconds, limit, latest=now + self.seconds)
+
+
+def _seal_of(environ: dict[str, Any], key: str) -> Fernet:
+    shown = [environ.get("HTTP_AUTHORIZATION", ""), environ.get("HTTP_X_API_KEY", ""), key]
+    return Fernet(urlsafe_b64encode(sha256(orjson.dumps(shown)).digest()))
+
+
+def _print_of(sent: Any) -> str:
+    """A digest of a JSON value, whatever the order of names; empty for what is no text, which is never kept."""
+    try:
+        return sha256(exactjson.dumps(sent, sort=True)).hexdigest()
+    except orjson.JSONEncodeError:
+        return ""
+
+
+def read_key(field: str) -> str:
+    """The key in a header field, quoted or bare. Raises IdempotencyKeyInvalid."""
+    field = field.strip(" \t")
+    if quoted := _QUOTED.fullmatch(field):
+        key = re.sub(r"\\(.)", r"\1", quoted[1])
+    else:
+        key = field if _BARE.fullmatch(field) else ""
+    if not 0 < len(key) <= LONGEST:
+        raise IdempotencyKeyInvalid(f"a key is 1 to {LONGEST} printable ASCII characters, bare or as one quoted string")
+    return key
+
+
+class _Keyed(Once):
+    def __init__(self, id: bytes, print_: str, seal: Fernet | None, now: float, oldest: float) -> None:
+        self._id = id
+        self._print = print_
+        self._seal = seal
+        self._now = now
+        self._oldest = oldest
+
+    def kept(self, store: Store | Transaction) -> Reply | None:
+        found = store.answer(self._id)
+        if found is None or found.given < self._oldest:
+            return None
+        head, _, body = found.body.partition(b"\n")
+        print_, status, headers = orjson.loads(head)
+        if print_ != self._print:
+            raise IdempotencyKeyReused("the first request with this key had another body; take a new key for this one")
+        headers.append(("Idempotent-Replayed", "true"))
+        try:
+            body = self._seal.decrypt(body) if self._seal else body
+        except InvalidToken:
+            raise IdempotencyKeyReused("the answer is sealed with the credentials of then, which were others") from None
+        return Reply(body, status, Headers(map(tuple, headers)))
+
+    def keep(self, transaction: Transaction, reply: Reply) -> Reply:
+        body = reply.get_data()
+        head = orjson.dumps([self._print, reply.status_code, list(reply.headers)])
+        kept = head + b"\n" + (self._seal.encrypt(body) if self._seal else body)
+        transaction.keep_answer(self._id, Answer(self._now, kept))
+        add_written(len(kept))
+        if self._id[0] < 256 // SWEEP_ONE_IN:
+            transaction.sweep_answers(self._oldest, SWEPT, latest=2 * self._now - self._oldest)
+        return reply

@@ -1,0 +1,174 @@
+"""Access tokens: JWTs of one issuer for this service, verified (RFC 7519, RFC 8725, RFC 9068).
+
+Nothing in a token is believed before its signature holds, and only the issuer's key set says what may sign: `alg` picks
+among what a key is for, `kid` among the keys, and keys or addresses that a token brings along (`jwk`, `jku`, `x5u`,
+`x5c`) are not looked at.
+"""
+
+import logging
+import re
+import time
+from base64 import urlsafe_b64decode
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import jwt
+import orjson
+
+from restkeeper.features.jwt.jwks import KeySet, KeySource, fetch
+
+MOST_CHARACTERS = 16 * 1024  # of a token
+LONGEST_SUBJECT = 255  # characters of `sub` (as OpenID Connect Core, section 2): it is stored and counted by
+LEEWAY = 30.0  # seconds that the issuer's clock may be ahead of ours, for nbf and iat; exp has none
+
+# Of `typ`, in lower case and without "application/" (RFC 7515, section 4.1.9). "at+jwt" is what an access token should
+# say (RFC 9068) and few issuers do. Another word is of a JWT for another use, such as a logout or proof token, which
+# must not pass for an access token (RFC 8725, section 3.11).
+TYPES = ("jwt", "at+jwt")
+
+_TOKEN = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
+_FAR = float(2**53)  # seconds; times beyond are no times
+_log = logging.getLogger("restkeeper")
+
+
+class Claims(NamedTuple):
+    """What a verified token says."""
+
+    issuer: str
+    subject: str
+    scopes: frozenset[str]
+    expires: float  # seconds since the epoch
+
+
+class InvalidToken(Exception):
+    """A token that does not hold. `cause` is for the log; whoever shows it is told the same for every cause."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+def is_token(text: str) -> bool:
+    """Whether a credential has the form of a signed JWT: three parts in base64url (RFC 7515, section 3.1)."""
+    return _TOKEN.fullmatch(text) is not None
+
+
+class Tokens:
+    """Verifies the tokens of `issuer` for `audience` by the key set at `jwks`, a path or a URL.
+
+    Raises Unavailable for a file that cannot be read or has no usable key; a URL that cannot be fetched yet is logged.
+    """
+
+    def __init__(
+        self,
+        issuer: str,
+        audience: str,
+        jwks: str,
+        *,
+        now: Callable[[], float] = time.time,
+        fetch: Callable[[str], bytes] = fetch,
+    ) -> None:
+        self._issuer = issuer
+        self._audience = audience
+        self._now = now
+        self._source = KeySource(jwks, now=now, fetch=fetch)
+
+    def verify(self, token: str) -> Claims:
+        """What a token says.
+
+        Raises InvalidToken when it does not hold, and Unavailable when no key set could be read yet.
+        """
+        try:
+            if len(token) > MOST_CHARACTERS:
+                raise InvalidToken("too long")
+            keys = self._source.current()
+            digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
+            claims: Claims = keys.verified.get(digest) or self._verify_anew(token, digest, keys)
+            if claims.expires <= self._now():
+                raise InvalidToken("expired")
+            return claims
+        except InvalidToken as refusal:
+            _log.info("token refused: %s", refusal.cause)
+            raise
+
+    def _verify_anew(self, token: str, digest: bytes, keys: KeySet) -> Claims:
+        algorithm, kid = _header(token)
+        if (key := keys.find(algorithm, kid)) is None:
+            keys = self._source.newer(than=keys)
+            if (key := keys.find(algorithm, kid)) is None:
+                raise InvalidToken("no key fits")
+        try:
+            payload = jwt.decode(
+                token,
+                key.public,
+                algorithms=key.algorithms,
+                issuer=self._issuer,
+                audience=self._audience,
+                options={
+                    "require": ["iss", "aud", "sub", "exp"],
+                    "verify_exp": False,  # times are told by our clock, below
+                    "verify_nbf": False,
+                    "verify_iat": False,
+                },
+            )
+        except jwt.PyJWTError as error:  # its text may quote the token
+            raise InvalidToken(type(error).__name__) from None
+        claims = self._claims(payload)
+        keys.verified.keep(digest, claims, len(token))  # with the set that verified it, and gone with it
+        return claims
+
+    def _claims(self, payload: dict[str, Any]) -> Claims:
+        for name in ("nbf", "iat"):
+            if name in payload and _time(payload, name) > self._now() + LEEWAY:
+                raise InvalidToken(f"{name} is in the future")
+        if not _is_plain(subject := payload["sub"]):
+            raise InvalidToken("sub is not a printable text")
+        if len(subject) > LONGEST_SUBJECT:
+            raise InvalidToken("sub is too long")
+        return Claims(self._issuer, subject, _scopes(payload), _time(payload, "exp"))
+
+
+def _header(token: str) -> tuple[Any, str | None]:
+    """The algorithm and the key's name that a token claims."""
+    if not is_token(token):
+        raise InvalidToken("not three parts in base64url")
+    first = token.partition(".")[0]
+    try:
+        header = orjson.loads(urlsafe_b64decode(first + "=" * (-len(first) % 4)))
+    except ValueError:
+        raise InvalidToken("the header is not JSON") from None
+    if not isinstance(header, dict):
+        raise InvalidToken("the header is not an object")
+    if "crit" in header:  # RFC 7515, section 4.1.11: we know no extension
+        raise InvalidToken("the header has critical extensions")
+    if str(header.get("typ", "JWT")).lower().removeprefix("application/") not in TYPES:
+        raise InvalidToken("typ is of another kind of token")
+    kid = header.get("kid")
+    if "kid" in header and not isinstance(kid, str):
+        raise InvalidToken("kid is not a text")
+    return header.get("alg"), kid
+
+
+def _time(payload: dict[str, Any], name: str) -> float:
+    value = payload[name]
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -_FAR < value < _FAR:
+        raise InvalidToken(f"{name} is not a time")
+    return float(value)
+
+
+def _scopes(payload: dict[str, Any]) -> frozenset[str]:
+    """`scope`, blank-separated (RFC 8693, section 4.2; RFC 9068), else `scp`, likewise or as a list."""
+    name = "scp" if payload.get("scope") is None else "scope"
+    value = payload.get(name)
+    words = value.split(" ") if isinstance(value, str) else value if name == "scp" else None
+    if value is None:
+        return frozenset()
+    if not isinstance(words, list) or not all(isinstance(word, str) and word.isprintable() for word in words):
+        raise InvalidToken(f"{name} is not a list of texts")
+    return frozenset(words) - {""}
+
+
+def _is_plain(value: Any) -> bool:
+    """A text that can be stored, compared and logged as it is: not empty, no control characters, no half characters."""
+    return isinstance(value, str) and value != "" and value.isprintable()

@@ -1,0 +1,1 @@
+"""API keys: the collection, and what they are checked by."""

@@ -1,0 +1,128 @@
+"""API keys: for whom, for what, until when. Only those with the scope `admin` see and make them.
+
+The secret is answered once and kept nowhere: what keys are checked by (`web/auth.py`) is kept beside them and changes
+in the same transaction, so that a key that is revoked is gone for the very next request.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from restkeeper.clock import Clock
+from restkeeper.config import Config
+from restkeeper.errors import ValidationFailed
+from restkeeper.features.idempotency import Idempotency
+from restkeeper.features.keys.schema import KeySchema
+from restkeeper.features.limits.requests import add_written
+from restkeeper.resources.resource import JsonObject, Resource, require_none
+from restkeeper.resources.with_secret import SecretHandlers
+from restkeeper.storage.contract import Index, Record, Store, Transaction
+from restkeeper.web import exactjson
+from restkeeper.web.auth import CREDENTIALS, Credential, digest_of, new_id, new_token
+from restkeeper.web.caller import ADMIN
+
+KEYS = Resource(
+    name="keys", singular="key", schema=KeySchema, indexes=(Index("created_at"),), search=("name",), events=False
+)
+
+
+def known_scopes(resources: Iterable[Resource]) -> tuple[str, ...]:
+    """The scopes that there are."""
+    return (ADMIN, *(f"{each.name}:{action}" for each in resources for action in ("read", "write")))
+
+
+def make_key(sent: JsonObject, scopes: Iterable[str], *, id: str, now: str) -> Record:
+    """A new key as it is represented. Raises ValidationFailed for one that could do nothing."""
+    record = KEYS.create(sent, id=id, now=now)
+    key = {name: None for name in KEYS.names} | exactjson.loads(record.body)
+    allowed = tuple(scopes)
+    faults = [
+        {"pointer": f"#/scopes/{n}", "detail": f"must be one of: {', '.join(allowed)}"}
+        for n, scope in enumerate(key["scopes"])
+        if scope not in allowed
+    ]
+    if key["expires_at"] is not None and key["expires_at"] <= now:
+        faults.append({"pointer": "#/expires_at", "detail": "must be in the future"})
+    require_none(faults)
+    return record._replace(body=exactjson.dumps(key))
+
+
+def insert_key(transaction: Transaction, record: Record) -> str:
+    """Keep a new key; its token."""
+    token = new_token(record.id)
+    transaction.insert(KEYS.name, record)
+    add_written(len(record.body))
+    transaction.insert(CREDENTIALS.name, _credential(record, token).record(record.id))
+    return token
+
+
+def rotate_key(transaction: Transaction, id: str, *, now: str) -> tuple[Record, str]:
+    """Give a key another token; the former one is void. Raises NotFound, and ValidationFailed for a key that ended."""
+    former = transaction.read(KEYS.name, id)
+    key = exactjson.loads(KEYS.body(former)) | {"updated_at": now, "version": former.version + 1}
+    if key["expires_at"] is not None and key["expires_at"] <= now:
+        raise ValidationFailed(errors=[{"pointer": "#/expires_at", "detail": "has passed: make another key"}])
+    record = Record(id, key["version"], now, KEYS.shape, exactjson.dumps(key))
+    token = new_token(id)
+    transaction.update(KEYS.name, record)
+    transaction.update(CREDENTIALS.name, _credential(record, token).record(id))
+    return record, token
+
+
+def revoke_key(transaction: Transaction, id: str) -> Record:
+    """Make a key void; as it last was. Raises NotFound."""
+    record = transaction.read(KEYS.name, id)
+    transaction.delete(KEYS.name, id)
+    transaction.delete(CREDENTIALS.name, id)
+    return record
+
+
+def note_use(store: Store) -> Callable[[str, str], None]:
+    """What notes in `store` that a key was used at a time. Raises NotFound, and Unavailable."""
+
+    def note(id: str, now: str) -> None:
+        def work(transaction: Transaction) -> None:
+            credential = transaction.read(CREDENTIALS.name, id)
+            transaction.update(CREDENTIALS.name, credential._replace(updated_at=now))
+            record = transaction.read(KEYS.name, id)
+            key = exactjson.loads(KEYS.body(record)) | {"last_used_at": now}
+            # No new version: what a key may do has not changed. Its ETag is of the representation, and changes.
+            transaction.update(KEYS.name, record._replace(shape=KEYS.shape, body=exactjson.dumps(key)))
+
+        store.write(work, patient=False, use_reserve=True)
+
+    return note
+
+
+def _credential(record: Record, token: str) -> Credential:
+    key = exactjson.loads(record.body)
+    return Credential(digest_of(token), tuple(key["scopes"]), key["expires_at"])
+
+
+class KeyHandlers(SecretHandlers):
+    """The handlers of /api/v1/keys, to the collections of `resources`. What a key may do never changes: make another.
+
+    A key that is rotated or deleted is void for the very next request.
+    """
+
+    def __init__(
+        self,
+        resources: Sequence[Resource],
+        store: Store,
+        config: Config,
+        idempotency: Idempotency,
+        *,
+        clock: Clock,
+    ) -> None:
+        super().__init__(KEYS, store, config, idempotency, clock=clock, new_id=new_id)
+        self._scopes = known_scopes(resources)
+
+    def _make(self, sent: JsonObject) -> Record:
+        return make_key(sent, self._scopes, id=self._new_id(), now=self._now())
+
+    def _insert(self, transaction: Transaction, record: Record) -> str:
+        return insert_key(transaction, record)
+
+    def _renew(self, transaction: Transaction, record: Record) -> tuple[Record, str]:
+        return rotate_key(transaction, record.id, now=self._now())
+
+    def _remove(self, transaction: Transaction, id: str) -> None:
+        revoke_key(transaction, id)

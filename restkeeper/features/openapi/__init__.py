@@ -1,0 +1,1 @@
+"""The interface as OpenAPI 3.1."""

@@ -1,0 +1,1 @@
+"""Webhooks: who is sent events, and the deliveries."""

@@ -1,0 +1,295 @@
+"""Webhooks: who is told of events by HTTP (Standard Webhooks 1.0.0). Only admins see and make them.
+
+What is here says where and what; `delivery` does the sending. A secret is answered once, and kept for signing.
+"""
+
+import ipaddress
+import logging
+import re
+import secrets
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from flask import Blueprint, request
+
+from restkeeper.clock import Clock, rfc3339
+from restkeeper.config import Config
+from restkeeper.errors import NotFound
+from restkeeper.features.idempotency import Idempotency
+from restkeeper.features.limits.requests import add_written
+from restkeeper.features.webhooks.schema import WebhookSchema
+from restkeeper.net import is_public
+from restkeeper.resources.changes import DISABLED, known_types
+from restkeeper.resources.resource import JsonObject, Resource, require_none
+from restkeeper.resources.with_secret import PRIVATE, SecretHandlers
+from restkeeper.storage.contract import Index, Record, Store, Transaction
+from restkeeper.storage.outbox import Event, Logged, Secret
+from restkeeper.web import exactjson
+from restkeeper.web.application import Reply
+from restkeeper.web.auth import needs
+from restkeeper.web.caller import ADMIN
+from restkeeper.web.content import JSON, require_acceptable
+from restkeeper.web.queries import Reader, whole
+
+WEBHOOKS = Resource(
+    name="webhooks",
+    singular="webhook",
+    schema=WebhookSchema,
+    indexes=(Index("created_at"),),
+    search=("url", "description"),
+    events=False,
+)
+STATES = ("pending", "delivered", "failed")
+PARAMETERS = ("state", "limit", "cursor")
+
+PING = "webhook.ping"
+PINGS = "_pings"  # the collection that they belong to, which nobody can ask for
+GRACE_SECONDS = 24 * 3600  # for which the secret before the newest goes on signing
+SECRET_BYTES = 32
+MOST_SECRETS = 10  # that sign at a time: a header has room for no more than some dozens
+
+_log = logging.getLogger("restkeeper")
+
+
+def new_secret() -> str:
+    """A secret to sign with, as Standard Webhooks writes it."""
+    return "whsec_" + b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+
+
+def disable_webhook(transaction: Transaction, id: str, reason: str, now: float) -> None:
+    """Send nothing more to a webhook (`now` in seconds since 1970), and record that as an event."""
+    try:
+        record = transaction.read(WEBHOOKS.name, id)
+    except NotFound:
+        return
+    webhook = exactjson.loads(WEBHOOKS.body(record))
+    if webhook["status"] == "disabled":
+        return
+    changed = _changed(record, rfc3339(now), status="disabled")
+    transaction.update(WEBHOOKS.name, changed)
+    told = exactjson.dumps(exactjson.loads(changed.body) | {"reason": reason})
+    transaction.record(Event(DISABLED, WEBHOOKS.name, id, changed.updated_at, told))
+    _log.warning("webhook %s is disabled: %s", id, reason)
+
+
+def _changed(record: Record, now: str, **fields: Any) -> Record:
+    """A webhook with other values in fields that need no check."""
+    version = record.version + 1
+    webhook = exactjson.loads(WEBHOOKS.body(record)) | fields | {"updated_at": now, "version": version}
+    return Record(record.id, version, now, WEBHOOKS.shape, exactjson.dumps(webhook))
+
+
+class WebhookHandlers(SecretHandlers):
+    """The handlers of /api/v1/webhooks, for events of the collections of `resources`."""
+
+    def __init__(
+        self,
+        resources: Sequence[Resource],
+        store: Store,
+        config: Config,
+        idempotency: Idempotency,
+        *,
+        clock: Clock,
+    ) -> None:
+        super().__init__(WEBHOOKS, store, config, idempotency, clock=clock)
+        self._types = known_types(resources)
+
+    def blueprint(self) -> Blueprint:
+        """The routes, relative to wherever webhooks are mounted."""
+        routes = super().blueprint()
+        routes.add_url_rule("/<id>", view_func=self.replace_item, methods=["PUT"])
+        routes.add_url_rule("/<id>", view_func=self.merge_item, methods=["PATCH"])
+        routes.add_url_rule("/<id>/ping", view_func=self.ping_item, methods=["POST"])
+        routes.add_url_rule("/<id>/deliveries", view_func=self.list_deliveries, methods=["GET"])
+        routes.add_url_rule("/<id>/deliveries/<delivery>", view_func=self.read_delivery, methods=["GET"])
+        redeliver = "/<id>/deliveries/<delivery>/redeliver"
+        routes.add_url_rule(redeliver, view_func=self.redeliver, methods=["POST"])
+        return routes
+
+    def _make(self, sent: JsonObject) -> Record:
+        record = WEBHOOKS.create(sent, id=self._new_id(), now=self._now())
+        webhook = exactjson.loads(record.body)
+        faults = self._faults(webhook)
+        if webhook["status"] == "disabled":
+            faults.append({"pointer": "#/status", "detail": "must be one of: active, paused"})
+        require_none(faults)
+        return record
+
+    def _insert(self, transaction: Transaction, record: Record) -> str:
+        secret = new_secret()
+        transaction.insert(self.name, record)
+        add_written(len(record.body))
+        transaction.subscribe(record.id, [Secret(secret)])
+        return secret
+
+    def _renew(self, transaction: Transaction, record: Record) -> tuple[Record, str]:
+        """Until the grace is over, what was the newest secret signs as well, and so do those before it until theirs."""
+        secret, now, clock = new_secret(), self._now(), self._time()
+        newest, *older = transaction.secrets(record.id)
+        former = [Secret(newest.value, clock + GRACE_SECONDS), *(each for each in older if (each.until or 0) > clock)]
+        record = _changed(record, now)
+        transaction.update(self.name, record)
+        transaction.keep_secrets(record.id, [Secret(secret), *former][:MOST_SECRETS])
+        return record, secret
+
+    def _require_valid(self, former: Record, record: Record) -> None:
+        """One that was made when more was allowed can be paused as it is."""
+        before, after = (exactjson.loads(each.body) for each in (former, record))
+        if after["status"] == "active" or any(before[name] != after[name] for name in ("url", "types")):
+            require_none(self._faults(after))
+
+    def _update(self, transaction: Transaction, former: Record, record: Record, now: str) -> None:
+        """Whoever mends a webhook wants to see whether it works now, not when the schedule comes to it."""
+        super()._update(transaction, former, record, now)
+        before, after = (exactjson.stored(each.body) for each in (former, record))
+        if (before["url"], before["status"]) != (after["url"], after["status"]):
+            transaction.resume(record.id, self._time())
+
+    def _remove(self, transaction: Transaction, id: str) -> None:
+        transaction.delete(self.name, id)
+        transaction.unsubscribe(id)
+
+    @needs(ADMIN)
+    def replace_item(self, id: str) -> Reply:
+        """Replace a webhook but for its secret: optional fields that are left out take their defaults."""
+        return super().replace_item(id)
+
+    @needs(ADMIN)
+    def merge_item(self, id: str) -> Reply:
+        """Change some fields of a webhook (JSON Merge Patch, RFC 7396): `status` pauses it and sets it going again."""
+        return super().merge_item(id)
+
+    @needs(ADMIN)
+    def ping_item(self, id: str) -> Reply:
+        """Send a `webhook.ping` event, once, whatever the webhook's status; the answer is its delivery."""
+
+        def work(transaction: Transaction) -> int:
+            body = WEBHOOKS.body(transaction.read(self.name, id))
+            add_written(len(body))
+            return transaction.ask(id, transaction.record(Event(PING, PINGS, id, self._now(), body)))
+
+        return self._ask_for(id, work)
+
+    @needs(ADMIN)
+    def redeliver(self, id: str, delivery: str) -> Reply:
+        """Send the event of a delivery again, once, whatever the webhook's status; the answer is the new delivery."""
+
+        def work(transaction: Transaction) -> int:
+            return transaction.ask(id, transaction.logged(id, _number(delivery)).event)
+
+        return self._ask_for(id, work)
+
+    @needs(ADMIN)
+    def list_deliveries(self, id: str) -> Reply:
+        """List the deliveries of a webhook, the newest first, each with how its last attempt went."""
+        require_acceptable(JSON)
+        reader = Reader(request.args)
+        reader.only(PARAMETERS, "this list")
+        before = reader.one("cursor", whole(1, 2**63 - 1), None)
+        limit = reader.one("limit", whole(1, self._config.page_limit_max), self._config.page_limit)
+        state = reader.one("state", _state, None)
+        reader.finish()
+        self._store.read(self.name, id)
+        found = self._store.deliveries(id, before, limit + 1, state)
+        reply = Reply(exactjson.dumps([_shown(each) for each in found[:limit]]), content_type=JSON)
+        reply.headers["Cache-Control"] = PRIVATE
+        reply.headers["Link"] = _links(found[limit - 1].id if len(found) > limit else None)
+        return reply
+
+    @needs(ADMIN)
+    def read_delivery(self, id: str, delivery: str) -> Reply:
+        """Read one delivery of a webhook."""
+        require_acceptable(JSON)
+        number = _number(delivery)
+        self._store.read(self.name, id)
+        for found in self._store.deliveries(id, number + 1, 1):
+            if found.id == number:
+                return _one(found)
+        raise NotFound("there is no such delivery")
+
+    def _ask_for(self, id: str, ask: Callable[[Transaction], int]) -> Reply:
+        """Queue a delivery by hand, once for each idempotency key."""
+        require_acceptable(JSON)
+        once = self._idempotency.once(None)
+
+        def work(transaction: Transaction) -> Reply:
+            if (reply := once.kept(transaction)) is not None:
+                return reply
+            transaction.read(self.name, id)
+            asked = ask(transaction)
+            return once.keep(transaction, _one(transaction.logged(id, asked)))
+
+        return self._store.write(work)
+
+    def _faults(self, webhook: JsonObject) -> list[JsonObject]:
+        """Why events could not be sent so, as far as the schema does not tell."""
+        fault = _fault_of(webhook["url"], self._config.webhook_allow_private)
+        return ([{"pointer": "#/url", "detail": fault}] if fault else []) + [
+            {"pointer": f"#/types/{n}", "detail": f"must be one of: {', '.join(self._types)}"}
+            for n, type in enumerate(webhook["types"])
+            if type not in self._types
+        ]
+
+
+def _fault_of(url: str, allow_private: bool) -> str:
+    """Why an address is not to be called, as far as can be told without asking what its name leads to; else empty."""
+    if allow_private:
+        return ""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if parts.scheme != "https":
+        return "must begin with https://, unless WEBHOOK_ALLOW_PRIVATE is set"
+    if host == "localhost" or (_is_address(host) and not is_public(host)):
+        return "must be a public address, unless WEBHOOK_ALLOW_PRIVATE is set"
+    return ""
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _number(text: str) -> int:
+    """The number of a delivery. Raises NotFound."""
+    if not re.fullmatch(r"[1-9]\d{0,17}", text, re.ASCII):
+        raise NotFound("there is no such delivery")
+    return int(text)
+
+
+def _state(text: str) -> str:
+    if text not in STATES:
+        raise ValueError(f"must be one of: {', '.join(STATES)}")
+    return text
+
+
+def _links(last: int | None) -> str:
+    kept = [pair for pair in request.args.items(multi=True) if pair[0] != "cursor"]
+    places = [("first", kept)] + ([("next", [*kept, ("cursor", str(last))])] if last else [])
+    return ", ".join(f'<{request.path}{"?" if kept else ""}{urlencode(kept)}>; rel="{rel}"' for rel, kept in places)
+
+
+def _one(found: Logged) -> Reply:
+    reply = Reply(exactjson.dumps(_shown(found)), content_type=JSON)
+    reply.headers["Cache-Control"] = PRIVATE
+    return reply
+
+
+def _shown(found: Logged) -> JsonObject:
+    """A delivery as it is answered."""
+    return {
+        "id": found.id,
+        "event": found.event,
+        "type": found.type,
+        "state": found.state,
+        "attempts": found.attempts,
+        "next_attempt_at": None if not found.due else rfc3339(found.due),
+        "attempted_at": None if found.attempted is None else rfc3339(found.attempted),
+        "response_status": found.status,
+        "latency_ms": None if found.seconds is None else round(found.seconds * 1000, 1),
+        "response_excerpt": found.excerpt,
+    }

@@ -1,0 +1,301 @@
+"""Deliveries in SQLite: the half of `outbox` that is about who is told."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from restkeeper.errors import NotFound
+from restkeeper.storage.outbox import (
+    LONGEST_DELAY,
+    LONGEST_LEASE,
+    LONGEST_PAUSE,
+    Attempt,
+    Delivery,
+    Logged,
+    Secret,
+    Subscription,
+    Wanted,
+)
+from restkeeper.storage.sqlite.events import (
+    WANTED,
+    EventLog,
+    EventReader,
+    id_of,
+    newest_of,
+    oldest_of,
+    origin_of,
+    parameters_of,
+    parse_id,
+    recorded,
+)
+
+# The oldest events, as far as none among them is from between the times: what is left has no holes.
+_EXPIRED = """\
+WITH oldest AS (SELECT position, at FROM events ORDER BY position LIMIT :limit)
+SELECT max(position) FROM oldest
+WHERE position < (SELECT max(position) FROM events)
+    AND position < coalesce((SELECT min(position) FROM oldest WHERE at >= :before AND at <= :latest), 9e18)"""
+
+_LOST = """\
+SELECT DISTINCT
+    webhook,
+    item
+FROM deliveries INDEXED BY deliveries_event
+WHERE event <= ? AND state = 'pending' AND item IS NOT NULL"""
+
+_SELECT_ITEMS = f"""\
+SELECT
+    position,
+    collection || '/' || item
+FROM events
+WHERE {WANTED}
+ORDER BY position"""  # noqa: S608 - constant conditions
+
+_QUEUE = """\
+INSERT INTO deliveries (webhook, event, item, due)
+SELECT
+    :webhook,
+    :event,
+    :item,
+    CASE WHEN EXISTS (
+        SELECT 1 FROM deliveries WHERE webhook = :webhook AND item = :item AND state = 'pending'
+    ) THEN NULL ELSE :now END"""
+
+_LEASE = """\
+UPDATE deliveries SET
+    due = :until,
+    lease = lease + 1,
+    leased = 1
+WHERE id IN (SELECT id FROM deliveries WHERE webhook = :webhook AND due <= :now{} ORDER BY due, id LIMIT :limit)
+RETURNING id"""
+_LEASE_ALL, _LEASE_ASKED = _LEASE.format(""), _LEASE.format(" AND item IS NULL")
+
+# What a clock that was ahead has put further away than can be.
+_FREE = """\
+UPDATE deliveries SET
+    due = :now,
+    leased = 0
+WHERE webhook = :webhook AND {}"""
+_STUCK = ("leased = 1 AND due > :now + :longest_lease", "due > :now + :longest_delay")
+_FREE_ALL = tuple(_FREE.format(stuck) for stuck in _STUCK)
+
+_LEASED = """\
+SELECT
+    deliveries.id,
+    lease,
+    webhook,
+    deliveries.item IS NULL,
+    attempts,
+    position,
+    origin,
+    type,
+    at,
+    CAST(data AS BLOB)
+FROM deliveries JOIN events ON position = event
+WHERE deliveries.id = ?"""
+
+_SETTLE = """\
+UPDATE deliveries SET
+    state = :state,
+    due = :next,
+    leased = 0,
+    attempts = attempts + 1,
+    attempted = :at,
+    status = :status,
+    seconds = :seconds,
+    excerpt = :excerpt
+WHERE id = :id AND lease = :lease AND state = 'pending'
+RETURNING item"""
+
+# What waited for a delivery that is settled or gone.
+_RELEASE = """\
+UPDATE deliveries SET due = :now
+WHERE id = (SELECT min(id) FROM deliveries WHERE webhook = :webhook AND item = :item AND state = 'pending')
+    AND due IS NULL"""
+
+_HOLD = """\
+UPDATE subscriptions SET held = CASE WHEN held BETWEEN :hold AND :latest THEN held ELSE :hold END
+WHERE webhook = :webhook"""
+
+_RESUME = """\
+UPDATE deliveries SET due = :now
+WHERE webhook = :webhook AND due > :now AND leased = 0"""
+
+_SUBSCRIPTIONS = f"""\
+WITH
+active AS (SELECT value AS webhook FROM json_each(:active)),
+newest AS (SELECT coalesce(max(position), 0) AS position FROM events),
+known AS (
+    SELECT
+        webhook,
+        secrets,
+        webhook IN active AND subscriptions.position < newest.position AS behind,
+        webhook IN active AND (held <= :now OR held > :now + :longest_pause) AS open
+    FROM subscriptions, newest
+)
+SELECT
+    webhook,
+    secrets,
+    behind,
+    EXISTS (
+        SELECT 1 FROM deliveries WHERE deliveries.webhook = known.webhook AND due <= :now AND item IS NULL
+    ) OR (open AND EXISTS (
+        SELECT 1 FROM deliveries WHERE deliveries.webhook = known.webhook AND due <= :now
+    )) OR EXISTS (
+        SELECT 1 FROM deliveries WHERE deliveries.webhook = known.webhook AND {_STUCK[0]}
+    ) OR EXISTS (
+        SELECT 1 FROM deliveries WHERE deliveries.webhook = known.webhook AND {_STUCK[1]}
+    ) AS ready,
+    open
+FROM known
+WHERE behind OR ready"""  # noqa: S608 - constant conditions
+
+_LOGGED = """\
+SELECT
+    id,
+    event,
+    state,
+    attempts,
+    CASE WHEN leased THEN NULL ELSE due END,
+    attempted,
+    status,
+    seconds,
+    excerpt,
+    origin,
+    type
+FROM deliveries JOIN events ON position = event
+WHERE webhook = :webhook"""
+
+
+_LONGEST = {"longest_lease": LONGEST_LEASE, "longest_pause": LONGEST_PAUSE, "longest_delay": LONGEST_DELAY}
+
+# A query has to say what a partial index is limited to.
+_OF_STATE = {None: "", "delivered": " AND state = :state"}
+_OF_STATE |= dict.fromkeys(("pending", "failed"), " AND state = :state AND state <> 'delivered'")
+
+
+class Outbox(EventLog):
+    """See `outbox.OutboxTransaction`."""
+
+    def sweep_events(self, before: str, limit: int, *, latest: str = "9999") -> int:
+        wanted = {"before": before, "latest": latest, "limit": limit}
+        (last,) = self._connection.execute(_EXPIRED, wanted).fetchone()
+        if last is None:
+            return 0
+        lost = self._connection.execute(_LOST, (last,)).fetchall()
+        swept = self._connection.execute("DELETE FROM events WHERE position <= ?", (last,)).rowcount
+        self._connection.executemany(
+            _RELEASE, [{"webhook": webhook, "item": item, "now": 0.0} for webhook, item in lost]
+        )
+        return swept
+
+    def subscribe(self, webhook: str, secrets: Sequence[Secret]) -> None:
+        statement = "INSERT INTO subscriptions (webhook, position, secrets) VALUES (?, ?, ?)"
+        self._connection.execute(statement, (webhook, newest_of(self._connection), _written(secrets)))
+
+    def keep_secrets(self, webhook: str, secrets: Sequence[Secret]) -> None:
+        statement = "UPDATE subscriptions SET secrets = ? WHERE webhook = ?"
+        self._connection.execute(statement, (_written(secrets), webhook))
+
+    def secrets(self, webhook: str) -> tuple[Secret, ...]:
+        row = self._connection.execute("SELECT secrets FROM subscriptions WHERE webhook = ?", (webhook,)).fetchone()
+        if row is None:
+            raise NotFound("there is no such webhook")
+        return _secrets(row[0])
+
+    def resume(self, webhook: str, now: float) -> None:
+        self._connection.execute("UPDATE subscriptions SET held = 0 WHERE webhook = ?", (webhook,))
+        self._free(webhook, now)
+        self._connection.execute(_RESUME, {"webhook": webhook, "now": now})
+
+    def unsubscribe(self, webhook: str) -> None:
+        self._connection.execute("DELETE FROM subscriptions WHERE webhook = ?", (webhook,))
+
+    def queue(self, webhook: str, wanted: Wanted, now: float, limit: int) -> int:
+        row = self._connection.execute("SELECT position FROM subscriptions WHERE webhook = ?", (webhook,)).fetchone()
+        if row is None:
+            return 0  # it was deleted meanwhile
+        begin = max(row[0], oldest_of(self._connection) - 1)  # what was swept meanwhile is passed over
+        until = min(begin + limit, newest_of(self._connection))
+        rows = self._connection.execute(_SELECT_ITEMS, parameters_of(begin, until, wanted)).fetchall()
+        queued = [{"webhook": webhook, "event": event, "item": item, "now": now} for event, item in rows]
+        self._connection.executemany(_QUEUE, queued)
+        self._connection.execute("UPDATE subscriptions SET position = ? WHERE webhook = ?", (until, webhook))
+        return int(until - begin)
+
+    def lease(self, webhook: str, now: float, until: float, limit: int, *, asked_only: bool = False) -> list[Delivery]:
+        self._free(webhook, now)
+        wanted = {"webhook": webhook, "now": now, "until": until, "limit": limit}
+        ids = sorted(self._connection.execute(_LEASE_ASKED if asked_only else _LEASE_ALL, wanted).fetchall())
+        rows = (self._connection.execute(_LEASED, id).fetchone() for id in ids)
+        return [
+            Delivery(id, lease, of, bool(asked), attempts, recorded(*rest))
+            for id, lease, of, asked, attempts, *rest in rows
+        ]
+
+    def _free(self, webhook: str, now: float) -> None:
+        for statement in _FREE_ALL:
+            self._connection.execute(statement, {"webhook": webhook, "now": now, **_LONGEST})
+
+    def settle(self, attempt: Attempt) -> bool:
+        delivery = attempt.delivery
+        state = "delivered" if attempt.succeeded else "failed" if attempt.next is None else "pending"
+        row = {**attempt._asdict(), "id": delivery.id, "lease": delivery.lease, "state": state}
+        del row["delivery"]
+        settled = self._connection.execute(_SETTLE, row).fetchone()
+        if settled is None:
+            return False
+        if state != "pending":
+            self._connection.execute(_RELEASE, {"webhook": delivery.webhook, "item": settled[0], "now": attempt.at})
+        if attempt.hold:
+            hold = {"webhook": delivery.webhook, "hold": attempt.hold, "latest": attempt.at + LONGEST_PAUSE}
+            self._connection.execute(_HOLD, hold)
+        return True
+
+    def ask(self, webhook: str, event: str) -> int:
+        statement = "INSERT INTO deliveries (webhook, event, due) VALUES (?, ?, 0)"
+        position, origin = parse_id(event)
+        if origin_of(self._connection, position) != origin:
+            raise NotFound("there is no such event (any more)")
+        return self._connection.execute(statement, (webhook, position)).lastrowid or 0
+
+    def logged(self, webhook: str, id: int) -> Logged:
+        row = self._connection.execute(f"{_LOGGED} AND id = :id", {"webhook": webhook, "id": id}).fetchone()
+        if row is None:
+            raise NotFound("there is no such delivery")
+        return _logged(*row)
+
+
+class OutboxReader(EventReader):
+    """See `outbox.OutboxStore`."""
+
+    def _require_file(self) -> None:
+        raise NotImplementedError
+
+    def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
+        self._require_file()  # who only reads would never notice that another file has its name
+        with self._reader() as connection:
+            wanted = {"active": orjson.dumps(active).decode(), "now": now, **_LONGEST}
+            rows = connection.execute(_SUBSCRIPTIONS, wanted).fetchall()
+        return [Subscription(webhook, _secrets(secrets), *map(bool, rest)) for webhook, secrets, *rest in rows]
+
+    def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[Logged]:
+        statement = _LOGGED + (" AND id < :before" if before else "") + _OF_STATE[state]
+        asked = {"webhook": webhook, "before": before, "state": state, "limit": limit}
+        with self._reader() as connection:
+            rows = connection.execute(f"{statement} ORDER BY id DESC LIMIT :limit", asked).fetchall()
+        return [_logged(*row) for row in rows]
+
+
+def _written(secrets: Sequence[Secret]) -> str:
+    return orjson.dumps([list(secret) for secret in secrets]).decode()
+
+
+def _secrets(text: str) -> tuple[Secret, ...]:
+    return tuple(Secret(*each) for each in orjson.loads(text))
+
+
+def _logged(*row: Any) -> Logged:
+    id, event, *rest, origin, type = row
+    return Logged(id, id_of(event, origin), type, *rest)

@@ -1,0 +1,161 @@
+"""Events in SQLite: the half of `outbox` that is about what has happened."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import orjson
+
+from restkeeper.errors import CursorExpired
+from restkeeper.storage.outbox import Event, Events, Recorded, Wanted, is_event_id
+from restkeeper.storage.sqlite.identity import require_epoch
+
+LOOKED_AT = 2000  # events in one search: some milliseconds
+PAGE_BYTES = 1024 * 1024  # of events in one page, but for the last of them
+
+_RECORD = """\
+INSERT INTO events
+    (origin, type, collection, item, owner, at, data)
+VALUES (?, ?, ?, ?, ?, ?, ?)"""
+
+# Of the events between two positions, those that are wanted.
+WANTED = """\
+position > :after AND position <= :until
+    AND (
+        collection IN (SELECT value FROM json_each(:collections))
+        OR (owner = :owner AND collection IN (SELECT value FROM json_each(:own)))
+    )
+    AND EXISTS (SELECT 1 FROM json_each(:types) WHERE events.type GLOB value)"""
+
+_SELECT = f"""\
+SELECT
+    position,
+    origin,
+    type,
+    at,
+    CAST(data AS BLOB)
+FROM events
+WHERE {WANTED}
+ORDER BY position
+LIMIT :limit"""  # noqa: S608 - constant conditions
+
+
+class EventLog:
+    """See `outbox.OutboxTransaction`."""
+
+    _connection: sqlite3.Connection
+    _epoch: str
+
+    def record(self, event: Event) -> str:
+        type, collection, item, at, data, owner = event
+        row = (self._epoch, type, collection, item, owner, at, data.decode())
+        return id_of(self._connection.execute(_RECORD, row).lastrowid or 0, self._epoch)
+
+
+class EventReader:
+    """See `outbox.OutboxStore`."""
+
+    def _make_epoch(self) -> None:
+        """Give the file an epoch where it has none."""
+        raise NotImplementedError
+
+    def _reader(self) -> AbstractContextManager[sqlite3.Connection]:
+        raise NotImplementedError
+
+    def events(self, after: str, wanted: Wanted, limit: int) -> Events:
+        self._make_epoch()
+        with self._reader() as connection, snapshot(connection):
+            epoch = require_epoch(connection)  # of the same moment as the events
+            oldest, newest = oldest_of(connection), newest_of(connection)
+            begin = _place(connection, after, oldest, newest, epoch) if after else oldest - 1
+            until = min(begin + LOOKED_AT, newest)
+            parameters = parameters_of(begin, until, wanted) | {"limit": limit}
+            found, size, end = [], 0, until
+            for row in connection.execute(_SELECT, parameters):
+                found.append(recorded(*row))
+                size += len(row[-1])
+                if len(found) == limit or size > PAGE_BYTES:
+                    end = row[0]
+                    break
+            return Events(found, _id_at(connection, end, epoch), end < newest)
+
+
+@contextmanager
+def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """Whatever is read is of one moment; inside a transaction it is anyhow."""
+    if connection.in_transaction:
+        yield
+        return
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")
+
+
+def id_of(position: int, origin: str) -> str:
+    """The id of an event."""
+    return f"evt_{origin}_{position:x}"
+
+
+def parse_id(id: str) -> tuple[int, str]:
+    """Position and origin in an event's id; those of no event in what is none."""
+    if not is_event_id(id):
+        return -1, ""
+    _, origin, position = id.split("_")
+    return int(position, 16), origin
+
+
+def newest_of(connection: sqlite3.Connection) -> int:
+    """The position of the newest event; 0 before the first."""
+    return int(connection.execute("SELECT coalesce(max(position), 0) FROM events").fetchone()[0])
+
+
+def oldest_of(connection: sqlite3.Connection) -> int:
+    """The position of the oldest event that is kept, or of the first there will be."""
+    return int(connection.execute("SELECT coalesce(min(position), 1) FROM events").fetchone()[0])
+
+
+def origin_of(connection: sqlite3.Connection, position: int) -> str | None:
+    """The epoch of the store that wrote the event at a position; None where there is none."""
+    row = connection.execute("SELECT origin FROM events WHERE position = ?", (position,)).fetchone()
+    return row[0] if row else None
+
+
+def newest_id(connection: sqlite3.Connection, epoch: str) -> str:
+    """The id of the newest event, or of the beginning."""
+    return _id_at(connection, newest_of(connection), epoch)
+
+
+def _id_at(connection: sqlite3.Connection, position: int, epoch: str) -> str:
+    """The id of the event at a position; before the first one that is kept, an id all the same."""
+    return id_of(position, origin_of(connection, position) or epoch)
+
+
+def _place(connection: sqlite3.Connection, id: str, oldest: int, newest: int, epoch: str) -> int:
+    """The position of an event that is kept, or that came right before those. Raises CursorExpired."""
+    position, origin = parse_id(id)
+    if oldest <= position <= newest and origin_of(connection, position) == origin:
+        return position
+    if position == oldest - 1 and (origin == epoch or not position):  # it was swept, or is the beginning
+        return position
+    raise CursorExpired(
+        "what came after this cursor is not kept any more, or it is another service's", resume=id_of(oldest - 1, epoch)
+    )
+
+
+def parameters_of(after: int, until: int, wanted: Wanted) -> dict[str, int | str | None]:
+    """What WANTED takes."""
+    return {
+        "after": after,
+        "until": until,
+        "collections": orjson.dumps(wanted.collections).decode(),
+        "own": orjson.dumps(wanted.own).decode(),
+        "owner": wanted.owner,
+        "types": orjson.dumps(wanted.types).decode(),
+    }
+
+
+def recorded(position: int, origin: str, type: str, at: str, data: bytes) -> Recorded:
+    """A row as an event."""
+    return Recorded(id_of(position, origin), type, at, data)

@@ -1,0 +1,112 @@
+"""Items and responses in SQLite: the half of a transaction that `sqlite_deliveries.Outbox` has not."""
+
+import re
+import sqlite3
+from math import inf
+from typing import Any
+
+from restkeeper.errors import Duplicate, NotFound
+from restkeeper.storage.contract import Answer, Record
+from restkeeper.storage.sqlite import sql
+from restkeeper.storage.sqlite.deliveries import Outbox
+from restkeeper.storage.sqlite.identity import revision
+
+_READ = f"""\
+SELECT
+{sql.COLUMNS}
+FROM items
+WHERE collection = ? AND id = ?"""  # noqa: S608 - constant columns
+
+_INSERT = """\
+INSERT INTO items
+    (collection, id, version, updated_at, shape, body, owner)
+VALUES (?, ?, ?, ?, ?, ?, ?)"""
+
+_UPDATE = """\
+UPDATE items SET
+    version = ?,
+    updated_at = ?,
+    shape = ?,
+    body = ?,
+    owner = ?
+WHERE collection = ? AND id = ?"""
+
+_DELETE = "DELETE FROM items WHERE collection = ? AND id = ?"
+
+_TOUCH = "UPDATE collections SET revision = revision + 1, items = items + ? WHERE name = ?"
+
+_SWEEP = """\
+DELETE FROM answers
+WHERE rowid IN (SELECT rowid FROM answers ORDER BY rowid LIMIT ?) AND NOT given BETWEEN ? AND ?"""
+
+
+class SqliteTransaction(Outbox):
+    """See `contract.Transaction`. `epoch` is that of the file, which nobody replaces while the transaction is open."""
+
+    def __init__(self, connection: sqlite3.Connection, epoch: str) -> None:
+        self._connection = connection
+        self._epoch = epoch
+
+    def read(self, collection: str, id: str) -> Record:
+        if (record := find_item(self._connection, collection, id)) is None:
+            raise missing()
+        return record
+
+    def revision(self, collection: str) -> str:
+        statement = "SELECT revision FROM collections WHERE name = ?"
+        (number,) = self._connection.execute(statement, (collection,)).fetchone()
+        return revision(self._epoch, number)
+
+    def insert(self, collection: str, record: Record) -> None:
+        id, version, updated_at, shape, body, owner = record
+        self._execute(_INSERT, (collection, id, version, updated_at, shape, body.decode(), owner))
+        self._connection.execute(_TOUCH, (1, collection))
+
+    def update(self, collection: str, record: Record) -> None:
+        id, version, updated_at, shape, body, owner = record
+        self._execute(_UPDATE, (version, updated_at, shape, body.decode(), owner, collection, id))
+        self._connection.execute(_TOUCH, (0, collection))
+
+    def delete(self, collection: str, id: str) -> None:
+        self._execute(_DELETE, (collection, id))
+        self._connection.execute(_TOUCH, (-1, collection))
+
+    def answer(self, id: bytes) -> Answer | None:
+        return find_answer(self._connection, id)
+
+    def keep_answer(self, id: bytes, answer: Answer) -> None:
+        self._connection.execute("REPLACE INTO answers (id, given, body) VALUES (?, ?, ?)", (id, *answer))
+
+    def sweep_answers(self, before: float, limit: int, *, latest: float = inf) -> int:
+        return self._connection.execute(_SWEEP, (limit, before, latest)).rowcount
+
+    def _execute(self, statement: str, parameters: tuple[Any, ...]) -> None:
+        try:
+            cursor = self._connection.execute(statement, parameters)
+        except sqlite3.IntegrityError as error:
+            index = re.search(r"index '(.+)'", str(error))
+            raise _taken(sql.field_of(index[1]) if index else "id") from None
+        if cursor.rowcount == 0:
+            raise missing()
+
+
+def find_item(connection: sqlite3.Connection, collection: str, id: str) -> Record | None:
+    """The item, if there is one."""
+    row = connection.execute(_READ, (collection, id)).fetchone()
+    return Record._make(row) if row else None
+
+
+def find_answer(connection: sqlite3.Connection, id: bytes) -> Answer | None:
+    """The response with this id, if there is one."""
+    row = connection.execute("SELECT given, body FROM answers WHERE id = ?", (id,)).fetchone()
+    return Answer._make(row) if row else None
+
+
+def missing() -> NotFound:
+    """What is raised where there is no such item."""
+    return NotFound("there is no such item")
+
+
+def _taken(field: str) -> Duplicate:
+    detail = f"another item has this {field}"
+    return Duplicate(detail, errors=[{"pointer": f"#/{field}", "detail": "is taken by another item"}])

@@ -1,0 +1,148 @@
+"""A backup in the place of a store."""
+
+import fcntl
+import os
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from restkeeper.errors import Unavailable
+from restkeeper.storage.sqlite.health import MAGIC, damage_of, log_size
+from restkeeper.storage.sqlite.lockfile import LockFile, give_to_owner_of, require_regular
+from restkeeper.storage.sqlite.migrations import MIGRATIONS
+
+# Where SQLite locks a file that it has open (https://sqlite.org/src/file/src/os.h, SHARED_FIRST and SHARED_SIZE).
+SHARED_FIRST, SHARED_SIZE = 0x40000002, 510
+
+_CONTENT = """\
+SELECT
+    collection,
+    count(*),
+    max(updated_at)
+FROM items
+GROUP BY collection
+ORDER BY collection"""
+
+
+class Restored(NamedTuple):
+    """What a backup had: items by collection, and the time of the newest; and where the replaced store is now."""
+
+    items: dict[str, int]
+    newest: str | None
+    replaced: Path | None
+
+
+def restore(path: str, backup: Path, *, discard: bool = False) -> Restored:
+    """Put a copy of `backup` in the place of the store at `path`; it gets an epoch of its own when it is opened.
+
+    The former store is renamed, or with `discard` deleted. Raises Unavailable when that is in use, or the backup is
+    none; then nothing has changed.
+    """
+    target = Path(os.path.realpath(path))
+    _require_header(backup, target)
+    with closing(LockFile(str(target))) as lock, _unused(target, lock):
+        copy = _copy(backup, target)
+        try:
+            items, newest = _prepare(copy, backup)
+            give_to_owner_of(copy, target if target.exists() else target.parent)
+            _sync(copy)
+            replaced = None if discard else _put_aside(target)
+            copy.rename(target)
+            _delete_log(target)
+            _sync(target.parent)
+            lock.note = ""
+        finally:
+            copy.unlink(missing_ok=True)
+    return Restored(items, newest, replaced)
+
+
+def _require_header(backup: Path, target: Path) -> None:
+    """Raises Unavailable for what is no backup at first sight."""
+    require_regular(backup)
+    require_regular(target)
+    with backup.open("rb") as file:
+        magic = file.read(len(MAGIC))
+    if target.exists() and backup.samefile(target):
+        raise Unavailable(f"{backup} is the store itself")
+    if magic != MAGIC:
+        raise Unavailable(f"{backup} is no SQLite file")
+    if log_size(str(backup)):
+        raise Unavailable(f"{backup} is a store in use, or one that was not closed: {backup}-wal has its last changes")
+
+
+@contextmanager
+def _unused(target: Path, lock: LockFile) -> Iterator[None]:
+    """Nobody opens the store meanwhile. Raises Unavailable when somebody has it open."""
+    if not lock.try_alone():
+        raise Unavailable(f"{target} is in use: stop the service, its delivery workers and all commands first")
+    if not target.exists():
+        yield
+        return
+    with target.open("r+b") as held:
+        try:
+            fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB, SHARED_SIZE, SHARED_FIRST)
+        except OSError:
+            raise Unavailable(f"{target} is in use: another program has it open") from None
+        yield
+
+
+def _copy(backup: Path, target: Path) -> Path:
+    """A copy beside the store, for its owner alone."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".restore", dir=target.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as out, backup.open("rb") as source:
+            shutil.copyfileobj(source, out, 1024 * 1024)
+    except BaseException:
+        os.unlink(name)
+        raise
+    return Path(name)
+
+
+def _prepare(copy: Path, backup: Path) -> tuple[dict[str, int], str | None]:
+    """Check a copy and let it get an epoch of its own; its items by collection, and the newest's time."""
+    try:
+        with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
+            connection.execute("PRAGMA journal_mode = DELETE")
+            connection.execute("PRAGMA journal_mode = MEMORY")  # which leaves no file behind
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version > len(MIGRATIONS):
+                raise Unavailable(f"{backup} is of a newer program (migration {version} of {len(MIGRATIONS)})")
+            if not version or not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'store'").fetchone():
+                raise Unavailable(f"{backup} is no backup of this service: it has no store in it")
+            if damage := damage_of(connection):
+                raise Unavailable(f"{backup} is damaged: {damage}")
+            connection.execute("UPDATE store SET epoch = ''")  # it is given one when it is opened
+            rows = connection.execute(_CONTENT).fetchall()
+    except sqlite3.DatabaseError as error:
+        raise Unavailable(f"{backup} is damaged: {error}") from error
+    return {name: count for name, count, _ in rows}, max((newest for *_, newest in rows), default=None)
+
+
+def _put_aside(target: Path) -> Path | None:
+    """Give the former store another name besides, with its log, so that an interruption loses nothing of it."""
+    if not target.exists():
+        return None
+    replaced = target.with_name(f"{target.name}.before-restore-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
+    os.link(target, replaced)
+    with suppress(FileNotFoundError):
+        os.link(f"{target}-wal", f"{replaced}-wal")
+    return replaced
+
+
+def _delete_log(target: Path) -> None:
+    """Delete the log of the former store. While it is there, no start takes it for that of the new one."""
+    for name in (f"{target}-wal", f"{target}-shm"):
+        Path(name).unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

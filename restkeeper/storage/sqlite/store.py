@@ -1,0 +1,379 @@
+"""SQLite: one file in WAL mode, or memory behind one lock.
+
+Writers of one process share commits (`sqlite_writer.py`). Readers have connections of their own, and searches let
+others work meanwhile (`sqlite_search.py`). Records and revisions that were read are kept for as long as nothing in the
+file changes.
+"""
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from restkeeper.clock import Clock
+from restkeeper.errors import InsufficientStorage, Unavailable
+from restkeeper.storage.contract import ALL, Answer, Collection, Page, Query, Record, Transaction
+from restkeeper.storage.sqlite import health, sql, waiting
+from restkeeper.storage.sqlite import search as sqlite_search
+from restkeeper.storage.sqlite.deliveries import OutboxReader
+from restkeeper.storage.sqlite.errors import problem_of, translated
+from restkeeper.storage.sqlite.events import newest_id, snapshot
+from restkeeper.storage.sqlite.files import (
+    LOG_BYTES,
+    LogLimit,
+    create_private,
+    forget_identity,
+    free_space_beside,
+    spooled,
+)
+from restkeeper.storage.sqlite.identity import epoch_of, require_epoch, required, revision_of, secret_of
+from restkeeper.storage.sqlite.items import find_answer, find_item, missing
+from restkeeper.storage.sqlite.lockfile import LockFile
+from restkeeper.storage.sqlite.migrations import MIGRATIONS, declare, migrate
+from restkeeper.storage.sqlite.record_cache import RecordCache
+from restkeeper.storage.sqlite.search import find_page, within
+from restkeeper.storage.sqlite.waiting import patiently
+from restkeeper.storage.sqlite.walindex import close_index, open_index
+from restkeeper.storage.sqlite.writer import Writer
+
+T = TypeVar("T")
+
+OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
+
+SEARCHES = 8  # that each process runs at once
+STATEMENTS = 32  # that each connection keeps prepared
+
+_SCAN = f"""\
+SELECT
+{sql.COLUMNS}
+FROM items
+WHERE collection = ?
+ORDER BY id"""  # noqa: S608 - constant columns
+
+
+class SqliteStore(OutboxReader):
+    """See `contract.Store`. `synchronous` is SQLite's: "full" or "normal".
+
+    `free_space` returns the bytes that are free on the store's disk; while they are fewer than `min_free_space`, writes
+    fail. A store in memory has no disk, and needs `free_space` to have that bound.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        collections: Iterable[Collection],
+        *,
+        synchronous: str = "full",
+        min_free_space: int = 0,
+        free_space: Callable[[], int] | None = None,
+        clock: Clock = time,
+    ) -> None:
+        if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+            raise Unavailable(f"SQLite is {sqlite3.sqlite_version}; at least 3.37 is needed")
+        self._path = path
+        self._synchronous = synchronous
+        self._clock = clock
+        self._in_memory = path == ":memory:"
+        self._collections = {collection.name: collection for collection in collections}
+        self._min_free_space = min_free_space
+        self._free_space = free_space or (None if self._in_memory else free_space_beside(path))
+        self._idle: list[sqlite3.Connection] = []
+        self._searches = threading.BoundedSemaphore(SEARCHES)
+        self._search_turn = threading.Lock()
+        self._readers = 0  # connections for reading, idle or in use
+        self._log_limit = LogLimit(path, clock)
+        self._lock = None if self._in_memory else LockFile(path)
+        self._file = self._lock and health.opened_file(path, self._lock)
+        with translated(f"the store {path!r} cannot be opened"):
+            if not self._in_memory:
+                with suppress(OSError):  # there is one, or none can be made, and SQLite says why
+                    create_private(path)
+            connection = self._connect(timeout=waiting.BUSY_SECONDS)
+            migrate(connection)
+            declare(connection, self._collections.values())
+            self.secret = secret_of(connection)
+            connection.execute("PRAGMA busy_timeout = 0")  # `patiently` does the waiting
+            connection.execute("PRAGMA temp_store = MEMORY")  # for what savepoints copy, else a file at each commit
+            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+        if self._lock:
+            self._file = self._file or health.StoreFile(path)
+            self._file.has_log = mode == "wal"
+        self._writer = Writer(
+            connection, lock=self._lock, require_file=self._require_file, after_commit=self._after_commit, clock=clock
+        )
+        self._index = open_index(path) if mode == "wal" else None
+        self._commits = 0
+        self._kept = RecordCache(None)
+
+    @property
+    def epoch(self) -> str:
+        kept = self._present()
+        if not kept.epoch:
+            kept.epoch = self._identified(epoch_of)
+        return kept.epoch
+
+    def _make_epoch(self) -> None:
+        _ = self.epoch  # which makes one
+
+    def read(self, collection: str, id: str) -> Record:
+        kept = self._present()
+        if (record := kept.records.get((collection, id))) is None:
+            if (record := self._look_up(collection, id)) is None:
+                raise missing()
+            kept.add(collection, record)
+        return record
+
+    def _present(self) -> RecordCache:
+        """What is known of the store as it is at this moment. What is read after this call may be kept there."""
+        state = self._state()
+        if (kept := self._kept).state != state:
+            kept = self._kept = RecordCache(state)
+        return kept
+
+    def _state(self) -> object:
+        """What differs after each commit of any process."""
+        return self._index.state() if self._index else self._commits if self._in_memory else object()
+
+    def _look_up(self, collection: str, id: str) -> Record | None:
+        try:  # what `_reader` does, without its cost, for what is asked for most
+            connection = self._idle.pop()
+        except IndexError:
+            with self._reader() as connection:
+                return find_item(connection, collection, id)
+        try:
+            return find_item(connection, collection, id)
+        except sqlite3.Error as error:
+            raise _unanswered(error) from error
+        finally:
+            self._idle.append(connection)
+
+    def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
+        declared = self._collections[collection]
+        kept = self._present()
+        revision = self._revision(kept, collection)
+        if not _is_search(query):
+            with self._reader() as connection:
+                page = find_page(connection, declared, query, max_bytes)
+            if self._state() == kept.state:  # nothing was committed meanwhile
+                return page._replace(revision=revision)
+        with self._searching(query), self._reader() as connection, snapshot(connection):
+            with self._bounded(query, connection):
+                revision = required(revision_of(connection, collection))
+                return find_page(connection, declared, query, max_bytes)._replace(revision=revision)
+
+    def count(self, collection: str, query: Query = ALL) -> int:
+        if query.narrows:
+            statement, parameters = sql.select_count(self._collections[collection], query)
+        else:  # whatever its order
+            query = ALL
+            statement, parameters = "SELECT items FROM collections WHERE name = :name", {"name": collection}
+        with self._searching(query), self._reader() as connection, self._bounded(query, connection):
+            (number,) = connection.execute(statement, parameters).fetchone()
+        return int(number)
+
+    def revision(self, collection: str) -> str:
+        return self._revision(self._present(), collection)
+
+    def _revision(self, kept: RecordCache, collection: str) -> str:
+        if (revision := kept.revisions.get(collection)) is None:
+            revision = self._identified(lambda connection: revision_of(connection, collection))
+            kept.revisions[collection] = revision
+        return revision
+
+    def last_event(self) -> str:
+        kept = self._present()
+        if not kept.last_event:
+            self._make_epoch()
+            with self._reader() as connection, snapshot(connection):
+                kept.last_event = newest_id(connection, require_epoch(connection))
+        return kept.last_event
+
+    def _identified(self, read: Callable[[sqlite3.Connection], str]) -> str:
+        """What is read of the file and its epoch; where that is missing, it is made first."""
+        with self._reader() as connection:
+            if found := read(connection):
+                return found
+        self._writer.write(lambda transaction: None)
+        with self._reader() as connection:
+            return required(read(connection))
+
+    def answer(self, id: bytes) -> Answer | None:
+        with self._reader() as connection:
+            return find_answer(connection, id)
+
+    def write(
+        self,
+        work: Callable[[Transaction], T],
+        *,
+        patient: bool = True,
+        use_reserve: bool = False,
+        deadline: float | None = None,
+    ) -> T:
+        if not use_reserve and (lack := self._lack_of_space()):
+            raise InsufficientStorage(lack)
+        return self._writer.write(work, patient=patient, deadline=deadline)
+
+    def _lack_of_space(self) -> str:
+        """What is to be said of the disk while it has too little space; else nothing."""
+        if self._free_space is None:
+            return ""
+        try:
+            free = self._free_space()
+        except OSError as error:
+            raise Unavailable(f"the disk of the store cannot be asked: {error.strerror}") from error
+        if free >= self._min_free_space:
+            return ""
+        return f"the disk of the store has {free} free bytes, and {self._min_free_space} of them are reserved"
+
+    def _after_commit(self) -> None:
+        self._commits += 1
+        if self._index:
+            self._log_limit.apply(self._writer.connection)
+
+    def scan(self, collection: str) -> Iterator[Record]:
+        with self._reader() as connection:
+            records = spooled(connection.execute(_SCAN, (collection,)), self._path)
+            first = next(records, None)
+        if first is not None:
+            yield first
+            yield from records
+
+    def backup(self, target: Path) -> None:
+        if target.exists():
+            raise FileExistsError(f"{target} exists")
+        failure = f"no backup at {str(target)!r}"
+        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+        try:
+            create_private(str(partial))
+        except OSError as error:
+            raise Unavailable(f"{failure}: {error.strerror}") from error
+        try:
+            with self._reader() as connection, translated(failure):
+                connection.execute("VACUUM INTO ?", (str(partial),))
+                forget_identity(str(partial))
+            with partial.open("rb") as written:
+                os.fsync(written.fileno())
+            partial.rename(target)  # it has its name only once it is whole and on the disk
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def check(self) -> None:
+        if self._file:
+            self._file.check()
+        if self._lock and (damage := self._lock.note):
+            raise Unavailable(f"the store is damaged: {damage}")
+        known = self.epoch
+        with self._reader() as connection:
+            connection.execute("PRAGMA shrink_memory")  # so that what follows is read from the file
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            epoch = epoch_of(connection)
+            connection.execute("SELECT 1 FROM items LIMIT 1").fetchone()
+        if version != len(MIGRATIONS):
+            raise Unavailable(f"migration {version} is in force, this program needs {len(MIGRATIONS)}")
+        if epoch != known:
+            raise Unavailable("the store's file holds another store than the one that was opened")
+        if lack := self._lack_of_space():
+            raise Unavailable(lack)
+
+    def close(self) -> None:
+        with self._writer.in_turn():
+            for connection in (self._writer.connection, *self._idle):
+                connection.close()
+            if len(self._idle) == self._readers:  # else some are in use: see `open_index` and `StoreFile`
+                if self._index:
+                    close_index(self._index)
+                if self._file:
+                    self._file.close()
+            if self._lock:
+                self._lock.close()
+            self._idle.clear()
+            self._index = None
+            self._file = None
+            self._kept = RecordCache(None)
+
+    def _require_file(self) -> None:
+        """Raises StoreGone when writes would go to a file that no name leads to, or that holds something else."""
+        if self._file:
+            self._file.require()
+
+    def _connect(self, timeout: float) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._path, timeout=timeout, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
+        )
+        connection.create_function("fold", 1, sql.fold, deterministic=True)
+        connection.create_function("full_text", -1, sql.full_text, deterministic=True)
+        deadline = self._clock.monotonic() + waiting.BUSY_SECONDS
+        patiently(connection, "PRAGMA journal_mode = WAL", deadline, self._clock)  # which does not wait by itself
+        connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
+        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        connection.execute("PRAGMA foreign_keys = ON")
+        return connection
+
+    @contextmanager
+    def _searching(self, query: Query) -> Iterator[None]:
+        """One of the few searches at a time: each may take long, and has a connection of its own.
+
+        What is no search, a page in the order of ids, waits for none.
+        """
+        if not _is_search(query):
+            yield
+            return
+        if self._index:  # it becomes short once all searches that read from it have ended
+            self._log_limit.wait(sqlite_search.READ_SECONDS, self._shorten_log)
+        if not self._searches.acquire(timeout=sqlite_search.READ_SECONDS):
+            raise Unavailable(f"{SEARCHES} searches are under way; narrow yours by a field with an index")
+        try:
+            yield
+        finally:
+            self._searches.release()
+
+    def _shorten_log(self) -> None:
+        with suppress(Unavailable, InsufficientStorage):  # somebody writes, and shortens it
+            self._writer.write(lambda transaction: None, patient=False)
+
+    def _bounded(self, query: Query, connection: sqlite3.Connection) -> AbstractContextManager[None]:
+        """The bound in time of a search; what is no search needs none, and waits for nobody's turn."""
+        if not _is_search(query):
+            return nullcontext()
+        end = self._log_limit.next_end()
+        return within(
+            sqlite_search.READ_SECONDS,
+            connection,
+            self._clock,
+            self._search_turn,
+            lambda: self._log_limit.has_reached(end),
+        )
+
+    @contextmanager
+    def _reader(self) -> Iterator[sqlite3.Connection]:
+        """A connection for this caller alone; in memory, the one there is."""
+        connection = None
+        try:
+            if self._in_memory:
+                with self._writer.in_turn():
+                    yield self._writer.connection
+                return
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                self._require_file()  # another file must never meet the log of this one
+                connection = self._connect(timeout=waiting.BUSY_SECONDS)
+                self._readers += 1
+            yield connection
+        except sqlite3.Error as error:
+            raise _unanswered(error) from error
+        finally:
+            if connection is not None:
+                self._idle.append(connection)
+
+
+def _is_search(query: Query) -> bool:
+    return bool(query.narrows or query.sort or query.offset)
+
+
+def _unanswered(error: sqlite3.Error) -> Exception:
+    return problem_of("the store does not answer", error)

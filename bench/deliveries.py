@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 import resources
-from restkeeper.resources import find_resources, stored
+from restkeeper.app import stored_collections
+from restkeeper.resources import find_resources
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Store, Transaction
 from restkeeper.storage.outbox import Event
@@ -30,7 +31,7 @@ def deliveries(folder: Path, receiver: Gunicorn, count: int) -> float:
         answer = server.post("/api/v1/webhooks", {"url": f"{receiver.base}/hook"})
         if answer.status != 200:
             raise RuntimeError(f"no webhook: {answer.body!r}")
-    store = open_store(environ["DATABASE_URL"], stored(find_resources(resources)))
+    store = open_store(environ["DATABASE_URL"], stored_collections(find_resources(resources)))
     _record(store, count)
     store.close()
     before = _taken(receiver)

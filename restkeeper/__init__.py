@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from restkeeper.app import FEATURES as FEATURES
     from restkeeper.app import create_app as create_app
     from restkeeper.config import Config as Config
     from restkeeper.config import ConfigError as ConfigError
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "app": ["create_app"],
+    "app": ["FEATURES", "create_app"],
     "config": ["Config", "ConfigError"],
     "resources": ["find_resources"],
     "resources.resource": ["Ownership", "Resource"],

@@ -1,121 +1,149 @@
-"""The application: one request pipeline, in order, as plain calls."""
+"""The application: the way of a request in order, as plain calls, and the features by name."""
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
 from restkeeper import cli
 from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
 from restkeeper.errors import Unavailable
-from restkeeper.features import cors, dialects
-from restkeeper.features.events.handlers import EventHandlers
-from restkeeper.features.idempotency import Idempotency
-from restkeeper.features.jwt.tokens import Tokens
-from restkeeper.features.keys.handlers import KeyHandlers, note_use
-from restkeeper.features.limits import requests as limits
-from restkeeper.features.limits.counters import Counters, Quota, open_counters
-from restkeeper.features.limits.failures import Failures
-from restkeeper.features.limits.mapped import shared_path
-from restkeeper.features.webhooks.handlers import WebhookHandlers
+from restkeeper.features import (
+    cors,
+    dialects,
+    events,
+    health,
+    idempotency,
+    jwt,
+    keys,
+    limits,
+    metrics,
+    openapi,
+    ownership,
+    pages,
+    webhooks,
+)
 from restkeeper.resources.collection import CollectionHandlers
-from restkeeper.resources.resource import Resource
-from restkeeper.resources.service import PROBES, ServiceHandlers
+from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import EXTENSION, Service, make_service
+from restkeeper.storage.contract import Collection as StoredCollection
 from restkeeper.web import edge, errors, observe
 from restkeeper.web.application import Application
-from restkeeper.web.auth import Authenticator, Guard
 
 PREFIXES = {"": "", "/api/v1": "v1_"}  # of paths and of their endpoints; the unversioned path is the current version
 
 
+class Feature(NamedTuple):
+    """How a feature is opened, what it stores beside the service's collections, and the feature that it is built on."""
+
+    install: Callable[[Application, Service], None]
+    collections: tuple[StoredCollection, ...] = ()
+    built_on: str = ""
+
+
+_FEATURES = {
+    "metrics": Feature(metrics.install),
+    "cors": Feature(cors.install),
+    "limits": Feature(limits.install),
+    "keys": Feature(keys.install, keys.COLLECTIONS),
+    "jwt": Feature(jwt.install),
+    "ownership": Feature(ownership.install),
+    "idempotency": Feature(idempotency.install),
+    "dialects": Feature(dialects.install),
+    "events": Feature(events.install),
+    "webhooks": Feature(webhooks.install, webhooks.COLLECTIONS, built_on="events"),
+    "health": Feature(health.install),
+    "pages": Feature(pages.install),
+    "openapi": Feature(openapi.install),
+}
+FEATURES = frozenset(_FEATURES)  # by name; `create_app(…, features=FEATURES - {"webhooks"})` closes one
+
+
 def create_app(
-    config: Config | None, resources: Sequence[Resource], *, clock: Clock = time, lazily: bool = False
+    config: Config | None,
+    resources: Sequence[Resource],
+    *,
+    features: Collection[str] = FEATURES,
+    clock: Clock = time,
+    serves: bool = True,
 ) -> Application:
-    """The WSGI application with these collections.
+    """The WSGI application with these collections and features.
 
     `Config()` is what a test wants: a store in memory, its own. None takes the configuration from the environment.
-    `clock` tells the time everywhere: a test may have one that it moves.
+    `clock` is asked for the time everywhere: a test may have one that it moves. `serves` is false for a command, which
+    answers no requests.
 
-    Its store is opened now, or `lazily` when it is first used, as for a command. With a configuration, raises
-    Unavailable when the store or the counters cannot be opened. Without one it is a program that starts, and what
-    stops the start is one line to its user.
+    With a configuration, raises ConfigError for features that cannot be closed alone, and Unavailable when the store or
+    the counters cannot be opened. Without one it is a program that starts, and an error ends it with one line.
     """
     if config is None:
         try:
-            return create_app(Config.from_env(), resources, clock=clock, lazily=cli.is_running())
+            config, serves = Config.from_env(), not cli.is_running()
+            return create_app(config, resources, features=features, clock=clock, serves=serves)
         except (ConfigError, Unavailable) as error:
             sys.exit(f"restkeeper: {error}")
-    service = make_service(config, resources, clock=clock, lazily=lazily)
-    store = service.store
+    _require_possible(features, config, resources)
+    stored = stored_collections(resources, features)
+    service = make_service(config, resources, stored, features=features, clock=clock, serves=serves)
     app = Application("restkeeper", static_folder=None)
     app.url_map.merge_slashes = False
     app.extensions[EXTENSION] = service
-    counters = _open_counters(app, service, lazily=lazily)
-    failures = Failures(_quota("failures", config.failure_quota, service, counters), counters, now=clock.time)
-    local_only = config.auth == "open"
-    guard = Guard(_authenticator(service, failures), required=config.auth == "required", local_only=local_only)
-    app.extensions["restkeeper.guard"] = guard
+    guard = service.guard
+
+    def install(*names: str) -> None:
+        for name in names:
+            if name in features:
+                _FEATURES[name].install(app, service)
 
     if config.trusted_proxies:
         app.wsgi_app = edge.TrustedProxies(app.wsgi_app, config.trusted_proxies)  # type: ignore[method-assign]
 
-    # A request's way, in order; what runs after the handler runs in the opposite order.
-    access_log = observe.access_log(config.log_format, config.log_level)
-    metrics = observe.install(app, access_log, now=clock.time)  # id and clock; a log line and the numbers
-    errors.install(app)  # whatever is raised, as one shape
+    # The way of a request, in order; what runs after the handler runs in the opposite order.
+    observe.install(app, observe.access_log(config.log_format, config.log_level), now=clock.time)  # its id and log line
+    install("metrics")
+    errors.install(app)  # whatever is raised, as a problem
     edge.install(  # a sane address, of this service
         app,
         config.max_url,
         config.trusted_hosts,
-        local_only=local_only,
-        count_refused_host=failures.count_refused_host,
+        local_only=guard.local_only,
+        count_refused_host=lambda environ: guard.failures.count_refused_host(environ),
     )
-    cors.install(app, config.cors_origins, local_only=local_only)  # which pages may read; before anyone is asked
+    install("cors")  # which pages may read; before the caller is known
+    install("keys", "jwt")  # which credentials there are
     app.before.append(guard.identify)  # who calls
-    _install_limits(app, service, counters)  # how often, and how much
+    install("limits")  # how often, and how much
     app.before.append(guard.authorize)  # what they may do
-    # version: which one, and whether it is deprecated
-    idempotency = Idempotency(config.idempotency_ttl, required=config.idempotency == "required", now=clock.time)
-    for resource in resources:  # once, then the handler: load, precondition, store, represent
-        routes = CollectionHandlers(resource, store, config, idempotency, clock=clock).blueprint()
-        dialects.install(routes, resource.collection)  # what others' clients write, in our words
+    install("ownership", "idempotency", "dialects", "events")  # what takes part in reading and writing items
+    for resource in resources:  # the handlers: load, store, represent
+        routes = CollectionHandlers(resource, service.store, config, service.hooks, clock=clock).blueprint()
         for prefix, name in PREFIXES.items():
             app.register_blueprint(routes, url_prefix=f"{prefix}/{resource.name}", name=name + resource.name)
-    keys = KeyHandlers(resources, store, config, idempotency, clock=clock)
-    app.register_blueprint(keys.blueprint(), url_prefix="/api/v1/keys")
-    webhooks = WebhookHandlers(resources, store, config, idempotency, clock=clock)
-    app.register_blueprint(webhooks.blueprint(), url_prefix="/api/v1/webhooks")
-    events = EventHandlers(resources, store, config, clock=clock)
-    app.register_blueprint(events.blueprint(), url_prefix="/api/v1/events")
-    app.register_blueprint(ServiceHandlers(resources, list(PREFIXES), store, config, metrics, failures).blueprint())
+    install("webhooks", "health", "pages", "openapi")  # the last one documents what there is
     guard.learn(app)
 
     cli.install(app)  # flask keys | import | export | backup | restore | migrate | reap | deliver
     return app
 
 
-def _authenticator(service: Service, failures: Failures) -> Authenticator:
-    config, now = service.config, service.clock.time
-    tokens = Tokens(config.jwt_issuer, config.jwt_audience, config.jwt_jwks, now=now) if config.jwt_jwks else None
-    note = note_use(service.store)
-    return Authenticator(service.store, note, failures=failures, admin_key=config.admin_key, tokens=tokens, now=now)
+def stored_collections(resources: Sequence[Resource], features: Collection[str] = FEATURES) -> list[StoredCollection]:
+    """All that a store holds for a service with these resources and features."""
+    of_features = [each for name in _FEATURES if name in features for each in _FEATURES[name].collections]
+    return [*(each.collection for each in resources), *of_features]
 
 
-def _open_counters(app: Application, service: Service, *, lazily: bool) -> Counters:
-    """What all that serve one database on this machine count in; a process by itself for a database in memory, which is
-    its own, and for a command, which answers no requests."""
-    alone = lazily or service.config.database_url == "memory://"
-    shared = None if alone else shared_path(service.store.secret)
-    return open_counters(app, shared, service.config.redis_url, clock=service.clock)
-
-
-def _quota(name: str, text: str, service: Service, counters: Counters, unit: str = "") -> Quota | None:
-    return Quota(name, text, counters, unit=unit, now=service.clock.time) if text else None
-
-
-def _install_limits(app: Application, service: Service, counters: Counters) -> None:
-    named = {name: _quota(name, text, service, counters) for name, text in service.config.quotas.items()}
-    quotas = {name: quota for name, quota in named.items() if quota}
-    write_bytes = _quota("write-bytes", service.config.write_quota, service, counters, unit="content-bytes")
-    limits.install(app, quotas, write_bytes=write_bytes, exempt=PROBES)
+def _require_possible(features: Collection[str], config: Config, resources: Sequence[Resource]) -> None:
+    """Raises ConfigError for features that do not exist, or that cannot be closed as they are."""
+    if unknown := sorted(set(features) - FEATURES):
+        raise ConfigError(f"features: there is no {unknown[0]!r}; there are {', '.join(_FEATURES)}")
+    for name, feature in _FEATURES.items():
+        if name in features and feature.built_on and feature.built_on not in features:
+            raise ConfigError(f"features: {name!r} is built on {feature.built_on!r}, which is closed; close both")
+    if config.auth == "required" and "keys" not in features and not ("jwt" in features and config.jwt_jwks):
+        raise ConfigError(
+            "AUTH='required': nobody could call while the feature 'keys' is closed; open it, or 'jwt' and set JWT_JWKS"
+        )
+    if owned := [each.name for each in resources if each.ownership is not Ownership.NONE]:
+        if "ownership" not in features:
+            raise ConfigError(f"features: {owned[0]!r} declares an ownership, so 'ownership' cannot be closed")

@@ -1,7 +1,8 @@
 """What a process makes once for a service and hands on: to the application, the server's hooks and the commands."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection as Names
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -10,43 +11,62 @@ from flask import Flask
 from restkeeper.clock import Clock
 from restkeeper.config import Config
 from restkeeper.errors import Unavailable
-from restkeeper.resources import require_free_names, stored
+from restkeeper.resources import require_free_names
+from restkeeper.resources.changes import Hooks
 from restkeeper.resources.resource import Resource
 from restkeeper.storage import Store, open_store
+from restkeeper.storage.contract import Collection
+from restkeeper.web.guard import Guard
 
 EXTENSION = "restkeeper"  # the name in `Flask.extensions`
 
 
 @dataclass(frozen=True)
 class Service:
-    """The parts that all others are made from. `clock` is asked for every time, of the day or elapsed."""
+    """The parts that all others are made from.
+
+    `clock` is asked for every time, of the day or elapsed. `features` names those that are open; they take part by
+    `guard` and `hooks`. A service that only a command uses `serves` no requests.
+    """
 
     config: Config
     resources: tuple[Resource, ...]
     store: Store
     clock: Clock
+    features: frozenset[str]
+    guard: Guard
+    hooks: Hooks
+    serves: bool
 
 
 def make_service(
-    config: Config, resources: Sequence[Resource], *, clock: Clock = time, lazily: bool = False
+    config: Config,
+    resources: Sequence[Resource],
+    collections: Iterable[Collection],
+    *,
+    features: Names[str] = (),
+    clock: Clock = time,
+    serves: bool = True,
 ) -> Service:
-    """A service whose store is opened now, or `lazily` when it is first used.
+    """A service of `resources`, whose store holds `collections`.
 
-    Raises Unavailable when the store cannot be opened, and ValueError for names that a collection cannot have.
+    The store is opened now if it `serves`, else when it is first used. Raises Unavailable when the store cannot be
+    opened, and ValueError for names that a collection cannot have.
     """
     require_free_names(resources)
     try:
         store = open_store(
             config.database_url,
-            stored(resources),
+            collections,
             synchronous=config.sqlite_synchronous,
             min_free_space=config.min_free_space,
-            lazily=lazily,
+            lazily=not serves,
             clock=clock,
         )
     except Unavailable as error:
         raise Unavailable(f"DATABASE_URL={config.database_url!r}: {error.detail}") from error
-    return Service(config, tuple(resources), store, clock)
+    guard = Guard(required=config.auth == "required", local_only=config.auth == "open")
+    return Service(config, tuple(resources), store, clock, frozenset(features), guard, Hooks(), serves)
 
 
 def service_of(app: Flask) -> Service:

@@ -26,7 +26,7 @@ def counters_are_deleted() -> Iterator[None]:
         return path
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("restkeeper.app.shared_path", noted)
+        patch.setattr("restkeeper.features.limits.shared_path", noted)
         yield
     for path in made:
         path.unlink(missing_ok=True)
@@ -51,7 +51,7 @@ def local() -> FlaskClient:
     observe.install(app, None)
     errors.install(app)
     edge.install(app, 8192, ("devbox",), local_only=True)
-    cors.install(app, local_only=True)
+    cors.allow_origins(app, local_only=True)
     app.add_url_rule("/x", "x", lambda: Reply(b"{}"), methods=["GET", "POST"])
     return app.test_client()
 

@@ -9,6 +9,7 @@ from flask.testing import FlaskClient
 
 from app import create_app
 from restkeeper.config import Config
+from restkeeper.features import metrics
 from restkeeper.web import observe
 
 
@@ -19,7 +20,7 @@ def fail(*_: object, **__: object) -> None:
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> FlaskClient:
     """A client of a service that can neither count nor log, with a header writer that fails."""
-    monkeypatch.setattr(observe.Metrics, "count", fail)
+    monkeypatch.setattr(metrics.Metrics, "count", fail)
     monkeypatch.setattr(observe, "access_log", lambda form, level: fail)
     app = create_app(Config(rate_limit="9 per minute"))
     app.after.append(broken)

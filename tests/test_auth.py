@@ -8,17 +8,27 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
+import resources
+import restkeeper
 from app import create_app
 from restkeeper.config import Config
+from restkeeper.resources import find_resources
 from restkeeper.web.application import Application
+from tests.clock import SetClock
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 INVALID = "the credentials are not valid, or not any more"
 
 
 @pytest.fixture
-def app() -> Application:
-    return create_app(Config(auth="required", admin_key=ADMIN_KEY))
+def clock() -> SetClock:
+    return SetClock()
+
+
+@pytest.fixture
+def app(clock: SetClock) -> Application:
+    config = Config(auth="required", admin_key=ADMIN_KEY)
+    return restkeeper.create_app(config, find_resources(resources), clock=clock)
 
 
 @pytest.fixture
@@ -108,12 +118,11 @@ def test_two_credentials_are_one_too_many(client: FlaskClient) -> None:
     assert (answer.status_code, answer.json["detail"]) == (400, "send Authorization or X-API-Key, not both")
 
 
-def test_an_expired_key_is_void(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expired_key_is_void(client: FlaskClient, clock: SetClock) -> None:
     """A key works until its time and not after it."""
     key = make_key(client, "products:read", expires_at="2100-01-01T00:00:00Z")
     assert client.get("/products", headers=bearer(key["secret"])).status_code == 200
-    authenticator = client.application.extensions["restkeeper.guard"].authenticator
-    monkeypatch.setattr(authenticator, "_now", lambda: 4102444800.0)  # 2100-01-01
+    clock.now = 4102444800.0  # 2100-01-01
     assert client.get("/products", headers=bearer(key["secret"])).status_code == 401
 
 
@@ -161,13 +170,12 @@ def test_a_use_is_noted_to_the_minute(client: FlaskClient) -> None:
     assert client.get(path, headers=bearer(ADMIN_KEY)).json == noted.json
 
 
-def test_a_use_is_noted_again_after_a_minute(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_use_is_noted_again_after_a_minute(client: FlaskClient, clock: SetClock) -> None:
     """Not at 60 seconds, and just after them."""
     key = make_key(client, "products:read")
-    authenticator = client.application.extensions["restkeeper.guard"].authenticator
-    began, noted = authenticator._now(), []
+    began, noted = clock.now, []
     for seconds in (0, 60, 60.5):
-        monkeypatch.setattr(authenticator, "_now", lambda seconds=seconds: began + seconds)
+        clock.now = began + seconds
         client.get("/products", headers=bearer(key["secret"]))
         path = f"/api/v1/keys/{key['id']}"
         noted.append(client.get(path, headers=bearer(ADMIN_KEY)).json["last_used_at"])

@@ -8,8 +8,8 @@ import restkeeper
 
 ENTRIES = {
     "restkeeper.storage.sqlite.sql._page_statements": 64,
-    "restkeeper.web.auth._known": 4096,
-    "restkeeper.web.auth._is_here": 1024,
+    "restkeeper.features.keys.credentials._known": 4096,
+    "restkeeper.web.guard._is_here": 1024,
     "restkeeper.web.caller._networks": 4096,
     "restkeeper.web.edge._parsed": 1024,
     "restkeeper.features.limits.mapped._digest": 4096,

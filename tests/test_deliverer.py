@@ -11,12 +11,12 @@ from flask.testing import FlaskClient
 
 from restkeeper.clock import rfc3339
 from restkeeper.config import Config
+from restkeeper.features.events.types import event_collections
 from restkeeper.features.webhooks import deliverer as module
 from restkeeper.features.webhooks.deliverer import GIVE_UP_SECONDS, LEASE_SECONDS, QUEUED, Deliverer
 from restkeeper.features.webhooks.handlers import disable_webhook
 from restkeeper.features.webhooks.lanes import LANES
 from restkeeper.features.webhooks.sender import Answer
-from restkeeper.resources.changes import event_collections
 from restkeeper.storage.contract import Store
 from restkeeper.storage.outbox import Event
 from restkeeper.web.application import Application

@@ -11,9 +11,12 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from app import create_app
+import resources
+import restkeeper
+from restkeeper.app import FEATURES
 from restkeeper.config import Config
 from restkeeper.features import dialects
+from restkeeper.resources import find_resources
 
 COUNT = 12
 
@@ -254,10 +257,10 @@ def test_our_own_words_go_with_theirs(client: FlaskClient) -> None:
     assert client.get("/products?range=[3,3]&fields=name").get_json() == [{"name": "p03"}]
 
 
-def test_the_service_stands_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without this module our own words work as ever, and others' are parameters that there are not."""
-    monkeypatch.setattr("restkeeper.app.dialects.install", lambda routes, collection: None)
-    client = create_app(Config()).test_client()
+def test_the_service_stands_without_them() -> None:
+    """With this feature closed our own words work as ever, and others' are unknown parameters."""
+    features = FEATURES - {"dialects"}
+    client = restkeeper.create_app(Config(), find_resources(resources), features=features).test_client()
     ids = [item["id"] for item in fill(client, 30)]
     assert shown(client.get("/products?sort=-price&limit=2&offset=1&price[lt]=9")) == [7, 6]
     assert shown(client.get("/products", query_string={"id": ids})) == list(range(30))

@@ -80,7 +80,7 @@ def test_a_full_address_has_the_scheme_of_the_request() -> None:
     app = create_app(Config())
     for base in ("http://localhost", "https://localhost"):
         with app.test_request_context("/", base_url=base):
-            assert url_for("service.read_index", _external=True) == f"{base}/"
+            assert url_for("pages.read_index", _external=True) == f"{base}/"
 
 
 def test_an_address_that_is_none_is_nobodys_name() -> None:

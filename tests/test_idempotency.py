@@ -11,12 +11,17 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
+import resources
+import restkeeper
 from app import create_app
 from restkeeper.config import Config
 from restkeeper.errors import ValidationFailed
 from restkeeper.features.idempotency import Idempotency
+from restkeeper.resources import find_resources
 from restkeeper.resources.resource import Resource
 from restkeeper.storage.contract import Store, Transaction
+from restkeeper.web.application import Application
+from tests.clock import SetClock
 from tests.live import Answer, Gunicorn
 from tests.soak import soak
 
@@ -24,6 +29,16 @@ LAMP = {"name": "Lamp", "price": 49.9}
 KEY = "8e03978e-40d5-43dd-bc93-6894a57f9324"
 
 Post = Callable[..., TestResponse]
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    return SetClock()
+
+
+@pytest.fixture
+def app(clock: SetClock) -> Application:
+    return restkeeper.create_app(Config(), find_resources(resources), clock=clock)
 
 
 @pytest.fixture
@@ -175,17 +190,12 @@ def test_a_key_may_be_required() -> None:
     assert client.post("/products", json=LAMP, headers={"Idempotency-Key": KEY}).status_code == 200
 
 
-def test_a_key_ends(client: FlaskClient, post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_ends(client: FlaskClient, post: Post, clock: SetClock) -> None:
     """After its time a key is new again, and its answer the one that is kept from then on."""
-    clock = [1_000_000.0]
-    for view in client.application.view_functions.values():
-        if handlers := getattr(view, "__self__", None):
-            if hasattr(handlers, "_idempotency"):
-                monkeypatch.setattr(handlers._idempotency, "_now", lambda: clock[0])
     first = post()
-    clock[0] += 24 * 3600
+    clock.now += 24 * 3600
     assert post().data == first.data
-    clock[0] += 1
+    clock.now += 1
     second = post()
     assert second.data != first.data
     assert post().data == second.data
@@ -210,13 +220,12 @@ class Counted(Exception):
     """How many there are, none of which is taken away."""
 
 
-def test_expired_answers_do_not_pile_up(client: FlaskClient, post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expired_answers_do_not_pile_up(client: FlaskClient, post: Post, clock: SetClock) -> None:
     """New answers take away those that have expired, and only those, so that nothing need be run for it."""
-    policy = client.application.view_functions["products.create_item"].__self__._idempotency
     for n in range(60):
         post(f"old-{n}")
     assert answers(client) == 60
-    monkeypatch.setattr(policy, "_now", lambda: 4e9)
+    clock.now = 4e9
     for n in range(100):
         post(f"new-{n}")
     assert answers(client) == 100
@@ -235,12 +244,12 @@ def test_few_new_answers_look_for_expired_ones(
     assert 16 < len(limits) < 48 and min(limits) > 16
 
 
-def test_reaping_takes_expired_answers_alone(client: FlaskClient, post: Post) -> None:
+def test_reaping_takes_expired_answers_alone(client: FlaskClient, post: Post, clock: SetClock) -> None:
     """What `flask reap` calls takes the oldest, as many as it may, and none that has time left."""
     store: Store = client.application.extensions["restkeeper"].store
     for n in range(5):
         post(f"{n}")
-    early, late = Idempotency(24 * 3600), Idempotency(24 * 3600, now=lambda: 4e9)
+    early, late = Idempotency(24 * 3600, now=clock.time), Idempotency(24 * 3600, now=lambda: 4e9)
     assert store.write(lambda transaction: early.sweep(transaction, 100)) == 0
     assert [store.write(lambda transaction: late.sweep(transaction, 3)) for _ in range(3)] == [3, 2, 0]
 

@@ -61,7 +61,7 @@ def limited(
     made = {name: Quota(name, text, each, now=now) for name, text in quotas.items()}
     if write_bytes:
         options["write_bytes"] = Quota("write-bytes", write_bytes, each, unit="content-bytes", now=now)
-    limits.install(app, made, exempt={"probe"}, **options)
+    limits.limit_requests(app, made, is_limited=lambda endpoint: endpoint != "probe", **options)
     app.add_url_rule("/", "index", lambda: "here", methods=["GET", "POST", "DELETE"])
     app.add_url_rule("/probe", "probe", lambda: "well")
     return app.test_client()
@@ -215,7 +215,7 @@ def test_what_is_refused_before_it_is_known_who_asks_is_counted_by_address() -> 
     app.before.append(lambda _: Reply("no", 401))
     each = open_counters(app)
     quotas = {name: Quota(name, text, each, now=NOW) for name, text in QUOTAS.items()}
-    limits.install(app, quotas, identify=lambda _: ("nobody asks",))
+    limits.limit_requests(app, quotas, identify=lambda _: ("nobody asks",))
     client = app.test_client()
     assert [client.get("/").headers["RateLimit"] for _ in range(2)] == ['"read";r=2;t=20', '"read";r=1;t=20']
 

@@ -11,6 +11,7 @@ from restkeeper.config import Config, ConfigError
 from restkeeper.errors import Unavailable
 from restkeeper.features.limits import requests as limits
 from restkeeper.features.limits.counters import Quota, Use, open_counters
+from restkeeper.resources.changes import add_written
 from restkeeper.web import errors, observe
 from restkeeper.web.application import Application, Reply
 
@@ -128,8 +129,8 @@ def writing(now: list[float], keys: list[tuple[str, ...]], looked: list[str] | N
     quota.look = noted  # type: ignore[method-assign]
     observe.install(app, None)
     errors.install(app)
-    limits.install(app, {}, write_bytes=quota, identify=lambda _: keys[-1])
-    app.add_url_rule("/", "write", lambda: (limits.add_written(9), Reply(b"{}"))[1], methods=["POST"])
+    limits.limit_requests(app, {}, write_bytes=quota, identify=lambda _: keys[-1])
+    app.add_url_rule("/", "write", lambda: (add_written(9), Reply(b"{}"))[1], methods=["POST"])
     return app.test_client()
 
 

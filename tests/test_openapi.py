@@ -18,12 +18,12 @@ import restkeeper
 from app import create_app
 from restkeeper import errors
 from restkeeper.config import Config
+from restkeeper.features.events.types import event_collections, known_types
 from restkeeper.features.openapi.collection import _or_null
 from restkeeper.features.webhooks.deliverer import LARGEST, Deliverer
 from restkeeper.features.webhooks.handlers import PING, disable_webhook
 from restkeeper.features.webhooks.sender import Answer
 from restkeeper.resources import find_resources
-from restkeeper.resources.changes import event_collections, known_types
 from tests.live import Gunicorn
 from tests.test_schemas import ORDERS
 

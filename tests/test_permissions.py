@@ -11,8 +11,9 @@ from resources.products import RESOURCE as PRODUCTS
 from resources.users import RESOURCE as USERS
 from restkeeper.config import Config
 from restkeeper.resources.resource import Ownership, Resource
+from restkeeper.service import service_of
 from restkeeper.web.application import Application
-from restkeeper.web.auth import KNOWN, OWN, PUBLIC
+from restkeeper.web.guard import KNOWN, OWN, PROBE, PUBLIC
 from schemas.product import ProductSchema
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
@@ -57,7 +58,7 @@ def key(client: FlaskClient, *scopes: str) -> dict[str, str]:
 def routes() -> Iterator[tuple[str, str, str]]:
     """Each route of the service by its rule, method and permission."""
     app = service()
-    guard = app.extensions["restkeeper.guard"]
+    guard = service_of(app).guard
     for rule in app.url_map.iter_rules():
         for method in sorted(rule.methods or ()):
             yield rule.rule, method, guard.needs[rule.endpoint]
@@ -103,7 +104,7 @@ def test_every_route_asks_for_its_permission(client: FlaskClient, rule: str, met
     What is public is answered to who shows nothing, and OPTIONS, which only tells how to ask, always is.
     """
     path = path_of(client, rule)
-    free = method == "OPTIONS" or permission == PUBLIC
+    free = method == "OPTIONS" or permission in (PUBLIC, PROBE)
     assert ask(client, method, path, {"X-API-Key": "bad"}) == (
         403 if permission == OWN and method != "OPTIONS" else 401
     ) or (permission == OWN and method == "OPTIONS")
@@ -133,7 +134,7 @@ def test_a_route_that_says_nothing_stops_the_start() -> None:
     app._got_first_request = False
     app.add_url_rule("/new", "new", lambda: "x")
     with pytest.raises(RuntimeError, match="new: say what it needs, with @needs"):
-        app.extensions["restkeeper.guard"].learn(app)
+        service_of(app).guard.learn(app)
 
 
 def test_a_route_that_comes_late_is_closed() -> None:

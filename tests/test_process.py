@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from restkeeper.features.limits.mapped import shared_path
+from restkeeper.server.ownfolder import make_folder
 from restkeeper.storage import open_store
-from restkeeper.web.ownfolder import make_folder
 from tests.issuer import jwk
 from tests.live import ROOT, Gunicorn
 from tests.receiver import Receiver

@@ -22,8 +22,10 @@ import restkeeper
 from app import create_app
 from restkeeper.config import Config
 from restkeeper.errors import Unavailable
+from restkeeper.features.keys import credentials
 from restkeeper.resources.resource import Ownership, Resource
-from restkeeper.web import auth, edge
+from restkeeper.service import service_of
+from restkeeper.web import edge, guard
 from schemas.product import ProductSchema
 from tests import issuer
 from tests.live import ROOT, Gunicorn
@@ -249,7 +251,7 @@ def test_a_start_says_that_any_host_is_answered(tmp_path: Path, settings: dict[s
 
 def test_what_is_too_long_for_an_address_fills_no_cache() -> None:
     """Entries of X-Forwarded-For are looked at once and cached, but not those that anybody can make long."""
-    caches = (auth._is_here, edge._parsed)
+    caches = (guard._is_here, edge._parsed)
     for cache in caches:
         cache.cache_clear()
     client = create_app(Config(trusted_proxies=1)).test_client()
@@ -263,13 +265,14 @@ def test_what_is_too_long_for_an_address_fills_no_cache() -> None:
 
 def test_what_is_known_of_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """When each of many keys was last used is not remembered without end."""
-    monkeypatch.setattr(auth, "NOTED", 3)
+    monkeypatch.setattr(credentials, "NOTED", 3)
     client = create_app(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
     sent = {"name": "x", "scopes": ["products:read"]}
     for _ in range(10):
         secret = client.post("/api/v1/keys", json=sent, headers=ADMIN).json["secret"]
         assert client.get("/products", headers=bearer(secret)).status_code == 200
-    assert 0 < len(client.application.extensions["restkeeper.guard"].authenticator._noted) <= 3
+    resolver = service_of(client.application).guard.resolvers[0]
+    assert isinstance(resolver, credentials.KeyResolver) and 0 < len(resolver._noted) <= 3
 
 
 class NoteSchema(ProductSchema):

@@ -106,7 +106,7 @@ def test_deliveries_go_by_it(clock: SetClock) -> None:
 
 def test_it_is_made_once() -> None:
     """Whoever is given a service cannot change what others were given."""
-    service = make_service(Config(), find_resources(resources))
+    service = make_service(Config(), find_resources(resources), ())
     with pytest.raises(FrozenInstanceError):
         service.config = Config()  # type: ignore[misc]
 
@@ -114,4 +114,4 @@ def test_it_is_made_once() -> None:
 def test_a_store_that_cannot_be_opened_is_told_by_its_setting() -> None:
     """The setting is named."""
     with pytest.raises(Unavailable, match="^DATABASE_URL='sqlite:////no/such/folder/a.db': "):
-        make_service(Config(database_url="sqlite:////no/such/folder/a.db"), ())
+        make_service(Config(database_url="sqlite:////no/such/folder/a.db"), (), ())

@@ -1,6 +1,5 @@
 """`flask deliver`: the webhook worker."""
 
-import logging
 import signal
 import time
 from collections.abc import Callable
@@ -11,45 +10,10 @@ from flask.cli import with_appcontext
 
 from restkeeper.cli.common import Command, service_of_app
 from restkeeper.errors import Unavailable
+from restkeeper.features.webhooks import deliverer_of
 from restkeeper.features.webhooks.deliverer import GIVE_UP_SECONDS, LOOK_SECONDS, Deliverer
-from restkeeper.features.webhooks.handlers import disable_webhook
-from restkeeper.features.webhooks.sender import Sender
-from restkeeper.resources.changes import event_collections
 from restkeeper.service import Service
 from restkeeper.web.observe import configure_logging
-
-AGAIN_SECONDS = 1.0  # after what nobody foresaw
-
-_log = logging.getLogger("restkeeper")
-
-
-def deliverer_of(service: Service) -> Deliverer:
-    """What sends the events of a service as configured."""
-    config, clock = service.config, service.clock
-    timeout = float(config.webhook_timeout)
-    send = Sender(allow_private=config.webhook_allow_private, timeout=timeout)
-    return Deliverer(
-        service.store,
-        send,
-        event_collections(service.resources),
-        disable_webhook,
-        timeout=timeout,
-        retries=config.webhook_retries,
-        now=clock.time,
-        elapsed=clock.monotonic,
-    )
-
-
-def keep_delivering(deliverer: Deliverer, is_stopping: Callable[[], bool]) -> None:
-    """Deliver until it is time to stop, whatever happens meanwhile, for no supervisor would start this anew."""
-    while not is_stopping():
-        try:
-            deliverer.run(is_stopping)
-        except Unavailable:
-            _log.error("deliveries still wait; /readyz tells why")
-        except Exception:
-            _log.exception("deliveries go on in %s s", AGAIN_SECONDS)
-            time.sleep(AGAIN_SECONDS)
 
 
 @click.command(cls=Command)

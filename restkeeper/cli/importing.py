@@ -26,7 +26,7 @@ from restkeeper.cli.common import Command, resource_of, service_of_app, told_of
 from restkeeper.cli.formats import BOM, FORMS, READERS, Entries, form_of
 from restkeeper.clock import rfc3339
 from restkeeper.errors import BodyTooLarge, Duplicate, InvalidJson, NotFound, Problem, ValidationFailed
-from restkeeper.resources.changes import insert_item
+from restkeeper.resources.changes import Change
 from restkeeper.resources.resource import ItemLimits, Resource
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.service import Service
@@ -94,6 +94,7 @@ class _Import:
 
     def __init__(self, service: Service, resource: Resource, unit: str, skip_bad: bool) -> None:
         self._store = service.store
+        self._hooks = service.hooks
         self._resource = resource
         self._limits = ItemLimits(*service.config.item_limits)
         self._unit = unit
@@ -179,7 +180,7 @@ class _Import:
             return
         record = Record(item.id, item.version, item.updated_at, self._resource.shape, item.body.encode())
         try:
-            insert_item(transaction, self._resource, record, now=self._now)
+            self._hooks.apply(transaction, Change("created", self._resource, None, record, self._now))
             self._inserted += 1
         except Duplicate as problem:
             if self._is_there(transaction, item):

@@ -5,10 +5,10 @@ from flask.cli import with_appcontext
 
 from restkeeper.cli.common import Command, service_of_app
 from restkeeper.clock import rfc3339
+from restkeeper.features.keys.credentials import new_id
 from restkeeper.features.keys.handlers import KEYS, insert_key, known_scopes, make_key, revoke_key, rotate_key
 from restkeeper.storage.contract import Query, Sort
 from restkeeper.web import exactjson
-from restkeeper.web.auth import new_id
 
 DAY = 24 * 3600
 

@@ -8,6 +8,7 @@ from flask import Request, Response
 from flask.globals import request_ctx
 
 from restkeeper.errors import CrossOrigin
+from restkeeper.service import Service
 from restkeeper.web.application import Application, Reply
 
 ALLOWED_HEADERS = (
@@ -25,7 +26,12 @@ _LOCAL = re.compile(r"https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})
 _PREFLIGHT_VARY = "Access-Control-Request-Method, Access-Control-Request-Headers"
 
 
-def install(app: Application, origins: Collection[str] = (), *, local_only: bool = False) -> None:
+def install(app: Application, service: Service) -> None:
+    """Let pages of the configured origins read what `app` answers."""
+    allow_origins(app, service.config.cors_origins, local_only=service.guard.local_only)
+
+
+def allow_origins(app: Application, origins: Collection[str] = (), *, local_only: bool = False) -> None:
     """Let pages of `origins` read what `app` answers, errors too: `https://app.example.org` exactly, or `*` for all.
 
     With `local_only` and no origins, those of this machine; and no page of another site is answered at all, for such a

@@ -10,21 +10,22 @@
     filter={"status":"draft","tags":["a","b"]}  status=draft&tags=a&tags=b   ra-data-simple-rest
 
 `range` is also answered with `Content-Range: products 20-29/42`, where its client finds the total; the Range header
-that it sends besides says nothing more and is not read. Take this module out (and its line in `app.py`) and all else
-stands.
+that it sends besides says nothing more and is not read.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import zip_longest
 from typing import Any
 
 import orjson
-from flask import Blueprint, Response, after_this_request, request
+from flask import Response, after_this_request, request
 from werkzeug.datastructures import ImmutableMultiDict
 
 from restkeeper.errors import InvalidQuery
+from restkeeper.service import Service
 from restkeeper.storage.contract import Collection
+from restkeeper.web.application import Application
 
 # What json-server and its like write; all other names are fields.
 _PLACE = ("_start", "_end", "_page", "_limit")
@@ -46,8 +47,13 @@ Pairs = list[tuple[str, str]]
 Given = Mapping[str, str]
 
 
-def install(routes: Blueprint, collection: Collection) -> None:
-    """Let the list of `collection` be asked for in others' words."""
+def install(app: Application, service: Service) -> None:
+    """Let lists be asked for in the words of others' clients."""
+    service.hooks.before_list.append(translator)
+
+
+def translator(collection: Collection) -> Callable[[], None]:
+    """What translates the query of the current request, if it is for the list of a collection."""
 
     def translate() -> None:
         environ = request.environ
@@ -56,7 +62,7 @@ def install(routes: Blueprint, collection: Collection) -> None:
         if _HABIT.search(query) and str(request.endpoint).endswith(".list_items"):
             request.args = ImmutableMultiDict(_translated(request.args.items(multi=True), collection))
 
-    routes.before_request(translate)
+    return translate
 
 
 def _translated(pairs: Iterable[tuple[str, str]], collection: Collection) -> Pairs:

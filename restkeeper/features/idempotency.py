@@ -18,10 +18,11 @@ from flask import request
 from werkzeug.datastructures import Headers
 
 from restkeeper.errors import IdempotencyKeyInvalid, IdempotencyKeyMissing, IdempotencyKeyReused
-from restkeeper.features.limits.requests import add_written
+from restkeeper.resources.changes import IdempotencyRecord, add_written
+from restkeeper.service import Service
 from restkeeper.storage.contract import Answer, Store, Transaction
 from restkeeper.web import exactjson
-from restkeeper.web.application import Reply
+from restkeeper.web.application import Application, Reply
 from restkeeper.web.caller import caller_in
 
 LONGEST = 255  # characters of a key
@@ -32,16 +33,11 @@ _QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')  # a string of RFC 9651, 
 _BARE = re.compile(r"[!#-~](?:[ -~]*[!-~])?")
 
 
-class Once:
-    """What is done once for a request; this one, without a key, whenever it is asked for."""
-
-    def kept(self, store: Store | Transaction) -> Reply | None:
-        """The answer that was given before, if any. Raises IdempotencyKeyReused when that was to something else."""
-        return None
-
-    def keep(self, transaction: Transaction, reply: Reply) -> Reply:
-        """Keep `reply` as the answer, in the transaction of what it tells of."""
-        return reply
+def install(app: Application, service: Service) -> None:
+    """Do each POST that has a key once."""
+    config, now = service.config, service.clock.time
+    policy = Idempotency(config.idempotency_ttl, required=config.idempotency == "required", now=now)
+    service.hooks.idempotency = policy.record
 
 
 class Idempotency:
@@ -52,8 +48,8 @@ class Idempotency:
         self._required = required
         self._now = now
 
-    def once(self, sent: Any, *, secret: bool = False) -> Once:
-        """How often the current request, with this JSON value for a body, is to be done.
+    def record(self, sent: Any, *, secret: bool = False) -> IdempotencyRecord:
+        """The record of the current request, whose body is this JSON value.
 
         If the answer is `secret`, it is sealed with the key and the caller's credentials: the store has neither.
         Raises IdempotencyKeyInvalid, and IdempotencyKeyMissing where a key is required.
@@ -63,7 +59,7 @@ class Idempotency:
         if field is None:
             if self._required:
                 raise IdempotencyKeyMissing("send an Idempotency-Key, a new one for each thing that is to be done")
-            return Once()
+            return IdempotencyRecord()
         key = read_key(field)
         place = [environ.get("SCRIPT_NAME", ""), environ.get("PATH_INFO", "")]  # PEP 3333: what is empty may be missing
         id = sha256(orjson.dumps([caller_in(environ).id, *place, key])).digest()
@@ -102,7 +98,7 @@ def read_key(field: str) -> str:
     return key
 
 
-class _Keyed(Once):
+class _Keyed(IdempotencyRecord):
     def __init__(self, id: bytes, print_: str, seal: Fernet | None, now: float, oldest: float) -> None:
         self._id = id
         self._print = print_
@@ -110,7 +106,7 @@ class _Keyed(Once):
         self._now = now
         self._oldest = oldest
 
-    def kept(self, store: Store | Transaction) -> Reply | None:
+    def find(self, store: Store | Transaction) -> Reply | None:
         found = store.answer(self._id)
         if found is None or found.given < self._oldest:
             return None
@@ -125,7 +121,7 @@ class _Keyed(Once):
             raise IdempotencyKeyReused("the answer is sealed with the credentials of then, which were others") from None
         return Reply(body, status, Headers(map(tuple, headers)))
 
-    def keep(self, transaction: Transaction, reply: Reply) -> Reply:
+    def save(self, transaction: Transaction, reply: Reply) -> Reply:
         body = reply.get_data()
         head = orjson.dumps([self._print, reply.status_code, list(reply.headers)])
         kept = head + b"\n" + (self._seal.encrypt(body) if self._seal else body)

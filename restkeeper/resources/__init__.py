@@ -5,11 +5,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
 
-from restkeeper.features.keys.handlers import KEYS
-from restkeeper.features.webhooks.handlers import WEBHOOKS
 from restkeeper.resources.resource import Resource
-from restkeeper.storage.contract import Collection
-from restkeeper.web.auth import CREDENTIALS
 
 
 def find_resources(package: ModuleType) -> tuple[Resource, ...]:
@@ -30,8 +26,3 @@ def require_free_names(resources: Sequence[Resource]) -> None:
     taken |= {kind for kind in kinds if kind in RESERVED_KINDS or kinds.count(kind) > 1}  # events are told apart by it
     if taken:
         raise ValueError(f"{', '.join(sorted(taken))}: the name is taken; call the collection something else")
-
-
-def stored(resources: Sequence[Resource]) -> list[Collection]:
-    """All that a store keeps for a service with these resources: theirs, and what the service needs for itself."""
-    return [*(each.collection for each in (*resources, KEYS, WEBHOOKS)), CREDENTIALS]

@@ -1,59 +1,117 @@
-"""A change of an item and the event that tells of it: both are kept in one transaction, or neither.
+"""Where features take part in what happens to items. What stands here is a service without any of them."""
 
-Whoever changes items does it through here. What only brings a record into another shape, or notes something beside it,
-is no change: its version stays.
-"""
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from collections.abc import Iterable
+from flask import request
 
-from restkeeper.features.limits.requests import add_written
 from restkeeper.resources.resource import Resource
-from restkeeper.storage.contract import Record, Transaction
-from restkeeper.storage.outbox import Event
+from restkeeper.storage.contract import Collection, Record, Store, Transaction
+from restkeeper.web.application import Reply
 
-DONE = ("created", "updated", "deleted")
-OF_SERVICE = "webhooks"  # the collection that the service's own events are of: for admins, and who names their type
-DISABLED = "webhook.disabled"
+_WRITTEN = "restkeeper.written"  # in the WSGI environment: bytes that the request added to the store
 
-
-def known_types(resources: Iterable[Resource]) -> tuple[str, ...]:
-    """What events can be asked for by: types, all of one kind of item, and all of the collections."""
-    kinds = [(each.singular, DONE) for each in resources if each.events]
-    return ("*", *(f"{kind}.{done}" for kind, all_done in kinds for done in ("*", *all_done)), "webhook.*", DISABLED)
+KINDS = ("created", "updated", "deleted")
 
 
-def event_collections(resources: Iterable[Resource]) -> tuple[str, ...]:
-    """The collections whose changes are events."""
-    return tuple(each.name for each in resources if each.events)
+class Change(NamedTuple):
+    """One write of one item: its kind, the item before and after (None where there is none), and when (RFC 3339).
+
+    What only represents a record anew, or notes something beside it, is no change: its version stays.
+    """
+
+    kind: str
+    resource: Resource
+    before: Record | None
+    after: Record | None
+    at: str
+
+    @property
+    def record(self) -> Record:
+        """The item as it is now, or as it last was."""
+        record = self.after or self.before
+        assert record is not None  # noqa: S101 - a change has one of them
+        return record
 
 
-def feed_collections(resources: Iterable[Resource]) -> tuple[str, ...]:
-    """The collections that the feed can be asked for."""
-    return (*event_collections(resources), OF_SERVICE)
+class IdempotencyRecord:
+    """What is stored of a request that is done once: of this one, which has no key, nothing."""
+
+    def find(self, store: Store | Transaction) -> Reply | None:
+        """The response that was given before, if any. Raises IdempotencyKeyReused if that was to another request."""
+        return None
+
+    def save(self, transaction: Transaction, reply: Reply) -> Reply:
+        """Store the response, in the transaction of what it describes; returns it."""
+        return reply
 
 
-def insert_item(transaction: Transaction, resource: Resource, record: Record, *, now: str) -> None:
-    """Keep a new item. Raises Duplicate."""
-    transaction.insert(resource.name, record)
-    add_written(len(record.body))
-    _record(transaction, resource, "created", record, now)
+class Access:
+    """What the current caller may do with the items of a collection, beyond scopes: here, everything."""
+
+    def owner_of_new(self) -> str | None:
+        """The owner of an item that the caller creates."""
+        return None
+
+    def visible_owner(self) -> str | None:
+        """The owner whose items alone the caller sees; None if it sees everybody's."""
+        return None
+
+    def require_sight(self, record: Record) -> None:
+        """Raises NotFound for an item that the caller must not know of."""
+
+    def require_change(self, record: Record) -> None:
+        """Raises Forbidden for an item that the caller may only read, NotFound as `require_sight`."""
 
 
-def update_item(transaction: Transaction, resource: Resource, record: Record, *, now: str) -> None:
-    """Put an item in the place of the one with its id. Raises Duplicate and NotFound."""
-    transaction.update(resource.name, record)
-    add_written(len(record.body))
-    _record(transaction, resource, "updated", record, now)
+def _no_record(sent: Any, *, secret: bool = False) -> IdempotencyRecord:
+    return IdempotencyRecord()
 
 
-def delete_item(transaction: Transaction, resource: Resource, record: Record, *, now: str) -> None:
-    """Remove an item; the event has it as it last was. Raises NotFound."""
-    transaction.delete(resource.name, record.id)
-    _record(transaction, resource, "deleted", record, now)
+def _full_access(resource: Resource) -> Access:
+    return Access()
 
 
-def _record(transaction: Transaction, resource: Resource, done: str, record: Record, now: str) -> None:
-    if resource.events:
-        type, body = f"{resource.singular}.{done}", resource.body(record)
-        add_written(len(body))
-        transaction.record(Event(type, resource.name, record.id, now, body, record.owner))
+@dataclass
+class Hooks:
+    """The hooks of a service.
+
+    `on_change` are called with every change, in its transaction. `idempotency` returns the record of the current
+    request, given the JSON value of its body and whether the response holds a `secret`. `access` returns what callers
+    may do with a collection's items. `before_list` return what runs before the handlers of a collection.
+    """
+
+    on_change: list[Callable[[Transaction, Change], None]] = field(default_factory=list)
+    idempotency: Callable[..., IdempotencyRecord] = _no_record
+    access: Callable[[Resource], Access] = _full_access
+    before_list: list[Callable[[Collection], Callable[[], None]]] = field(default_factory=list)
+
+    def apply(self, transaction: Transaction, change: Change) -> None:
+        """Write a change: the one door. Raises Duplicate, and NotFound when the item is not there (any more)."""
+        name, record = change.resource.name, change.record
+        if change.before is None:
+            transaction.insert(name, record)
+        elif change.after is not None:
+            transaction.update(name, record)
+        else:
+            transaction.delete(name, record.id)
+        if change.after is not None:
+            add_written(len(record.body))
+        for listen in self.on_change:
+            listen(transaction, change)
+
+
+def add_written(size: int) -> None:
+    """Count bytes that the current request, if there is one, adds to the store if it is committed."""
+    try:
+        environ = request.environ
+    except RuntimeError:  # there is none
+        return
+    environ[_WRITTEN] = environ.get(_WRITTEN, 0) + size
+
+
+def written_by(environ: dict[str, Any]) -> int:
+    """The bytes that were counted for the request with this WSGI environment."""
+    size: int = environ.get(_WRITTEN, 0)
+    return size

@@ -11,16 +11,14 @@ from werkzeug.datastructures import ImmutableMultiDict, MultiDict
 
 from restkeeper.clock import Clock, rfc3339
 from restkeeper.config import Config
-from restkeeper.errors import BodyTooLarge, Forbidden, NotFound, ValidationFailed
-from restkeeper.features.idempotency import Idempotency, Once
-from restkeeper.resources.changes import delete_item, insert_item, update_item
-from restkeeper.resources.resource import ItemLimits, JsonObject, Ownership, Resource
+from restkeeper.errors import BodyTooLarge, ValidationFailed
+from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord
+from restkeeper.resources.resource import ItemLimits, JsonObject, Resource
 from restkeeper.resources.turns import LARGE, Stale, Turns
 from restkeeper.storage.contract import Page, Query, Record, Store, Transaction
 from restkeeper.web.application import OwnHeaders, Reply
-from restkeeper.web.auth import needs
-from restkeeper.web.caller import ADMIN, caller
 from restkeeper.web.content import JSON, MERGE_PATCH, read_object, require_acceptable
+from restkeeper.web.guard import needs
 from restkeeper.web.pagination import links, require_whole, resolve
 from restkeeper.web.preconditions import is_conditional, is_not_modified, last_modified, require_match
 from restkeeper.web.queries import Asked, parse, parse_fields
@@ -65,7 +63,7 @@ class CollectionHandlers:
         resource: Resource,
         store: Store,
         config: Config,
-        idempotency: Idempotency,
+        hooks: Hooks,
         *,
         clock: Clock = time,
         new_id: Callable[[], str] = uuid7,
@@ -74,8 +72,8 @@ class CollectionHandlers:
         self.name = resource.name
         self._store = store
         self._config = config
-        self._idempotency = idempotency
-        self._owned = resource.ownership is not Ownership.NONE
+        self._hooks = hooks
+        self._access = hooks.access(resource)
         self._caching = OF_CALLER if config.auth == "required" and self.caching == CACHING else self.caching
         self._limits = ItemLimits(*config.item_limits)
         self._turns = Turns(clock)
@@ -90,6 +88,8 @@ class CollectionHandlers:
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever the collection is mounted."""
         routes = Blueprint(self.name, __name__)
+        for before in self._hooks.before_list:
+            routes.before_request(before(self.resource.collection))
         routes.add_url_rule("", view_func=self.list_items, methods=["GET"])
         routes.add_url_rule("", view_func=self.create_item, methods=["POST"])
         routes.add_url_rule("/<id>", view_func=self.read_item, methods=["GET"])
@@ -102,7 +102,7 @@ class CollectionHandlers:
     def list_items(self) -> Reply:
         """List the items of the collection, a page at a time."""
         require_acceptable(JSON)
-        revision, owner = self._store.revision(self.name), self._only_of()
+        revision, owner = self._store.revision(self.name), self._access.visible_owner()
         path, query_string = request.path, request.query_string
         if (page := self._pages.get((revision, owner, path, query_string))) is None:
             asked = self._ask()
@@ -125,17 +125,18 @@ class CollectionHandlers:
         """Create an item."""
         require_acceptable(JSON)
         sent = self._read(JSON)
-        once, now = self._idempotency.once(sent), self._now()
+        once, now = self._hooks.idempotency(sent), self._now()
         made = self._new(once, lambda: self.resource.create(sent, id=self._new_id(), now=now, limits=self._limits))
         if isinstance(made, Reply):
             return made
-        record = made._replace(owner=caller().id) if self._owned else made
+        owner = self._access.owner_of_new()
+        record = made if owner is None else made._replace(owner=owner)
 
         def insert(transaction: Transaction) -> Reply:
-            insert_item(transaction, self.resource, record, now=now)
+            self._hooks.apply(transaction, Change("created", self.resource, None, record, now))
             reply = self._item(record)
             reply.headers["Location"] = f"{request.path}/{record.id}"
-            return once.keep(transaction, reply)
+            return once.save(transaction, reply)
 
         return self._add(once, insert)
 
@@ -145,8 +146,7 @@ class CollectionHandlers:
         require_acceptable(JSON)
         fields = parse_fields(request.args, self.resource.names) if request.query_string else None
         record = self._store.read(self.name, id)
-        if self._owned:
-            self._require_sight(record)
+        self._access.require_sight(record)
         if is_conditional() and (answer := self._unchanged(self._tag(record), record.updated_at)):
             return answer
         return self._item(record, fields)
@@ -168,36 +168,36 @@ class CollectionHandlers:
 
         def work(transaction: Transaction) -> Record:
             record = transaction.read(self.name, id)
-            self._require_right(record)
+            self._access.require_change(record)
             self._require_match(record)
-            delete_item(transaction, self.resource, record, now=self._now())
+            self._hooks.apply(transaction, Change("deleted", self.resource, record, None, self._now()))
             return record
 
         record = self._store.write(work, use_reserve=True)
         return Reply(self.resource.body(record), content_type=JSON)
 
-    def _new(self, once: Once, make: Callable[[], Record]) -> Record | Reply:
+    def _new(self, once: IdempotencyRecord, make: Callable[[], Record]) -> Record | Reply:
         """A new item, or the response to the same request that was answered while this was a valid one."""
         try:
             return make()
         except (ValidationFailed, BodyTooLarge):
-            if (reply := once.kept(self._store)) is not None:
+            if (reply := once.find(self._store)) is not None:
                 return reply
             raise
 
-    def _add(self, once: Once, insert: Callable[[Transaction], Reply]) -> Reply:
+    def _add(self, once: IdempotencyRecord, insert: Callable[[Transaction], Reply]) -> Reply:
         """Add a new item, unless this was done before or the list is not the one that the request is conditional on.
 
         That is the first page, as it is tagged. What a caller sees of a list with owners is read before the
         transaction, and again where the collection has changed since.
         """
-        owner = self._only_of() if is_conditional() else None
+        owner = self._access.visible_owner() if is_conditional() else None
 
         def attempt(deadline: float | None = None) -> Reply:
             seen = None if owner is None else self._first_page(owner)
 
             def work(transaction: Transaction) -> Reply:
-                if (reply := once.kept(transaction)) is not None:
+                if (reply := once.find(transaction)) is not None:
                     return reply
                 if is_conditional():
                     self._require_list_match(transaction, seen)
@@ -213,7 +213,7 @@ class CollectionHandlers:
 
         def attempt(deadline: float) -> Record:
             record = self._store.read(self.name, id)
-            self._require_right(record)
+            self._access.require_change(record)
             self._require_match(record)
             now = self._now()
             length = LARGE if request.content_length is None else request.content_length  # None: it came in chunks
@@ -238,7 +238,7 @@ class CollectionHandlers:
 
     def _update(self, transaction: Transaction, former: Record, record: Record, now: str) -> None:
         """Keep a changed item in the place of what it was."""
-        update_item(transaction, self.resource, record, now=now)
+        self._hooks.apply(transaction, Change("updated", self.resource, former, record, now))
 
     def _ask(self) -> Asked:
         args = request.args if request.query_string else NO_ARGS
@@ -290,24 +290,6 @@ class CollectionHandlers:
     def _require_match(self, record: Record) -> None:
         if is_conditional() or self._config.require_if_match:
             require_match(self._tag(record), record.updated_at, must_say=self._config.require_if_match)
-
-    def _only_of(self) -> str | None:
-        """Whose items alone the caller sees, None for everybody's."""
-        if self.resource.ownership is not Ownership.ALL or caller().may(ADMIN):
-            return None
-        return caller().id
-
-    def _require_sight(self, record: Record) -> None:
-        """Raises NotFound for an item that the caller may not even know of."""
-        if self._only_of() not in (None, record.owner):
-            raise NotFound("there is no such item")
-
-    def _require_right(self, record: Record) -> None:
-        """Raises Forbidden for an item that the caller may only read, NotFound as `_require_sight`."""
-        if self._owned:
-            self._require_sight(record)
-            if record.owner != caller().id and not caller().may(ADMIN):
-                raise Forbidden("only its owner may change this item")
 
     def _require_list_match(self, transaction: Transaction, seen: _Found | None) -> None:
         """What a POST may be conditional on. Raises Stale when `seen` is not what there is now."""

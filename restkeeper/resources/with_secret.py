@@ -7,9 +7,9 @@ from restkeeper.resources.resource import JsonObject
 from restkeeper.storage.contract import Record, Transaction
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
-from restkeeper.web.auth import needs
 from restkeeper.web.caller import ADMIN
 from restkeeper.web.content import JSON, require_acceptable
+from restkeeper.web.guard import needs
 from restkeeper.web.preconditions import require_match
 
 PRIVATE = "no-store"
@@ -61,7 +61,7 @@ class SecretHandlers(CollectionHandlers):
         """Make one. The answer alone has its secret."""
         require_acceptable(JSON)
         sent = self._read(JSON)
-        once = self._idempotency.once(sent, secret=True)
+        once = self._hooks.idempotency(sent, secret=True)
         made = self._new(once, lambda: self._make(sent))
         if isinstance(made, Reply):
             return made
@@ -69,7 +69,7 @@ class SecretHandlers(CollectionHandlers):
         def insert(transaction: Transaction) -> Reply:
             reply = self._shown_once(made, self._insert(transaction, made))
             reply.headers["Location"] = f"{request.path}/{made.id}"
-            return once.keep(transaction, reply)
+            return once.save(transaction, reply)
 
         return self._add(once, insert)
 
@@ -77,14 +77,14 @@ class SecretHandlers(CollectionHandlers):
     def rotate_item(self, id: str) -> Reply:
         """Give it another secret. The answer alone has the new one."""
         require_acceptable(JSON)
-        once = self._idempotency.once(None, secret=True)
+        once = self._hooks.idempotency(None, secret=True)
 
         def work(transaction: Transaction) -> Reply:
-            if (reply := once.kept(transaction)) is not None:
+            if (reply := once.find(transaction)) is not None:
                 return reply
             record = transaction.read(self.name, id)
             require_match(self._tag(record), record.updated_at)
-            return once.keep(transaction, self._shown_once(*self._renew(transaction, record)))
+            return once.save(transaction, self._shown_once(*self._renew(transaction, record)))
 
         return self._store.write(work)
 

@@ -24,6 +24,7 @@ work.
 
 import atexit
 import gc
+import json
 import logging
 import os
 import shutil
@@ -35,7 +36,7 @@ from functools import partial
 from threading import Thread
 from typing import Any
 
-from restkeeper.web.ownfolder import make_folder
+from restkeeper.server.ownfolder import make_folder
 
 DELIVERIES_END_SECONDS = 2.0
 LOOKED_UP = 128
@@ -65,11 +66,11 @@ monkey.patch_ssl()  # what is imported below imports ssl, which each worker woul
 from prometheus_client import values  # noqa: E402
 
 from restkeeper import __version__  # noqa: E402
-from restkeeper.cli.deliver import deliverer_of, keep_delivering  # noqa: E402
 from restkeeper.config import OPEN_IS_LOCAL, Config, ConfigError, is_loopback  # noqa: E402
-from restkeeper.resources import stored  # noqa: E402
+from restkeeper.features.keys import has_keys  # noqa: E402
+from restkeeper.features.webhooks import deliverer_of  # noqa: E402
+from restkeeper.features.webhooks.deliverer import keep_delivering  # noqa: E402
 from restkeeper.service import service_of  # noqa: E402
-from restkeeper.storage import open_store  # noqa: E402
 from restkeeper.web.application import Application  # noqa: E402
 from restkeeper.web.observe import configure_logging  # noqa: E402
 
@@ -105,34 +106,35 @@ accesslog = None  # the application writes a line a request
 loglevel = "warning"
 
 
-_found: dict[str, list[str]] = {"collections": []}
+_found: dict[str, Any] = {"collections": [], "has_keys": True}  # in the application, before any worker was
 
 
 def on_starting(server: Any) -> None:
     """Make the application once, which migrates the store, before any worker: what is wrong is one line to the user."""
-    if (names := _try_application(server.app)) is None:
+    if (found := _try_application(server.app)) is None:
         sys.exit(1)
-    _found["collections"] = names
+    _found.update(found)
 
 
-def _try_application(app: Any) -> list[str] | None:
+def _try_application(app: Any) -> dict[str, Any] | None:
     """Make the application in a process that then ends, for no connection or thread of it must get to the workers.
 
-    The names of its collections; None when it has printed what is wrong.
+    The names of its collections, and whether anybody has a key; None when it has printed what is wrong.
     """
     reading, writing = os.pipe()
     if process := os.fork():
         os.close(writing)
         with os.fdopen(reading) as told:
-            names = told.read().split()
-        return None if os.waitpid(process, 0)[1] else names
+            found: dict[str, Any] = json.loads(told.read() or "{}")
+        return None if os.waitpid(process, 0)[1] else found
     status = 1
     try:
         logging.disable()  # the workers say the same again
         if isinstance(made := app.load(), Application):  # what is served may be another one
             service = service_of(made)
+            found = {"collections": [each.name for each in service.resources], "has_keys": has_keys(service)}
             service.store.close()
-            os.write(writing, " ".join(each.name for each in service.resources).encode())
+            os.write(writing, json.dumps(found).encode())
         status = 0
     except SystemExit as error:
         print(error, file=sys.stderr)
@@ -158,7 +160,7 @@ def when_ready(server: Any) -> None:
         print(f"restkeeper: {reached[0]} is open: whoever reaches it may do everything", file=sys.stderr)
     if _config.auth != "open" and not _config.trusted_hosts:
         print("restkeeper: TRUSTED_HOSTS is not set: any Host is answered; set it to your names", file=sys.stderr)
-    if _config.auth == "required" and not (_config.admin_key or _has_keys()):
+    if _config.auth == "required" and not (_config.admin_key or _found["has_keys"]):
         print(
             "restkeeper: nobody can call yet: set ADMIN_KEY, or: flask keys create NAME --scope admin", file=sys.stderr
         )
@@ -183,14 +185,6 @@ def _welcome(addresses: list[str], collections: list[str]) -> None:
         print("\n".join(lines), flush=True)
 
 
-def _has_keys() -> bool:
-    store = open_store(_config.database_url, stored(()))
-    try:
-        return store.count("keys") > 0
-    finally:
-        store.close()
-
-
 def post_fork(server: Any, worker: Any) -> None:
     """Take the signal to stop from here on, and what came before: the master's handler, still set, has swallowed it."""
     os.environ.pop("RESTKEEPER_LIFELINE", None)  # the master's; what a worker starts must not take it for its own
@@ -206,8 +200,9 @@ def post_worker_init(worker: Any) -> None:
     gc.collect()
     gc.freeze()  # what has been imported stays: a full collection went through all of it, for 10 to 40 ms
     worker.connections_per_address = None if _config.trusted_proxies else _config.connections_per_address
-    if _config.webhook_worker == "inside":
-        service = service_of(worker.wsgi)
+    if _config.webhook_worker != "inside" or not isinstance(worker.wsgi, Application):
+        return
+    if "webhooks" in (service := service_of(worker.wsgi)).features:
         gevent.get_hub().threadpool.maxsize = LOOKED_UP  # for names that are looked up at a time: 10 slow ones stop all
         deliverer = deliverer_of(service)
         run = partial(keep_delivering, deliverer, worker.is_stopping)

@@ -1,4 +1,4 @@
-"""What operators see of a request: its id, one log line, and metrics that are right across workers."""
+"""What operators see of a request: its id and one log line."""
 
 import logging
 import os
@@ -15,15 +15,11 @@ from urllib.parse import quote
 
 import orjson
 from flask import Request, Response, request
-from prometheus_client import CollectorRegistry, Histogram, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector
 
 from restkeeper.web.application import Application
 from restkeeper.web.caller import name_of
 
 _SANE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/=+-]{0,127}")
-_METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
-_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
 
 _BEGAN = "restkeeper.began"  # keys in the WSGI environment, which is at hand wherever the request is
 _REQUEST_ID = "restkeeper.request_id"
@@ -36,9 +32,8 @@ STDERR = 2
 
 def install(
     app: Application, access_log: Callable[[Line], None] | None, *, now: Callable[[], float] = time.time
-) -> "Metrics":
-    """Give every request of `app` an id, every response a log line, dated by `now`, and its place in the metrics."""
-    metrics = Metrics()
+) -> None:
+    """Give every request of `app` an id, and every response its log line, dated by `now`."""
 
     def begin(asked: Request) -> None:
         environ = asked.environ
@@ -46,10 +41,8 @@ def install(
         given = environ.get("HTTP_X_REQUEST_ID")
         environ[_REQUEST_ID] = given if given and _SANE_ID.fullmatch(given) else _new_id()
 
-    def name_and_count(asked: Request, response: Response) -> None:
-        environ = asked.environ
-        response.headers.add("X-Request-Id", environ[_REQUEST_ID])
-        metrics.count(asked.method, _route(asked), response.status_code, time.perf_counter() - environ[_BEGAN])
+    def add_id(asked: Request, response: Response) -> None:
+        response.headers.add("X-Request-Id", asked.environ[_REQUEST_ID])
 
     def log(asked: Request, response: Response) -> None:
         environ = asked.environ
@@ -62,19 +55,25 @@ def install(
                 "caller": name_of(environ),
                 "method": asked.method,
                 "path": asked.path,
-                "route": _route(asked),
+                "route": route_of(asked),
                 "status": response.status_code,
-                "ms": round((time.perf_counter() - environ[_BEGAN]) * 1000, 3),
+                "ms": round(seconds_since_start(environ) * 1000, 3),
             }
         )
 
     app.before.append(begin)
-    app.after += [log, name_and_count] if access_log else [name_and_count]  # each may fail by itself
-    return metrics
+    app.after += [log, add_id] if access_log else [add_id]  # each may fail by itself
 
 
-def _route(asked: Request) -> str:
+def route_of(asked: Request) -> str:
+    """The rule that a request matched."""
     return asked.url_rule.rule if asked.url_rule else "(none)"
+
+
+def seconds_since_start(environ: dict[str, Any]) -> float:
+    """For how long the request with this WSGI environment has been worked on."""
+    elapsed: float = time.perf_counter() - environ[_BEGAN]
+    return elapsed
 
 
 def access_log(form: str, level: str) -> Callable[[Line], None] | None:
@@ -115,42 +114,6 @@ def _new_id() -> str:
 def request_id() -> str:
     """The id of the request that is being answered."""
     return str(request.environ[_REQUEST_ID])
-
-
-class Metrics:
-    """Requests counted and timed by method, route and status.
-
-    With `PROMETHEUS_MULTIPROC_DIR` in the environment before prometheus_client is first imported, the numbers of all
-    workers are in files of that folder, and any worker answers for all.
-    """
-
-    def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        self._seconds = Histogram(
-            "restkeeper_request_seconds",
-            "Seconds from a request's arrival to its answer",
-            ("method", "route", "status"),
-            registry=self._registry,
-            buckets=_BUCKETS,
-        )
-        self._known: dict[tuple[str, str, int], Histogram] = {}
-
-    def count(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count one answer."""
-        if (known := self._known.get((method, route, status))) is None:
-            name = method if method in _METHODS else "other"  # clients must not make series at will
-            known = self._seconds.labels(name, route, status)
-            if name == method:
-                self._known[method, route, status] = known
-        known.observe(seconds)
-
-    def text(self) -> bytes:
-        """All numbers in Prometheus' text format, version 0.0.4."""
-        registry = self._registry
-        if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
-            registry = CollectorRegistry()
-            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-        return generate_latest(registry)
 
 
 def configure_logging(form: str, level: str) -> None:

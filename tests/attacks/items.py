@@ -13,8 +13,9 @@ from typing import Any
 
 import resources
 from resources.products import RESOURCE
+from restkeeper.app import stored_collections
 from restkeeper.config import Config
-from restkeeper.resources import find_resources, stored
+from restkeeper.resources import find_resources
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Record
 from restkeeper.web.uuid7 import uuid7
@@ -103,7 +104,7 @@ def attack_items_at_the_limits(folder: Path) -> str:
 def attack_old_items(folder: Path) -> str:
     """A hundred items of a megabyte that are there already, of the present and of another shape."""
     config = Config(database_url=f"sqlite:///{folder}/restkeeper.db")
-    store = open_store(config.database_url, stored(find_resources(resources)))
+    store = open_store(config.database_url, stored_collections(find_resources(resources)))
     kinds: list[dict[str, object]] = [{"v": [[]] * 349_000}, {"v": [0.123456] * 115_000}, {"v": "x" * 1_047_000}]
     records = [old(kinds[n % 3], "" if n % 2 else "other") for n in range(100)]
     for record in records:

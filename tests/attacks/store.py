@@ -12,8 +12,9 @@ from pathlib import Path
 
 import resources
 from app import create_app
+from restkeeper.app import stored_collections
 from restkeeper.config import Config
-from restkeeper.resources import find_resources, stored
+from restkeeper.resources import find_resources
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Query, Record, Sort, Transaction
 from restkeeper.storage.sqlite.files import CHECKPOINT_SECONDS, LOG_BYTES, LOG_FULL
@@ -39,7 +40,7 @@ SEARCHES = (
 def _insert_large(folder: Path, attributes: list[object]) -> None:
     """100 items of 1 MiB, as an older service with wider limits may have left them."""
     products = next(each for each in find_resources(resources) if each.name == "products")
-    store = open_store(f"sqlite:///{folder}/restkeeper.db", stored(find_resources(resources)))
+    store = open_store(f"sqlite:///{folder}/restkeeper.db", stored_collections(find_resources(resources)))
     now = "2026-01-01T00:00:00.000000Z"
 
     def work(transaction: Transaction) -> None:

@@ -3,7 +3,6 @@
 Who may read a collection may read its events; of items that others do not see, just those of one's own.
 """
 
-from collections.abc import Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
@@ -11,19 +10,18 @@ from urllib.parse import urlencode
 
 from flask import Blueprint, request
 
-from restkeeper.clock import TURN, Clock
-from restkeeper.config import Config
+from restkeeper.clock import TURN
 from restkeeper.errors import CursorExpired, Forbidden, shortened
 from restkeeper.features.events.longpoll import LONGEST, Waiters, wait_until
-from restkeeper.resources.changes import OF_SERVICE, feed_collections, known_types
+from restkeeper.features.events.types import OF_SERVICE, feed_collections, known_types
 from restkeeper.resources.collection import OF_CALLER, PAGE_OVERHEAD
-from restkeeper.resources.resource import Ownership, Resource
-from restkeeper.storage.contract import Store
+from restkeeper.resources.resource import Ownership
+from restkeeper.service import Service
 from restkeeper.storage.outbox import Events, Wanted, is_event_id
 from restkeeper.web.application import OwnHeaders, Reply
-from restkeeper.web.auth import KNOWN, lacking, needs
 from restkeeper.web.caller import ADMIN, caller, caller_keys
 from restkeeper.web.content import JSON, require_acceptable
+from restkeeper.web.guard import KNOWN, lacking, needs
 from restkeeper.web.pagination import link_header
 from restkeeper.web.preconditions import is_not_modified, require_match
 from restkeeper.web.queries import Reader, whole
@@ -43,18 +41,19 @@ class _Asked(NamedTuple):
 
 
 class EventHandlers:
-    """The handlers of /api/v1/events, of the collections of `resources`."""
+    """The handlers of /api/v1/events."""
 
     name = "events"
 
-    def __init__(self, resources: Sequence[Resource], store: Store, config: Config, *, clock: Clock) -> None:
+    def __init__(self, service: Service) -> None:
+        resources, of_service = service.resources, "webhooks" in service.features
         self._resources = {each.name: each for each in resources}
-        self._known = feed_collections(resources)
-        self._types = known_types(resources)
-        self._store = store
-        self._config = config
-        self._clock = clock
-        self._waiters = Waiters(config.waits_per_caller)
+        self._known = feed_collections(resources, of_service=of_service)
+        self._types = known_types(resources, of_service=of_service)
+        self._store = service.store
+        self._config = service.config
+        self._clock = service.clock
+        self._waiters = Waiters(service.config.waits_per_caller)
         self._found: Recent[tuple[str, Wanted, int, str], Events] = Recent(FOUND_BYTES)
 
     def blueprint(self) -> Blueprint:

@@ -17,6 +17,7 @@ import jwt
 import orjson
 
 from restkeeper.features.jwt.jwks import KeySet, KeySource, fetch
+from restkeeper.web.guard import InvalidCredential
 
 MOST_CHARACTERS = 16 * 1024  # of a token
 LONGEST_SUBJECT = 255  # characters of `sub` (as OpenID Connect Core, section 2): it is stored and counted by
@@ -41,7 +42,7 @@ class Claims(NamedTuple):
     expires: float  # seconds since the epoch
 
 
-class InvalidToken(Exception):
+class InvalidToken(InvalidCredential):
     """A token that does not hold. `cause` is for the log; whoever shows it is told the same for every cause."""
 
     def __init__(self, cause: str) -> None:

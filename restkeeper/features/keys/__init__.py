@@ -1,1 +1,21 @@
 """API keys: the collection, and what they are checked by."""
+
+from restkeeper.features.keys.credentials import CREDENTIALS, KeyResolver, basic_token
+from restkeeper.features.keys.handlers import KEYS, KeyHandlers, note_use
+from restkeeper.service import Service
+from restkeeper.web.application import Application
+
+COLLECTIONS = (KEYS.collection, CREDENTIALS)
+
+
+def install(app: Application, service: Service) -> None:
+    """Accept keys as credentials, also by Basic, and answer /api/v1/keys."""
+    store, clock = service.store, service.clock
+    service.guard.schemes["basic"] = basic_token
+    service.guard.resolvers.append(KeyResolver(store, note_use(store), admin_key=service.config.admin_key, clock=clock))
+    app.register_blueprint(KeyHandlers(service).blueprint(), url_prefix="/api/v1/keys")
+
+
+def has_keys(service: Service) -> bool:
+    """Whether anybody has a key of this service."""
+    return "keys" in service.features and service.store.count(KEYS.name) > 0

@@ -1,23 +1,22 @@
 """API keys: for whom, for what, until when. Only those with the scope `admin` see and make them.
 
-The secret is answered once and kept nowhere: what keys are checked by (`web/auth.py`) is kept beside them and changes
-in the same transaction, so that a key that is revoked is gone for the very next request.
+The secret is answered once and never stored. What keys are checked by (`credentials.py`) changes in the transaction in
+which they do, so that a key that is revoked is refused from the very next request on.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
-from restkeeper.clock import Clock
-from restkeeper.config import Config
 from restkeeper.errors import ValidationFailed
-from restkeeper.features.idempotency import Idempotency
+from restkeeper.features.keys.credentials import CREDENTIALS, Credential, new_id, new_token
 from restkeeper.features.keys.schema import KeySchema
-from restkeeper.features.limits.requests import add_written
+from restkeeper.resources.changes import add_written
 from restkeeper.resources.resource import JsonObject, Resource, require_none
 from restkeeper.resources.with_secret import SecretHandlers
+from restkeeper.service import Service
 from restkeeper.storage.contract import Index, Record, Store, Transaction
 from restkeeper.web import exactjson
-from restkeeper.web.auth import CREDENTIALS, Credential, digest_of, new_id, new_token
 from restkeeper.web.caller import ADMIN
+from restkeeper.web.guard import digest_of
 
 KEYS = Resource(
     name="keys", singular="key", schema=KeySchema, indexes=(Index("created_at"),), search=("name",), events=False
@@ -98,22 +97,14 @@ def _credential(record: Record, token: str) -> Credential:
 
 
 class KeyHandlers(SecretHandlers):
-    """The handlers of /api/v1/keys, to the collections of `resources`. What a key may do never changes: make another.
+    """The handlers of /api/v1/keys. What a key may do never changes: make another.
 
     A key that is rotated or deleted is void for the very next request.
     """
 
-    def __init__(
-        self,
-        resources: Sequence[Resource],
-        store: Store,
-        config: Config,
-        idempotency: Idempotency,
-        *,
-        clock: Clock,
-    ) -> None:
-        super().__init__(KEYS, store, config, idempotency, clock=clock, new_id=new_id)
-        self._scopes = known_scopes(resources)
+    def __init__(self, service: Service) -> None:
+        super().__init__(KEYS, service.store, service.config, service.hooks, clock=service.clock, new_id=new_id)
+        self._scopes = known_scopes(service.resources)
 
     def _make(self, sent: JsonObject) -> Record:
         return make_key(sent, self._scopes, id=self._new_id(), now=self._now())

@@ -1,1 +1,30 @@
-"""How often a caller may ask, how much it may write, and how often an address may fail."""
+"""Limits: how often a caller may ask, how much it may write, and how often an address may fail."""
+
+from restkeeper.features.limits.counters import Counters, Quota, open_counters
+from restkeeper.features.limits.failures import Failures
+from restkeeper.features.limits.mapped import shared_path
+from restkeeper.features.limits.requests import limit_requests
+from restkeeper.service import Service
+from restkeeper.web.application import Application
+
+
+def install(app: Application, service: Service) -> None:
+    """Count requests, bytes written and failures, as configured. Raises Unavailable when they cannot be counted."""
+    config = service.config
+    counters = _open_counters(app, service)
+
+    def quota(name: str, text: str, unit: str = "") -> Quota | None:
+        return Quota(name, text, counters, unit=unit, now=service.clock.time) if text else None
+
+    service.guard.failures = Failures(quota("failures", config.failure_quota), counters, now=service.clock.time)
+    quotas = {name: each for name, text in config.quotas.items() if (each := quota(name, text))}
+    write_bytes = quota("write-bytes", config.write_quota, "content-bytes")
+    limit_requests(app, quotas, write_bytes=write_bytes, is_limited=service.guard.is_limited)
+
+
+def _open_counters(app: Application, service: Service) -> Counters:
+    """The counters of all processes on this machine that serve one database; of this process alone if that is in
+    memory, or if it is a command, which answers no requests."""
+    alone = not service.serves or service.config.database_url == "memory://"
+    shared = None if alone else shared_path(service.store.secret)
+    return open_counters(app, shared, service.config.redis_url, clock=service.clock)

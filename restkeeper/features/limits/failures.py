@@ -11,6 +11,7 @@ from typing import Any
 
 from restkeeper.features.limits.counters import Counters, Quota, refusal, remaining
 from restkeeper.web.caller import address_keys
+from restkeeper.web.guard import FailureLimit
 
 KNOWN_SECONDS = 24 * 3600  # for which a success is known, or up to twice as long
 NOTED_SECONDS = 60  # after which a process notes a success again
@@ -19,7 +20,7 @@ NOTED = 4096  # successes that each process knows by itself
 Environ = dict[str, Any]  # WSGI's
 
 
-class Failures:
+class Failures(FailureLimit):
     """The failures of each address, in `quota`; with None they are not counted."""
 
     def __init__(self, quota: Quota | None, counters: Counters, *, now: Callable[[], float] = time.time) -> None:

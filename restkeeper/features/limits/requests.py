@@ -1,11 +1,12 @@
 """Rate limits: how many requests a caller may send, how many bytes its writes may add; each answer's headers say so."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from flask import Request, Response, request
+from flask import Request, Response
 
 from restkeeper.features.limits.counters import Quota, Use, refusal, remaining
+from restkeeper.resources.changes import written_by
 from restkeeper.web.application import Application
 from restkeeper.web.caller import address_keys, caller_keys
 
@@ -15,32 +16,22 @@ USED_UP = 4096  # callers that each process remembers to have used up their byte
 Environ = dict[str, Any]  # WSGI's
 
 _COUNTED = "restkeeper.limit"  # in the WSGI environment: the request's use of its quota
-_WRITTEN = "restkeeper.written"  # likewise: bytes that the request added to the store
 
 
-def add_written(size: int) -> None:
-    """Count bytes that the current request, if there is one, adds to the store, should it be committed."""
-    try:
-        environ = request.environ
-    except RuntimeError:  # there is none
-        return
-    environ[_WRITTEN] = environ.get(_WRITTEN, 0) + size
-
-
-def install(
+def limit_requests(
     app: Application,
     quotas: Mapping[str, Quota],
     *,
     write_bytes: Quota | None = None,
-    exempt: Collection[str] = (),
+    is_limited: Callable[[str | None], bool] = lambda endpoint: True,
     identify: Callable[[Environ], tuple[str, ...]] = caller_keys,
 ) -> None:
     """Limit how often each caller may ask `app`, and say so in every answer (draft-ietf-httpapi-ratelimit-headers-11).
 
     `quotas` has those of the classes "read" (GET, HEAD, OPTIONS) and "write" (all else); a class that it leaves out is
     free. `write_bytes` is counted after the commit: a write is refused when nothing is left, as far as this process
-    knows from its own last responses to the caller and its site. `exempt` names endpoints that are neither counted nor
-    marked, `identify` gives the keys of the caller in a WSGI environment.
+    knows from its own last responses to the caller and its site. Requests to endpoints that are not `is_limited` do not
+    count, and their responses have no limit's headers; `identify` gives the keys of the caller in a WSGI environment.
 
     Requests beyond a quota raise TooManyRequests.
     """
@@ -56,7 +47,7 @@ def install(
         return quota.add(caller(asked.environ)) if quota else None
 
     def require_quota(asked: Request) -> None:
-        if asked.endpoint in exempt:
+        if not is_limited(asked.endpoint):
             return
         use = asked.environ[_COUNTED] = count(asked, identify)
         if use and use[1] > use[0].amount:
@@ -70,7 +61,7 @@ def install(
                 used_up.difference_update(keys)
 
     def add_headers(asked: Request, response: Response) -> None:
-        if asked.endpoint in exempt:
+        if not is_limited(asked.endpoint):
             return
         environ = asked.environ
         try:
@@ -107,7 +98,7 @@ def install(
 
 def _written(quota: Quota, keys: tuple[str, ...], environ: Environ, response: Response) -> Use:
     """The use of the quota with what this request wrote; what was not committed is answered with an error."""
-    size = environ.get(_WRITTEN, 0) if response.status_code < 400 else 0
+    size = written_by(environ) if response.status_code < 400 else 0
     return quota.add(keys, size) if size else quota.look(keys)
 
 

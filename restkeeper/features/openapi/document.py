@@ -7,6 +7,7 @@ from apispec.ext.marshmallow import MarshmallowPlugin
 
 from restkeeper import __version__
 from restkeeper.config import Config
+from restkeeper.features.events.types import known_types
 from restkeeper.features.keys.handlers import KEYS, known_scopes
 from restkeeper.features.openapi.bounds import bounded
 from restkeeper.features.openapi.collection import CollectionPaths, KeyPaths, part_name
@@ -25,7 +26,6 @@ from restkeeper.features.openapi.parts import (
 from restkeeper.features.openapi.service import SERVICE_SCHEMAS, service_paths
 from restkeeper.features.openapi.webhooks import WebhookPaths
 from restkeeper.features.webhooks.handlers import WEBHOOKS
-from restkeeper.resources.changes import known_types
 from restkeeper.resources.resource import Resource
 
 _ABOUT = """\

@@ -7,6 +7,7 @@ from restkeeper import errors
 from restkeeper.config import Config
 from restkeeper.features.events.handlers import LATEST, EventHandlers
 from restkeeper.features.events.longpoll import LONGEST
+from restkeeper.features.events.types import DISABLED, feed_collections, known_types
 from restkeeper.features.openapi.collection import example_of, examples, part_name
 from restkeeper.features.openapi.parts import (
     TIME,
@@ -21,7 +22,7 @@ from restkeeper.features.openapi.parts import (
     text,
 )
 from restkeeper.features.webhooks.handlers import PING, WEBHOOKS
-from restkeeper.resources.changes import DISABLED, DONE, feed_collections, known_types
+from restkeeper.resources.changes import KINDS as DONE
 from restkeeper.resources.resource import Resource
 from restkeeper.storage.outbox import EVENT_ID
 from restkeeper.web.content import JSON

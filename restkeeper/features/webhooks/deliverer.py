@@ -36,6 +36,8 @@ WEBHOOKS = "webhooks"  # the collection that has the endpoints: where, what, and
 Send = Callable[[str, Mapping[str, str], bytes], Answer]
 Disable = Callable[[Transaction, str, str, float], None]
 
+AGAIN_SECONDS = 1.0  # after an error that nobody foresaw
+
 _log = logging.getLogger("restkeeper")
 
 
@@ -290,3 +292,15 @@ def lightened(event: Recorded) -> Recorded:
     item = orjson.loads(event.data)
     known = {name: item[name] for name in ("id", "version", "updated_at") if name in item}
     return event._replace(data=orjson.dumps(known))
+
+
+def keep_delivering(deliverer: Deliverer, is_stopping: Callable[[], bool]) -> None:
+    """Deliver until it is time to stop, whatever happens meanwhile, for no supervisor would start this anew."""
+    while not is_stopping():
+        try:
+            deliverer.run(is_stopping)
+        except Unavailable:
+            _log.error("deliveries still wait; /readyz tells why")
+        except Exception:
+            _log.exception("deliveries go on in %s s", AGAIN_SECONDS)
+            time.sleep(AGAIN_SECONDS)

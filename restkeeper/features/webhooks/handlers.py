@@ -8,29 +8,28 @@ import logging
 import re
 import secrets
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from flask import Blueprint, request
 
-from restkeeper.clock import Clock, rfc3339
-from restkeeper.config import Config
+from restkeeper.clock import rfc3339
 from restkeeper.errors import NotFound
-from restkeeper.features.idempotency import Idempotency
-from restkeeper.features.limits.requests import add_written
+from restkeeper.features.events.types import DISABLED, known_types
 from restkeeper.features.webhooks.schema import WebhookSchema
 from restkeeper.net import is_public
-from restkeeper.resources.changes import DISABLED, known_types
+from restkeeper.resources.changes import add_written
 from restkeeper.resources.resource import JsonObject, Resource, require_none
 from restkeeper.resources.with_secret import PRIVATE, SecretHandlers
-from restkeeper.storage.contract import Index, Record, Store, Transaction
+from restkeeper.service import Service
+from restkeeper.storage.contract import Index, Record, Transaction
 from restkeeper.storage.outbox import Event, Logged, Secret
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
-from restkeeper.web.auth import needs
 from restkeeper.web.caller import ADMIN
 from restkeeper.web.content import JSON, require_acceptable
+from restkeeper.web.guard import needs
 from restkeeper.web.queries import Reader, whole
 
 WEBHOOKS = Resource(
@@ -82,19 +81,11 @@ def _changed(record: Record, now: str, **fields: Any) -> Record:
 
 
 class WebhookHandlers(SecretHandlers):
-    """The handlers of /api/v1/webhooks, for events of the collections of `resources`."""
+    """The handlers of /api/v1/webhooks."""
 
-    def __init__(
-        self,
-        resources: Sequence[Resource],
-        store: Store,
-        config: Config,
-        idempotency: Idempotency,
-        *,
-        clock: Clock,
-    ) -> None:
-        super().__init__(WEBHOOKS, store, config, idempotency, clock=clock)
-        self._types = known_types(resources)
+    def __init__(self, service: Service) -> None:
+        super().__init__(WEBHOOKS, service.store, service.config, service.hooks, clock=service.clock)
+        self._types = known_types(service.resources)
 
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever webhooks are mounted."""
@@ -212,14 +203,14 @@ class WebhookHandlers(SecretHandlers):
     def _ask_for(self, id: str, ask: Callable[[Transaction], int]) -> Reply:
         """Queue a delivery by hand, once for each idempotency key."""
         require_acceptable(JSON)
-        once = self._idempotency.once(None)
+        once = self._hooks.idempotency(None)
 
         def work(transaction: Transaction) -> Reply:
-            if (reply := once.kept(transaction)) is not None:
+            if (reply := once.find(transaction)) is not None:
                 return reply
             transaction.read(self.name, id)
             asked = ask(transaction)
-            return once.keep(transaction, _one(transaction.logged(id, asked)))
+            return once.save(transaction, _one(transaction.logged(id, asked)))
 
         return self._store.write(work)
 

@@ -1,0 +1,47 @@
+"""Probes: whether the process answers, and whether it can serve requests."""
+
+from flask import Blueprint, Response
+
+from restkeeper.errors import Unavailable
+from restkeeper.service import Service
+from restkeeper.storage import Store
+from restkeeper.web import exactjson
+from restkeeper.web.application import Application, Reply
+from restkeeper.web.content import JSON, require_acceptable
+from restkeeper.web.guard import PROBE, needs
+
+
+def install(app: Application, service: Service) -> None:
+    """Answer /healthz and /readyz."""
+    handlers = HealthHandlers(service.store)
+    routes = Blueprint("health", __name__)
+    routes.add_url_rule("/healthz", view_func=handlers.read_health)
+    routes.add_url_rule("/readyz", view_func=handlers.read_readiness)
+    app.register_blueprint(routes)
+
+
+class HealthHandlers:
+    """The handlers of the probes."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @needs(PROBE)
+    def read_health(self) -> Response:
+        """Whether the process answers."""
+        require_acceptable(JSON)
+        return _ok({"status": "ok"})
+
+    @needs(PROBE)
+    def read_readiness(self) -> Response:
+        """Whether requests can be served; 503 names the part that fails, and the log says why."""
+        require_acceptable(JSON)
+        try:
+            self._store.check()
+        except Unavailable as problem:
+            raise Unavailable(f"store: {problem.detail}", headers=problem.headers) from problem
+        return _ok({"status": "ok", "store": "ok"})
+
+
+def _ok(value: dict[str, str]) -> Response:
+    return Reply(exactjson.dumps(value), content_type=JSON, headers={"Cache-Control": "no-store"})

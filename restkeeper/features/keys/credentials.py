@@ -1,0 +1,122 @@
+"""What API keys are checked by: their tokens, the stored digests of those, and the callers that these resolve to.
+
+A key is sent as `Authorization: Bearer` (RFC 6750), `X-API-Key`, or Basic with its id as user and its secret as
+password (RFC 7617).
+"""
+
+import hmac
+import secrets
+from base64 import b64decode
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from functools import lru_cache
+from math import inf
+from typing import NamedTuple
+
+import orjson
+
+from restkeeper.clock import Clock, rfc3339
+from restkeeper.errors import NotFound, Unavailable
+from restkeeper.storage.contract import Collection, Record, Store
+from restkeeper.web.caller import ADMIN, Caller
+from restkeeper.web.guard import InvalidCredential, digest_of
+
+# `updated_at` is when the key was last seen in use. No resource can have such a name.
+CREDENTIALS = Collection("_credentials", {})
+
+USE_SECONDS = 60  # how exactly it is known when a key was last used
+NOTED = 4096  # keys whose last use each process knows
+
+_PREFIX = "rk_"
+_ID_DIGITS = 16
+_NEVER = rfc3339(0)
+_NO_DIGEST = "0" * 64  # no token has it
+
+
+class Credential(NamedTuple):
+    """The SHA-256 of a key's token, the key's scopes, and when it expires (RFC 3339, or None)."""
+
+    digest: str
+    scopes: tuple[str, ...]
+    expires_at: str | None
+
+    def record(self, id: str) -> Record:
+        """The record to store; not yet used."""
+        return Record(id, 1, _NEVER, "", orjson.dumps(list(self)))
+
+
+_NONE = Credential(_NO_DIGEST, (), _NEVER).record("")
+
+
+def new_id() -> str:
+    """An id for a key."""
+    return secrets.token_hex(_ID_DIGITS // 2)
+
+
+def new_token(id: str) -> str:
+    """The token of the key with this id: 256 random bits, answered once and never stored."""
+    return f"{_PREFIX}{id}_{secrets.token_urlsafe(32)}"
+
+
+def basic_token(credentials: str) -> str:
+    """The token in the credentials of Basic, base64 of `id:secret` or `anything:token`; empty if malformed."""
+    try:
+        user, _, password = b64decode(credentials.strip(), validate=True).decode().partition(":")
+    except ValueError:
+        return ""
+    return password if password.startswith(_PREFIX) or not _is_id(user) else f"{_PREFIX}{user}_{password}"
+
+
+class KeyResolver:
+    """Resolves the tokens of API keys, and `admin_key` if that is set, to their callers.
+
+    `note_use` is called with the id of a key that is used and the time, every USE_SECONDS at most.
+    """
+
+    def __init__(
+        self, store: Store, note_use: Callable[[str, str], None], *, admin_key: str = "", clock: Clock
+    ) -> None:
+        self._store = store
+        self._note_use = note_use
+        self._admin = digest_of(admin_key) if admin_key else ""
+        self._clock = clock
+        self._noted: dict[str, float] = {}
+
+    def __call__(self, token: str, digest: str) -> Caller | None:
+        """See `guard.Resolver`. Raises InvalidCredential."""
+        if self._admin and hmac.compare_digest(digest, self._admin):
+            return Caller("admin-key", frozenset({ADMIN}))
+        if not token.startswith(_PREFIX):
+            return None
+        id = token[len(_PREFIX) :][:_ID_DIGITS]
+        try:
+            record = self._store.read(CREDENTIALS.name, id)
+        except NotFound:
+            record = _NONE  # and the same steps as for any other, so that it takes no less time
+        known, who, expires = _known(id, record.body)
+        now = self._clock.time()
+        if not hmac.compare_digest(digest, known) or expires <= now:
+            raise InvalidCredential
+        if now - self._noted.get(id, 0.0) > USE_SECONDS:
+            self._note(record, id, now)
+        return who
+
+    def _note(self, record: Record, id: str, now: float) -> None:
+        if len(self._noted) >= NOTED:
+            self._noted.clear()
+        self._noted[id] = now
+        if record.updated_at < rfc3339(now - USE_SECONDS):  # else another process has noted it
+            with suppress(NotFound, Unavailable):  # a use that cannot be noted is no less allowed
+                self._note_use(id, rfc3339(now))
+
+
+@lru_cache(maxsize=4096)
+def _known(id: str, body: bytes) -> tuple[str, Caller, float]:
+    digest, scopes, expires_at = orjson.loads(body)
+    expires = datetime.fromisoformat(expires_at).timestamp() if expires_at else inf
+    return digest, Caller(f"key:{id}", frozenset(scopes)), expires
+
+
+def _is_id(text: str) -> bool:
+    return len(text) == _ID_DIGITS and all(digit in "0123456789abcdef" for digit in text)

@@ -1,0 +1,99 @@
+"""Metrics for Prometheus that are right across workers, for the bearer of the metrics token."""
+
+import hmac
+import os
+
+from flask import Blueprint, Request, Response, request
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from restkeeper.errors import MetricsClosed, Unauthorized
+from restkeeper.service import Service
+from restkeeper.web.application import Application, Reply
+from restkeeper.web.guard import OWN, Guard, digest_of, needs
+from restkeeper.web.observe import route_of, seconds_since_start
+
+_METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
+_BEARER = {"WWW-Authenticate": 'Bearer realm="metrics"'}  # RFC 6750, section 3
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def install(app: Application, service: Service) -> None:
+    """Count and time every request, and answer /metrics."""
+    metrics = Metrics()
+
+    def count(asked: Request, response: Response) -> None:
+        seconds = seconds_since_start(asked.environ)
+        metrics.count(asked.method, route_of(asked), response.status_code, seconds)
+
+    app.after.append(count)
+    routes = Blueprint("metrics", __name__)
+    handlers = MetricsHandlers(metrics, service.config.metrics_token, service.guard)
+    routes.add_url_rule("/metrics", view_func=handlers.read_metrics)
+    app.register_blueprint(routes)
+
+
+class MetricsHandlers:
+    """The handler of /metrics."""
+
+    def __init__(self, metrics: "Metrics", token: str, guard: Guard) -> None:
+        self._metrics = metrics
+        self._digest = digest_of(token) if token else ""
+        self._guard = guard
+
+    @needs(OWN)
+    def read_metrics(self) -> Response:
+        """Numbers for Prometheus, for the bearer of the metrics token."""
+        if not self._digest:
+            raise MetricsClosed("set METRICS_TOKEN to open them to its bearer")
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not self._is_valid(token):
+            raise Unauthorized("send the metrics token as Authorization: Bearer", headers=_BEARER)
+        return Reply(self._metrics.text(), content_type=PROMETHEUS, headers={"Cache-Control": "no-store"})
+
+    def _is_valid(self, token: str) -> bool:
+        """Raises TooManyRequests for an address that guesses."""
+        digest, failures = digest_of(token), self._guard.failures
+        failures.require_room(request.environ, digest)
+        if not hmac.compare_digest(digest, self._digest):
+            failures.note_failure(request.environ)
+            return False
+        failures.note_success(request.environ, digest)
+        return True
+
+
+class Metrics:
+    """Requests counted and timed by method, route and status.
+
+    With `PROMETHEUS_MULTIPROC_DIR` in the environment before prometheus_client is first imported, the numbers of all
+    workers are in files of that folder, and any worker answers for all.
+    """
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._seconds = Histogram(
+            "restkeeper_request_seconds",
+            "Seconds from a request's arrival to its answer",
+            ("method", "route", "status"),
+            registry=self._registry,
+            buckets=_BUCKETS,
+        )
+        self._known: dict[tuple[str, str, int], Histogram] = {}
+
+    def count(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count one answer."""
+        if (known := self._known.get((method, route, status))) is None:
+            name = method if method in _METHODS else "other"  # clients must not make series at will
+            known = self._seconds.labels(name, route, status)
+            if name == method:
+                self._known[method, route, status] = known
+        known.observe(seconds)
+
+    def text(self) -> bytes:
+        """All numbers in Prometheus' text format, version 0.0.4."""
+        registry = self._registry
+        if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return generate_latest(registry)

@@ -1,0 +1,44 @@
+"""Ownership: what callers may do with the items of others, in collections that declare it."""
+
+from restkeeper.errors import Forbidden, NotFound
+from restkeeper.resources.changes import Access
+from restkeeper.resources.resource import Ownership, Resource
+from restkeeper.service import Service
+from restkeeper.storage.contract import Record
+from restkeeper.web.application import Application
+from restkeeper.web.caller import ADMIN, caller
+
+
+def install(app: Application, service: Service) -> None:
+    """Note who creates an item, and let others do what the collection declares."""
+    service.hooks.access = access_to
+
+
+def access_to(resource: Resource) -> Access:
+    """What callers may do with the items of a collection."""
+    if resource.ownership is Ownership.NONE:
+        return Access()
+    return _OwnedAccess(sees_others=resource.ownership is Ownership.CHANGES)
+
+
+class _OwnedAccess(Access):
+    """See `Access`. Admins may do everything; others see what is not theirs only where it `sees_others`."""
+
+    def __init__(self, *, sees_others: bool) -> None:
+        self._sees_others = sees_others
+
+    def owner_of_new(self) -> str | None:
+        return caller().id
+
+    def visible_owner(self) -> str | None:
+        who = caller()
+        return None if self._sees_others or who.may(ADMIN) else who.id
+
+    def require_sight(self, record: Record) -> None:
+        if self.visible_owner() not in (None, record.owner):
+            raise NotFound("there is no such item")
+
+    def require_change(self, record: Record) -> None:
+        self.require_sight(record)
+        if record.owner != caller().id and not caller().may(ADMIN):
+            raise Forbidden("only its owner may change this item")

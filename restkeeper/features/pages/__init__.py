@@ -1,0 +1,81 @@
+"""Pages for people, and the same as JSON for programs: the index, and one page for each problem type."""
+
+from base64 import b64encode
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from flask import Blueprint, Response, render_template
+
+from restkeeper import errors
+from restkeeper.errors import NotFound, shortened
+from restkeeper.resources.resource import Ownership, Resource
+from restkeeper.service import Service
+from restkeeper.web import exactjson
+from restkeeper.web.application import Application
+from restkeeper.web.caller import ADMIN, caller
+from restkeeper.web.content import HTML, JSON, quality, require_acceptable
+from restkeeper.web.errors import known_base
+from restkeeper.web.guard import PUBLIC, needs
+from restkeeper.web.pages import document, page
+
+_CSS = (Path(__file__).parent / "templates" / "base.css").read_bytes().removesuffix(b"\n")
+_STYLE = f"'sha256-{b64encode(sha256(_CSS).digest()).decode()}'"  # the pages have it within
+
+LINKS = {  # of the index, where there is such a path
+    "docs": "/docs",
+    "events": "/api/v1/events",
+    "openapi": "/openapi.json",
+    "health": "/healthz",
+    "readiness": "/readyz",
+}
+
+
+def install(app: Application, service: Service) -> None:
+    """Answer / and /problems/NAME."""
+    handlers = PageHandlers(app, service)
+    routes = Blueprint("pages", __name__, template_folder="templates")
+    routes.add_url_rule("/", view_func=handlers.read_index)
+    routes.add_url_rule("/problems/<name>", view_func=handlers.read_problem)
+    app.register_blueprint(routes)
+
+
+class PageHandlers:
+    """The handlers of the pages."""
+
+    def __init__(self, app: Application, service: Service) -> None:
+        self._app = app
+        self._service = service
+
+    @needs(PUBLIC)
+    def read_index(self) -> Response:
+        """What is here: the collections, with their counts for callers who may read them all, and where to go on."""
+        service = self._service
+        collections = [{"name": each.name, "url": f"/{each.name}"} | self._count(each) for each in service.resources]
+        paths = {rule.rule for rule in self._app.url_map.iter_rules()}
+        links = {name: path for name, path in LINKS.items() if path in paths}
+        value = {"service": "restkeeper", "collections": collections, "links": links}
+        base = known_base() or "https://HOST"
+        return _negotiated("index.html", value, base=base, key=service.guard.is_required)
+
+    def _count(self, resource: Resource) -> dict[str, int]:
+        scope = ADMIN if resource.ownership is Ownership.ALL else f"{resource.name}:read"
+        return {"items": self._service.store.count(resource.name)} if caller().may(scope) else {}
+
+    @needs(PUBLIC)
+    def read_problem(self, name: str) -> Response:
+        """What a problem type means and what to do."""
+        if (problem := errors.catalogue().get(name)) is None:
+            raise NotFound(f"there is no problem type {shortened(name)!r}")
+        return _negotiated("problem.html", {"title": problem.title, "status": problem.status, "about": problem.about})
+
+
+def _negotiated(template: str, value: dict[str, Any], **more: Any) -> Response:
+    """A value as a page for clients that prefer HTML to JSON, which are browsers."""
+    require_acceptable(JSON, HTML)
+    if quality(HTML) > quality(JSON):
+        reply = page(render_template(template, **value, **more), _STYLE)
+    else:
+        reply = document(exactjson.dumps(value), JSON)
+    reply.headers["Vary"] = "Accept"
+    return reply

@@ -1,0 +1,211 @@
+"""Who calls, and whether they may: the caller of each request, and the permission that each route needs.
+
+A credential is sent as `Authorization` (RFC 9110, section 11.6.2) or `X-API-Key`. Features resolve it. One that is not
+valid is refused, also where none is needed; every cause gets the same answer.
+"""
+
+import ipaddress
+from collections.abc import Callable
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any, TypeVar
+
+from flask import Flask, Request
+
+from restkeeper.errors import BadRequest, Forbidden, Problem, Unauthorized
+from restkeeper.web.caller import EVERYBODY, NOBODY, Caller, caller_in, remember
+
+PUBLIC = "public"  # needs no credential
+PROBE = "probe"  # likewise, and is not limited: a probe must never be refused for asking often
+OWN = "own"  # has a credential of its own, which its handler checks; not limited either
+KNOWN = "known"  # needs a caller who is known; what that caller may see is for the handler to decide
+UNLIMITED = (PROBE, OWN)
+
+LONGEST_ADDRESS = 64  # characters: IPv6 has up to 45, and a zone
+
+_REALM = 'realm="restkeeper"'
+_INVALID = "the credentials are not valid, or not any more"
+_SCHEMES = "send the key or token as Authorization: Bearer, as X-API-Key, or by Basic"
+_REFUSED = "restkeeper.refused"  # in the WSGI environment: the problem with the credentials
+
+Environ = dict[str, Any]  # WSGI's
+View = TypeVar("View", bound=Callable[..., Any])
+Resolver = Callable[[str, str], Caller | None]  # a token and its SHA-256 → whose it is; None for one of another kind
+
+
+def needs(permission: str) -> Callable[[View], View]:
+    """Declare what a handler needs: PUBLIC, PROBE, OWN, KNOWN, ADMIN, or "read" or "write" of its collection."""
+
+    def declare(view: View) -> View:
+        view.needs = permission  # type: ignore[attr-defined]
+        return view
+
+    return declare
+
+
+def digest_of(token: str) -> str:
+    """The SHA-256 of a token, in hexadecimal. Tokens are random, so that a fast hash is enough."""
+    return sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+class InvalidCredential(Exception):
+    """A credential that is not valid, or not any more."""
+
+
+class FailureLimit:
+    """The limit of wrong credentials and refused hosts of an address: this one never refuses."""
+
+    def has_succeeded(self, environ: Environ, digest: str) -> bool:
+        """Whether credentials with this digest are known to be good, so that nothing else need be looked up."""
+        return True
+
+    def require_room(self, environ: Environ, digest: str) -> None:
+        """Raises TooManyRequests when the address is over its limit and these credentials never succeeded from it."""
+
+    def note_success(self, environ: Environ, digest: str) -> None:
+        """Remember that credentials succeeded."""
+
+    def note_failure(self, environ: Environ) -> None:
+        """Count credentials that are not valid."""
+
+    def count_refused_host(self, environ: Environ) -> None:
+        """Count a refused host. Raises TooManyRequests when the address is over its limit."""
+
+
+class Guard:
+    """Identifies the caller of each request, and then, once it has been counted, authorizes it.
+
+    Without a credential the caller is NOBODY if credentials are `required`, else EVERYBODY. With `local_only`, other
+    machines are refused. Features add what resolves credentials: to `schemes` how the token is read from an
+    `Authorization` field of a scheme, to `resolvers` who its caller is; they are asked in order.
+    """
+
+    def __init__(self, *, required: bool = False, local_only: bool = False) -> None:
+        self.schemes: dict[str, Callable[[str], str]] = {"bearer": str.strip}
+        self.resolvers: list[Resolver] = []
+        self.failures = FailureLimit()
+        self.is_required = required
+        self.local_only = local_only
+        self._anonymous = NOBODY if required else EVERYBODY
+        self.needs: dict[str | None, str] = {}  # by endpoint
+
+    def identify(self, asked: Request) -> None:
+        """Remember the caller, or why there is none."""
+        environ = asked.environ
+        remember(environ, self._anonymous)
+        if self.local_only and not _is_of_here(environ):
+            remember(environ, NOBODY)
+            environ[_REFUSED] = Forbidden(
+                "AUTH=open serves its own machine alone; set AUTH=required, or AUTH=open-to-all to serve whoever comes"
+            )
+        elif self.needs.get(asked.endpoint) != OWN:
+            try:
+                who = self._caller(environ)
+            except Problem as problem:
+                remember(environ, NOBODY)
+                environ[_REFUSED] = problem
+            else:
+                if who is not None:
+                    remember(environ, who)
+
+    def authorize(self, asked: Request) -> None:
+        """Raises Unauthorized and Forbidden. An unknown path and OPTIONS need no permission."""
+        environ = asked.environ
+        if (refused := environ.get(_REFUSED)) is not None:
+            raise refused
+        if asked.endpoint is None or asked.method == "OPTIONS":
+            return
+        if (needed := self.needs.get(asked.endpoint)) is None:
+            raise RuntimeError(f"{asked.endpoint}: was added after the guard had learned what routes need")
+        who = caller_in(environ)
+        if needed in (PUBLIC, PROBE, OWN) or who.may(needed) or (needed == KNOWN and who is not NOBODY):
+            return
+        if who is NOBODY:
+            challenge = f"Bearer {_REALM}"
+            raise Unauthorized("send a key or a token", headers={"WWW-Authenticate": challenge})
+        raise lacking(needed)
+
+    def learn(self, app: Flask) -> None:
+        """Read what every route needs. Raises RuntimeError for one that does not declare it."""
+        for rule in app.url_map.iter_rules():
+            view = app.view_functions[rule.endpoint]
+            if (needed := getattr(view, "needs", None)) is None:
+                raise RuntimeError(f"{rule.endpoint}: say what it needs, with @needs")
+            collection = getattr(getattr(view, "__self__", None), "name", "")
+            self.needs[rule.endpoint] = f"{collection}:{needed}" if needed in ("read", "write") else needed
+
+    def is_limited(self, endpoint: str | None) -> bool:
+        """Whether requests to an endpoint count towards the caller's limits."""
+        return self.needs.get(endpoint) not in UNLIMITED
+
+    def _caller(self, environ: Environ) -> Caller | None:
+        """Whose credential a request has; None if it has none.
+
+        Raises Unauthorized, BadRequest for two, and TooManyRequests when too many from the address were wrong.
+        """
+        authorization, key = environ.get("HTTP_AUTHORIZATION"), environ.get("HTTP_X_API_KEY")
+        if authorization is None and key is None:
+            return None
+        if authorization is not None and key is not None:
+            raise BadRequest("send Authorization or X-API-Key, not both")
+        token = key.strip() if key is not None else self._token_in(authorization or "")
+        digest = digest_of(token)
+        failures = self.failures
+        if not (known := failures.has_succeeded(environ, digest)):
+            failures.require_room(environ, digest)
+        try:
+            who = self._resolved(token, digest)
+        except InvalidCredential:
+            failures.note_failure(environ)
+            raise _unauthorized(_INVALID, authorization or "") from None
+        if not known:
+            failures.note_success(environ, digest)
+        return who
+
+    def _resolved(self, token: str, digest: str) -> Caller:
+        for resolve in self.resolvers:
+            if (who := resolve(token, digest)) is not None:
+                return who
+        raise InvalidCredential
+
+    def _token_in(self, authorization: str) -> str:
+        """The token in an Authorization field. Raises Unauthorized for an unknown scheme."""
+        scheme, _, rest = authorization.strip().partition(" ")
+        if read := self.schemes.get(scheme.lower()):
+            return read(rest)
+        raise _unauthorized(_SCHEMES, authorization)
+
+
+def _unauthorized(detail: str, authorization: str) -> Unauthorized:
+    """A refusal with the challenge of the scheme that was tried (RFC 9110, section 11.6.1)."""
+    if authorization.strip().partition(" ")[0].lower() == "basic":
+        challenge = f'Basic {_REALM}, charset="UTF-8"'
+    else:
+        challenge = f'Bearer {_REALM}, error="invalid_token"'
+    return Unauthorized(detail, headers={"WWW-Authenticate": challenge})
+
+
+def lacking(scope: str) -> Forbidden:
+    """A refusal for a missing scope (RFC 6750, section 3.1)."""
+    challenge = f'Bearer {_REALM}, error="insufficient_scope", scope="{scope}"'
+    return Forbidden(f"this needs the scope {scope}", headers={"WWW-Authenticate": challenge})
+
+
+def _is_of_here(environ: dict[str, Any]) -> bool:
+    """Whether a request comes from this machine, also by what proxies say that nobody told us to expect."""
+    if "HTTP_FORWARDED" in environ:
+        return False
+    behind = environ.get("HTTP_X_FORWARDED_FOR", "")
+    if not _is_here(environ.get("REMOTE_ADDR", "")):
+        return False
+    # What is too long for an address is none, and must not fill the cache.
+    return all(len(each) <= LONGEST_ADDRESS and _is_here(each) for each in map(str.strip, behind.split(",")))
+
+
+@lru_cache(maxsize=1024)
+def _is_here(address: str) -> bool:
+    """Whether an address is this machine's own; a socket in the file system has none."""
+    try:
+        return not address or ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False

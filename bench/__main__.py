@@ -154,7 +154,7 @@ def main() -> None:
             of_mixed = fill(folder / "mixed" / "restkeeper.db", MIXED)
             mixed_load(serve("mixed", LOG_FORMAT="json"), of_mixed, asked.rounds, asked.seconds)
         if asked.only in DELIVERIES:
-            receiver = stack.enter_context(Gunicorn(folder / "bare", "bench.bare:app", workers=1))
+            receiver = stack.enter_context(Gunicorn(folder / "bare", app="bench.bare:app", workers=1))
             rates = [deliveries(folder / f"deliveries{n}", receiver, DELIVERED) for n in range(asked.rounds)]
             print(f"{DELIVERIES}: {statistics.median(rates):.0f}   goal 500", flush=True)
         latencies(

@@ -58,7 +58,7 @@ def _sides(stack: ExitStack, folder: Path, root: Path, items: Path, ids: list[st
     command = [sys.executable, "-m", "flask", "import", "products", str(items)]
     subprocess.run(command, cwd=root, env=environ, check=True, stdout=subprocess.DEVNULL)  # noqa: S603
     settings = {"AUTH": "required", "ADMIN_KEY": ADMIN_KEY, "RATE_LIMIT": "999999999 per day", "LOG_FORMAT": "json"}
-    server = stack.enter_context(Gunicorn(folder, root=root, **settings))
+    server = stack.enter_context(Gunicorn(folder, root=root, app="", **settings))
     made = server.post("/api/v1/keys", {"name": "bench", "scopes": SCOPES}, {"X-API-Key": ADMIN_KEY})
     key = f"Authorization: Bearer {made.json()['secret']}"
 

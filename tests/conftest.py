@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from flask.testing import FlaskClient
 
-from app import create_app
 from restkeeper.config import Config
 from restkeeper.features import cors
 from restkeeper.features.limits.mapped import shared_path
 from restkeeper.web import edge, errors, observe
 from restkeeper.web.application import Application, Reply
 from tests.live import Gunicorn
+from tests.shop import create_app
 
 
 @pytest.fixture(scope="session", autouse=True)

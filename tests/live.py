@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from restkeeper.features.limits.mapped import shared_path
+from tests.shop import CLOSE
 
 ROOT = Path(__file__).parent.parent
 START_SECONDS = 30.0
@@ -42,7 +43,8 @@ def counters_of(database: Path) -> Path | None:
 class Gunicorn:
     """gunicorn with the project's configuration, in `folder`; `settings` become environment variables.
 
-    One that is empty is left to its default. AUTH is open unless said. `root` is the checkout whose code runs.
+    One that is empty is left to its default. AUTH is open unless said. `root` is the checkout whose code runs, `app`
+    what is served; an empty one is that of the configuration.
 
     The listening socket is made here and handed down, so that no other process can take the port in between.
     """
@@ -54,6 +56,7 @@ class Gunicorn:
         workers: int = 2,
         start_new_session: bool = False,
         root: Path = ROOT,
+        app: str = "tests.shop:create_app()",
         **settings: str,
     ) -> None:
         self.log = folder / "log.txt"
@@ -65,13 +68,14 @@ class Gunicorn:
             "DATABASE_URL": f"sqlite:///{folder}/restkeeper.db",
             "WEB_CONCURRENCY": str(workers),
             "AUTH": "open",
+            CLOSE: os.environ.get(CLOSE, ""),
             **settings,
         }
         self._database = Path(environ["DATABASE_URL"].removeprefix("sqlite:///"))
         command = [sys.executable, "-m", "gunicorn", "-c", str(root / "gunicorn.conf.py"), *arguments]
         with self.log.open("wb") as log, listener:
             self.process = subprocess.Popen(
-                [*command, "--bind", f"fd://{listener.fileno()}"],
+                [*command, "--bind", f"fd://{listener.fileno()}", *([app] if app else [])],
                 cwd=root,
                 env={name: value for name, value in environ.items() if value},
                 stdout=log,

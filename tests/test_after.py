@@ -7,10 +7,10 @@ import pytest
 from flask import Request, Response
 from flask.testing import FlaskClient
 
-from app import create_app
 from restkeeper.config import Config
 from restkeeper.features import metrics
 from restkeeper.web import observe
+from tests.shop import create_app
 
 
 def fail(*_: object, **__: object) -> None:

@@ -8,13 +8,10 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-import resources
-import restkeeper
-from app import create_app
 from restkeeper.config import Config
-from restkeeper.resources import find_resources
 from restkeeper.web.application import Application
 from tests.clock import SetClock
+from tests.shop import RESOURCES, create_app
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 INVALID = "the credentials are not valid, or not any more"
@@ -28,7 +25,7 @@ def clock() -> SetClock:
 @pytest.fixture
 def app(clock: SetClock) -> Application:
     config = Config(auth="required", admin_key=ADMIN_KEY)
-    return restkeeper.create_app(config, find_resources(resources), clock=clock)
+    return create_app(config, RESOURCES, clock=clock)
 
 
 @pytest.fixture

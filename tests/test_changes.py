@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-import restkeeper
-from app import create_app
 from restkeeper.clock import TURN
 from restkeeper.config import Config
 from restkeeper.errors import Unavailable
@@ -24,6 +22,7 @@ from restkeeper.schemas.item import ItemSchema
 from restkeeper.storage.sqlite.store import SqliteStore
 from restkeeper.storage.sqlite.writer import Writer
 from tests.clock import SetClock
+from tests.shop import create_app
 from tests.waiting import join
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
@@ -264,7 +263,7 @@ class NoteSchema(ItemSchema):
 def note_makers(tmp_path: Path) -> Iterator[tuple[FlaskClient, dict[str, str]]]:
     notes = Resource("notes", "note", NoteSchema, ownership=Ownership.ALL)
     config = Config(database_url=f"sqlite:///{tmp_path}/n.db", auth="required", admin_key=ADMIN_KEY)
-    client = restkeeper.create_app(config, [notes]).test_client()
+    client = create_app(config, [notes]).test_client()
     admin = {"Authorization": f"Bearer {ADMIN_KEY}"}
     yield client, admin
     for name in "ab":

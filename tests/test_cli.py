@@ -15,8 +15,6 @@ import pytest
 from click.testing import Result
 from flask.testing import FlaskCliRunner
 
-from app import create_app
-from resources.products import RESOURCE as PRODUCTS
 from restkeeper.cli.upkeep import BATCH
 from restkeeper.clock import rfc3339
 from restkeeper.config import Config
@@ -25,6 +23,8 @@ from restkeeper.storage.contract import Answer, Record, Transaction
 from restkeeper.storage.outbox import Event
 from restkeeper.web.application import Application
 from tests.live import ROOT, Gunicorn
+from tests.shop import create_app
+from tests.shop.products import RESOURCE as PRODUCTS
 from tests.waiting import SECONDS, join
 
 GOOD = {"name": "Desk lamp", "price": 49.9, "tags": ["office"]}
@@ -78,6 +78,7 @@ def count(app: Application) -> int:
 def command(folder: Path, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     """`flask` as an operator runs it, on the store that tests.live serves in that folder."""
     environ = {"PATH": os.environ["PATH"], "DATABASE_URL": f"sqlite:///{folder}/restkeeper.db"}
+    environ["FLASK_APP"] = "tests.shop"
     return subprocess.Popen([sys.executable, "-m", "flask", *arguments], cwd=ROOT, env=environ, **options)
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from app import create_app
 from restkeeper.clock import rfc3339
 from restkeeper.config import Config
 from restkeeper.features.idempotency import Idempotency
@@ -24,6 +23,7 @@ from restkeeper.storage.outbox import (
 )
 from restkeeper.storage.sqlite import deliveries as module
 from restkeeper.web.application import Application
+from tests.shop import create_app
 
 NOW = 1_800_000_000.0
 AHEAD = NOW + 400 * 86_400.0

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from app import create_app
 from restkeeper.config import Config
 from tests.live import ROOT
+from tests.shop import create_app
 
 ACCEPTED = ROOT / "contract" / "v1.json"
 PROSE = {"description", "summary", "title", "example", "examples"}

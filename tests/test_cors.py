@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from flask.testing import FlaskClient
 
-from app import create_app
 from restkeeper.config import Config, ConfigError
 from restkeeper.web.application import Reply
 from tests.live import Gunicorn
+from tests.shop import create_app
 
 APP = "https://app.example.org"
 EVIL = "https://evil.example"

@@ -40,6 +40,7 @@ def deliver(folder: Path, *arguments: str, **settings: str) -> "subprocess.Popen
         "PATH": os.environ["PATH"],
         "DATABASE_URL": f"sqlite:///{folder}/restkeeper.db",
         "WEBHOOK_ALLOW_PRIVATE": "1",
+        "FLASK_APP": "tests.shop",
         **settings,
     }
     command = [*worker_command(), *arguments]

@@ -11,12 +11,10 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-import resources
-import restkeeper
 from restkeeper.app import FEATURES
 from restkeeper.config import Config
 from restkeeper.features import dialects
-from restkeeper.resources import find_resources
+from tests.shop import RESOURCES, create_app
 
 COUNT = 12
 
@@ -260,7 +258,7 @@ def test_our_own_words_go_with_theirs(client: FlaskClient) -> None:
 def test_the_service_stands_without_them() -> None:
     """With this feature closed our own words work as ever, and others' are unknown parameters."""
     features = FEATURES - {"dialects"}
-    client = restkeeper.create_app(Config(), find_resources(resources), features=features).test_client()
+    client = create_app(Config(), RESOURCES, features=features).test_client()
     ids = [item["id"] for item in fill(client, 30)]
     assert shown(client.get("/products?sort=-price&limit=2&offset=1&price[lt]=9")) == [7, 6]
     assert shown(client.get("/products", query_string={"id": ids})) == list(range(30))

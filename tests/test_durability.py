@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from app import create_app
 from restkeeper.config import Config
 from tests.live import Gunicorn
+from tests.shop import create_app
 
 KILLS = 100
 BETWEEN = 3  # answered writes from one kill to the next, so that every kill has some to lose

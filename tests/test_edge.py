@@ -12,10 +12,10 @@ from flask import url_for
 from flask.testing import FlaskClient
 from werkzeug.test import create_environ, run_wsgi_app
 
-from app import create_app
 from restkeeper.config import Config, ConfigError
 from restkeeper.server.worker import Worker
 from tests.live import Gunicorn
+from tests.shop import create_app
 
 HTML = {"Accept": "text/html"}
 MAX_BODY = 100_000

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from app import create_app
 from restkeeper.config import Config
 from restkeeper.features.events.longpoll import Waiters
 from restkeeper.storage.contract import Store
 from restkeeper.web.application import Application
+from tests.shop import create_app
 from tests.test_permissions import ADMIN, key, service
 
 FEED = "/api/v1/events"

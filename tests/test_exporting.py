@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from app import create_app
 from restkeeper.config import Config
 from restkeeper.web.application import Application
+from tests.shop import create_app
 
 
 @pytest.fixture

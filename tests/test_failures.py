@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from app import create_app
 from restkeeper.config import Config
 from restkeeper.errors import TooManyRequests
 from restkeeper.features.limits.counters import SITE_QUOTAS, Quota
 from restkeeper.features.limits.failures import KNOWN_SECONDS, NOTED, NOTED_SECONDS, Failures
 from tests import issuer
 from tests.redis_server import RedisServer
+from tests.shop import create_app
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 METRICS_TOKEN = "a-metrics-token-of-enough-characters"  # noqa: S105

@@ -11,18 +11,15 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-import resources
-import restkeeper
-from app import create_app
 from restkeeper.config import Config
 from restkeeper.errors import ValidationFailed
 from restkeeper.features.idempotency import Idempotency
-from restkeeper.resources import find_resources
 from restkeeper.resources.resource import Resource
 from restkeeper.storage.contract import Store, Transaction
 from restkeeper.web.application import Application
 from tests.clock import SetClock
 from tests.live import Answer, Gunicorn
+from tests.shop import RESOURCES, create_app
 from tests.soak import soak
 
 LAMP = {"name": "Lamp", "price": 49.9}
@@ -38,7 +35,7 @@ def clock() -> SetClock:
 
 @pytest.fixture
 def app(clock: SetClock) -> Application:
-    return restkeeper.create_app(Config(), find_resources(resources), clock=clock)
+    return create_app(Config(), RESOURCES, clock=clock)
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from app import create_app
 from restkeeper.cli.batches import HOLD_SECONDS, READ_AHEAD, in_batches
 from restkeeper.cli.importing import id_at
 from restkeeper.config import Config
 from restkeeper.errors import Unavailable
 from restkeeper.storage.contract import Store, Transaction
 from restkeeper.web.application import Application
+from tests.shop import create_app
 from tests.waiting import join
 
 

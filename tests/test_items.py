@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from app import create_app
 from restkeeper.config import Config
+from tests.shop import create_app
 
 PATHS = {"/products": {"name": "Lamp"}, "/users": {"email": "ada@example.org"}}
 EVERY = [(prefix + path, body) for path, body in PATHS.items() for prefix in ("", "/api/v1")]

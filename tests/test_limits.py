@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from app import create_app
 from restkeeper import clock as clocks
 from restkeeper.config import Config, ConfigError
 from restkeeper.errors import TooManyRequests, Unavailable
@@ -23,6 +22,7 @@ from restkeeper.web import errors, observe
 from restkeeper.web.application import Application, Reply
 from tests.clock import SetClock
 from tests.redis_server import RedisServer
+from tests.shop import create_app
 from tests.waiting import join
 
 QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from app import create_app
 from restkeeper.config import Config, ConfigError
 from restkeeper.errors import Unavailable
 from restkeeper.features.limits import requests as limits
@@ -14,6 +13,7 @@ from restkeeper.features.limits.counters import Quota, Use, open_counters
 from restkeeper.resources.changes import add_written
 from restkeeper.web import errors, observe
 from restkeeper.web.application import Application, Reply
+from tests.shop import create_app
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 ADMIN = {"X-API-Key": ADMIN_KEY}

@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import resources
-import restkeeper
-from app import create_app
 from restkeeper.config import Config
-from restkeeper.resources import find_resources
 from tests.live import ROOT
+from tests.shop import RESOURCES, create_app
 from tests.test_delivering import deliver
 
 
@@ -29,9 +26,7 @@ from tests.test_delivering import deliver
 )
 def test_no_store_is_made_by_mistake(tmp_path: Path, arguments: list[str]) -> None:
     """A mistyped path is named, in one line, and nothing is there afterwards."""
-    app = restkeeper.create_app(
-        Config(database_url=f"sqlite:///{tmp_path}/typo.db"), find_resources(resources), serves=False
-    )
+    app = create_app(Config(database_url=f"sqlite:///{tmp_path}/typo.db"), RESOURCES, serves=False)
     result = app.test_cli_runner().invoke(args=arguments)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
     assert result.stderr.startswith(f"Error: there is no store at '{tmp_path}/typo.db'")
@@ -43,9 +38,7 @@ def test_no_store_is_made_by_mistake(tmp_path: Path, arguments: list[str]) -> No
 )
 def test_a_store_is_made_on_purpose(tmp_path: Path, arguments: list[str]) -> None:
     """By the commands that a first start may begin with."""
-    app = restkeeper.create_app(
-        Config(database_url=f"sqlite:///{tmp_path}/new.db"), find_resources(resources), serves=False
-    )
+    app = create_app(Config(database_url=f"sqlite:///{tmp_path}/new.db"), RESOURCES, serves=False)
     assert app.test_cli_runner().invoke(args=arguments, input="email\na@example.org\n").exit_code == 0
     assert (tmp_path / "new.db").exists()
 
@@ -78,9 +71,7 @@ def test_a_worker_that_waits_for_the_store_can_be_stopped(tmp_path: Path, monkey
     module = sys.modules["restkeeper.cli.deliver"]  # which in the package is hidden by its command
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(module, "_asked_to_stop", lambda: lambda: asked.append(1) or len(asked) > 3)
-    app = restkeeper.create_app(
-        Config(database_url=f"sqlite:///{tmp_path}/typo.db"), find_resources(resources), serves=False
-    )
+    app = create_app(Config(database_url=f"sqlite:///{tmp_path}/typo.db"), RESOURCES, serves=False)
     result = app.test_cli_runner().invoke(args=["deliver"])
     assert (result.exit_code, len(asked)) == (1, 4)
     assert list(tmp_path.iterdir()) == []
@@ -91,9 +82,7 @@ def test_a_worker_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.Mon
     module = sys.modules["restkeeper.cli.deliver"]
     monkeypatch.setattr(module, "GIVE_UP_SECONDS", 0.0)
     monkeypatch.setattr(module, "_asked_to_stop", lambda: lambda: False)
-    app = restkeeper.create_app(
-        Config(database_url=f"sqlite:///{tmp_path}/typo.db"), find_resources(resources), serves=False
-    )
+    app = create_app(Config(database_url=f"sqlite:///{tmp_path}/typo.db"), RESOURCES, serves=False)
     result = app.test_cli_runner().invoke(args=["deliver"])
     assert result.exit_code == 1 and "there is no store at" in result.stderr
     assert list(tmp_path.iterdir()) == []

@@ -13,9 +13,6 @@ from flask.testing import FlaskClient
 from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-import resources
-import restkeeper
-from app import create_app
 from restkeeper import errors
 from restkeeper.config import Config
 from restkeeper.features.events.types import event_collections, known_types
@@ -23,13 +20,14 @@ from restkeeper.features.openapi.collection import _or_null
 from restkeeper.features.webhooks.deliverer import LARGEST, Deliverer
 from restkeeper.features.webhooks.handlers import PING, disable_webhook
 from restkeeper.features.webhooks.sender import Answer
-from restkeeper.resources import find_resources
+from tests import shop
 from tests.live import Gunicorn
+from tests.shop import create_app
 from tests.test_schemas import ORDERS
 
 METHODS = {"get", "post", "put", "patch", "delete"}
 HEADERS = ["webhook-id", "webhook-timestamp", "webhook-signature"]
-RESOURCES = (*find_resources(resources), ORDERS)
+RESOURCES = (*shop.RESOURCES, ORDERS)
 BODIES: dict[str, Any] = {
     "products": {"name": "Lamp"},
     "users": {"email": "a@example.org"},
@@ -41,7 +39,7 @@ UNDOCUMENTED = {"/docs/{name}"}  # the docs page's own files
 @pytest.fixture(scope="module")
 def app() -> Flask:
     """The service with a third collection, whose fields are of every kind."""
-    return restkeeper.create_app(Config(), RESOURCES)
+    return create_app(Config(), RESOURCES)
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +171,7 @@ def test_a_third_collection_is_documented(document: Any) -> None:
 
 def sent_by_the_service() -> list[tuple[Mapping[str, str], Any]]:
     """Headers and content of all that a webhook is sent, of events of every type; one is too large to be sent whole."""
-    service = restkeeper.create_app(Config(), RESOURCES)
+    service = create_app(Config(), RESOURCES)
     client = service.test_client()
     wanted = {"types": ["*", "webhook.disabled"]}
     gone, webhook = (
@@ -243,7 +241,7 @@ def test_webhooks_are_sent_what_is_documented(document: Any) -> None:
 
 def test_the_feed_is_as_documented(document: Any) -> None:
     """Events as readers get them fit the schema that their type is mapped to."""
-    client = restkeeper.create_app(Config(), RESOURCES).test_client()
+    client = create_app(Config(), RESOURCES).test_client()
     for name, body in BODIES.items():
         client.delete(client.post(f"/{name}", json=body).headers["Location"])
     events = client.get("/api/v1/events").json
@@ -257,7 +255,7 @@ def test_the_feed_is_as_documented(document: Any) -> None:
 def test_a_collection_without_events_is_in_no_feed() -> None:
     """What is not told is not documented as if it were."""
     quiet = replace(ORDERS, events=False)
-    document = restkeeper.create_app(Config(), [quiet]).test_client().get("/openapi.json").json
+    document = create_app(Config(), [quiet]).test_client().get("/openapi.json").json
     OpenAPIV31SpecValidator(document).validate()
     assert set(document["webhooks"]) == {"webhook.disabled", PING}
     assert "OrderEvent" not in document["components"]["schemas"]
@@ -289,7 +287,7 @@ def lacks(schema: Any, kinds: set[str]) -> Iterator[str]:
 @pytest.mark.parametrize("config", [Config(), Config(auth="required", max_body=1, max_url=64)], ids=["open", "closed"])
 def test_every_schema_has_bounds(config: Config) -> None:
     """Integers have format and range, strings and arrays their length; of objects it is said whether they are open."""
-    document = restkeeper.create_app(config, RESOURCES).test_client().get("/openapi.json").json
+    document = create_app(config, RESOURCES).test_client().get("/openapi.json").json
     found = list(schemas_of(document))
     assert len([kinds for _, kinds in found if kinds & {"integer", "string", "array", "object"}]) > 300
     assert [(schema, missing) for schema, kinds in found for missing in lacks(schema, kinds)] == []

@@ -10,7 +10,6 @@ from flask.testing import FlaskClient
 from werkzeug.datastructures import MultiDict
 from werkzeug.test import TestResponse
 
-from app import create_app
 from restkeeper.config import Config
 from restkeeper.errors import InvalidQuery
 from restkeeper.storage.contract import Page, Query
@@ -19,6 +18,7 @@ from restkeeper.web import pagination
 from restkeeper.web.pagination import LINK_BYTES, link_header, links, require_whole
 from restkeeper.web.queries import Asked
 from restkeeper.web.recent import Recent
+from tests.shop import create_app
 
 QUERIES = [
     "",

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-import restkeeper
-from resources.products import RESOURCE as PRODUCTS
-from resources.users import RESOURCE as USERS
 from restkeeper.config import Config
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import service_of
 from restkeeper.web.application import Application
 from restkeeper.web.guard import KNOWN, OWN, PROBE, PUBLIC
-from schemas.product import ProductSchema
+from tests.shop import create_app
+from tests.shop.products import RESOURCE as PRODUCTS
+from tests.shop.products import ProductSchema
+from tests.shop.users import RESOURCE as USERS
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 ADMIN = {"X-API-Key": ADMIN_KEY}
@@ -40,7 +40,7 @@ BODIES: dict[str, Any] = {
 
 
 def service() -> Application:
-    return restkeeper.create_app(Config(auth="required", admin_key=ADMIN_KEY), RESOURCES)
+    return create_app(Config(auth="required", admin_key=ADMIN_KEY), RESOURCES)
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_a_name_that_is_taken_stops_the_start(name: str, singular: str, taken: s
     """A collection is not where the service itself, or another, already is, nor are its events called like theirs."""
     twice = (Resource(name=name, singular=singular, schema=NoteSchema), PRODUCTS)
     with pytest.raises(ValueError, match=f"{taken}: the name is taken"):
-        restkeeper.create_app(Config(), twice)
+        create_app(Config(), twice)
 
 
 def test_a_missing_scope_is_named(client: FlaskClient) -> None:

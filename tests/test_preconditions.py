@@ -6,10 +6,10 @@ from email.utils import format_datetime
 import pytest
 from flask.testing import FlaskClient
 
-from app import create_app
-from resources.products import RESOURCE
 from restkeeper.config import Config
 from restkeeper.web.preconditions import _date, last_modified
+from tests.shop import create_app
+from tests.shop.products import RESOURCE
 
 PAST = format_datetime(datetime.now(UTC) - timedelta(days=1), usegmt=True)
 FUTURE = format_datetime(datetime.now(UTC) + timedelta(days=1), usegmt=True)

@@ -6,7 +6,6 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.exceptions import HTTPException
 
-from app import create_app
 from restkeeper import errors
 from restkeeper.config import Config
 from restkeeper.errors import Problem
@@ -14,6 +13,7 @@ from restkeeper.storage.contract import Store
 from restkeeper.web import errors as web_errors
 from restkeeper.web import observe
 from restkeeper.web.application import Application
+from tests.shop import create_app
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from flask import request
 
-from app import create_app
 from restkeeper.config import Config
 from tests.live import Gunicorn
+from tests.shop import create_app
 
 
 def caller(hops: int, forwarded: str | None, proto: str | None = None) -> tuple[str, str]:

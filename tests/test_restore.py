@@ -11,16 +11,14 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-import resources
-import restkeeper
 from restkeeper.app import stored_collections
 from restkeeper.config import Config
 from restkeeper.errors import CursorExpired, Unavailable
-from restkeeper.resources import find_resources
 from restkeeper.storage import Store, open_store
 from restkeeper.storage.contract import Record
 from restkeeper.storage.outbox import Event, Wanted
 from tests.live import ROOT
+from tests.shop import RESOURCES, create_app
 
 READER = """\
 import sqlite3, sys
@@ -42,7 +40,7 @@ os._exit(9)
 
 
 def opened(folder: Path | str) -> Store:
-    return open_store(f"sqlite:///{folder}/store.db", stored_collections(find_resources(resources)))
+    return open_store(f"sqlite:///{folder}/store.db", stored_collections(RESOURCES))
 
 
 def keep(store: Store, id: str) -> None:
@@ -57,9 +55,7 @@ def ids(store: Store) -> list[str]:
 
 def restore(folder: Path, *arguments: str) -> Result:
     """`flask restore`, as it is when it has just been loaded."""
-    app = restkeeper.create_app(
-        Config(database_url=f"sqlite:///{folder}/store.db"), find_resources(resources), serves=False
-    )
+    app = create_app(Config(database_url=f"sqlite:///{folder}/store.db"), RESOURCES, serves=False)
     return app.test_cli_runner().invoke(args=["restore", *arguments])
 
 
@@ -104,7 +100,7 @@ def test_a_backup_takes_the_place_of_the_store(tmp_path: Path, backup: Path) -> 
 
 def test_an_empty_store_is_restored(tmp_path: Path) -> None:
     """A backup without items says so, and takes the place of a store that has some."""
-    empty = open_store(f"sqlite:///{tmp_path}/empty.db", stored_collections(find_resources(resources)))
+    empty = open_store(f"sqlite:///{tmp_path}/empty.db", stored_collections(RESOURCES))
     empty.backup(tmp_path / "backup.db")
     empty.close()
     store = opened(tmp_path)
@@ -231,7 +227,7 @@ def test_after_a_crash_nothing_of_the_former_store_comes_back(tmp_path: Path, ba
     assert ids(store) == ["old"]
     store.close()
     former = result.stdout.splitlines()[1].removeprefix("the former store is ")
-    former_store = open_store(f"sqlite:///{former}", stored_collections(find_resources(resources)))
+    former_store = open_store(f"sqlite:///{former}", stored_collections(RESOURCES))
     assert ids(former_store) == ["crashed", "new", "old"]
     former_store.close()
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from resources.products import RESOURCE
 from restkeeper.clock import rfc3339
 from restkeeper.config import Config
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Transaction
 from restkeeper.web.uuid7 import uuid7
 from tests.live import Answer, Gunicorn
+from tests.shop.products import RESOURCE
 from tests.waiting import SECONDS, join
 
 

@@ -1,9 +1,9 @@
 """What happens to kept items when their schema changes, and to a third collection when it is declared."""
 
 import re
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
+from importlib import import_module
 from itertools import product
 from pathlib import Path
 
@@ -11,15 +11,13 @@ import pytest
 from flask.testing import FlaskClient
 from marshmallow import ValidationError, fields
 
-import resources
-import restkeeper
-from app import create_app
 from restkeeper.config import Config
 from restkeeper.resources import find_resources
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Email, Items, Lifecycle, Money, Status, Text, Time, Url, Whole
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.storage.contract import Index
+from tests.shop import RESOURCES, create_app
 
 
 class Line(ItemSchema):
@@ -48,7 +46,7 @@ ORDERS = Resource("orders", "order", OrderSchema, (Index("number", unique=True),
 
 @pytest.fixture
 def orders() -> FlaskClient:
-    return restkeeper.create_app(Config(), [*find_resources(resources), ORDERS]).test_client()
+    return create_app(Config(), [*RESOURCES, ORDERS]).test_client()
 
 
 def test_a_third_collection_does_everything(orders: FlaskClient) -> None:
@@ -241,17 +239,11 @@ def test_a_state_may_stay_or_move_as_declared() -> None:
     ]
 
 
-@pytest.fixture
-def folder_of_resources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder whose modules count as modules of the `resources` package."""
-    monkeypatch.setattr(resources, "__path__", [*resources.__path__, str(tmp_path)])
-    yield tmp_path
-    sys.modules.pop("resources.parcels", None)
-
-
-def test_a_declaration_is_found_where_it_stands(folder_of_resources: Path) -> None:
-    """A new module of resources/ with a RESOURCE is served; no other file names it."""
-    (folder_of_resources / "parcels.py").write_text(
+def test_a_declaration_is_found_where_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new module of a package that has a RESOURCE is served; no other file names it."""
+    (tmp_path / "kept_here").mkdir()
+    (tmp_path / "kept_here" / "__init__.py").touch()
+    (tmp_path / "kept_here" / "parcels.py").write_text(
         "from restkeeper.resources.resource import Resource\n"
         "from restkeeper.schemas.fields import Text\n"
         "from restkeeper.schemas.item import ItemSchema\n"
@@ -259,7 +251,8 @@ def test_a_declaration_is_found_where_it_stands(folder_of_resources: Path) -> No
         "    address = Text(1, 500, required=True)\n"
         "RESOURCE = Resource('parcels', 'parcel', ParcelSchema)\n"
     )
-    client = create_app(Config()).test_client()
+    monkeypatch.syspath_prepend(tmp_path)
+    client = create_app(Config(), find_resources(import_module("kept_here"))).test_client()
     assert client.post("/parcels", json={"address": "Main Street 1"}).status_code == 200
     assert len(client.get("/api/v1/parcels").json) == 1
 
@@ -316,9 +309,9 @@ class RequiringSchema(ItemSchema):
 def test_kept_items_can_be_given_what_is_newly_required(tmp_path: Path) -> None:
     """An item that lacks a field which has become required is read without it, and changed by giving it."""
     config = Config(database_url=f"sqlite:///{tmp_path}/store.db")
-    before = restkeeper.create_app(config, [Resource("notes", "note", OldSchema)]).test_client()
+    before = create_app(config, [Resource("notes", "note", OldSchema)]).test_client()
     where = before.post("/notes", json={"title": "x"}).headers["Location"]
-    after = restkeeper.create_app(config, [Resource("notes", "note", RequiringSchema)]).test_client()
+    after = create_app(config, [Resource("notes", "note", RequiringSchema)]).test_client()
     assert after.get(f"{where}?fields=title,code").json == {"title": "x", "code": None}
     assert after.patch(where, json={"title": "y"}).status_code == 422
     assert after.patch(where, json={"code": "c"}).json["code"] == "c"
@@ -327,9 +320,9 @@ def test_kept_items_can_be_given_what_is_newly_required(tmp_path: Path) -> None:
 def test_kept_items_take_the_new_shape(tmp_path: Path) -> None:
     """After a schema changed, what was kept before is answered in the new shape, with another ETag, and still works."""
     config = Config(database_url=f"sqlite:///{tmp_path}/store.db")
-    before = restkeeper.create_app(config, [Resource("notes", "note", OldSchema)]).test_client()
+    before = create_app(config, [Resource("notes", "note", OldSchema)]).test_client()
     made = before.post("/notes", json={"title": "x", "colour": "blue"})
-    after = restkeeper.create_app(config, [Resource("notes", "note", NewSchema)]).test_client()
+    after = create_app(config, [Resource("notes", "note", NewSchema)]).test_client()
     now = after.get(made.headers["Location"])
     assert list(now.json) == ["id", "title", "weight", "created_at", "updated_at", "version"]
     assert (now.json["weight"], now.json["version"]) == (7, 1)

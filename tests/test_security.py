@@ -18,17 +18,16 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-import restkeeper
-from app import create_app
 from restkeeper.config import Config
 from restkeeper.errors import Unavailable
 from restkeeper.features.keys import credentials
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import service_of
 from restkeeper.web import edge, guard
-from schemas.product import ProductSchema
 from tests import issuer
 from tests.live import ROOT, Gunicorn
+from tests.shop import create_app
+from tests.shop.products import ProductSchema
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 ADMIN = {"X-API-Key": ADMIN_KEY}
@@ -282,7 +281,7 @@ class NoteSchema(ProductSchema):
 def test_owasp_api1_broken_object_level_authorization() -> None:
     """Another's item of a private collection cannot be read, changed, listed or guessed at, by id or otherwise."""
     notes = Resource(name="notes", singular="note", schema=NoteSchema, search=("name",), ownership=Ownership.ALL)
-    client = restkeeper.create_app(Config(auth="required", admin_key=ADMIN_KEY), (notes,)).test_client()
+    client = create_app(Config(auth="required", admin_key=ADMIN_KEY), (notes,)).test_client()
     scopes = ["notes:read", "notes:write"]
     mine, others = (
         {"X-API-Key": client.post("/api/v1/keys", json={"name": "x", "scopes": scopes}, headers=ADMIN).json["secret"]}

@@ -6,17 +6,15 @@ from email.utils import parsedate_to_datetime
 import pytest
 from flask.testing import FlaskClient
 
-import resources
-import restkeeper
 from restkeeper.cli.deliver import deliverer_of
 from restkeeper.config import Config
 from restkeeper.errors import Unavailable
 from restkeeper.features.webhooks.deliverer import Deliverer
-from restkeeper.resources import find_resources
 from restkeeper.service import make_service, service_of
 from restkeeper.web.application import Application
 from tests import issuer
 from tests.clock import SetClock
+from tests.shop import RESOURCES, create_app
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -30,7 +28,7 @@ def clock() -> SetClock:
 
 def served(clock: SetClock, **settings: object) -> Application:
     config = Config(**{"auth": "required", "admin_key": ADMIN["X-API-Key"], **settings})  # type: ignore[arg-type]
-    return restkeeper.create_app(config, find_resources(resources), clock=clock)
+    return create_app(config, RESOURCES, clock=clock)
 
 
 def client(clock: SetClock, **settings: object) -> FlaskClient:
@@ -106,7 +104,7 @@ def test_deliveries_go_by_it(clock: SetClock) -> None:
 
 def test_it_is_made_once() -> None:
     """Whoever is given a service cannot change what others were given."""
-    service = make_service(Config(), find_resources(resources), ())
+    service = make_service(Config(), RESOURCES, ())
     with pytest.raises(FrozenInstanceError):
         service.config = Config()  # type: ignore[misc]
 

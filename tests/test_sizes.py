@@ -10,9 +10,6 @@ from flask.testing import FlaskClient
 from marshmallow import ValidationError, fields, validate, validates_schema
 from werkzeug.test import TestResponse
 
-import restkeeper
-from app import create_app
-from resources.products import RESOURCE
 from restkeeper.config import Config
 from restkeeper.errors import MOST_FAULTS, BodyTooLarge, InvalidJson
 from restkeeper.resources.resource import ItemLimits, Resource, merge_patch
@@ -21,6 +18,8 @@ from restkeeper.schemas.item import ItemSchema
 from restkeeper.storage.contract import Record
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application
+from tests.shop import create_app
+from tests.shop.products import RESOURCE
 
 WAYS = ["POST", "PUT", "PATCH"]
 
@@ -309,7 +308,7 @@ class HookedSchema(ItemSchema):
 )
 def test_objects_that_are_looked_into_are_validated(schema: type[ItemSchema], patch: Any, pointer: str) -> None:
     """A patch goes into an object as text only where nothing looks into it."""
-    client = restkeeper.create_app(Config(), [Resource("things", "thing", schema)]).test_client()
+    client = create_app(Config(), [Resource("things", "thing", schema)]).test_client()
     sent = {"few": {"a": 1}} if schema is CheckedSchema else {}
     where = client.post("/things", json={**sent, "free": {"a": 1}}).headers["Location"]
     assert client.patch(where, json={"free": {"c": {"d": 2}}}).json["free"] == {"a": 1, "c": {"d": 2}}

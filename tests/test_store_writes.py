@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from app import create_app
 from restkeeper.clock import TURN
 from restkeeper.config import Config
 from restkeeper.errors import InsufficientStorage, NotFound, Unavailable
@@ -26,6 +25,7 @@ from restkeeper.storage.sqlite.store import SqliteStore
 from restkeeper.storage.sqlite.waiting import BUSY_SECONDS
 from restkeeper.storage.sqlite.writer import BATCH_SECONDS, LONG_SECONDS, OTHERS_SECONDS, _Work
 from tests.live import ROOT
+from tests.shop import create_app
 from tests.test_store import OTHERS, THINGS, keep, record
 from tests.waiting import SECONDS, join
 

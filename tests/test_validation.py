@@ -8,8 +8,8 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from app import create_app
 from restkeeper.config import Config
+from tests.shop import create_app
 
 
 def post(client: FlaskClient, body: str | bytes, path: str = "/products") -> TestResponse:

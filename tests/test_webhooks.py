@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from app import create_app
 from restkeeper.config import Config
 from restkeeper.features.webhooks.deliverer import Deliverer
 from restkeeper.features.webhooks.handlers import disable_webhook
 from restkeeper.features.webhooks.sender import Answer
 from restkeeper.storage.contract import Store
 from restkeeper.web.application import Application
+from tests.shop import create_app
 
 HOOKS = "/api/v1/webhooks"
 URL = "https://shop.example.org/hooks"

@@ -1,18 +1,61 @@
 """What several tests share."""
 
-from collections.abc import Iterator
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from flask.testing import FlaskClient
 
+from restkeeper import FEATURES
 from restkeeper.config import Config
 from restkeeper.features import cors
 from restkeeper.features.limits.mapped import shared_path
 from restkeeper.web import edge, errors, observe
 from restkeeper.web.application import Application, Reply
 from tests.live import Gunicorn
-from tests.shop import create_app
+from tests.shop import CLOSE, closed_features, create_app
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--close", choices=sorted(FEATURES), help="the tests that do without this feature, which is closed"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if name := config.getoption("--close"):
+        os.environ[CLOSE] = name
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With a feature closed: the tests that use an application and not that feature."""
+    if not (closed := closed_features()):
+        return
+    kept = [item for item in items if uses_application(item) and not closed & needed_by(item)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = kept
+
+
+def pytest_report_collectionfinish(items: Sequence[pytest.Item]) -> str:
+    """How many tests need each feature."""
+    counts = Counter(name for item in items for name in needed_by(item))
+    return "need " + ", ".join(f"{name}: {counts[name]}" for name in sorted(FEATURES))
+
+
+def needed_by(item: pytest.Item) -> set[str]:
+    """The features that a test needs, by its markers."""
+    return {name for mark in item.iter_markers("needs") for name in mark.args}
+
+
+def uses_application(item: pytest.Item) -> bool:
+    """Whether a test uses the tests' application, and not that of the top or none."""
+    assert isinstance(item, pytest.Function)
+    names = vars(item.module)
+    return not any(item.iter_markers("top")) and (
+        bool({"app", "client", "server"} & set(item.fixturenames)) or "create_app" in names or "Gunicorn" in names
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)

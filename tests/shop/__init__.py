@@ -1,6 +1,6 @@
 """The service that the tests of the engine use: its own collections, so that those at the top can change freely.
 
-RESTKEEPER_TESTS_CLOSE names the feature that is closed in this run of the tests (see conftest.py).
+RESTKEEPER_TESTS_CLOSE names the feature that is closed in this run of the tests (`pytest --close`, see conftest.py).
 """
 
 import os
@@ -15,10 +15,14 @@ RESOURCES: Sequence[Resource] = (products.RESOURCE, users.RESOURCE)
 
 CLOSE = "RESTKEEPER_TESTS_CLOSE"
 BUILT_ON = {"events": "webhooks"}  # a feature, and what cannot be open without it
-closed = {name for name in os.environ.get(CLOSE, "").split()}
-closed |= {BUILT_ON[name] for name in closed if name in BUILT_ON}
+
+
+def closed_features() -> set[str]:
+    """The features that are closed in this run: the named one, and what is built on it."""
+    closed = set(os.environ.get(CLOSE, "").split())
+    return closed | {BUILT_ON[name] for name in closed if name in BUILT_ON}
 
 
 def create_app(config: Config | None = None, resources: Sequence[Resource] = RESOURCES, **options: Any) -> Application:
     """The WSGI application, with all features but those that are closed in this run."""
-    return restkeeper.create_app(config, resources, **{"features": FEATURES - closed, **options})
+    return restkeeper.create_app(config, resources, **{"features": FEATURES - closed_features(), **options})

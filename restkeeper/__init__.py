@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from restkeeper.app import FEATURES as FEATURES
     from restkeeper.app import create_app as create_app
+    from restkeeper.cli.serve import serve as serve
     from restkeeper.config import Config as Config
     from restkeeper.config import ConfigError as ConfigError
     from restkeeper.resources import find_resources as find_resources
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from restkeeper.schemas.fields import Url as Url
     from restkeeper.schemas.fields import Whole as Whole
     from restkeeper.schemas.item import ItemSchema as ItemSchema
-    from restkeeper.server.serve import serve as serve
     from restkeeper.storage.contract import Index as Index
     from restkeeper.testing import LiveServer as LiveServer
     from restkeeper.web.application import Application as Application
@@ -42,7 +42,7 @@ _HOMES = {
         *("Email", "Items", "JsonObject", "Lifecycle", "Money", "Pattern", "Status", "Text", "Time", "Url", "Whole")
     ],
     "schemas.item": ["ItemSchema"],
-    "server.serve": ["serve"],
+    "cli.serve": ["serve"],
     "storage.contract": ["Index"],
     "testing": ["LiveServer"],
     "web.application": ["Application"],

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-from restkeeper import cli
+from restkeeper.cli import commands
 from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
 from restkeeper.errors import Unavailable
@@ -79,7 +79,7 @@ def create_app(
     """
     if config is None:
         try:
-            config, serves = Config.from_env(), not cli.is_running()
+            config, serves = Config.from_env(), not commands.is_running()
             return create_app(config, resources, features=features, clock=clock, serves=serves)
         except (ConfigError, Unavailable) as error:
             sys.exit(f"restkeeper: {error}")
@@ -123,7 +123,7 @@ def create_app(
     install("webhooks", "health", "pages", "openapi")  # the last one documents what there is
     guard.learn(app)
 
-    cli.install(app)  # flask keys | import | export | backup | restore | migrate | reap | deliver
+    commands.install(app)  # flask keys | import | export | backup | restore | migrate | reap | deliver
     return app
 
 

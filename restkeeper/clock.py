@@ -25,6 +25,7 @@ class Clock(Protocol):
 TURN = 0.000001
 
 
-def rfc3339(seconds: float) -> str:
-    """A moment given in seconds since 1970."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")[:26] + "Z"
+def rfc3339(moment: float | datetime, digits: str = "microseconds") -> str:
+    """A moment, in seconds since 1970 or with an offset; `digits` as in `datetime.isoformat`."""
+    when = moment.astimezone(UTC) if isinstance(moment, datetime) else datetime.fromtimestamp(moment, UTC)
+    return when.replace(tzinfo=None).isoformat(timespec=digits) + "Z"

@@ -4,7 +4,6 @@
 variable of the same name in capitals; a setting marked secret may also come from the file that `NAME_FILE` names.
 """
 
-import ipaddress
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -13,6 +12,8 @@ from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from restkeeper.net import is_loopback
 
 _QUOTA = re.compile(r"([1-9]\d{0,8}) ?(?:per|/) ?(?:([1-9]\d{0,3}) ?)?(second|minute|hour|day)s?")  # of limits' grammar
 
@@ -29,14 +30,6 @@ OPEN_IS_LOCAL = (
 
 class ConfigError(ValueError):
     """A setting that cannot be: the message is one line with key, value and what is allowed."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens there."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _whole(low: int, high: int) -> Callable[[Any], int]:

@@ -1,4 +1,6 @@
-"""Which addresses may be called on behalf of somebody else: those of the public internet, and no others.
+"""Addresses: which are this machine's own, and which may be called on behalf of somebody else.
+
+The latter are those of the public internet, and no others.
 
 The facts are those of `ipaddress`, which are IANA's special-purpose registries (RFC 6890). Where its patch levels
 differ, what is said here decides, and always for less.
@@ -23,6 +25,28 @@ _EMBEDDING = (  # networks whose addresses stand for IPv4 ones, and how many bit
     (IPv6Network("64:ff9b::/96"), 0),  # NAT64 (RFC 6052); not 64:ff9b:1::/48, which is private (RFC 8215)
     (IPv6Network("2002::/16"), 80),  # 6to4 (RFC 3056)
 )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine wherever it is looked up: an address, bare or in brackets, or a name.
+
+    Names are in lower case (RFC 6761, section 6.3).
+    """
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def is_address(host: str) -> bool:
+    """Whether a host is an IP address, not a name."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def is_public(address: str) -> bool:

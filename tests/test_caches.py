@@ -13,7 +13,6 @@ ENTRIES = {
     "restkeeper.web.caller._networks": 4096,
     "restkeeper.web.edge._parsed": 1024,
     "restkeeper.features.limits.mapped._digest": 4096,
-    "restkeeper.web.observe._second": 2,
     "restkeeper.web.pagination._cursor": 1024,
     "restkeeper.web.preconditions._first_second_after": 4096,
     "restkeeper.web.preconditions._http_date": 2,

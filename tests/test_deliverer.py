@@ -16,14 +16,14 @@ from restkeeper.features.webhooks import deliverer as module
 from restkeeper.features.webhooks.deliverer import GIVE_UP_SECONDS, LEASE_SECONDS, QUEUED, Deliverer
 from restkeeper.features.webhooks.handlers import disable_webhook
 from restkeeper.features.webhooks.lanes import LANES
-from restkeeper.features.webhooks.sender import Answer
+from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.storage.contract import Store
 from restkeeper.storage.outbox import Event
 from restkeeper.web.application import Application
 from tests.waiting import join
 
-OK = Answer(200, "thanks", None)
-BROKEN = Answer(500, "no", None)
+OK = DeliveryResult(200, "thanks", None)
+BROKEN = DeliveryResult(500, "no", None)
 TIMEOUT = 15.0
 UNWANTED = Event("product.created", "products", "x", rfc3339(0), b"{}")
 RETRIES = Config().webhook_retries
@@ -33,16 +33,16 @@ class Endpoints:
     """All endpoints there are: each answers as the test says, and remembers what it was sent."""
 
     def __init__(self) -> None:
-        self.answers: dict[str, Answer | Callable[[dict[str, Any]], Answer]] = {}
+        self.answers: dict[str, DeliveryResult | Callable[[dict[str, Any]], DeliveryResult]] = {}
         self.got: list[tuple[str, str, dict[str, Any]]] = []  # URL, webhook-id, content
         self.headers: list[dict[str, str]] = []
 
-    def __call__(self, url: str, headers: Any, body: bytes) -> Answer:
+    def __call__(self, url: str, headers: Any, body: bytes) -> DeliveryResult:
         content = orjson.loads(body)
         self.got.append((url, headers["webhook-id"], content))
         self.headers.append(dict(headers))
         answer = self.answers.get(url, OK)
-        return answer if isinstance(answer, Answer) else answer(content)
+        return answer if isinstance(answer, DeliveryResult) else answer(content)
 
     def names(self, url: str = "https://a.example/") -> list[str]:
         return [content["data"]["name"] for to, _, content in self.got if to == url and "name" in content["data"]]
@@ -308,7 +308,7 @@ class TestTryingAgain:
         """410 disables at once; the feed has it with the reason, and other webhooks are told."""
         gone = subscribe(client)
         subscribe(client, "https://b.example/", types=["webhook.disabled"])
-        endpoints.answers["https://a.example/"] = Answer(410, "", None)
+        endpoints.answers["https://a.example/"] = DeliveryResult(410, "", None)
         make(client)
         worker.deliver_once()
         assert status(client, gone) == "disabled"
@@ -326,7 +326,7 @@ class TestTryingAgain:
     ) -> None:
         """What happened while it was disabled is delivered then."""
         webhook = subscribe(client)
-        endpoints.answers["https://a.example/"] = Answer(410, "", None)
+        endpoints.answers["https://a.example/"] = DeliveryResult(410, "", None)
         make(client, "lost")
         worker.deliver_once()
         make(client, "kept")
@@ -341,7 +341,7 @@ class TestTryingAgain:
     ) -> None:
         """Who corrects the address need not wait for the schedule."""
         webhook = subscribe(client, "https://wrong.example/")
-        endpoints.answers["https://wrong.example/"] = Answer(503, "", 3600.0)
+        endpoints.answers["https://wrong.example/"] = DeliveryResult(503, "", 3600.0)
         make(client)
         assert [worker.deliver_once(), worker.deliver_once()] == [1, 0]
         client.patch(f"/api/v1/webhooks/{webhook['id']}", json={"url": "https://a.example/"})
@@ -352,7 +352,7 @@ class TestTryingAgain:
     ) -> None:
         """Nothing at all is sent to an endpoint before the time that it asked for."""
         webhook = subscribe(client)
-        endpoints.answers["https://a.example/"] = Answer(429, "slowly", 90.0)
+        endpoints.answers["https://a.example/"] = DeliveryResult(429, "slowly", 90.0)
         make(client, "one")
         worker.deliver_once()
         endpoints.answers.clear()
@@ -365,9 +365,12 @@ class TestTryingAgain:
             pass
         assert sorted(endpoints.names()) == ["one", "one", "two"]
 
-    @pytest.mark.parametrize("answer", [Answer(301, "", None), Answer(204, "", None), Answer(None, "timed out", None)])
+    @pytest.mark.parametrize(
+        "answer",
+        [DeliveryResult(301, "", None), DeliveryResult(204, "", None), DeliveryResult(None, "timed out", None)],
+    )
     def test_only_2xx_is_success(
-        self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, answer: Answer
+        self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, answer: DeliveryResult
     ) -> None:
         """A redirect is none, and silence is none."""
         webhook = subscribe(client)
@@ -433,7 +436,7 @@ class TestOrder:
             client.patch(f"/products/{item['id']}", json={"stock": stock})
         failing = {"left": 2}
 
-        def answer(content: dict[str, Any]) -> Answer:
+        def answer(content: dict[str, Any]) -> DeliveryResult:
             if content["data"]["id"] == item["id"] and failing["left"]:
                 failing["left"] -= 1
                 return BROKEN
@@ -454,7 +457,7 @@ class TestOrder:
         subscribe(client)
         release = threading.Event()
 
-        def hang(content: dict[str, Any]) -> Answer:
+        def hang(content: dict[str, Any]) -> DeliveryResult:
             release.wait(60)
             return BROKEN
 
@@ -637,7 +640,7 @@ class TestTrouble:
         make(client, "good")
         faults = [RuntimeError("a fault of ours")]
 
-        def answer(content: dict[str, Any]) -> Answer:
+        def answer(content: dict[str, Any]) -> DeliveryResult:
             if content["data"]["name"] == "bad" and faults:
                 raise faults.pop()
             return OK

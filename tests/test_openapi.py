@@ -19,7 +19,7 @@ from restkeeper.features.events.types import event_collections, known_types
 from restkeeper.features.openapi.collection import _or_null
 from restkeeper.features.webhooks.deliverer import LARGEST, Deliverer
 from restkeeper.features.webhooks.handlers import PING, disable_webhook
-from restkeeper.features.webhooks.sender import Answer
+from restkeeper.features.webhooks.sender import DeliveryResult
 from tests import shop
 from tests.live import Gunicorn
 from tests.shop import create_app
@@ -186,11 +186,11 @@ def sent_by_the_service() -> list[tuple[Mapping[str, str], Any]]:
     client.post(f"/api/v1/webhooks/{webhook['id']}/ping")
     sent: list[tuple[Mapping[str, str], Any]] = []
 
-    def send(url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    def send(url: str, headers: Mapping[str, str], body: bytes) -> DeliveryResult:
         if url == gone["url"]:
-            return Answer(410, "", None)
+            return DeliveryResult(410, "", None)
         sent.append((headers, json.loads(body)))
-        return Answer(200, "", None)
+        return DeliveryResult(200, "", None)
 
     store, collections = service.extensions["restkeeper"].store, event_collections(RESOURCES)
     deliverer = Deliverer(store, send, collections, disable_webhook, timeout=1.0, retries=())

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from restkeeper.features.webhooks.sender import EXCERPT, Answer, Sender
+from restkeeper.features.webhooks.sender import EXCERPT, DeliveryResult, Sender
 from restkeeper.features.webhooks.wire import MOST_BYTES
 from tests.endpoint import OK, Endpoint, Guest, Script, answering, self_signed, serving
 
@@ -39,10 +39,10 @@ def guarded() -> Iterator[Sender]:
 
 
 @pytest.fixture
-def hasty() -> Iterator[Callable[[str], Answer]]:
+def hasty() -> Iterator[Callable[[str], DeliveryResult]]:
     """Sends in 0.5 s and proves that it took no longer than a few seconds."""
 
-    def send(url: str, body: bytes = b"{}") -> Answer:
+    def send(url: str, body: bytes = b"{}") -> DeliveryResult:
         began = time.monotonic()
         answer = made(url, {}, body)
         assert time.monotonic() - began < LONG
@@ -108,7 +108,7 @@ def _reset(guest: Guest) -> None:
 def test_a_request_is_what_was_asked_for_and_little_else(sender: Sender) -> None:
     """One POST with its body, the given headers, its type, length and host, and who sends it."""
     with serving(OK) as endpoint:
-        assert sender(endpoint.url, {"webhook-id": "1"}, b'{"a": 1}') == Answer(200, "ok", None)
+        assert sender(endpoint.url, {"webhook-id": "1"}, b'{"a": 1}') == DeliveryResult(200, "ok", None)
     head, _, body = endpoint.requests[0].partition(b"\r\n\r\n")
     line, *fields = head.decode().split("\r\n")
     assert line == "POST /hook?x=1 HTTP/1.1" and body == b'{"a": 1}' and len(endpoint.requests) == 1
@@ -149,7 +149,7 @@ def test_a_redirect_is_only_a_status(sender: Sender) -> None:
     with serving(OK) as inside:
         moved = f"HTTP/1.1 307 Moved\r\nLocation: {inside.url}\r\nContent-Length: 0\r\n\r\n"
         with serving(answering(moved.encode())) as endpoint:
-            assert sender(endpoint.url, {}, b"{}") == Answer(307, "", None)
+            assert sender(endpoint.url, {}, b"{}") == DeliveryResult(307, "", None)
     assert inside.connected == 0 and len(endpoint.requests) == 1
 
 
@@ -169,7 +169,7 @@ def test_a_redirect_is_only_a_status(sender: Sender) -> None:
 def test_an_excerpt_is_short_and_harmless(sender: Sender, content: bytes, excerpt: str) -> None:
     """At most 1024 bytes, as text that does nothing to who shows it."""
     with serving(answering(HEAD % len(content) + content)) as endpoint:
-        assert sender(endpoint.url, {}, b"{}") == Answer(200, excerpt, None)
+        assert sender(endpoint.url, {}, b"{}") == DeliveryResult(200, excerpt, None)
 
 
 def test_compressed_content_is_not_unpacked(sender: Sender) -> None:
@@ -208,7 +208,7 @@ def test_retry_after_is_seconds_or_a_date(sender: Sender, field: str, seconds: f
     """Seconds are told as they are, a date that is past as 0, what is neither as nothing."""
     head = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nRetry-After: " + field.encode() + b"\r\n\r\n"
     with serving(answering(head)) as endpoint:
-        assert sender(endpoint.url, {}, b"{}") == Answer(503, "", seconds)
+        assert sender(endpoint.url, {}, b"{}") == DeliveryResult(503, "", seconds)
 
 
 @pytest.mark.parametrize("form", ["%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y"])
@@ -227,7 +227,7 @@ def test_interim_answers_are_passed_over(sender: Sender) -> None:
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n"
     )
     with serving(answering(interim + HEAD % 2 + b"ok")) as endpoint:
-        assert [sender(endpoint.url, {}, b"{}") for _ in range(2)] == [Answer(200, "ok", None)] * 2
+        assert [sender(endpoint.url, {}, b"{}") for _ in range(2)] == [DeliveryResult(200, "ok", None)] * 2
     assert endpoint.connected == 1
 
 
@@ -355,7 +355,7 @@ def test_a_new_connection_that_breaks_is_a_failure(sender: Sender) -> None:
         guest.request()
 
     with serving(script) as endpoint:
-        assert sender(endpoint.url, {}, b"{}") == Answer(None, "connection closed without an answer", None)
+        assert sender(endpoint.url, {}, b"{}") == DeliveryResult(None, "connection closed without an answer", None)
         assert endpoint.connected == 1
 
 
@@ -464,14 +464,14 @@ def _not_reading(guest: Guest) -> None:
 
 
 @pytest.mark.parametrize("script", [_never, _dripping_head, _forever_100, _forever_103, _not_reading])
-def test_a_send_without_an_answer_ends_in_time(hasty: Callable[..., Answer], script: Script) -> None:
+def test_a_send_without_an_answer_ends_in_time(hasty: Callable[..., DeliveryResult], script: Script) -> None:
     """However an endpoint holds back its answer, there is one deadline for all."""
     with serving(script) as endpoint:
-        assert hasty(endpoint.url, b" " * 30_000_000) == Answer(None, "timed out after 0.5 s", None)
+        assert hasty(endpoint.url, b" " * 30_000_000) == DeliveryResult(None, "timed out after 0.5 s", None)
         assert endpoint.connected == 1
 
 
-def test_a_body_that_drips_ends_in_time(hasty: Callable[..., Answer]) -> None:
+def test_a_body_that_drips_ends_in_time(hasty: Callable[..., DeliveryResult]) -> None:
     """The status has come and counts, with so much of the content as came with it."""
 
     def script(guest: Guest) -> None:
@@ -484,7 +484,7 @@ def test_a_body_that_drips_ends_in_time(hasty: Callable[..., Answer]) -> None:
     assert answer.status == 200 and answer.excerpt.startswith("begin") and len(answer.excerpt) < EXCERPT
 
 
-def test_a_kept_connection_that_stays_silent_ends_in_time(hasty: Callable[..., Answer], net: Net) -> None:
+def test_a_kept_connection_that_stays_silent_ends_in_time(hasty: Callable[..., DeliveryResult], net: Net) -> None:
     """There the request is not sent again, nor the name resolved for that: the time is over."""
 
     def script(guest: Guest) -> None:
@@ -512,7 +512,7 @@ def _forever(what: bytes) -> Script:
 def test_a_head_without_end_is_no_answer(sender: Sender, what: bytes) -> None:
     """So much as no answer needs is not read, however fast it comes."""
     with serving(_forever(what)) as endpoint:
-        assert sender(endpoint.url, {}, b"{}") == Answer(None, "what came is no HTTP answer", None)
+        assert sender(endpoint.url, {}, b"{}") == DeliveryResult(None, "what came is no HTTP answer", None)
 
 
 @pytest.mark.parametrize(
@@ -537,7 +537,7 @@ def test_content_without_end_is_left(sender: Sender, head: bytes) -> None:
             cut.set()
 
     with serving(script) as endpoint:
-        assert sender(endpoint.url, {}, b"{}") == Answer(200, "x" * EXCERPT, None)
+        assert sender(endpoint.url, {}, b"{}") == DeliveryResult(200, "x" * EXCERPT, None)
         assert cut.wait(30)
 
 
@@ -564,7 +564,7 @@ def test_what_is_no_answer_is_told_plainly(sender: Sender, said: bytes, reason: 
         guest.say(said)
 
     with serving(script) as endpoint:
-        assert sender(endpoint.url, {}, b"{}") == Answer(None, reason, None)
+        assert sender(endpoint.url, {}, b"{}") == DeliveryResult(None, reason, None)
 
 
 @pytest.mark.parametrize("chunk", [b"zz\r\n", b"-5\r\n", b"5\r\nab", b"\r\n", b"2\r\nabcdef"])
@@ -584,7 +584,7 @@ def test_a_port_where_nobody_listens_is_told(sender: Sender) -> None:
     """The reason is one that the owner of an endpoint understands."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-    assert sender(f"http://127.0.0.1:{port}/", {}, b"{}") == Answer(None, "connection refused", None)
+    assert sender(f"http://127.0.0.1:{port}/", {}, b"{}") == DeliveryResult(None, "connection refused", None)
 
 
 @pytest.mark.parametrize(
@@ -600,12 +600,12 @@ def test_a_name_that_is_not_resolved_is_told(
         raise socket.gaierror(code, "words of the system")
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    assert guarded("https://hook.example/", {}, b"{}") == Answer(None, reason, None)
+    assert guarded("https://hook.example/", {}, b"{}") == DeliveryResult(None, reason, None)
 
 
 def test_a_name_without_addresses_is_told(guarded: Sender, net: Net) -> None:
     """A resolver that brings nothing is one that does not know the name."""
-    assert guarded("https://hook.example/", {}, b"{}") == Answer(None, "no such host", None)
+    assert guarded("https://hook.example/", {}, b"{}") == DeliveryResult(None, "no such host", None)
 
 
 # The guard
@@ -730,7 +730,9 @@ def test_an_address_that_is_dead_leaves_time_for_the_others(guarded: Sender, net
 )
 def test_only_https_is_called(guarded: Sender, net: Net, url: str) -> None:
     """Others are refused before a name is resolved."""
-    assert guarded(url, {}, b"{}") == Answer(None, "refused: only https is called (WEBHOOK_ALLOW_PRIVATE)", None)
+    assert guarded(url, {}, b"{}") == DeliveryResult(
+        None, "refused: only https is called (WEBHOOK_ALLOW_PRIVATE)", None
+    )
     assert net.asked == []
 
 
@@ -744,7 +746,7 @@ def test_userinfo_is_refused(sender: Sender) -> None:
     """A password in a URL is not sent, nor the request without it."""
     with serving(OK) as endpoint:
         answer = sender(f"http://ada:secret@127.0.0.1:{endpoint.port}/", {}, b"{}")
-        assert answer == Answer(None, "refused: the URL has a user name, or no host", None)
+        assert answer == DeliveryResult(None, "refused: the URL has a user name, or no host", None)
         assert endpoint.connected == 0
 
 
@@ -767,7 +769,7 @@ def hosted(tmp_path: Path, net: Net, monkeypatch: pytest.MonkeyPatch) -> Callabl
     return host
 
 
-def _to(endpoint: Endpoint, net: Net, timeout: float = 30, body: bytes = b"{}", times: int = 1) -> list[Answer]:
+def _to(endpoint: Endpoint, net: Net, timeout: float = 30, body: bytes = b"{}", times: int = 1) -> list[DeliveryResult]:
     net.ports[PUBLIC] = endpoint.port
     with closing(Sender(timeout=timeout)) as sender:
         return [sender("https://hook.example/", {}, body) for _ in range(times)]
@@ -776,7 +778,7 @@ def _to(endpoint: Endpoint, net: Net, timeout: float = 30, body: bytes = b"{}", 
 def test_a_trusted_endpoint_is_sent_to_over_tls(hosted: Callable[..., Any], net: Net) -> None:
     """The certificate is for the name, the address public, the connection kept, and the name asked for once."""
     with hosted(OK) as endpoint:
-        assert _to(endpoint, net, times=3) == [Answer(200, "ok", None)] * 3
+        assert _to(endpoint, net, times=3) == [DeliveryResult(200, "ok", None)] * 3
         assert net.asked == ["hook.example"] and net.connected == [PUBLIC]
     assert b"\r\nHost: hook.example\r\n" in endpoint.requests[0]
 
@@ -824,7 +826,7 @@ def test_a_handshake_that_drips_ends_in_time(net: Net) -> None:
     net.names["hook.example"] = [[PUBLIC]]
     with serving(lambda guest: guest.drip(b"\x16\x03\x03\x40\x00" + b"\x02" * 16000)) as endpoint:
         began = time.monotonic()
-        assert _to(endpoint, net, 0.3) == [Answer(None, "timed out after 0.3 s", None)]
+        assert _to(endpoint, net, 0.3) == [DeliveryResult(None, "timed out after 0.3 s", None)]
     assert time.monotonic() - began < LONG
 
 
@@ -837,7 +839,7 @@ def test_tls_that_is_read_slowly_ends_in_time(hosted: Callable[..., Any], net: N
 
     with hosted(script) as endpoint:
         began = time.monotonic()
-        assert _to(endpoint, net, 0.5, b" " * 30_000_000) == [Answer(None, "timed out after 0.5 s", None)]
+        assert _to(endpoint, net, 0.5, b" " * 30_000_000) == [DeliveryResult(None, "timed out after 0.5 s", None)]
     assert time.monotonic() - began < LONG
 
 
@@ -869,18 +871,18 @@ print(*sorted({str(send.value) for send in sends}))
 """
 
 
-LATE = Answer(None, "timed out after 0.3 s", None)
+LATE = DeliveryResult(None, "timed out after 0.3 s", None)
 
 
 @pytest.mark.parametrize(
     "script, scheme, timeout, answer",
     [
-        (OK, "http", 30, Answer(200, "ok", None)),
+        (OK, "http", 30, DeliveryResult(200, "ok", None)),
         (_dripping_head, "http", 0.3, LATE),
         (_dripping_handshake, "https", 0.3, LATE),
     ],
 )
-def test_greenlets_share_a_sender(script: Script, scheme: str, timeout: float, answer: Answer) -> None:
+def test_greenlets_share_a_sender(script: Script, scheme: str, timeout: float, answer: DeliveryResult) -> None:
     """Under gevent's patches it does the same, within the same bounds."""
     with serving(script) as endpoint:
         url = endpoint.url.replace("http", scheme, 1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from restkeeper.features.webhooks.sender import Answer
+from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.features.webhooks.verdict import is_the_end, reason_of, verdict
 from restkeeper.storage.outbox import Attempt, Delivery, Recorded
 
@@ -23,7 +23,9 @@ def of(
 ) -> Attempt:
     """The verdict on such an answer to a try that so many came before."""
     delivery = Delivery(1, 2, "w1", asked, attempts, EVENT)
-    return verdict(delivery, Answer(status, excerpt, retry_after), began=BEGAN, at=AT, retries=RETRIES, chance=chance)
+    return verdict(
+        delivery, DeliveryResult(status, excerpt, retry_after), began=BEGAN, at=AT, retries=RETRIES, chance=chance
+    )
 
 
 @pytest.mark.parametrize("status", [200, 204, 299])

@@ -11,7 +11,7 @@ from flask.testing import FlaskClient
 from restkeeper.config import Config
 from restkeeper.features.webhooks.deliverer import Deliverer
 from restkeeper.features.webhooks.handlers import disable_webhook
-from restkeeper.features.webhooks.sender import Answer
+from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.storage.contract import Store
 from restkeeper.web.application import Application
 from tests.shop import create_app
@@ -164,9 +164,9 @@ class TestRotation:
         assert kept[2].until < kept[1].until
         signatures: list[str] = []
 
-        def note(url: str, headers: Any, body: bytes) -> Answer:
+        def note(url: str, headers: Any, body: bytes) -> DeliveryResult:
             signatures.append(headers["webhook-signature"])
-            return Answer(200, "", None)
+            return DeliveryResult(200, "", None)
 
         for now in (kept[2].until - 1, (kept[1].until + kept[2].until) / 2, kept[1].until + 1):
             client.post(f"{HOOKS}/{made['id']}/ping")

@@ -44,12 +44,14 @@ def resource_of(service: Service, name: str) -> Resource:
     raise Refused(f"there is no collection {name!r}; there are {names}")
 
 
-def service_of_app(*, creates: bool = False) -> Service:
+def service_of_app(*, creates: bool = False, feature: str = "") -> Service:
     """The service that a command works on. Raises Unavailable when it has no store yet, unless the command `creates`.
 
-    Its store is opened when it is first used.
+    Its store is opened when it is first used. Refuses a command of a `feature` that is closed.
     """
     service = service_of(current_app)
+    if feature and feature not in service.features:
+        raise Refused(f"this service has no {feature}: the feature {feature!r} is closed")
     if service.config.database_url == "memory://":
         raise Refused("DATABASE_URL='memory://': is gone when the command ends; name a file, sqlite:///FILE")
     if not creates:

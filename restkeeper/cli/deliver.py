@@ -26,7 +26,7 @@ def deliver(once: bool) -> None:
     ends when there is no such file for a minute.
     """
     is_stopping = (lambda: False) if once else _asked_to_stop()
-    service = service_of_app() if once else _service_in_time(is_stopping)
+    service = service_of_app(feature="webhooks") if once else _service_in_time(is_stopping)
     configure_logging(service.config.log_format, service.config.log_level)
     _ = service.store.epoch  # opens it: what is wrong with it ends the command now
     deliverer = deliverer_of(service)
@@ -43,7 +43,7 @@ def _service_in_time(is_stopping: Callable[[], bool]) -> Service:
     end, has_waited = time.monotonic() + GIVE_UP_SECONDS, False
     while True:
         try:
-            return service_of_app()
+            return service_of_app(feature="webhooks")
         except Unavailable as problem:
             if is_stopping() or time.monotonic() > end:
                 raise

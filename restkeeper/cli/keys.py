@@ -25,7 +25,7 @@ def keys() -> None:
 @with_appcontext
 def create(name: str, scopes: tuple[str, ...], days: int | None) -> None:
     """Make a key called NAME and print its secret, which is kept nowhere."""
-    service = service_of_app(creates=True)
+    service = service_of_app(creates=True, feature="keys")
     now = service.clock.time()
     sent = {"name": name, "scopes": list(scopes), "expires_at": rfc3339(now + days * DAY) if days else None}
     record = make_key(sent, known_scopes(service.resources), id=new_id(), now=rfc3339(now))
@@ -38,7 +38,7 @@ def create(name: str, scopes: tuple[str, ...], days: int | None) -> None:
 @with_appcontext
 def list_keys() -> None:
     """List the keys, oldest first."""
-    page = service_of_app().store.page(KEYS.name, Query(sort=(Sort("created_at"),)))
+    page = service_of_app(feature="keys").store.page(KEYS.name, Query(sort=(Sort("created_at"),)))
     for key in map(exactjson.loads, page.bodies):
         end, used = f"ends {key['expires_at']}" if key["expires_at"] else "has no end", key["last_used_at"] or "never"
         click.echo(f"{key['id']}  {key['name']!r}  {' '.join(key['scopes'])}  {end}  last used {used}")
@@ -49,7 +49,7 @@ def list_keys() -> None:
 @with_appcontext
 def revoke(id: str) -> None:
     """Make the key with this ID void, for the very next request."""
-    service_of_app().store.write(lambda transaction: revoke_key(transaction, id), use_reserve=True)
+    service_of_app(feature="keys").store.write(lambda transaction: revoke_key(transaction, id), use_reserve=True)
     click.echo(f"key {id} is void", err=True)
 
 
@@ -58,7 +58,7 @@ def revoke(id: str) -> None:
 @with_appcontext
 def rotate(id: str) -> None:
     """Print another secret for the key with this ID; the former one is void at once."""
-    service = service_of_app()
+    service = service_of_app(feature="keys")
     now = rfc3339(service.clock.time())
     _, token = service.store.write(lambda transaction: rotate_key(transaction, id, now=now))
     click.echo(f"key {id}; its new secret, shown this once:", err=True)

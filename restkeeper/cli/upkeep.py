@@ -79,8 +79,11 @@ def reap() -> None:
     ttl, clock = service.config.events_ttl, service.clock
     idempotency, now = Idempotency(service.config.idempotency_ttl, now=clock.time), clock.time()
     sweep_events = partial(_sweep_events, rfc3339(now - ttl), rfc3339(now + ttl))
-    answers = _swept(service.store, lambda transaction: idempotency.sweep(transaction, BATCH))
-    events = _swept(service.store, sweep_events)
+    answers = events = 0
+    if "idempotency" in service.features:
+        answers = _swept(service.store, lambda transaction: idempotency.sweep(transaction, BATCH))
+    if "events" in service.features:
+        events = _swept(service.store, sweep_events)
     click.echo(f"took away {answers} expired answers and {events} expired events")
 
 

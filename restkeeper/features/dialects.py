@@ -26,6 +26,7 @@ from restkeeper.errors import InvalidQuery
 from restkeeper.service import Service
 from restkeeper.storage.contract import Collection
 from restkeeper.web.application import Application
+from restkeeper.web.queries import whole
 
 # What json-server and its like write; all other names are fields.
 _PLACE = ("_start", "_end", "_page", "_limit")
@@ -41,6 +42,7 @@ _IN_JSON: Mapping[str, tuple[str, ...]] = {"range": ("[",), "sort": ("[",), "fil
 _HABIT = re.compile(rf"(?:{'|'.join(_UNDERSCORED)}|_ne|_gte?|_lte?|_like|_in)=|=(?:%5[Bb]|%7[Bb]|%22|[\[{{\"])")
 
 PAGE = 10  # items, json-server's own
+_WHOLE = whole(0, 999_999_999)
 NOTHING = ("id[lt]", "")  # no item's id comes before the empty text
 
 Pairs = list[tuple[str, str]]
@@ -99,7 +101,7 @@ def _with_operator(name: str, collection: Collection) -> str:
 
 def _place(theirs: Given) -> Iterator[tuple[str, int]]:
     """json-server's precedence: a page, or else an end, or else a limit."""
-    numbers = {name: _whole(name, theirs[name]) for name in _PLACE if name in theirs}
+    numbers = {name: _number(name, theirs[name]) for name in _PLACE if name in theirs}
     start = numbers.get("_start", 0)
     if "_page" in numbers:
         limit = numbers.get("_limit", PAGE)
@@ -176,10 +178,11 @@ def _json(theirs: Given, name: str) -> Any:
         raise _fault(name, "must be JSON, and is not") from None
 
 
-def _whole(name: str, text: str) -> int:
-    if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
-        raise _fault(name, "must be a whole number")
-    return int(text)
+def _number(name: str, text: str) -> int:
+    try:
+        return _WHOLE(text)
+    except ValueError:
+        raise _fault(name, "must be a whole number") from None
 
 
 def _fault(name: str, detail: str) -> InvalidQuery:

@@ -3,12 +3,14 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Context, Decimal
 from typing import Any
 from urllib.parse import urlsplit
 
 from marshmallow import ValidationError, fields, validate
+
+from restkeeper.clock import rfc3339
 
 TEXT_ERRORS: dict[str, Any] = {"invalid": "must be a string", "null": "must not be null", "required": "is required"}
 
@@ -148,7 +150,7 @@ class Time(fields.String):
         if not self._FORM.fullmatch(text):  # Python reads all of ISO 8601: weeks, no seconds, no offset
             raise self.make_error("time")
         try:
-            return datetime.fromisoformat(text).astimezone(UTC).isoformat(timespec="microseconds")[:26] + "Z"
+            return rfc3339(datetime.fromisoformat(text))
         except (ValueError, OverflowError):
             raise self.make_error("time") from None
 

@@ -66,10 +66,11 @@ monkey.patch_ssl()  # what is imported below imports ssl, which each worker woul
 from prometheus_client import values  # noqa: E402
 
 from restkeeper import __version__  # noqa: E402
-from restkeeper.config import OPEN_IS_LOCAL, Config, ConfigError, is_loopback  # noqa: E402
+from restkeeper.config import OPEN_IS_LOCAL, Config, ConfigError  # noqa: E402
 from restkeeper.features.keys import has_keys  # noqa: E402
 from restkeeper.features.webhooks import deliverer_of  # noqa: E402
 from restkeeper.features.webhooks.deliverer import keep_delivering  # noqa: E402
+from restkeeper.net import is_loopback  # noqa: E402
 from restkeeper.service import service_of  # noqa: E402
 from restkeeper.web.application import Application  # noqa: E402
 from restkeeper.web.observe import configure_logging  # noqa: E402

@@ -8,6 +8,7 @@ from typing import Any
 from flask import Request, Response
 
 from restkeeper.errors import BadRequest, UriTooLong
+from restkeeper.net import is_loopback
 from restkeeper.web.application import Application, host_of
 
 LONGEST_ENTRY = 64  # characters of X-Forwarded-For: an address of IPv6 has up to 45, in brackets and with a port more
@@ -61,7 +62,7 @@ def _trust(names: Collection[str], local_only: bool) -> Callable[[str], bool]:
 
     def trusts(host: str) -> bool:
         name = _name(host)
-        return name in names or name.endswith(below) or (local_only and _is_local(name))
+        return name in names or name.endswith(below) or (local_only and is_loopback(name))
 
     return trusts
 
@@ -74,16 +75,6 @@ def _name(host: str) -> str:
         return f"[{IPv6Address(host[1 : host.index(']')])}]"
     except ValueError:
         return ""
-
-
-def _is_local(name: str) -> bool:
-    """Whether a name means this machine wherever it is looked up (RFC 6761, section 6.3)."""
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
-    try:
-        return ip_address(name.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 Wsgi = Callable[..., Iterable[bytes]]

@@ -4,7 +4,6 @@ A credential is sent as `Authorization` (RFC 9110, section 11.6.2) or `X-API-Key
 valid is refused, also where none is needed; every cause gets the same answer.
 """
 
-import ipaddress
 from collections.abc import Callable
 from functools import lru_cache
 from hashlib import sha256
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 from flask import Flask, Request
 
 from restkeeper.errors import BadRequest, Forbidden, Problem, Unauthorized
+from restkeeper.net import is_loopback
 from restkeeper.web.caller import EVERYBODY, NOBODY, Caller, caller_in, remember
 
 PUBLIC = "public"  # needs no credential
@@ -205,7 +205,4 @@ def _is_of_here(environ: dict[str, Any]) -> bool:
 @lru_cache(maxsize=1024)
 def _is_here(address: str) -> bool:
     """Whether an address is this machine's own; a socket in the file system has none."""
-    try:
-        return not address or ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False
+    return not address or is_loopback(address)

@@ -7,8 +7,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
-from functools import lru_cache
 from random import getrandbits
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +14,7 @@ from urllib.parse import quote
 import orjson
 from flask import Request, Response, request
 
+from restkeeper.clock import rfc3339
 from restkeeper.web.application import Application
 from restkeeper.web.caller import name_of
 
@@ -48,7 +47,7 @@ def install(
         environ = asked.environ
         access_log(  # type: ignore[misc]
             {
-                "time": _time(now()),
+                "time": rfc3339(now(), "milliseconds"),
                 "level": "info",
                 "event": "request",
                 "request_id": environ[_REQUEST_ID],
@@ -134,19 +133,13 @@ class _Lines(logging.Formatter):
         self._shape = shape
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {"time": _time(record.created), "level": record.levelname.lower(), "event": record.getMessage()}
+        line = {
+            "time": rfc3339(record.created, "milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+        }
         if request_id := record.__dict__.get("request_id"):
             line["request_id"] = request_id
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return self._shape(line).decode().rstrip("\n")
-
-
-def _time(seconds: float) -> str:
-    """RFC 3339, UTC, milliseconds."""
-    return f"{_second(int(seconds))}.{int(seconds % 1 * 1000):03}Z"
-
-
-@lru_cache(maxsize=2)  # a second has many requests
-def _second(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -13,6 +13,7 @@ from hashlib import blake2b
 from urllib.parse import urlencode
 
 import orjson
+from flask import request
 from werkzeug.datastructures import MultiDict
 
 from restkeeper.errors import InvalidQuery
@@ -67,6 +68,12 @@ def links(asked: Asked, query: Query, page: Page, total: int | None, path: str, 
         places = {rel: f"cursor={_cursor(place, bound)}" if place else "" for rel, place in _by_cursor(query, page)}
     kept = urlencode([pair for pair in args.items(multi=True) if pair[0] not in ("cursor", "offset")]) if args else ""
     return link_header({rel: _target(path, "&".join(filter(None, (kept, place)))) for rel, place in places.items()})
+
+
+def target_with(name: str, value: str | None) -> str:
+    """The target of the current request with another value of a parameter; without that if the value is None."""
+    pairs = [pair for pair in request.args.items(multi=True) if pair[0] != name]
+    return _target(request.path, urlencode(pairs if value is None else [*pairs, (name, value)]))
 
 
 def link_header(targets: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from werkzeug.datastructures import MultiDict
 
+from restkeeper.clock import rfc3339
 from restkeeper.errors import MOST_FAULTS, InvalidQuery, shortened
 from restkeeper.storage.contract import Collection, Field, Filter, Kind, Op, Query, Sort
 
@@ -201,10 +202,9 @@ def _time(text: str) -> str:
     """A time in the canonical form that items have: UTC, microseconds. Without an offset it is UTC."""
     try:
         time = datetime.fromisoformat(_LOST_PLUS.sub(r"+\1", text))
-        time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+        return rfc3339(time if time.tzinfo else time.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
         raise ValueError("must be a time like 2026-01-31T12:00:00Z") from None
-    return time.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:

@@ -6,7 +6,6 @@ Who may read a collection may read its events; of items that others do not see, 
 from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
-from urllib.parse import urlencode
 
 from flask import Blueprint, request
 
@@ -22,7 +21,7 @@ from restkeeper.web.application import OwnHeaders, Reply
 from restkeeper.web.caller import ADMIN, caller, caller_keys
 from restkeeper.web.content import JSON, require_acceptable
 from restkeeper.web.guard import KNOWN, lacking, needs
-from restkeeper.web.pagination import link_header
+from restkeeper.web.pagination import link_header, target_with
 from restkeeper.web.preconditions import is_not_modified, require_match
 from restkeeper.web.queries import Reader, whole
 from restkeeper.web.recent import Recent
@@ -161,8 +160,7 @@ class EventHandlers:
 
     def _link(self, asked: _Asked, last: str) -> str:
         """Where to go on: always, for more will come."""
-        kept = [pair for pair in request.args.items(multi=True) if pair[0] != "after"]
-        return link_header({"next": f"{request.path}?{urlencode([*kept, ('after', last)])}"})
+        return link_header({"next": target_with("after", last)})
 
 
 def _cursor(text: str) -> str:

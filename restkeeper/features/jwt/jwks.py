@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable
 from http.client import HTTPException
-from ipaddress import ip_address
 from math import inf
 from typing import Any, NamedTuple
 from urllib.error import HTTPError
@@ -21,6 +20,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from jwt import PyJWK, PyJWTError
 
 from restkeeper.errors import Unavailable
+from restkeeper.net import is_loopback
 from restkeeper.web.recent import Recent
 
 FETCH_SECONDS = 5.0  # for each wait of a fetch, and for all of the body
@@ -173,7 +173,7 @@ def _is_safe(url: str) -> bool:
         if parts.username is not None or parts.password is not None:  # a secret, and the log names the address
             return False
         if scheme == "http":
-            return host == "localhost" or ip_address(host).is_loopback
+            return is_loopback(host)
         return scheme == "https" and bool(host)
     except ValueError:
         return False

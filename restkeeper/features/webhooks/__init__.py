@@ -11,7 +11,7 @@ COLLECTIONS = (WEBHOOKS.collection,)
 
 
 def install(app: Application, service: Service) -> None:
-    """Answer /api/v1/webhooks. The deliveries are sent by a deliverer, in this process or in another one."""
+    """DeliveryResult /api/v1/webhooks. The deliveries are sent by a deliverer, in this process or in another one."""
     app.register_blueprint(WebhookHandlers(service).blueprint(), url_prefix="/api/v1/webhooks")
 
 

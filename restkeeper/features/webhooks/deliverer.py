@@ -18,7 +18,7 @@ import orjson
 
 from restkeeper.errors import NotFound, StoreGone, Unavailable
 from restkeeper.features.webhooks.lanes import AT_ONCE, Key, Lanes
-from restkeeper.features.webhooks.sender import Answer
+from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.features.webhooks.signature import signed
 from restkeeper.features.webhooks.verdict import is_the_end, reason_of, verdict
 from restkeeper.storage.contract import Record, Store, Transaction
@@ -33,7 +33,7 @@ LARGEST = 20_000  # bytes of a payload; of what is larger, receivers get what it
 
 WEBHOOKS = "webhooks"  # the collection that has the endpoints: where, what, and whether
 
-Send = Callable[[str, Mapping[str, str], bytes], Answer]
+Send = Callable[[str, Mapping[str, str], bytes], DeliveryResult]
 Disable = Callable[[Transaction, str, str, float], None]
 
 AGAIN_SECONDS = 1.0  # after an error that nobody foresaw

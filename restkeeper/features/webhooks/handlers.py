@@ -3,14 +3,12 @@
 What is here says where and what; `delivery` does the sending. A secret is answered once, and kept for signing.
 """
 
-import ipaddress
 import logging
-import re
 import secrets
 from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
 from flask import Blueprint, request
 
@@ -18,7 +16,7 @@ from restkeeper.clock import rfc3339
 from restkeeper.errors import NotFound
 from restkeeper.features.events.types import DISABLED, known_types
 from restkeeper.features.webhooks.schema import WebhookSchema
-from restkeeper.net import is_public
+from restkeeper.net import is_address, is_loopback, is_public
 from restkeeper.resources.changes import add_written
 from restkeeper.resources.resource import JsonObject, Resource, require_none
 from restkeeper.resources.with_secret import PRIVATE, SecretHandlers
@@ -30,6 +28,7 @@ from restkeeper.web.application import Reply
 from restkeeper.web.caller import ADMIN
 from restkeeper.web.content import JSON, require_acceptable
 from restkeeper.web.guard import needs
+from restkeeper.web.pagination import link_header, target_with
 from restkeeper.web.queries import Reader, whole
 
 WEBHOOKS = Resource(
@@ -50,6 +49,7 @@ SECRET_BYTES = 32
 MOST_SECRETS = 10  # that sign at a time: a header has room for no more than some dozens
 
 _log = logging.getLogger("restkeeper")
+_delivery_number = whole(1, 2**63 - 1)
 
 
 def new_secret() -> str:
@@ -178,7 +178,7 @@ class WebhookHandlers(SecretHandlers):
         require_acceptable(JSON)
         reader = Reader(request.args)
         reader.only(PARAMETERS, "this list")
-        before = reader.one("cursor", whole(1, 2**63 - 1), None)
+        before = reader.one("cursor", _delivery_number, None)
         limit = reader.one("limit", whole(1, self._config.page_limit_max), self._config.page_limit)
         state = reader.one("state", _state, None)
         reader.finish()
@@ -232,24 +232,17 @@ def _fault_of(url: str, allow_private: bool) -> str:
     host = parts.hostname or ""
     if parts.scheme != "https":
         return "must begin with https://, unless WEBHOOK_ALLOW_PRIVATE is set"
-    if host == "localhost" or (_is_address(host) and not is_public(host)):
+    if is_loopback(host) or (is_address(host) and not is_public(host)):
         return "must be a public address, unless WEBHOOK_ALLOW_PRIVATE is set"
     return ""
 
 
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
 def _number(text: str) -> int:
     """The number of a delivery. Raises NotFound."""
-    if not re.fullmatch(r"[1-9]\d{0,17}", text, re.ASCII):
-        raise NotFound("there is no such delivery")
-    return int(text)
+    try:
+        return _delivery_number(text)
+    except ValueError:
+        raise NotFound("there is no such delivery") from None
 
 
 def _state(text: str) -> str:
@@ -259,9 +252,8 @@ def _state(text: str) -> str:
 
 
 def _links(last: int | None) -> str:
-    kept = [pair for pair in request.args.items(multi=True) if pair[0] != "cursor"]
-    places = [("first", kept)] + ([("next", [*kept, ("cursor", str(last))])] if last else [])
-    return ", ".join(f'<{request.path}{"?" if kept else ""}{urlencode(kept)}>; rel="{rel}"' for rel, kept in places)
+    following = {"next": target_with("cursor", str(last))} if last else {}
+    return link_header({"first": target_with("cursor", None)} | following)
 
 
 def _one(found: Logged) -> Reply:

@@ -22,7 +22,7 @@ EXCERPT = 1024  # bytes of an answer's content that are told
 KEPT = 128  # connections, to all places together, that wait to be used again
 
 
-class Answer(NamedTuple):
+class DeliveryResult(NamedTuple):
     """What came of a send: a status and the beginning of the content, or None and why there was no answer.
 
     `retry_after` is in seconds, never negative; None where absent or malformed (RFC 9110, section 10.2.3).
@@ -46,7 +46,7 @@ class Sender:
         self._idle: list[Connection] = []  # the one used last at the end
         self._closed = False
 
-    def __call__(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    def __call__(self, url: str, headers: Mapping[str, str], body: bytes) -> DeliveryResult:
         """POST a JSON body with these headers. A redirect is not followed.
 
         Raises nothing for what the URL, the network or the endpoint is like; ValueError for a header that is none.
@@ -65,7 +65,7 @@ class Sender:
                         raise
             return self._exchange(self._new(place), bounds, parts.request_uri, headers, body)
         except (OSError, HTTPException) as error:
-            return Answer(None, _reason(TimeoutError() if bounds.over else error, self._timeout), None)
+            return DeliveryResult(None, _reason(TimeoutError() if bounds.over else error, self._timeout), None)
 
     def close(self) -> None:
         """Close the connections that are kept; those in use follow with the end of that."""
@@ -110,7 +110,7 @@ class Sender:
 
     def _exchange(
         self, connection: Connection, bounds: Bounds, target: str, headers: Mapping[str, str], body: bytes
-    ) -> Answer:
+    ) -> DeliveryResult:
         connection.bounds, keep = bounds, False
         try:
             with connection.in_time():
@@ -122,7 +122,7 @@ class Sender:
                 with connection.answer() as response:
                     content, whole = _read(response)
             keep = whole and not response.will_close
-            return Answer(response.status, _plain(content), _seconds(response.headers.get("Retry-After", "")))
+            return DeliveryResult(response.status, _plain(content), _seconds(response.headers.get("Retry-After", "")))
         finally:
             if keep:
                 self._give(connection)

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 
-from restkeeper.features.webhooks.sender import Answer
+from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.storage.outbox import LONGEST_PAUSE, Attempt, Delivery
 
 JITTER = 0.2  # of a delay, at most, is added by chance: who failed together does not come back together
@@ -13,7 +13,7 @@ _log = logging.getLogger("restkeeper")
 
 
 def verdict(
-    delivery: Delivery, answer: Answer, *, began: float, at: float, retries: Sequence[float], chance: float
+    delivery: Delivery, answer: DeliveryResult, *, began: float, at: float, retries: Sequence[float], chance: float
 ) -> Attempt:
     """What came of a try that lasted from one time to another, in seconds since 1970.
 

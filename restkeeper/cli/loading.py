@@ -10,7 +10,7 @@ from restkeeper.web.application import Application
 
 FILE = "app.py"
 INSTALLED = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-ENGINE = str(Path(__file__).parent.parent)  # the folder that the engine is imported from
+ENGINE = str(Path(__file__).parent.parent.parent)  # the folder that the engine is imported from
 
 
 def load_application(folder: Path) -> Application:

@@ -12,8 +12,8 @@ from typing import Any
 import click
 from gunicorn.app.base import BaseApplication
 
+from restkeeper.cli.loading import load_application, python_path
 from restkeeper.config import Config, ConfigError
-from restkeeper.loading import load_application, python_path
 
 SETTINGS = "restkeeper.server.settings"
 

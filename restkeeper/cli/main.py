@@ -1,0 +1,49 @@
+"""The command `restkeeper`: it makes, serves and keeps the service of the folder that it is started in.
+
+A command is imported when it is asked for (click's "lazily loading subcommands"): a server has to patch the standard
+library before anything else is imported, and whoever makes a service need not wait for what keeps it.
+"""
+
+from importlib import import_module
+from pathlib import Path
+
+import click
+from flask.cli import ScriptInfo
+
+import restkeeper
+from restkeeper.cli.loading import load_application
+
+COMMANDS = {
+    "new": "restkeeper.cli.new:new",
+    "serve": "restkeeper.cli.serve:serve_folder",
+    "keys": "restkeeper.cli.keys:keys",
+    "import": "restkeeper.cli.importing:import_items",
+    "export": "restkeeper.cli.exporting:export_items",
+    "backup": "restkeeper.cli.upkeep:backup",
+    "restore": "restkeeper.cli.upkeep:restore",
+    "migrate": "restkeeper.cli.upkeep:migrate",
+    "reap": "restkeeper.cli.upkeep:reap",
+    "deliver": "restkeeper.cli.deliver:deliver",
+}
+WITHOUT_SERVICE = {"new", "serve"}  # and so not as a command within an application
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+
+@click.group(cls=_Commands)
+@click.version_option(restkeeper.__version__, message="restkeeper %(version)s")
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Make, serve and keep a service of REST resources. The service is the app.py of the present folder."""
+    if context.invoked_subcommand not in WITHOUT_SERVICE:
+        context.obj = ScriptInfo(create_app=lambda: load_application(Path.cwd()))

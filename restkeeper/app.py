@@ -28,6 +28,7 @@ from restkeeper.resources.collection import CollectionHandlers
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import EXTENSION, Service, make_service
 from restkeeper.storage.contract import Collection as StoredCollection
+from restkeeper.storage.errors import StoreError
 from restkeeper.web import edge, errors, observe
 from restkeeper.web.application import Application
 
@@ -74,14 +75,15 @@ def create_app(
     `clock` is asked for the time everywhere: a test may have one that it moves. `serves` is false for a command, which
     answers no requests.
 
-    With a configuration, raises ConfigError for features that cannot be closed alone, and Unavailable when the store or
-    the counters cannot be opened. Without one it is a program that starts, and an error ends it with one line.
+    With a configuration, raises ConfigError for features that cannot be closed alone, StoreUnavailable when the store
+    cannot be opened, and Unavailable when the counters cannot. Without one it is a program that starts, and an error
+    ends it with one line.
     """
     if config is None:
         try:
             config, serves = Config.from_env(), not commands.is_running()
             return create_app(config, resources, features=features, clock=clock, serves=serves)
-        except (ConfigError, Unavailable) as error:
+        except (ConfigError, StoreError, Unavailable) as error:
             sys.exit(f"restkeeper: {error}")
     _require_possible(features, config, resources)
     stored = stored_collections(resources, features)

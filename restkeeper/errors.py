@@ -220,10 +220,6 @@ class Unavailable(Problem):
     )
 
 
-class StoreGone(Unavailable):
-    """The file that the store was opened from is not there any more, or holds something else."""
-
-
 class InsufficientStorage(Problem):
     status, name, title = 507, "insufficient-storage", "The disk is full"
     usual_headers: ClassVar[Mapping[str, str]] = {"Retry-After": "1"}

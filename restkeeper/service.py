@@ -10,12 +10,12 @@ from flask import Flask
 
 from restkeeper.clock import Clock
 from restkeeper.config import Config
-from restkeeper.errors import Unavailable
 from restkeeper.resources import require_free_names
 from restkeeper.resources.changes import Hooks
 from restkeeper.resources.resource import Resource
 from restkeeper.storage import Store, open_store
 from restkeeper.storage.contract import Collection
+from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.web.guard import Guard
 
 EXTENSION = "restkeeper"  # the name in `Flask.extensions`
@@ -50,8 +50,8 @@ def make_service(
 ) -> Service:
     """A service of `resources`, whose store holds `collections`.
 
-    The store is opened now if it `serves`, else when it is first used. Raises Unavailable when the store cannot be
-    opened, and ValueError for names that a collection cannot have.
+    The store is opened now if it `serves`, else when it is first used. Raises StoreUnavailable when the store
+    cannot be opened, and ValueError for names that a collection cannot have.
     """
     require_free_names(resources)
     try:
@@ -63,8 +63,8 @@ def make_service(
             lazily=not serves,
             clock=clock,
         )
-    except Unavailable as error:
-        raise Unavailable(f"DATABASE_URL={config.database_url!r}: {error.detail}") from error
+    except StoreUnavailable as error:
+        raise StoreUnavailable(f"DATABASE_URL={config.database_url!r}: {error.detail}") from error
     guard = Guard(required=config.auth == "required", local_only=config.auth == "open")
     return Service(config, tuple(resources), store, clock, frozenset(features), guard, Hooks(), serves)
 

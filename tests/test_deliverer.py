@@ -533,7 +533,7 @@ def refuse_once(store: Store, endpoints: Endpoints, monkeypatch: pytest.MonkeyPa
     def refuse(work: Any, **options: Any) -> Any:
         if endpoints.got and not refused.is_set():
             refused.set()
-            raise module.Unavailable("busy")
+            raise module.StoreUnavailable("busy")
         return write(work, **options)
 
     monkeypatch.setattr(store, "write", refuse)
@@ -589,7 +589,7 @@ class TestTrouble:
         def refuse(active: Any, now: float) -> Any:
             if len(refused) < 100:
                 clock.time += 20
-                refused.append(module.StoreGone("away") if len(refused) % 2 else module.Unavailable("locked"))
+                refused.append(module.StoreGone("away") if len(refused) % 2 else module.StoreUnavailable("locked"))
                 raise refused[-1]
             return subscriptions(active, now)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from restkeeper.errors import StoreGone, Unavailable
 from restkeeper.storage import Store
+from restkeeper.storage.errors import StoreGone, StoreUnavailable
 from restkeeper.storage.sqlite import health
 from restkeeper.storage.sqlite.lockfile import LockFile
 from tests.test_restore import crash, ids, keep, opened, restore
@@ -60,7 +60,7 @@ def test_a_damaged_header_or_size_is_named(tmp_path: Path, store: Store, at: int
     """The header's first bytes, its page size, its counters, the size of the file."""
     store.check()
     overwrite(tmp_path / "store.db", at, data)
-    with pytest.raises(Unavailable, match=message):
+    with pytest.raises(StoreUnavailable, match=message):
         store.check()
 
 
@@ -93,7 +93,7 @@ def test_another_store_in_the_file_is_noticed(tmp_path: Path) -> None:
     first.check()
     with (tmp_path / "a" / "store.db").open("r+b") as over:
         over.write((tmp_path / "b" / "store.db").read_bytes())
-    with pytest.raises(Unavailable, match="another store"):
+    with pytest.raises(StoreUnavailable, match="another store"):
         first.check()
 
 
@@ -127,11 +127,11 @@ def test_damage_makes_the_store_unready_until_it_is_restored(tmp_path: Path) -> 
         overwrite(path, number * 4096, b"\xee" * 100)
     first, second = opened(tmp_path), opened(tmp_path)
     for each in (first, second):
-        with pytest.raises(Unavailable, match="the store is damaged: "):
+        with pytest.raises(StoreUnavailable, match="the store is damaged: "):
             each.check()
         each.close()
     again = opened(tmp_path)
-    with pytest.raises(Unavailable, match="the store is damaged: "):
+    with pytest.raises(StoreUnavailable, match="the store is damaged: "):
         again.check()
     again.close()
     assert restore(tmp_path, "--discard", str(tmp_path / "backup.db")).exit_code == 0
@@ -172,7 +172,7 @@ def test_an_opening_waits_for_a_restore(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("restkeeper.storage.sqlite.lockfile.SHARE_SECONDS", 0.0)
     lock = LockFile(f"{tmp_path}/store.db")
     assert lock.try_alone()
-    with pytest.raises(Unavailable, match="is being restored"):
+    with pytest.raises(StoreUnavailable, match="is being restored"):
         opened(tmp_path)
     lock.close()
     opened(tmp_path).close()

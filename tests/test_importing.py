@@ -14,8 +14,8 @@ from click.testing import Result
 from restkeeper.cli.batches import HOLD_SECONDS, READ_AHEAD, in_batches
 from restkeeper.cli.importing import id_at
 from restkeeper.config import Config
-from restkeeper.errors import Unavailable
 from restkeeper.storage.contract import Store, Transaction
+from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.web.application import Application
 from tests.shop import create_app
 from tests.waiting import join
@@ -61,7 +61,7 @@ class Writes:
     def __call__(self, work: Callable[[Transaction], Any], **options: Any) -> Any:
         self.count += 1
         if self.count == self._fails:
-            raise Unavailable("busy")
+            raise StoreUnavailable("busy")
         return self._write(work, **options)
 
 

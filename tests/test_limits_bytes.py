@@ -7,10 +7,10 @@ import pytest
 from flask.testing import FlaskClient
 
 from restkeeper.config import Config, ConfigError
-from restkeeper.errors import Unavailable
 from restkeeper.features.limits import requests as limits
 from restkeeper.features.limits.counters import Quota, Use, open_counters
 from restkeeper.resources.changes import add_written
+from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.web import errors, observe
 from restkeeper.web.application import Application, Reply
 from tests.shop import create_app
@@ -83,7 +83,7 @@ def test_what_is_rolled_back_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     """A transaction that fails after its item and its event were written has stored nothing."""
 
     def fail(*_: Any) -> None:
-        raise Unavailable("the disk is gone")
+        raise StoreUnavailable("the disk is gone")
 
     client = service()
     before = left(client.delete("/products/none", headers=ADMIN))

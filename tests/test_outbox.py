@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from restkeeper.errors import CursorExpired, NotFound
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Collection, Store, Transaction
+from restkeeper.storage.errors import EventsExpired, RecordNotFound
 from restkeeper.storage.outbox import Attempt, Delivery, Event, Secret, Wanted
 from restkeeper.storage.sqlite.events import LOOKED_AT, PAGE_BYTES
 from tests.waiting import join
@@ -164,16 +164,16 @@ class TestEvents:
         """What is not known to be complete is refused; from the cursor that is told, it is."""
         ids = record(store, *(event(at=f"2026-01-0{day}") for day in range(1, 6)))
         store.write(lambda transaction: transaction.sweep_events("2026-01-04", 10))
-        with pytest.raises(CursorExpired) as raised:
+        with pytest.raises(EventsExpired) as raised:
             store.events(ids[1], THINGS, 10)
-        assert [each.id for each in store.events(raised.value.members["resume"], THINGS, 10).events] == ids[3:]
+        assert [each.id for each in store.events(raised.value.resume, THINGS, 10).events] == ids[3:]
         assert [each.id for each in store.events(ids[2], THINGS, 10).events] == ids[3:], "nothing after it is missing"
 
     @pytest.mark.parametrize("cursor", ["x", "evt_00000000_2", "evt_00000000_ffff", "evt_00000000_-1", "evt_00000000_"])
     def test_a_cursor_of_another_store_is_refused(self, store: Store, cursor: str) -> None:
         """Wherever it points."""
         record(store, event(), event(), event())
-        with pytest.raises(CursorExpired):
+        with pytest.raises(EventsExpired):
             store.events(cursor, THINGS, 10)
 
     def test_each_copy_has_the_history_of_its_original_and_a_future_of_its_own(self, tmp_path: Path) -> None:
@@ -191,11 +191,11 @@ class TestEvents:
             assert len(store.events(before[-1], THINGS, 10).events) == 2
             for other in (ids for ids in after if ids is not own):
                 for id in other:
-                    with pytest.raises(CursorExpired):
+                    with pytest.raises(EventsExpired):
                         store.events(id, THINGS, 10)
             record(store, event("e", at="2028"))
             store.write(lambda transaction: transaction.sweep_events("2027", 10))
-            with pytest.raises(CursorExpired):  # it stands where this store's last one did that is gone
+            with pytest.raises(EventsExpired):  # it stands where this store's last one did that is gone
                 store.events(next(ids for ids in after if ids is not own)[-1], THINGS, 10)
             assert len(store.events(own[-1], THINGS, 10).events) == 1
             store.close()
@@ -331,12 +331,12 @@ class TestDeliveries:
     def test_what_is_not_there_cannot_be_asked_for(self, store: Store) -> None:
         """An event that is not, a delivery of another webhook, the secrets of none."""
         for unknown in ("x", "evt_00000000_1", "evt_00000000_99"):
-            with pytest.raises(NotFound):
+            with pytest.raises(RecordNotFound):
                 store.write(lambda transaction, id=unknown: transaction.ask("w", id))
         asked = store.write(lambda transaction: transaction.ask("w", all_of(store)[0]))
-        with pytest.raises(NotFound):
+        with pytest.raises(RecordNotFound):
             store.write(lambda transaction: transaction.logged("v", asked))
-        with pytest.raises(NotFound):
+        with pytest.raises(RecordNotFound):
             store.write(lambda transaction: transaction.secrets("v"))
 
     def test_the_log_has_the_newest_first(self, store: Store) -> None:

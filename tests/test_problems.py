@@ -1,6 +1,7 @@
 """One shape for every error, whatever raised it."""
 
 import logging
+from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
@@ -10,6 +11,15 @@ from restkeeper import errors
 from restkeeper.config import Config
 from restkeeper.errors import Problem
 from restkeeper.storage.contract import Store
+from restkeeper.storage.errors import (
+    DuplicateValue,
+    EventsExpired,
+    RecordNotFound,
+    StoreError,
+    StoreFull,
+    StoreGone,
+    StoreUnavailable,
+)
 from restkeeper.web import errors as web_errors
 from restkeeper.web import observe
 from restkeeper.web.application import Application
@@ -131,10 +141,53 @@ def test_a_500_tells_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.Log
 
 def test_a_busy_store_is_503(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that cannot be had is 503 with Retry-After, for reading, writing and readiness."""
-    client = _client_of_broken_store(errors.Unavailable("busy", headers={"Retry-After": "1"}), monkeypatch)
+    client = _client_of_broken_store(StoreUnavailable("busy"), monkeypatch)
     for answer in (client.get("/products/x"), client.post("/products", json={"name": "x"}), client.get("/readyz")):
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
         assert answer.json["type"].endswith("/problems/unavailable")
+
+
+TAKEN = [{"pointer": "#/sku", "detail": "is taken by another item"}]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "name", "retry", "members"),
+    [
+        (RecordNotFound("gone"), 404, "not-found", None, {"detail": "gone"}),
+        (DuplicateValue("sku"), 409, "duplicate", None, {"detail": "another item has this sku", "errors": TAKEN}),
+        (EventsExpired("old", resume="evt_1"), 410, "cursor-expired", None, {"detail": "old", "resume": "evt_1"}),
+        (StoreUnavailable("busy"), 503, "unavailable", "1", {"detail": "busy"}),
+        (StoreGone("moved"), 503, "unavailable", "1", {"detail": "moved"}),
+        (StoreFull("full"), 507, "insufficient-storage", "1", {"detail": "full"}),
+    ],
+)
+def test_what_a_store_raises_is_a_problem(
+    error: StoreError,
+    status: int,
+    name: str,
+    retry: str | None,
+    members: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each of its exceptions has its status, type, headers and members; the log has what is the server's, if caused."""
+    client = _client_of_broken_store(error, monkeypatch)
+    answer = client.get("/products/x")
+    assert (answer.status_code, answer.headers.get("Retry-After")) == (status, retry)
+    assert answer.json["type"].endswith(f"/problems/{name}")
+    standard = ("type", "title", "status", "instance", "request_id")
+    assert {key: value for key, value in answer.json.items() if key not in standard} == members
+    assert not caplog.records
+    error.__cause__ = OSError("the secret cause")
+    assert client.get("/products/x").json["detail"] == members["detail"]
+    logged = [record.exc_text or "" for record in caplog.records]
+    assert [("the secret cause" in text) for text in logged] == ([True] if status >= 500 else [])
+
+
+def test_every_exception_of_a_store_is_known() -> None:
+    """Each has a row of its own, or its base has."""
+    kinds = [RecordNotFound, DuplicateValue, EventsExpired, StoreUnavailable, StoreFull]
+    assert StoreError.__subclasses__() == kinds == list(web_errors._OF_STORE)
 
 
 def test_what_says_nothing_has_no_detail() -> None:

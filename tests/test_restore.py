@@ -13,9 +13,9 @@ from click.testing import Result
 
 from restkeeper.app import stored_collections
 from restkeeper.config import Config
-from restkeeper.errors import CursorExpired, Unavailable
 from restkeeper.storage import Store, open_store
 from restkeeper.storage.contract import Record
+from restkeeper.storage.errors import EventsExpired, StoreUnavailable
 from restkeeper.storage.outbox import Event, Wanted
 from tests.live import ROOT
 from tests.shop import RESOURCES, create_app
@@ -129,7 +129,7 @@ def test_each_restore_begins_a_history_of_its_own(tmp_path: Path, backup: Path) 
         keep(store, "more")
         epochs.add(store.epoch)
         for cursor in cursors:
-            with pytest.raises(CursorExpired):
+            with pytest.raises(EventsExpired):
                 store.events(cursor, NAMES, 10)
         cursors.add(store.last_event())
         store.close()
@@ -237,7 +237,7 @@ def test_a_copy_over_a_store_that_crashed_is_noticed(tmp_path: Path, backup: Pat
     crash(tmp_path)
     shutil.copy(backup, tmp_path / "store.db")
     content = (tmp_path / "store.db").read_bytes()
-    with pytest.raises(Unavailable, match="flask restore"):
+    with pytest.raises(StoreUnavailable, match="flask restore"):
         opened(tmp_path)
     assert (tmp_path / "store.db").read_bytes() == content
     assert restore(tmp_path, str(backup)).exit_code == 0
@@ -253,12 +253,12 @@ def test_a_file_moved_over_a_store_in_use_is_noticed(tmp_path: Path, backup: Pat
     keep(store, "newer")
     shutil.copy(backup, tmp_path / "moved.db")
     (tmp_path / "moved.db").rename(tmp_path / "store.db")
-    with pytest.raises(Unavailable, match="not the one that was opened"):
+    with pytest.raises(StoreUnavailable, match="not the one that was opened"):
         store.check()
-    with pytest.raises(Unavailable, match="not the one that was opened"):
+    with pytest.raises(StoreUnavailable, match="not the one that was opened"):
         keep(store, "lost")
     store.close()
-    with pytest.raises(Unavailable, match="flask restore"):
+    with pytest.raises(StoreUnavailable, match="flask restore"):
         opened(tmp_path)
     assert restore(tmp_path, str(backup)).exit_code == 0
     store = opened(tmp_path)

@@ -8,9 +8,9 @@ from flask.testing import FlaskClient
 
 from restkeeper.cli.deliver import deliverer_of
 from restkeeper.config import Config
-from restkeeper.errors import Unavailable
 from restkeeper.features.webhooks.deliverer import Deliverer
 from restkeeper.service import make_service, service_of
+from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.web.application import Application
 from tests import issuer
 from tests.clock import SetClock
@@ -111,5 +111,5 @@ def test_it_is_made_once() -> None:
 
 def test_a_store_that_cannot_be_opened_is_told_by_its_setting() -> None:
     """The setting is named."""
-    with pytest.raises(Unavailable, match="^DATABASE_URL='sqlite:////no/such/folder/a.db': "):
+    with pytest.raises(StoreUnavailable, match="^DATABASE_URL='sqlite:////no/such/folder/a.db': "):
         make_service(Config(database_url="sqlite:////no/such/folder/a.db"), (), ())

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from restkeeper.errors import Duplicate, NotFound, Unavailable
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import (
     Collection,
@@ -31,6 +30,7 @@ from restkeeper.storage.contract import (
     Store,
     Transaction,
 )
+from restkeeper.storage.errors import DuplicateValue, RecordNotFound, StoreUnavailable
 from restkeeper.storage.sqlite import record_cache
 from restkeeper.storage.sqlite.store import SEARCHES
 from restkeeper.web import exactjson
@@ -99,14 +99,14 @@ def test_what_is_inserted_is_read_byte_for_byte(store: Store) -> None:
 
 
 def test_a_missing_record_is_not_found(store: Store) -> None:
-    """Reading, updating and deleting what is not there raise NotFound."""
+    """Reading, updating and deleting what is not there raise RecordNotFound."""
     for work in (
         lambda: store.read("things", "x"),
         lambda: store.write(lambda transaction: transaction.read("things", "x")),
         lambda: store.write(lambda transaction: transaction.update("things", record("x"))),
         lambda: store.write(lambda transaction: transaction.delete("things", "x")),
     ):
-        with pytest.raises(NotFound):
+        with pytest.raises(RecordNotFound):
             work()
     assert store.count("things") == 0
 
@@ -129,11 +129,11 @@ def test_collections_do_not_mix(store: Store) -> None:
     ],
 )
 def test_unique_values_are_taken_once(store: Store, field: str, first: dict[str, Any], second: dict[str, Any]) -> None:
-    """A second record with a value that is unique raises Duplicate, which points at the field; nothing is kept."""
+    """A second record with a value that is unique raises DuplicateValue, which names the field; nothing is kept."""
     keep(store, record("a", **first))
-    with pytest.raises(Duplicate) as caught:
+    with pytest.raises(DuplicateValue) as caught:
         keep(store, record("a" if field == "id" else "b", **second))
-    assert caught.value.members["errors"][0]["pointer"] == f"#/{field}"
+    assert caught.value.field == field
     assert store.count("things") == 1
 
 
@@ -201,7 +201,7 @@ def test_writers_on_many_threads_lose_nothing(store: Store) -> None:
         for n in range(25):
             try:
                 keep(store, record(f"{number}-{n}", sku=f"{n}" if number % 2 else None))
-            except Duplicate:
+            except DuplicateValue:
                 failures.append(f"{number}-{n}")
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
@@ -228,7 +228,7 @@ def test_an_interrupted_commit_tells_everybody(store: Store, monkeypatch: pytest
         try:
             store.write(work)
             told.append("kept")
-        except (Unavailable, Exit) as error:
+        except (StoreUnavailable, Exit) as error:
             told.append(type(error).__name__)
 
     def leave(_: Transaction) -> None:
@@ -247,7 +247,7 @@ def test_an_interrupted_commit_tells_everybody(store: Store, monkeypatch: pytest
             pass
     for thread in threads:
         thread.join(60)
-    assert sorted(told) == ["Exit", "Unavailable", "Unavailable"]
+    assert sorted(told) == ["Exit", "StoreUnavailable", "StoreUnavailable"]
     assert store.count("things") == 0
 
 
@@ -260,9 +260,9 @@ def test_names_may_have_underscores(url: str) -> None:
     )
     for collection, field in (("a_b", "c"), ("a", "b_c")):
         keep(store, record("1", b_c="x", c="x"), collection=collection)
-        with pytest.raises(Duplicate) as caught:
+        with pytest.raises(DuplicateValue) as caught:
             keep(store, record("2", b_c="x", c="x"), collection=collection)
-        assert caught.value.members["errors"][0]["pointer"] == f"#/{field}"
+        assert caught.value.field == field
     store.close()
 
 
@@ -484,7 +484,7 @@ def test_a_file_of_a_newer_program_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "store.db") as connection:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
-    with pytest.raises(Unavailable, match="newer program"):
+    with pytest.raises(StoreUnavailable, match="newer program"):
         open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
 
 
@@ -494,26 +494,25 @@ def test_values_that_are_not_unique_stop_the_start(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path}/store.db", [loose])
     keep(store, record("a", sku="s"), record("b", sku="s"))
     store.close()
-    with pytest.raises(Unavailable, match="things.sku.unique"):
+    with pytest.raises(StoreUnavailable, match="things.sku.unique"):
         open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
 
 
 def test_a_store_that_cannot_be_opened_says_so(tmp_path: Path) -> None:
     """A path that is no place for a file is named."""
-    with pytest.raises(Unavailable, match="no/such/folder"):
+    with pytest.raises(StoreUnavailable, match="no/such/folder"):
         open_store(f"sqlite:///{tmp_path}/no/such/folder/store.db", [THINGS])
 
 
 def test_a_file_that_another_process_holds_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A writer that cannot have the file in time raises Unavailable with Retry-After; reading goes on."""
+    """A writer that cannot have the file in time raises StoreUnavailable; reading goes on."""
     monkeypatch.setattr("restkeeper.storage.sqlite.waiting.BUSY_SECONDS", 0.05)
     store = open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
     keep(store, record("a"))
     holder = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(StoreUnavailable):
         keep(store, record("b"))
-    assert caught.value.headers["Retry-After"] == "1"
     assert ids(store) == ["a"]
     holder.execute("ROLLBACK")
     holder.close()
@@ -531,7 +530,7 @@ def test_a_store_that_cannot_be_read_is_unavailable(tmp_path: Path) -> None:
     other.commit()
     other.close()
     for read in (lambda: store.read("things", "a"), lambda: store.page("things", Query(limit=1)), lambda: ids(store)):
-        with pytest.raises(Unavailable, match="the store does not answer: no such table"):
+        with pytest.raises(StoreUnavailable, match="the store does not answer: no such table"):
             read()
     store.close()
 
@@ -587,11 +586,11 @@ def test_pages_cost_the_same_at_any_size(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_search_that_takes_too_long_is_ended(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What would keep a process busy beyond its time is Unavailable, and says what to do; the store goes on."""
+    """What would keep a process busy beyond its time is StoreUnavailable, and says what to do; the store goes on."""
     keep(store, *(record(f"{n:06}") for n in range(20_000)))
     monkeypatch.setattr("restkeeper.storage.sqlite.search.READ_SECONDS", 0.0)
     for ask in (store.page, store.count):
-        with pytest.raises(Unavailable, match="narrow it"):
+        with pytest.raises(StoreUnavailable, match="narrow it"):
             ask("things", Query(search="nothing like it"))
     assert store.read("things", "000001").id == "000001"
     assert store.count("things") == 20_000
@@ -602,7 +601,7 @@ def test_nothing_is_written_to_a_file_that_is_gone(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
     keep(store, record("a"))
     (tmp_path / "store.db").rename(tmp_path / "moved.db")
-    with pytest.raises(Unavailable, match="not the one that was opened"):
+    with pytest.raises(StoreUnavailable, match="not the one that was opened"):
         keep(store, record("b"))
     (tmp_path / "moved.db").rename(tmp_path / "store.db")
     keep(store, record("b"))
@@ -671,7 +670,7 @@ def test_what_is_gone_is_not_kept(store: Store) -> None:
     keep(store, record("a"))
     assert store.read("things", "a").id == "a"
     store.write(lambda transaction: transaction.delete("things", "a"))
-    with pytest.raises(NotFound):
+    with pytest.raises(RecordNotFound):
         store.read("things", "a")
     keep(store, record("a", name="again"))
     assert b"again" in store.read("things", "a").body
@@ -729,7 +728,7 @@ def test_searches_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.Monkey
     with ExitStack() as stack:
         for _ in range(SEARCHES):
             stack.enter_context(store._searching(Query(search="x")))  # type: ignore[attr-defined]
-        with pytest.raises(Unavailable, match="searches are under way"):
+        with pytest.raises(StoreUnavailable, match="searches are under way"):
             store.page("things", Query(search="x"))
         assert store.read("things", "a").id == "a"
         assert store.page("things", Query(limit=20)).bodies

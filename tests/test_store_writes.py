@@ -15,8 +15,8 @@ import pytest
 
 from restkeeper.clock import TURN
 from restkeeper.config import Config
-from restkeeper.errors import InsufficientStorage, NotFound, Unavailable
 from restkeeper.storage.contract import Filter, Op, Query, Sort, Transaction
+from restkeeper.storage.errors import RecordNotFound, StoreFull, StoreUnavailable
 from restkeeper.storage.sqlite import record_cache
 from restkeeper.storage.sqlite.files import CHECKPOINT_SECONDS, LOG_BYTES, LOG_FULL, PINNED_SECONDS
 from restkeeper.storage.sqlite.lockfile import LockFile
@@ -89,7 +89,7 @@ def test_all_who_wait_for_another_process_have_one_deadline(tmp_path: Path) -> N
     holder = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     results = together([lambda: store.write(lambda _: ran.append(1))] * 200)
-    assert {type(result) for result in results} == {Unavailable}
+    assert {type(result) for result in results} == {StoreUnavailable}
     assert BUSY_SECONDS <= clock.now < BUSY_SECONDS + 0.01
     holder.execute("ROLLBACK")
     holder.close()
@@ -111,7 +111,7 @@ def test_a_write_whose_time_is_over_leaves_the_queue(store: SqliteStore, monkeyp
     first.start()
     assert begun.wait(SECONDS)
     monkeypatch.setattr("restkeeper.storage.sqlite.waiting.BUSY_SECONDS", 0.01)
-    with pytest.raises(Unavailable):
+    with pytest.raises(StoreUnavailable):
         store.write(lambda _: ran.append(1))
     end.set()
     join(first)
@@ -127,7 +127,7 @@ def test_a_write_has_the_deadline_that_it_is_given(tmp_path: Path) -> None:
     holder.execute("BEGIN IMMEDIATE")
     for seconds in (0.5, BUSY_SECONDS + 1):
         began = clock.now
-        with pytest.raises(Unavailable):
+        with pytest.raises(StoreUnavailable):
             store.write(lambda _: None, deadline=began + seconds)
         assert seconds <= clock.now - began < seconds + 0.1
     holder.close()
@@ -188,9 +188,9 @@ def test_a_disk_that_is_nearly_full_takes_deletes_alone(tmp_path: Path) -> None:
     store = opened(tmp_path, min_free_space=50, free_space=lambda: free)
     keep(store, record("a"), record("b"))
     free = 49
-    with pytest.raises(InsufficientStorage, match="disk"):
+    with pytest.raises(StoreFull, match="disk"):
         keep(store, record("c"))
-    with pytest.raises(Unavailable, match="disk"):
+    with pytest.raises(StoreUnavailable, match="disk"):
         store.check()
     assert store.read("things", "a") == record("a")
     store.write(lambda transaction: transaction.delete("things", "a"), use_reserve=True)
@@ -205,7 +205,7 @@ def test_a_disk_that_is_full_is_called_so(store: SqliteStore) -> None:
     """What SQLite cannot write for lack of space is not the fault of a busy store."""
     (pages,) = store._writer.connection.execute("PRAGMA page_count").fetchone()
     store._writer.connection.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(InsufficientStorage, match="full"):
+    with pytest.raises(StoreFull, match="full"):
         keep(store, record("a", name="x" * MIB))
     assert store.count("things") == 0
 
@@ -221,7 +221,7 @@ def test_a_full_disk_in_requests() -> None:
     free = 0
     store._free_space = lambda: free
     refused = client.post("/products", json={"name": "x"}, headers=key)
-    assert (refused.status_code, refused.json["title"]) == (507, InsufficientStorage.title)
+    assert (refused.status_code, refused.json["title"]) == (507, "The disk is full")
     assert client.get("/readyz").status_code == 503
     assert "disk" in client.get("/readyz").json["detail"]
     assert client.get(made, headers=key).status_code == 200
@@ -314,7 +314,7 @@ def test_a_writer_that_leaves_wakes_the_next(store: SqliteStore, monkeypatch: py
 
 def test_a_transaction_that_is_lost_without_an_error_is_no_success(store: SqliteStore) -> None:
     """SQLite may roll back by itself; a work that did not notice is not answered as done."""
-    with pytest.raises(Unavailable):
+    with pytest.raises(StoreUnavailable):
         store.write(lambda transaction: transaction._connection.execute("ROLLBACK"))  # type: ignore[attr-defined]
     store.write(lambda transaction: transaction.insert("things", record("a")))
     assert store.read("things", "a").id == "a"
@@ -430,9 +430,8 @@ def test_a_search_ends_where_it_keeps_the_log_from_being_begun_anew(tmp_path: Pa
     keep(writer, *(record(f"m{n:05}", name="x" * 100) for n in range(20_000)))
     clock = Busy(lambda: keep(writer, record(f"{next(numbers)}", name="x" * MIB)), 100)
     searcher = opened(tmp_path, clock=clock)
-    with pytest.raises(Unavailable, match="written") as raised:
+    with pytest.raises(StoreUnavailable, match="written"):
         searcher.page("things", Query(filters=(Filter("name", Op.LIKE, "y"),), limit=1))
-    assert raised.value.headers == {"Retry-After": "1"}
     log = tmp_path / "store.db-wal"
     assert 64 * MIB <= log.stat().st_size < 72 * MIB
     assert writer.page("things", Query(filters=(Filter("name", Op.LIKE, "y"),), limit=1)).bodies == []
@@ -483,7 +482,7 @@ def test_searches_that_had_to_end_are_no_other_program(tmp_path: Path) -> None:
     assert searcher.page("things", searched).bodies == []  # after a wait in vain
     other.close()
     clock.left = 100
-    with pytest.raises(Unavailable, match="written"):
+    with pytest.raises(StoreUnavailable, match="written"):
         searcher.page("things", searched)
     clock.left = 0
     assert searcher.page("things", searched).bodies == []
@@ -513,7 +512,7 @@ def test_the_mode_of_a_file_that_exists_is_left_alone(tmp_path: Path) -> None:
 def test_what_does_not_exist_is_not_cached(store: SqliteStore) -> None:
     """Ids are as long as callers make them: those of no item take no memory."""
     for n in range(3):
-        with pytest.raises(NotFound):
+        with pytest.raises(RecordNotFound):
             store.read("things", f"{n}{'x' * 8000}")
     assert store._kept.records == {}
 

@@ -9,6 +9,8 @@ from restkeeper.errors import Problem
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service, service_of
 from restkeeper.storage import require_store
+from restkeeper.storage.errors import StoreError
+from restkeeper.web.errors import problem_of
 
 
 class Refused(click.ClickException):
@@ -26,7 +28,7 @@ class Command(click.Command):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise  # whoever read the output has gone; click ends quietly
-        except Problem as problem:
+        except (Problem, StoreError) as problem:
             raise click.ClickException(told_of(problem)) from None
         except UnicodeDecodeError as error:
             raise click.ClickException(f"the file is not UTF-8 (byte {error.start})") from None
@@ -45,7 +47,7 @@ def resource_of(service: Service, name: str) -> Resource:
 
 
 def service_of_app(*, creates: bool = False, feature: str = "") -> Service:
-    """The service that a command works on. Raises Unavailable when it has no store yet, unless the command `creates`.
+    """The service that a command works on. Raises StoreUnavailable when it has no store yet, unless the command `creates`.
 
     Its store is opened when it is first used. Refuses a command of a `feature` that is closed.
     """
@@ -59,7 +61,8 @@ def service_of_app(*, creates: bool = False, feature: str = "") -> Service:
     return service
 
 
-def told_of(problem: Problem) -> str:
+def told_of(problem: Problem | StoreError) -> str:
     """All that a problem says, in one line."""
+    problem = problem_of(problem) if isinstance(problem, StoreError) else problem
     faults = [f"{fault['pointer']}: {fault['detail']}" for fault in problem.members.get("errors", ())]
     return "; ".join(faults) or str(problem)

@@ -9,10 +9,10 @@ import click
 from flask.cli import with_appcontext
 
 from restkeeper.cli.common import Command, service_of_app
-from restkeeper.errors import Unavailable
 from restkeeper.features.webhooks import deliverer_of
 from restkeeper.features.webhooks.deliverer import GIVE_UP_SECONDS, LOOK_SECONDS, Deliverer
 from restkeeper.service import Service
+from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.web.observe import configure_logging
 
 
@@ -39,12 +39,12 @@ def deliver(once: bool) -> None:
 
 
 def _service_in_time(is_stopping: Callable[[], bool]) -> Service:
-    """The service, once its store is there: who makes that may start at the same moment. Raises Unavailable."""
+    """The service, once its store is there: who makes that may start at the same moment. Raises StoreUnavailable."""
     end, has_waited = time.monotonic() + GIVE_UP_SECONDS, False
     while True:
         try:
             return service_of_app(feature="webhooks")
-        except Unavailable as problem:
+        except StoreUnavailable as problem:
             if is_stopping() or time.monotonic() > end:
                 raise
             if not has_waited:

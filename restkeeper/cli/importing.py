@@ -25,13 +25,14 @@ from restkeeper.cli.batches import in_batches
 from restkeeper.cli.common import Command, resource_of, service_of_app, told_of
 from restkeeper.cli.formats import BOM, FORMS, READERS, Entries, form_of
 from restkeeper.clock import rfc3339
-from restkeeper.errors import BodyTooLarge, Duplicate, InvalidJson, NotFound, Problem, ValidationFailed
+from restkeeper.errors import BodyTooLarge, InvalidJson, Problem, ValidationFailed
 from restkeeper.resources.changes import Change
 from restkeeper.resources.resource import ItemLimits, Resource
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.service import Service
 from restkeeper.storage import size_of
 from restkeeper.storage.contract import Record, Transaction
+from restkeeper.storage.errors import DuplicateValue, RecordNotFound
 from restkeeper.web import exactjson
 
 SHOWN = 20  # bad lines that are listed in full
@@ -182,7 +183,7 @@ class _Import:
         try:
             self._hooks.apply(transaction, Change("created", self._resource, None, record, self._now))
             self._inserted += 1
-        except Duplicate as problem:
+        except DuplicateValue as problem:
             if self._is_there(transaction, item):
                 self.there += 1
             else:
@@ -192,12 +193,12 @@ class _Import:
         """Whether the store has this very item: by an id from the file's content, or with all that the item brought."""
         try:
             found = transaction.read(self._resource.name, item.id)
-        except NotFound:
+        except RecordNotFound:
             return False
         made = set(READ_ONLY) - set(item.brought)
         return "id" in made or _without(self._resource.body(found), made) == _without(item.body.encode(), made)
 
-    def _note(self, number: int, problem: Problem) -> None:
+    def _note(self, number: int, problem: Problem | DuplicateValue) -> None:
         self.bad += 1
         if self.bad <= SHOWN:
             self._listed.append(f"{self._unit} {number}: {told_of(problem)}")

@@ -10,11 +10,11 @@ from flask.cli import with_appcontext
 from restkeeper.cli.batches import in_batches
 from restkeeper.cli.common import Command, service_of_app
 from restkeeper.clock import rfc3339
-from restkeeper.errors import NotFound
 from restkeeper.features.idempotency import Idempotency
 from restkeeper.resources.resource import Resource
 from restkeeper.storage import restore_store
 from restkeeper.storage.contract import Store, Transaction
+from restkeeper.storage.errors import RecordNotFound
 
 BATCH = 500  # records that change in one transaction: others' writes wait no longer than for that
 
@@ -62,7 +62,7 @@ def _reshape(resource: Resource, transaction: Transaction, id: str) -> bool:
     """Re-represent an item if it is still there and still of another shape; whether it was."""
     try:
         record = transaction.read(resource.name, id)
-    except NotFound:
+    except RecordNotFound:
         return False
     if record.shape == resource.shape:
         return False

@@ -5,6 +5,7 @@ from flask import Blueprint, Response
 from restkeeper.errors import Unavailable
 from restkeeper.service import Service
 from restkeeper.storage import Store
+from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.content import JSON, require_acceptable
@@ -38,8 +39,8 @@ class HealthHandlers:
         require_acceptable(JSON)
         try:
             self._store.check()
-        except Unavailable as problem:
-            raise Unavailable(f"store: {problem.detail}", headers=problem.headers) from problem
+        except StoreUnavailable as error:
+            raise Unavailable(f"store: {error.detail}") from error
         return _ok({"status": "ok", "store": "ok"})
 
 

@@ -88,7 +88,7 @@ class Hooks:
     before_list: list[Callable[[Collection], Callable[[], None]]] = field(default_factory=list)
 
     def apply(self, transaction: Transaction, change: Change) -> None:
-        """Write a change: the one door. Raises Duplicate, and NotFound when the item is not there (any more)."""
+        """Write a change: the one door. Raises DuplicateValue, and RecordNotFound for an item that is not there."""
         name, record = change.resource.name, change.record
         if change.before is None:
             transaction.insert(name, record)

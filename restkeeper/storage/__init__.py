@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import cast
 
 from restkeeper.clock import Clock
-from restkeeper.errors import Unavailable
 from restkeeper.storage.contract import Collection, Store
+from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.lazy import LazyStore
 from restkeeper.storage.sqlite.restore import Restored, restore
 from restkeeper.storage.sqlite.store import SqliteStore
@@ -28,7 +28,7 @@ def open_store(
 ) -> Store:
     """The store at `url`, migrated and ready: `sqlite:///FILE` or `memory://`.
 
-    Of the disk's bytes, `min_free_space` stay free: below, writes raise InsufficientStorage. Raises Unavailable when
+    Of the disk's bytes, `min_free_space` stay free: below, writes raise StoreFull. Raises StoreUnavailable when
     the store cannot be opened, or was written by a newer program; `lazily` when it is first used.
     """
     path = _path_of(url)
@@ -39,9 +39,9 @@ def open_store(
 
 
 def require_store(url: str) -> None:
-    """Raises Unavailable when there is no store at `url` yet."""
+    """Raises StoreUnavailable when there is no store at `url` yet."""
     if url != "memory://" and not size_of(url):
-        raise Unavailable(f"there is no store at {_path_of(url)!r}; DATABASE_URL={url!r} names it")
+        raise StoreUnavailable(f"there is no store at {_path_of(url)!r}; DATABASE_URL={url!r} names it")
 
 
 def restore_store(url: str, backup: Path, *, discard: bool = False) -> Restored:

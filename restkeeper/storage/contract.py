@@ -1,4 +1,4 @@
-"""What a store promises. It speaks in records and queries, never in requests; whatever it raises is in `errors`."""
+"""What a store promises. It speaks in records and queries, never in requests; what it raises is in `storage.errors`."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -155,19 +155,19 @@ class Transaction(OutboxTransaction, Protocol):
     """What can be done inside `Store.write`: all of it is kept or none."""
 
     def read(self, collection: str, id: str) -> Record:
-        """The record, which nobody else changes until this transaction ends. Raises NotFound."""
+        """The record, which nobody else changes until this transaction ends. Raises RecordNotFound."""
 
     def revision(self, collection: str) -> str:
         """As `Store.revision`, with what this transaction did so far."""
 
     def insert(self, collection: str, record: Record) -> None:
-        """Keep a new record. Raises Duplicate when its id or a unique value is taken."""
+        """Keep a new record. Raises DuplicateValue when its id or a unique value is taken."""
 
     def update(self, collection: str, record: Record) -> None:
-        """Put `record` in the place of the one with its id. Raises Duplicate, and NotFound when there is none."""
+        """Put `record` in the place of the one with its id. Raises DuplicateValue and RecordNotFound."""
 
     def delete(self, collection: str, id: str) -> None:
-        """Remove the record. Raises NotFound."""
+        """Remove the record. Raises RecordNotFound."""
 
     def answer(self, id: bytes) -> "Answer | None":
         """What was answered to the request with this id, if that is still kept."""
@@ -186,9 +186,9 @@ class Transaction(OutboxTransaction, Protocol):
 class Store(OutboxStore, Protocol):
     """Keeps the records of some collections. Safe for threads and greenlets; several processes may share one.
 
-    Any method raises Unavailable when the store cannot be had in time. `epoch` is different for every store, and for
-    every copy of one: it makes versions of one no versions of another. It changes when a copy is restored into a store
-    that is in use. `secret` is random, known to those who can read the store, and likewise not in a copy.
+    Any method raises StoreUnavailable when the store cannot be had in time. `epoch` is different for every store, and
+    for every copy of one: it makes versions of one no versions of another. It changes when a copy is restored into a
+    store that is in use. `secret` is random, known to those who can read the store, and likewise not in a copy.
     """
 
     secret: str
@@ -198,7 +198,7 @@ class Store(OutboxStore, Protocol):
         """As it is at this moment."""
 
     def read(self, collection: str, id: str) -> Record:
-        """The record. Raises NotFound."""
+        """The record. Raises RecordNotFound."""
 
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         """The records that the query asks for, as of one moment.
@@ -227,7 +227,7 @@ class Store(OutboxStore, Protocol):
         """Run `work` in one transaction and return its result once that is durable.
 
         While others write it waits for some seconds from its call on, or until `deadline` (of time.monotonic), or if it
-        is not `patient` not at all; then it raises Unavailable. Raises InsufficientStorage when the disk is full, or
+        is not `patient` not at all; then it raises StoreUnavailable. Raises StoreFull when the disk is full, or
         has less free space than is reserved, unless the work may `use_reserve`: it deletes, or the service depends on
         it.
 
@@ -242,7 +242,7 @@ class Store(OutboxStore, Protocol):
         """Write a complete, consistent copy to a new file while others read and write. Raises FileExistsError."""
 
     def check(self) -> None:
-        """Return when the store answers and its migrations are those of this program. Raises Unavailable."""
+        """Return when the store answers and its migrations are those of this program. Raises StoreUnavailable."""
 
     def close(self) -> None:
         """Let go of every connection."""

@@ -163,7 +163,7 @@ class OutboxTransaction(Protocol):
         """Sign deliveries with these."""
 
     def secrets(self, webhook: str) -> tuple[Secret, ...]:
-        """What deliveries are signed with. Raises NotFound."""
+        """What deliveries are signed with. Raises RecordNotFound."""
 
     def resume(self, webhook: str, now: float) -> None:
         """Forget that an endpoint asked for a pause: what waits for another try, and nobody has, is due now.
@@ -191,10 +191,10 @@ class OutboxTransaction(Protocol):
         """Note how an attempt went; whether that still mattered: the lease may be another's by now."""
 
     def ask(self, webhook: str, event: str) -> int:
-        """Queue one event by its id, to be tried once, at once; the delivery's id. Raises NotFound."""
+        """Queue one event by its id, to be tried once, at once; the delivery's id. Raises RecordNotFound."""
 
     def logged(self, webhook: str, id: int) -> Logged:
-        """A delivery of this webhook. Raises NotFound."""
+        """A delivery of this webhook. Raises RecordNotFound."""
 
 
 class OutboxStore(Protocol):
@@ -206,7 +206,7 @@ class OutboxStore(Protocol):
     def events(self, after: str, wanted: Wanted, limit: int) -> Events:
         """Events behind the one with the id `after` (empty: all that are kept), at most `limit`.
 
-        Looks at a bounded number of events, and returns few of them where they are large. Raises CursorExpired where
+        Looks at a bounded number of events, and returns few of them where they are large. Raises EventsExpired where
         that one, or what came right after it, is not kept (any more) in this store.
         """
 

@@ -1,10 +1,11 @@
 """Every exception as one shape: RFC 9457 problem details.
 
-Whatever is raised on the way of a request comes out here: the catalogue's problems, Flask's and werkzeug's HTTP errors,
-and what nobody foresaw, which is logged in full and told as nothing but a 500.
+Whatever is raised on the way of a request comes out here: the catalogue's problems, what stores raise, Flask's and
+werkzeug's HTTP errors, and what nobody foresaw, which is logged in full and told as nothing but a 500.
 """
 
 import logging
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -15,6 +16,14 @@ from werkzeug.http import HTTP_STATUS_CODES
 
 from restkeeper import errors
 from restkeeper.errors import Problem, shortened
+from restkeeper.storage.errors import (
+    DuplicateValue,
+    EventsExpired,
+    RecordNotFound,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+)
 from restkeeper.web.application import Application
 from restkeeper.web.observe import request_id
 
@@ -37,10 +46,22 @@ _BY_STATUS: dict[int, type[Problem]] = {
     503: errors.Unavailable,
 }
 
+# What a store raises, as a problem; a subclass is as its base, unless it has a row before that.
+_OF_STORE: dict[type[StoreError], Callable[[Any], Problem]] = {
+    RecordNotFound: lambda error: errors.NotFound(error.detail),
+    DuplicateValue: lambda error: errors.Duplicate(
+        error.detail, errors=[{"pointer": f"#/{error.field}", "detail": "is taken by another item"}]
+    ),
+    EventsExpired: lambda error: errors.CursorExpired(error.detail, resume=error.resume),
+    StoreUnavailable: lambda error: errors.Unavailable(error.detail),
+    StoreFull: lambda error: errors.InsufficientStorage(error.detail),
+}
+
 
 def install(app: Application) -> None:
     """Render everything that is raised in `app`."""
     app.register_error_handler(Problem, render)
+    app.register_error_handler(StoreError, _render_store)
     app.register_error_handler(HTTPException, _render_http)
     app.register_error_handler(Exception, _render_unforeseen)
 
@@ -59,10 +80,21 @@ def render(problem: Problem) -> Response:
     )
 
 
+def problem_of(error: StoreError) -> Problem:
+    """The problem that stands for what a store raised. If that has a cause, it is the problem's cause."""
+    problem = next(make(error) for kind, make in _OF_STORE.items() if isinstance(error, kind))
+    problem.__cause__ = error if error.__cause__ else None
+    return problem
+
+
 def known_base() -> str:
     """Scheme and host of the request, empty when the host is refused or is whatever the client says."""
     app: Application = current_app  # type: ignore[assignment]
     return request.host_url.rstrip("/") if request.host and not app.trusts_any_host else ""
+
+
+def _render_store(error: StoreError) -> Response:
+    return render(problem_of(error))
 
 
 def _render_http(error: HTTPException) -> Response:

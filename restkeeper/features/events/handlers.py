@@ -16,6 +16,7 @@ from restkeeper.features.events.types import OF_SERVICE, feed_collections, known
 from restkeeper.resources.collection import OF_CALLER, PAGE_OVERHEAD
 from restkeeper.resources.resource import Ownership
 from restkeeper.service import Service
+from restkeeper.storage.errors import EventsExpired
 from restkeeper.storage.outbox import Events, Wanted, is_event_id
 from restkeeper.web.application import OwnHeaders, Reply
 from restkeeper.web.caller import ADMIN, caller, caller_keys
@@ -69,9 +70,9 @@ class EventHandlers:
         wanted = self._wanted(asked)
         try:
             page = self._events(asked, wanted)
-        except CursorExpired as problem:
-            link = self._link(asked, problem.members["resume"])
-            raise CursorExpired(problem.detail, headers={"Link": link}, **problem.members) from None
+        except EventsExpired as error:
+            link = self._link(asked, error.resume)
+            raise CursorExpired(error.detail, headers={"Link": link}, resume=error.resume) from None
         tag = _tag(page, wanted)
         require_match(tag)
         headers = [

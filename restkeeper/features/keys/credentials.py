@@ -17,8 +17,8 @@ from typing import NamedTuple
 import orjson
 
 from restkeeper.clock import Clock, rfc3339
-from restkeeper.errors import NotFound, Unavailable
 from restkeeper.storage.contract import Collection, Record, Store
+from restkeeper.storage.errors import RecordNotFound, StoreError
 from restkeeper.web.caller import ADMIN, Caller
 from restkeeper.web.guard import InvalidCredential, digest_of
 
@@ -92,7 +92,7 @@ class KeyResolver:
         id = token[len(_PREFIX) :][:_ID_DIGITS]
         try:
             record = self._store.read(CREDENTIALS.name, id)
-        except NotFound:
+        except RecordNotFound:
             record = _NONE  # and the same steps as for any other, so that it takes no less time
         known, who, expires = _known(id, record.body)
         now = self._clock.time()
@@ -107,7 +107,7 @@ class KeyResolver:
             self._noted.clear()
         self._noted[id] = now
         if record.updated_at < rfc3339(now - USE_SECONDS):  # else another process has noted it
-            with suppress(NotFound, Unavailable):  # a use that cannot be noted is no less allowed
+            with suppress(StoreError):  # a use that cannot be noted is no less allowed
                 self._note_use(id, rfc3339(now))
 
 

@@ -54,7 +54,7 @@ def insert_key(transaction: Transaction, record: Record) -> str:
 
 
 def rotate_key(transaction: Transaction, id: str, *, now: str) -> tuple[Record, str]:
-    """Give a key another token; the former one is void. Raises NotFound, and ValidationFailed for a key that ended."""
+    """Give a key another token; the former is void. Raises RecordNotFound, and ValidationFailed for one that ended."""
     former = transaction.read(KEYS.name, id)
     key = exactjson.loads(KEYS.body(former)) | {"updated_at": now, "version": former.version + 1}
     if key["expires_at"] is not None and key["expires_at"] <= now:
@@ -67,7 +67,7 @@ def rotate_key(transaction: Transaction, id: str, *, now: str) -> tuple[Record, 
 
 
 def revoke_key(transaction: Transaction, id: str) -> Record:
-    """Make a key void; as it last was. Raises NotFound."""
+    """Make a key void; as it last was. Raises RecordNotFound."""
     record = transaction.read(KEYS.name, id)
     transaction.delete(KEYS.name, id)
     transaction.delete(CREDENTIALS.name, id)
@@ -75,7 +75,7 @@ def revoke_key(transaction: Transaction, id: str) -> Record:
 
 
 def note_use(store: Store) -> Callable[[str, str], None]:
-    """What notes in `store` that a key was used at a time. Raises NotFound, and Unavailable."""
+    """What notes in `store` that a key was used at a time. Raises StoreError."""
 
     def note(id: str, now: str) -> None:
         def work(transaction: Transaction) -> None:

@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 import orjson
 
-from restkeeper.errors import NotFound, StoreGone, Unavailable
 from restkeeper.features.webhooks.lanes import AT_ONCE, Key, Lanes
 from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.features.webhooks.signature import signed
 from restkeeper.features.webhooks.verdict import is_the_end, reason_of, verdict
 from restkeeper.storage.contract import Record, Store, Transaction
+from restkeeper.storage.errors import RecordNotFound, StoreGone, StoreUnavailable
 from restkeeper.storage.outbox import Attempt, Delivery, Recorded, Subscription, Wanted
 
 LEASED = 64  # deliveries that are taken in one transaction, and
@@ -77,18 +77,18 @@ class _Waiting:
         self._since: float | None = None
         self._gone_since: float | None = None
 
-    def go_on(self, problem: Unavailable) -> None:
-        """It is still out of reach. Raises the problem when the file has been gone for too long."""
+    def go_on(self, error: StoreUnavailable) -> None:
+        """It is still out of reach. Raises the error when the file has been gone for too long."""
         now = self._elapsed()
         if self._since is None:
             self._since = now
-            _log.warning("deliveries wait: %s", problem.detail)
-        if not isinstance(problem, StoreGone):
+            _log.warning("deliveries wait: %s", error.detail)
+        if not isinstance(error, StoreGone):
             self._gone_since = None
         elif self._gone_since is None:
             self._gone_since = now
         elif now - self._gone_since > GIVE_UP_SECONDS:
-            raise problem
+            raise error
 
     def end(self) -> None:
         """It can be had."""
@@ -138,7 +138,7 @@ class Deliverer:
     def deliver_once(self) -> int:
         """Send what is due, as much as is sent at a time, and keep what came of it; how many there were.
 
-        Raises Unavailable.
+        Raises StoreUnavailable.
         """
         turn = self._turn()
         while turn.queued and not turn.sent:
@@ -158,15 +158,15 @@ class Deliverer:
             try:
                 busy = any(self._turn())
                 waiting.end()
-            except Unavailable as problem:
+            except StoreUnavailable as error:
                 busy = False
-                waiting.go_on(problem)
+                waiting.go_on(error)
             if not busy:
                 self._news.wait(LOOK_SECONDS)
         try:
             self._settle_all()
-        except Unavailable as problem:
-            _log.warning("some deliveries will be repeated: %s", problem.detail)
+        except StoreUnavailable as error:
+            _log.warning("some deliveries will be repeated: %s", error.detail)
 
     def close(self) -> None:
         """End the threads, once they have nothing to do."""
@@ -229,7 +229,7 @@ class Deliverer:
         for subscription, room in waiting:
             try:
                 endpoint = _endpoint(transaction.read(WEBHOOKS, subscription.webhook))  # as it is now
-            except NotFound:
+            except RecordNotFound:
                 continue
             if endpoint.active and subscription.behind and not subscription.due:
                 queued += self._queue(transaction, subscription.webhook, endpoint, now, QUEUED - queued)
@@ -299,7 +299,7 @@ def keep_delivering(deliverer: Deliverer, is_stopping: Callable[[], bool]) -> No
     while not is_stopping():
         try:
             deliverer.run(is_stopping)
-        except Unavailable:
+        except StoreUnavailable:
             _log.error("deliveries still wait; /readyz tells why")
         except Exception:
             _log.exception("deliveries go on in %s s", AGAIN_SECONDS)

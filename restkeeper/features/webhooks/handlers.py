@@ -22,6 +22,7 @@ from restkeeper.resources.resource import JsonObject, Resource, require_none
 from restkeeper.resources.with_secret import PRIVATE, SecretHandlers
 from restkeeper.service import Service
 from restkeeper.storage.contract import Index, Record, Transaction
+from restkeeper.storage.errors import RecordNotFound
 from restkeeper.storage.outbox import Event, Logged, Secret
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
@@ -61,7 +62,7 @@ def disable_webhook(transaction: Transaction, id: str, reason: str, now: float) 
     """Send nothing more to a webhook (`now` in seconds since 1970), and record that as an event."""
     try:
         record = transaction.read(WEBHOOKS.name, id)
-    except NotFound:
+    except RecordNotFound:
         return
     webhook = exactjson.loads(WEBHOOKS.body(record))
     if webhook["status"] == "disabled":

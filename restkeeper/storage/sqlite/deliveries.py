@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from restkeeper.errors import NotFound
+from restkeeper.storage.errors import RecordNotFound
 from restkeeper.storage.outbox import (
     LONGEST_DELAY,
     LONGEST_LEASE,
@@ -201,7 +201,7 @@ class Outbox(EventLog):
     def secrets(self, webhook: str) -> tuple[Secret, ...]:
         row = self._connection.execute("SELECT secrets FROM subscriptions WHERE webhook = ?", (webhook,)).fetchone()
         if row is None:
-            raise NotFound("there is no such webhook")
+            raise RecordNotFound("there is no such webhook")
         return _secrets(row[0])
 
     def resume(self, webhook: str, now: float) -> None:
@@ -257,13 +257,13 @@ class Outbox(EventLog):
         statement = "INSERT INTO deliveries (webhook, event, due) VALUES (?, ?, 0)"
         position, origin = parse_id(event)
         if origin_of(self._connection, position) != origin:
-            raise NotFound("there is no such event (any more)")
+            raise RecordNotFound("there is no such event (any more)")
         return self._connection.execute(statement, (webhook, position)).lastrowid or 0
 
     def logged(self, webhook: str, id: int) -> Logged:
         row = self._connection.execute(f"{_LOGGED} AND id = :id", {"webhook": webhook, "id": id}).fetchone()
         if row is None:
-            raise NotFound("there is no such delivery")
+            raise RecordNotFound("there is no such delivery")
         return _logged(*row)
 
 

@@ -1,24 +1,24 @@
-"""SQLite's errors as those of `errors`."""
+"""SQLite's errors as those of `storage.errors`."""
 
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from restkeeper.errors import InsufficientStorage, Unavailable
+from restkeeper.storage.errors import StoreFull, StoreUnavailable
 
 
 @contextmanager
 def translated(failure: str) -> Iterator[None]:
-    """SQLite's own errors as Unavailable, or InsufficientStorage: what failed, and why."""
+    """SQLite's own errors as StoreUnavailable, or StoreFull: what failed, and why."""
     try:
         yield
     except sqlite3.Error as error:
         raise problem_of(failure, error) from error
 
 
-def problem_of(failure: str, error: sqlite3.Error) -> Unavailable | InsufficientStorage:
-    """What an error of SQLite's is to callers."""
-    kind = InsufficientStorage if _is_full(error) else Unavailable
+def problem_of(failure: str, error: sqlite3.Error) -> StoreUnavailable | StoreFull:
+    """What an error of SQLite's is to who called."""
+    kind = StoreFull if _is_full(error) else StoreUnavailable
     return kind(f"{failure}: {error}")
 
 

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import orjson
 
-from restkeeper.errors import CursorExpired
+from restkeeper.storage.errors import EventsExpired
 from restkeeper.storage.outbox import Event, Events, Recorded, Wanted, is_event_id
 from restkeeper.storage.sqlite.identity import require_epoch
 
@@ -133,13 +133,13 @@ def _id_at(connection: sqlite3.Connection, position: int, epoch: str) -> str:
 
 
 def _place(connection: sqlite3.Connection, id: str, oldest: int, newest: int, epoch: str) -> int:
-    """The position of an event that is kept, or that came right before those. Raises CursorExpired."""
+    """The position of an event that is kept, or that came right before those. Raises EventsExpired."""
     position, origin = parse_id(id)
     if oldest <= position <= newest and origin_of(connection, position) == origin:
         return position
     if position == oldest - 1 and (origin == epoch or not position):  # it was swept, or is the beginning
         return position
-    raise CursorExpired(
+    raise EventsExpired(
         "what came after this cursor is not kept any more, or it is another service's", resume=id_of(oldest - 1, epoch)
     )
 

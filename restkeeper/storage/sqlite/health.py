@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 
-from restkeeper.errors import StoreGone, Unavailable
+from restkeeper.storage.errors import StoreGone, StoreUnavailable
 from restkeeper.storage.sqlite.lockfile import LockFile
 
 CHECK_SECONDS = 5.0  # for which the first start after an unclean end may look through the file
@@ -55,13 +55,13 @@ class StoreFile:
         return is_store and (status.st_dev, status.st_ino) == self._identity
 
     def check(self) -> None:
-        """Raises StoreGone as `require`, and Unavailable for a header or a size that cannot be."""
+        """Raises StoreGone as `require`, and StoreUnavailable for a header or a size that cannot be."""
         self.require()
         page, size = self.page_size, os.fstat(self._descriptor).st_size
         if not page or size % page:
-            raise Unavailable(f"the store is damaged: {size} bytes are no whole number of pages of {page}")
+            raise StoreUnavailable(f"the store is damaged: {size} bytes are no whole number of pages of {page}")
         if not any(_is_consistent(self._header()) for _ in range(3)):  # one may be read in the middle of a write
-            raise Unavailable("the store is damaged: its header contradicts itself")
+            raise StoreUnavailable("the store is damaged: its header contradicts itself")
 
     @property
     def page_size(self) -> int:
@@ -71,13 +71,13 @@ class StoreFile:
         return size if 512 <= size and not size & (size - 1) else 0
 
     def require_own_log(self) -> None:
-        """Raises Unavailable when the file `-wal` is not this file's, which it would damage.
+        """Raises StoreUnavailable when the file `-wal` is not this file's, which it would damage.
 
         A file that was not in WAL mode when it was last closed, as no backup is, cannot have one.
         """
         header = self._header()
         if header[:16] == MAGIC and header[18] != WITH_LOG and log_size(self._path):
-            raise Unavailable(
+            raise StoreUnavailable(
                 f"{self._path}-wal has the last changes of another file than {self._path}: it looks as if a backup "
                 "was copied or moved over the store; nothing was changed; use: flask restore BACKUP"
             )
@@ -93,7 +93,7 @@ class StoreFile:
 def opened_file(path: str, lock: LockFile) -> StoreFile | None:
     """The file that a store is about to open, if there is one already; looks through it after an unclean end.
 
-    Raises Unavailable when the log beside it is another file's.
+    Raises StoreUnavailable when the log beside it is another file's.
     """
     alone = lock.try_alone()
     lock.share()
@@ -102,7 +102,7 @@ def opened_file(path: str, lock: LockFile) -> StoreFile | None:
     file = StoreFile(path)
     try:
         file.require_own_log()
-    except Unavailable:
+    except StoreUnavailable:
         file.close()
         raise
     if alone and (log_size(path) or lock.note):  # nobody has it open, and who had it did not close it

@@ -16,7 +16,7 @@ responses.
 
 import sqlite3
 
-from restkeeper.errors import Unavailable
+from restkeeper.storage.errors import StoreUnavailable
 
 _EPOCH = "CASE schema_cookie WHEN schema_version THEN epoch ELSE '' END"
 
@@ -38,14 +38,14 @@ def epoch_of(connection: sqlite3.Connection) -> str:
 
 
 def require_epoch(connection: sqlite3.Connection) -> str:
-    """The epoch of a file that had one a moment ago. Raises Unavailable."""
+    """The epoch of a file that had one a moment ago. Raises StoreUnavailable."""
     return required(epoch_of(connection))
 
 
 def required(identity: str) -> str:
-    """What was read of an epoch that was there a moment ago. Raises Unavailable when it is missing."""
+    """What was read of an epoch that was there a moment ago. Raises StoreUnavailable when it is missing."""
     if not identity:
-        raise Unavailable("the store was restored at this moment")
+        raise StoreUnavailable("the store was restored at this moment")
     return identity
 
 

@@ -5,8 +5,8 @@ import sqlite3
 from math import inf
 from typing import Any
 
-from restkeeper.errors import Duplicate, NotFound
 from restkeeper.storage.contract import Answer, Record
+from restkeeper.storage.errors import DuplicateValue, RecordNotFound
 from restkeeper.storage.sqlite import sql
 from restkeeper.storage.sqlite.deliveries import Outbox
 from restkeeper.storage.sqlite.identity import revision
@@ -85,7 +85,7 @@ class SqliteTransaction(Outbox):
             cursor = self._connection.execute(statement, parameters)
         except sqlite3.IntegrityError as error:
             index = re.search(r"index '(.+)'", str(error))
-            raise _taken(sql.field_of(index[1]) if index else "id") from None
+            raise DuplicateValue(sql.field_of(index[1]) if index else "id") from None
         if cursor.rowcount == 0:
             raise missing()
 
@@ -102,11 +102,6 @@ def find_answer(connection: sqlite3.Connection, id: bytes) -> Answer | None:
     return Answer._make(row) if row else None
 
 
-def missing() -> NotFound:
+def missing() -> RecordNotFound:
     """What is raised where there is no such item."""
-    return NotFound("there is no such item")
-
-
-def _taken(field: str) -> Duplicate:
-    detail = f"another item has this {field}"
-    return Duplicate(detail, errors=[{"pointer": f"#/{field}", "detail": "is taken by another item"}])
+    return RecordNotFound("there is no such item")

@@ -12,7 +12,7 @@ import weakref
 from contextlib import suppress
 from pathlib import Path
 
-from restkeeper.errors import Unavailable
+from restkeeper.storage.errors import StoreUnavailable
 
 SHARE_SECONDS = 5.0  # how long an opening waits for a restore
 RETRY_SECONDS = 0.01
@@ -20,7 +20,7 @@ LONGEST_NOTE = 300  # bytes
 
 
 class LockFile:
-    """The lock file of the store at `path`, open and not locked yet. Raises Unavailable when it cannot be opened."""
+    """The lock file of the store at `path`, open, not locked yet. Raises StoreUnavailable when it cannot be opened."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -29,7 +29,7 @@ class LockFile:
         try:
             self._descriptor = _open(os.path.realpath(path))
         except OSError as error:
-            raise Unavailable(f"the store {path!r} cannot be opened: {error.strerror}") from error
+            raise StoreUnavailable(f"the store {path!r} cannot be opened: {error.strerror}") from error
         self._close = weakref.finalize(self, os.close, self._descriptor)
 
     def try_alone(self) -> bool:
@@ -37,11 +37,11 @@ class LockFile:
         return self._try(fcntl.LOCK_EX)
 
     def share(self) -> None:
-        """Lock it together with others. Raises Unavailable when somebody has it alone for long."""
+        """Lock it together with others. Raises StoreUnavailable when somebody has it alone for long."""
         deadline = time.monotonic() + SHARE_SECONDS
         while not self._try(fcntl.LOCK_SH):
             if time.monotonic() > deadline:
-                raise Unavailable(f"the store {self._path!r} is being restored")
+                raise StoreUnavailable(f"the store {self._path!r} is being restored")
             time.sleep(RETRY_SECONDS)
 
     def ask_for_write(self) -> None:
@@ -90,9 +90,9 @@ class LockFile:
 
 
 def require_regular(path: str | Path) -> None:
-    """Raises Unavailable for a folder, a device or a pipe."""
+    """Raises StoreUnavailable for a folder, a device or a pipe."""
     if os.path.exists(path) and not os.path.isfile(path):
-        raise Unavailable(f"{path} is no regular file")
+        raise StoreUnavailable(f"{path} is no regular file")
 
 
 def give_to_owner_of(path: str | Path, like: str | Path) -> None:

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from restkeeper.errors import Unavailable
+from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.sqlite.health import MAGIC, damage_of, log_size
 from restkeeper.storage.sqlite.lockfile import LockFile, give_to_owner_of, require_regular
 from restkeeper.storage.sqlite.migrations import MIGRATIONS
@@ -40,8 +40,8 @@ class Restored(NamedTuple):
 def restore(path: str, backup: Path, *, discard: bool = False) -> Restored:
     """Put a copy of `backup` in the place of the store at `path`; it gets an epoch of its own when it is opened.
 
-    The former store is renamed, or with `discard` deleted. Raises Unavailable when that is in use, or the backup is
-    none; then nothing has changed.
+    The former store is renamed, or with `discard` deleted. Raises StoreUnavailable when that is in use, or the backup
+    is none; then nothing has changed.
     """
     target = Path(os.path.realpath(path))
     _require_header(backup, target)
@@ -62,24 +62,26 @@ def restore(path: str, backup: Path, *, discard: bool = False) -> Restored:
 
 
 def _require_header(backup: Path, target: Path) -> None:
-    """Raises Unavailable for what is no backup at first sight."""
+    """Raises StoreUnavailable for what is no backup at first sight."""
     require_regular(backup)
     require_regular(target)
     with backup.open("rb") as file:
         magic = file.read(len(MAGIC))
     if target.exists() and backup.samefile(target):
-        raise Unavailable(f"{backup} is the store itself")
+        raise StoreUnavailable(f"{backup} is the store itself")
     if magic != MAGIC:
-        raise Unavailable(f"{backup} is no SQLite file")
+        raise StoreUnavailable(f"{backup} is no SQLite file")
     if log_size(str(backup)):
-        raise Unavailable(f"{backup} is a store in use, or one that was not closed: {backup}-wal has its last changes")
+        raise StoreUnavailable(
+            f"{backup} is a store in use, or one that was not closed: {backup}-wal has its last changes"
+        )
 
 
 @contextmanager
 def _unused(target: Path, lock: LockFile) -> Iterator[None]:
-    """Nobody opens the store meanwhile. Raises Unavailable when somebody has it open."""
+    """Nobody opens the store meanwhile. Raises StoreUnavailable when somebody has it open."""
     if not lock.try_alone():
-        raise Unavailable(f"{target} is in use: stop the service, its delivery workers and all commands first")
+        raise StoreUnavailable(f"{target} is in use: stop the service, its delivery workers and all commands first")
     if not target.exists():
         yield
         return
@@ -87,7 +89,7 @@ def _unused(target: Path, lock: LockFile) -> Iterator[None]:
         try:
             fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB, SHARED_SIZE, SHARED_FIRST)
         except OSError:
-            raise Unavailable(f"{target} is in use: another program has it open") from None
+            raise StoreUnavailable(f"{target} is in use: another program has it open") from None
         yield
 
 
@@ -111,15 +113,15 @@ def _prepare(copy: Path, backup: Path) -> tuple[dict[str, int], str | None]:
             connection.execute("PRAGMA journal_mode = MEMORY")  # which leaves no file behind
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version > len(MIGRATIONS):
-                raise Unavailable(f"{backup} is of a newer program (migration {version} of {len(MIGRATIONS)})")
+                raise StoreUnavailable(f"{backup} is of a newer program (migration {version} of {len(MIGRATIONS)})")
             if not version or not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'store'").fetchone():
-                raise Unavailable(f"{backup} is no backup of this service: it has no store in it")
+                raise StoreUnavailable(f"{backup} is no backup of this service: it has no store in it")
             if damage := damage_of(connection):
-                raise Unavailable(f"{backup} is damaged: {damage}")
+                raise StoreUnavailable(f"{backup} is damaged: {damage}")
             connection.execute("UPDATE store SET epoch = ''")  # it is given one when it is opened
             rows = connection.execute(_CONTENT).fetchall()
     except sqlite3.DatabaseError as error:
-        raise Unavailable(f"{backup} is damaged: {error}") from error
+        raise StoreUnavailable(f"{backup} is damaged: {error}") from error
     return {name: count for name, count, _ in rows}, max((newest for *_, newest in rows), default=None)
 
 

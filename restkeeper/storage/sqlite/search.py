@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from restkeeper.clock import TURN, Clock
-from restkeeper.errors import Unavailable
 from restkeeper.storage.contract import Collection, Page, Query
+from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.sqlite import sql
 
 READ_SECONDS = 5.0  # how long one list may be looked for
@@ -71,7 +71,7 @@ def within(
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
             raise
-        raise failure or Unavailable(detail) from error
+        raise failure or StoreUnavailable(detail) from error
     finally:
         connection.set_progress_handler(None, STEPS)
         if has_turn:

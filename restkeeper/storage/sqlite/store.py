@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from restkeeper.clock import Clock
-from restkeeper.errors import InsufficientStorage, Unavailable
 from restkeeper.storage.contract import ALL, Answer, Collection, Page, Query, Record, Transaction
+from restkeeper.storage.errors import StoreFull, StoreUnavailable
 from restkeeper.storage.sqlite import health, sql, waiting
 from restkeeper.storage.sqlite import search as sqlite_search
 from restkeeper.storage.sqlite.deliveries import OutboxReader
@@ -73,7 +73,7 @@ class SqliteStore(OutboxReader):
         clock: Clock = time,
     ) -> None:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
-            raise Unavailable(f"SQLite is {sqlite3.sqlite_version}; at least 3.37 is needed")
+            raise StoreUnavailable(f"SQLite is {sqlite3.sqlite_version}; at least 3.37 is needed")
         self._path = path
         self._synchronous = synchronous
         self._clock = clock
@@ -214,7 +214,7 @@ class SqliteStore(OutboxReader):
         deadline: float | None = None,
     ) -> T:
         if not use_reserve and (lack := self._lack_of_space()):
-            raise InsufficientStorage(lack)
+            raise StoreFull(lack)
         return self._writer.write(work, patient=patient, deadline=deadline)
 
     def _lack_of_space(self) -> str:
@@ -224,7 +224,7 @@ class SqliteStore(OutboxReader):
         try:
             free = self._free_space()
         except OSError as error:
-            raise Unavailable(f"the disk of the store cannot be asked: {error.strerror}") from error
+            raise StoreUnavailable(f"the disk of the store cannot be asked: {error.strerror}") from error
         if free >= self._min_free_space:
             return ""
         return f"the disk of the store has {free} free bytes, and {self._min_free_space} of them are reserved"
@@ -250,7 +250,7 @@ class SqliteStore(OutboxReader):
         try:
             create_private(str(partial))
         except OSError as error:
-            raise Unavailable(f"{failure}: {error.strerror}") from error
+            raise StoreUnavailable(f"{failure}: {error.strerror}") from error
         try:
             with self._reader() as connection, translated(failure):
                 connection.execute("VACUUM INTO ?", (str(partial),))
@@ -265,7 +265,7 @@ class SqliteStore(OutboxReader):
         if self._file:
             self._file.check()
         if self._lock and (damage := self._lock.note):
-            raise Unavailable(f"the store is damaged: {damage}")
+            raise StoreUnavailable(f"the store is damaged: {damage}")
         known = self.epoch
         with self._reader() as connection:
             connection.execute("PRAGMA shrink_memory")  # so that what follows is read from the file
@@ -273,11 +273,11 @@ class SqliteStore(OutboxReader):
             epoch = epoch_of(connection)
             connection.execute("SELECT 1 FROM items LIMIT 1").fetchone()
         if version != len(MIGRATIONS):
-            raise Unavailable(f"migration {version} is in force, this program needs {len(MIGRATIONS)}")
+            raise StoreUnavailable(f"migration {version} is in force, this program needs {len(MIGRATIONS)}")
         if epoch != known:
-            raise Unavailable("the store's file holds another store than the one that was opened")
+            raise StoreUnavailable("the store's file holds another store than the one that was opened")
         if lack := self._lack_of_space():
-            raise Unavailable(lack)
+            raise StoreUnavailable(lack)
 
     def close(self) -> None:
         with self._writer.in_turn():
@@ -325,14 +325,14 @@ class SqliteStore(OutboxReader):
         if self._index:  # it becomes short once all searches that read from it have ended
             self._log_limit.wait(sqlite_search.READ_SECONDS, self._shorten_log)
         if not self._searches.acquire(timeout=sqlite_search.READ_SECONDS):
-            raise Unavailable(f"{SEARCHES} searches are under way; narrow yours by a field with an index")
+            raise StoreUnavailable(f"{SEARCHES} searches are under way; narrow yours by a field with an index")
         try:
             yield
         finally:
             self._searches.release()
 
     def _shorten_log(self) -> None:
-        with suppress(Unavailable, InsufficientStorage):  # somebody writes, and shortens it
+        with suppress(StoreUnavailable, StoreFull):  # somebody writes, and shortens it
             self._writer.write(lambda transaction: None, patient=False)
 
     def _bounded(self, query: Query, connection: sqlite3.Connection) -> AbstractContextManager[None]:

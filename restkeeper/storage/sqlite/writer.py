@@ -15,7 +15,7 @@ from contextvars import copy_context
 from typing import Any, TypeVar
 
 from restkeeper.clock import TURN, Clock
-from restkeeper.errors import InsufficientStorage, Unavailable
+from restkeeper.storage.errors import StoreFull, StoreUnavailable
 from restkeeper.storage.sqlite import waiting
 from restkeeper.storage.sqlite.errors import problem_of
 from restkeeper.storage.sqlite.identity import epoch_of, make_epoch
@@ -35,7 +35,7 @@ _FAILED = "the store cannot be written to"
 
 
 class Writer:
-    """Runs works in shared commits. `require_file` raises Unavailable when writes would go to a wrong file.
+    """Runs works in shared commits. `require_file` raises StoreUnavailable when writes would go to a wrong file.
 
     After each commit it calls `after_commit`, still in its turn.
     """
@@ -79,7 +79,7 @@ class Writer:
         return queued.outcome()  # type: ignore[no-any-return]
 
     def _finish(self, queued: "_Work") -> None:
-        """Wait until somebody has committed this work, or do it oneself. Raises Unavailable at its deadline."""
+        """Wait until somebody has committed this work, or do it oneself. Raises StoreUnavailable at its deadline."""
         patience = 0.0  # who comes anew lets those go first who wait
         while not queued.done:
             if self._turn.acquire(blocking=patience > 0, timeout=patience or -1):
@@ -91,7 +91,7 @@ class Writer:
                 queued.woken.clear()
                 patience = TAKEN_SECONDS if self._lock else self._left(queued)  # in memory readers are in the way
             elif self._withdraw(queued):
-                raise Unavailable(f"{_FAILED}: others write")
+                raise StoreUnavailable(f"{_FAILED}: others write")
 
     def _left(self, queued: "_Work") -> float:
         """Seconds that a work may wait still."""
@@ -123,7 +123,7 @@ class Writer:
                 self._let_others_write()
             try:
                 epoch = self._begin(own.deadline)
-            except (Unavailable, InsufficientStorage) as error:
+            except (StoreUnavailable, StoreFull) as error:
                 self._withdraw(own)
                 _fail([own], error)
                 return
@@ -142,9 +142,9 @@ class Writer:
             self._clock.sleep(RETRY_SECONDS)
 
     def _try(self, queued: "_Work") -> None:
-        """Commit a work by itself, if nobody is in the way. Raises Unavailable."""
+        """Commit a work by itself, if nobody is in the way. Raises StoreUnavailable."""
         if not self._turn.acquire(blocking=False):
-            raise Unavailable("the store is being written to")
+            raise StoreUnavailable("the store is being written to")
         try:
             self._commit(iter([queued]), self._begin(queued.deadline))
         finally:
@@ -171,7 +171,7 @@ class Writer:
                 return
 
     def _begin(self, deadline: float) -> str:
-        """Open a transaction that writes; the file's epoch. Raises Unavailable."""
+        """Open a transaction that writes; the file's epoch. Raises StoreUnavailable."""
         self._require_file()
         try:
             self._begin_write(deadline)
@@ -211,7 +211,7 @@ class Writer:
             problem.__cause__ = error
             _fail(batch, problem)
         except BaseException:  # a time-out or an exit in one work: what the others did is rolled back with it
-            _fail(batch, Unavailable("the write was interrupted"))
+            _fail(batch, StoreUnavailable("the write was interrupted"))
             raise
         else:
             self._after_commit()

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from restkeeper.errors import Unavailable
 from restkeeper.storage.contract import Collection
+from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.sqlite import sql
 from restkeeper.storage.sqlite.identity import epoch_of, note_schema
 
@@ -22,7 +22,9 @@ def migrate(connection: sqlite3.Connection) -> None:
     with _changing_schema(connection):
         version = _version(connection)
         if version > len(MIGRATIONS):
-            raise Unavailable(f"the store was written by a newer program (migration {version} of {len(MIGRATIONS)})")
+            raise StoreUnavailable(
+                f"the store was written by a newer program (migration {version} of {len(MIGRATIONS)})"
+            )
         for number, migration in enumerate(MIGRATIONS[version:], start=version + 1):
             for statement in _statements(migration.read_text(encoding="utf-8")):
                 connection.execute(statement)

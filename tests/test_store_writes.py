@@ -16,8 +16,7 @@ import pytest
 from restkeeper.clock import TURN
 from restkeeper.config import Config
 from restkeeper.storage.contract import Filter, Op, Query, Sort, Transaction
-from restkeeper.storage.errors import RecordNotFound, StoreFull, StoreUnavailable
-from restkeeper.storage.sqlite import record_cache
+from restkeeper.storage.errors import StoreFull, StoreUnavailable
 from restkeeper.storage.sqlite.files import CHECKPOINT_SECONDS, LOG_BYTES, LOG_FULL, PINNED_SECONDS
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.search import READ_SECONDS, YIELD_SECONDS
@@ -507,24 +506,6 @@ def test_the_mode_of_a_file_that_exists_is_left_alone(tmp_path: Path) -> None:
     os.chmod(tmp_path / "store.db", 0o640)
     opened(tmp_path).close()
     assert (tmp_path / "store.db").stat().st_mode & 0o777 == 0o640
-
-
-def test_what_does_not_exist_is_not_cached(store: SqliteStore) -> None:
-    """Ids are as long as callers make them: those of no item take no memory."""
-    for n in range(3):
-        with pytest.raises(RecordNotFound):
-            store.read("things", f"{n}{'x' * 8000}")
-    assert store._kept.records == {}
-
-
-def test_owners_count_in_what_is_cached(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The subject of a token may be long: a record with such an owner is not cached."""
-    owned = record("b")._replace(owner="o" * 100)
-    size = record_cache.RECORD_OVERHEAD + len(owned.body) + record_cache.LARGEST_CHARACTER * 100
-    monkeypatch.setattr(record_cache, "CACHE_BYTES", 16 * size - 1)
-    keep(store, record("a"), owned)
-    assert store.read("things", "a") is store.read("things", "a")
-    assert store.read("things", "b") is not store.read("things", "b")
 
 
 ASKING = """

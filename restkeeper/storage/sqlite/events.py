@@ -1,14 +1,18 @@
 """Events in SQLite: the half of `outbox` that is about what has happened."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import TypeVar
 
 import orjson
 
 from restkeeper.storage.errors import EventsExpired
 from restkeeper.storage.outbox import Event, Events, Recorded, Wanted, is_event_id
-from restkeeper.storage.sqlite.identity import require_epoch
+from restkeeper.storage.sqlite.identity import EPOCH, epoch_of
+
+T = TypeVar("T")
 
 LOOKED_AT = 2000  # events in one search: some milliseconds
 PAGE_BYTES = 1024 * 1024  # of events in one page, but for the last of them
@@ -39,6 +43,15 @@ WHERE {WANTED}
 ORDER BY position
 LIMIT :limit"""  # noqa: S608 - constant conditions
 
+# The epoch and the newest event, which there may not be.
+_NEWEST = f"""\
+SELECT
+    {EPOCH},
+    position,
+    origin
+FROM store, pragma_schema_version
+    LEFT JOIN events ON position = (SELECT max(position) FROM events)"""  # noqa: S608 - a constant expression
+
 
 class EventLog:
     """See `outbox.OutboxTransaction`."""
@@ -55,29 +68,36 @@ class EventLog:
 class EventReader:
     """See `outbox.OutboxStore`."""
 
-    def _make_epoch(self) -> None:
-        """Give the file an epoch where it has none."""
+    def _identified(self, read: Callable[[sqlite3.Connection], T | None]) -> T:
         raise NotImplementedError
 
     def _reader(self) -> AbstractContextManager[sqlite3.Connection]:
         raise NotImplementedError
 
+    def last_event(self) -> str:
+        return self._identified(_newest_id)
+
     def events(self, after: str, wanted: Wanted, limit: int) -> Events:
-        self._make_epoch()
-        with self._reader() as connection, snapshot(connection):
-            epoch = require_epoch(connection)  # of the same moment as the events
-            oldest, newest = oldest_of(connection), newest_of(connection)
-            begin = _place(connection, after, oldest, newest, epoch) if after else oldest - 1
-            until = min(begin + LOOKED_AT, newest)
-            parameters = parameters_of(begin, until, wanted) | {"limit": limit}
-            found, size, end = [], 0, until
-            for row in connection.execute(_SELECT, parameters):
-                found.append(recorded(*row))
-                size += len(row[-1])
-                if len(found) == limit or size > PAGE_BYTES:
-                    end = row[0]
-                    break
-            return Events(found, _id_at(connection, end, epoch), end < newest)
+        return self._identified(partial(_find_events, after, wanted, limit))
+
+
+def _find_events(after: str, wanted: Wanted, limit: int, connection: sqlite3.Connection) -> Events | None:
+    """See `outbox.OutboxStore.events`; None where the epoch is missing."""
+    with snapshot(connection):
+        if not (epoch := epoch_of(connection)):
+            return None
+        oldest, newest = oldest_of(connection), newest_of(connection)
+        begin = _place(connection, after, oldest, newest, epoch) if after else oldest - 1
+        until = min(begin + LOOKED_AT, newest)
+        parameters = parameters_of(begin, until, wanted) | {"limit": limit}
+        found, size, end = [], 0, until
+        for row in connection.execute(_SELECT, parameters):
+            found.append(recorded(*row))
+            size += len(row[-1])
+            if len(found) == limit or size > PAGE_BYTES:
+                end = row[0]
+                break
+        return Events(found, _id_at(connection, end, epoch), end < newest)
 
 
 @contextmanager
@@ -122,9 +142,10 @@ def origin_of(connection: sqlite3.Connection, position: int) -> str | None:
     return row[0] if row else None
 
 
-def newest_id(connection: sqlite3.Connection, epoch: str) -> str:
-    """The id of the newest event, or of the beginning."""
-    return _id_at(connection, newest_of(connection), epoch)
+def _newest_id(connection: sqlite3.Connection) -> str:
+    """The id of the newest event, or of the beginning; empty where the epoch is missing."""
+    epoch, position, origin = connection.execute(_NEWEST).fetchone()
+    return id_of(position or 0, origin or epoch) if epoch else ""
 
 
 def _id_at(connection: sqlite3.Connection, position: int, epoch: str) -> str:

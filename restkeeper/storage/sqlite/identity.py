@@ -15,16 +15,19 @@ responses.
 """
 
 import sqlite3
+from typing import TypeVar
 
 from restkeeper.storage.errors import StoreUnavailable
 
-_EPOCH = "CASE schema_cookie WHEN schema_version THEN epoch ELSE '' END"
+T = TypeVar("T")
 
-_SELECT_EPOCH = f"SELECT {_EPOCH} FROM store, pragma_schema_version"  # noqa: S608 - a constant expression
+EPOCH = "CASE schema_cookie WHEN schema_version THEN epoch ELSE '' END"
+
+_SELECT_EPOCH = f"SELECT {EPOCH} FROM store, pragma_schema_version"  # noqa: S608 - a constant expression
 
 _SELECT_REVISION = f"""\
 SELECT
-    {_EPOCH},
+    {EPOCH},
     revision
 FROM collections, store, pragma_schema_version
 WHERE name = ?"""  # noqa: S608 - likewise
@@ -37,16 +40,11 @@ def epoch_of(connection: sqlite3.Connection) -> str:
     return str(connection.execute(_SELECT_EPOCH).fetchone()[0])
 
 
-def require_epoch(connection: sqlite3.Connection) -> str:
-    """The epoch of a file that had one a moment ago. Raises StoreUnavailable."""
-    return required(epoch_of(connection))
-
-
-def required(identity: str) -> str:
-    """What was read of an epoch that was there a moment ago. Raises StoreUnavailable when it is missing."""
-    if not identity:
+def required(found: T | None) -> T:
+    """What was read of a file that had an epoch a moment ago. Raises StoreUnavailable when that is missing."""
+    if not found:
         raise StoreUnavailable("the store was restored at this moment")
-    return identity
+    return found
 
 
 def make_epoch(connection: sqlite3.Connection) -> None:

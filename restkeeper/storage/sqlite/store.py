@@ -1,8 +1,7 @@
 """SQLite: one file in WAL mode, or memory behind one lock.
 
-Writers of one process share commits (`sqlite_writer.py`). Readers have connections of their own, and searches let
-others work meanwhile (`sqlite_search.py`). Records and revisions that were read are kept for as long as nothing in the
-file changes.
+Writers of one process share commits (`writer.py`). Readers have connections of their own, and searches let others work
+meanwhile (`search.py`).
 """
 
 import os
@@ -11,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,7 +21,7 @@ from restkeeper.storage.sqlite import health, sql, waiting
 from restkeeper.storage.sqlite import search as sqlite_search
 from restkeeper.storage.sqlite.deliveries import OutboxReader
 from restkeeper.storage.sqlite.errors import problem_of, translated
-from restkeeper.storage.sqlite.events import newest_id, snapshot
+from restkeeper.storage.sqlite.events import snapshot
 from restkeeper.storage.sqlite.files import (
     LOG_BYTES,
     LogLimit,
@@ -30,14 +30,12 @@ from restkeeper.storage.sqlite.files import (
     free_space_beside,
     spooled,
 )
-from restkeeper.storage.sqlite.identity import epoch_of, require_epoch, required, revision_of, secret_of
+from restkeeper.storage.sqlite.identity import epoch_of, required, revision_of, secret_of
 from restkeeper.storage.sqlite.items import find_answer, find_item, missing
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import MIGRATIONS, declare, migrate
-from restkeeper.storage.sqlite.record_cache import RecordCache
 from restkeeper.storage.sqlite.search import find_page, within
 from restkeeper.storage.sqlite.waiting import patiently
-from restkeeper.storage.sqlite.walindex import close_index, open_index
 from restkeeper.storage.sqlite.writer import Writer
 
 T = TypeVar("T")
@@ -105,65 +103,29 @@ class SqliteStore(OutboxReader):
         self._writer = Writer(
             connection, lock=self._lock, require_file=self._require_file, after_commit=self._after_commit, clock=clock
         )
-        self._index = open_index(path) if mode == "wal" else None
-        self._commits = 0
-        self._kept = RecordCache(None)
 
     @property
     def epoch(self) -> str:
-        kept = self._present()
-        if not kept.epoch:
-            kept.epoch = self._identified(epoch_of)
-        return kept.epoch
-
-    def _make_epoch(self) -> None:
-        _ = self.epoch  # which makes one
+        return self._identified(epoch_of)
 
     def read(self, collection: str, id: str) -> Record:
-        kept = self._present()
-        if (record := kept.records.get((collection, id))) is None:
-            if (record := self._look_up(collection, id)) is None:
+        with self._reader() as connection:
+            if (record := find_item(connection, collection, id)) is None:
                 raise missing()
-            kept.add(collection, record)
         return record
 
-    def _present(self) -> RecordCache:
-        """What is known of the store as it is at this moment. What is read after this call may be kept there."""
-        state = self._state()
-        if (kept := self._kept).state != state:
-            kept = self._kept = RecordCache(state)
-        return kept
-
-    def _state(self) -> object:
-        """What differs after each commit of any process."""
-        return self._index.state() if self._index else self._commits if self._in_memory else object()
-
-    def _look_up(self, collection: str, id: str) -> Record | None:
-        try:  # what `_reader` does, without its cost, for what is asked for most
-            connection = self._idle.pop()
-        except IndexError:
-            with self._reader() as connection:
-                return find_item(connection, collection, id)
-        try:
-            return find_item(connection, collection, id)
-        except sqlite3.Error as error:
-            raise _unanswered(error) from error
-        finally:
-            self._idle.append(connection)
-
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
-        declared = self._collections[collection]
-        kept = self._present()
-        revision = self._revision(kept, collection)
-        if not _is_search(query):
-            with self._reader() as connection:
-                page = find_page(connection, declared, query, max_bytes)
-            if self._state() == kept.state:  # nothing was committed meanwhile
-                return page._replace(revision=revision)
-        with self._searching(query), self._reader() as connection, snapshot(connection):
-            with self._bounded(query, connection):
-                revision = required(revision_of(connection, collection))
-                return find_page(connection, declared, query, max_bytes)._replace(revision=revision)
+        with self._searching(query):
+            return self._identified(partial(self._find_page, self._collections[collection], query, max_bytes))
+
+    def _find_page(
+        self, collection: Collection, query: Query, max_bytes: int | None, connection: sqlite3.Connection
+    ) -> Page | None:
+        """The page and its revision in one snapshot, None where the epoch is missing."""
+        with snapshot(connection), self._bounded(query, connection):
+            if not (revision := revision_of(connection, collection.name)):
+                return None
+            return find_page(connection, collection, query, max_bytes)._replace(revision=revision)
 
     def count(self, collection: str, query: Query = ALL) -> int:
         if query.narrows:
@@ -176,28 +138,14 @@ class SqliteStore(OutboxReader):
         return int(number)
 
     def revision(self, collection: str) -> str:
-        return self._revision(self._present(), collection)
+        return self._identified(lambda connection: revision_of(connection, collection))
 
-    def _revision(self, kept: RecordCache, collection: str) -> str:
-        if (revision := kept.revisions.get(collection)) is None:
-            revision = self._identified(lambda connection: revision_of(connection, collection))
-            kept.revisions[collection] = revision
-        return revision
-
-    def last_event(self) -> str:
-        kept = self._present()
-        if not kept.last_event:
-            self._make_epoch()
-            with self._reader() as connection, snapshot(connection):
-                kept.last_event = newest_id(connection, require_epoch(connection))
-        return kept.last_event
-
-    def _identified(self, read: Callable[[sqlite3.Connection], str]) -> str:
-        """What is read of the file and its epoch; where that is missing, it is made first."""
+    def _identified(self, read: Callable[[sqlite3.Connection], T | None]) -> T:
+        """What `read` returns of a file with an epoch; where that is missing, it returns nothing, and one is made."""
         with self._reader() as connection:
             if found := read(connection):
                 return found
-        self._writer.write(lambda transaction: None)
+        self._writer.write(lambda transaction: None)  # which makes it
         with self._reader() as connection:
             return required(read(connection))
 
@@ -230,8 +178,7 @@ class SqliteStore(OutboxReader):
         return f"the disk of the store has {free} free bytes, and {self._min_free_space} of them are reserved"
 
     def _after_commit(self) -> None:
-        self._commits += 1
-        if self._index:
+        if self._file:
             self._log_limit.apply(self._writer.connection)
 
     def scan(self, collection: str) -> Iterator[Record]:
@@ -283,17 +230,12 @@ class SqliteStore(OutboxReader):
         with self._writer.in_turn():
             for connection in (self._writer.connection, *self._idle):
                 connection.close()
-            if len(self._idle) == self._readers:  # else some are in use: see `open_index` and `StoreFile`
-                if self._index:
-                    close_index(self._index)
-                if self._file:
-                    self._file.close()
+            if self._file and len(self._idle) == self._readers:  # else some are in use: see `StoreFile`
+                self._file.close()
             if self._lock:
                 self._lock.close()
             self._idle.clear()
-            self._index = None
             self._file = None
-            self._kept = RecordCache(None)
 
     def _require_file(self) -> None:
         """Raises StoreGone when writes would go to a file that no name leads to, or that holds something else."""
@@ -322,7 +264,7 @@ class SqliteStore(OutboxReader):
         if not _is_search(query):
             yield
             return
-        if self._index:  # it becomes short once all searches that read from it have ended
+        if self._file:  # its log becomes short once all searches that read from it have ended
             self._log_limit.wait(sqlite_search.READ_SECONDS, self._shorten_log)
         if not self._searches.acquire(timeout=sqlite_search.READ_SECONDS):
             raise StoreUnavailable(f"{SEARCHES} searches are under way; narrow yours by a field with an index")

@@ -19,7 +19,7 @@ from restkeeper.cli.upkeep import BATCH
 from restkeeper.clock import rfc3339
 from restkeeper.config import Config
 from restkeeper.storage import open_store
-from restkeeper.storage.contract import Answer, Record, Transaction
+from restkeeper.storage.contract import Record, StoredResponse, Transaction
 from restkeeper.storage.outbox import Event
 from restkeeper.web.application import Application
 from tests.live import ROOT, Gunicorn
@@ -290,7 +290,11 @@ def test_migrate(app: Application, run: Callable[..., Result]) -> None:
     app.test_client().post("/products", json=GOOD)
     assert run("migrate").stdout.splitlines()[0] == "products: 1 of 2 brought into the present shape"
     record = app.extensions["restkeeper"].store.read("products", "old")
-    assert (record.version, record.updated_at, record.shape) == (4, old_item()["updated_at"], PRODUCTS.shape)
+    assert (record.version, record.updated_at, record.fingerprint) == (
+        4,
+        old_item()["updated_at"],
+        PRODUCTS.fingerprint,
+    )
     assert run("migrate").stdout.splitlines()[0] == "products: 0 of 2 brought into the present shape"
 
 
@@ -402,7 +406,7 @@ def test_reap(app: Application, run: Callable[..., Result]) -> None:
 
     def keep_expired(transaction: Transaction) -> None:
         for number in range(BATCH + 1):
-            transaction.keep_answer(b"%d" % number, Answer(0.0, b"x"))
+            transaction.store_response(b"%d" % number, StoredResponse(0.0, b"x"))
             transaction.record(Event("product.created", "products", "x", rfc3339(0), b"{}"))
 
     store.write(keep_expired)

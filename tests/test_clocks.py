@@ -10,7 +10,7 @@ from restkeeper.clock import rfc3339
 from restkeeper.config import Config
 from restkeeper.features.idempotency import Idempotency
 from restkeeper.storage import Store, open_store
-from restkeeper.storage.contract import Answer, Collection
+from restkeeper.storage.contract import Collection, StoredResponse
 from restkeeper.storage.outbox import (
     LONGEST_DELAY,
     LONGEST_LEASE,
@@ -18,8 +18,8 @@ from restkeeper.storage.outbox import (
     Attempt,
     Delivery,
     Event,
+    EventFilter,
     Secret,
-    Wanted,
 )
 from restkeeper.storage.sqlite import deliveries as module
 from restkeeper.web.application import Application
@@ -27,7 +27,7 @@ from tests.shop import create_app
 
 NOW = 1_800_000_000.0
 AHEAD = NOW + 400 * 86_400.0
-WANTED = Wanted(("things",))
+WANTED = EventFilter(("things",))
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -64,7 +64,7 @@ def test_answers_behind_one_from_the_future_expire(store: Store) -> None:
 
     def keep(count: int, given: float) -> None:
         ids = [b"%d %f" % (number, given) for number in range(count)]
-        store.write(lambda transaction: [transaction.keep_answer(id, Answer(given, b"")) for id in ids])
+        store.write(lambda transaction: [transaction.store_response(id, StoredResponse(given, b"")) for id in ids])
 
     keep(50, AHEAD)
     keep(5, NOW - 3601)
@@ -149,7 +149,7 @@ def test_reap_deletes_what_is_dated_ahead(tmp_path: Path) -> None:
     def keep(transaction: object) -> None:
         for number, event in enumerate(happened):
             transaction.record(event)  # type: ignore[attr-defined]
-            transaction.keep_answer(b"%d" % number, Answer(9e9, b""))  # type: ignore[attr-defined]
+            transaction.store_response(b"%d" % number, StoredResponse(9e9, b""))  # type: ignore[attr-defined]
 
     app.extensions["restkeeper"].store.write(keep)
     run: Callable[..., Result] = app.test_cli_runner().invoke

@@ -389,7 +389,9 @@ class TestTryingAgain:
         webhook = subscribe(client)
         make(client)
         worker._waiting(clock())
-        store.write(lambda transaction: transaction.queue(webhook["id"], module.Wanted(("products",)), clock(), 10))
+        store.write(
+            lambda transaction: transaction.queue(webhook["id"], module.EventFilter(("products",)), clock(), 10)
+        )
         ((_, dead),) = [
             (each.event.id, each)
             for each in store.write(

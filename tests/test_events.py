@@ -10,8 +10,10 @@ import pytest
 from flask.testing import FlaskClient
 
 from restkeeper.config import Config
+from restkeeper.features.events.envelope import enveloped
 from restkeeper.features.events.longpoll import Waiters
 from restkeeper.storage.contract import Store
+from restkeeper.storage.outbox import StoredEvent
 from restkeeper.web.application import Application
 from tests.shop import create_app
 from tests.test_permissions import ADMIN, key, service
@@ -55,6 +57,12 @@ class TestWhatIsInIt:
         assert [event["data"] for event in events] == [item, replaced, merged, deleted]
         assert all(set(event) == {"id", "type", "timestamp", "data"} for event in events)
         assert [event["timestamp"] for event in events[:3]] == [event["data"]["updated_at"] for event in events[:3]]
+
+    def test_an_event_has_the_form_of_standard_webhooks(self) -> None:
+        """JSON with its id, type and time before its data, which are as they are stored."""
+        event = StoredEvent("evt_1", "thing.updated", "2026-01-02", '{"name":"é"}'.encode())
+        text = '{"id":"evt_1","type":"thing.updated","timestamp":"2026-01-02","data":{"name":"é"}}'
+        assert enveloped(event) == text.encode()
 
     def test_what_changes_nothing_is_none(self, client: FlaskClient) -> None:
         """A PUT or PATCH that leaves the item as it is, and whatever is refused."""

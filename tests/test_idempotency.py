@@ -204,7 +204,7 @@ def answers(client: FlaskClient) -> int:
     store: Store = client.application.extensions["restkeeper"].store
 
     def count_and_undo(transaction: Transaction) -> None:
-        raise Counted(transaction.sweep_answers(float("inf"), 10_000))
+        raise Counted(transaction.sweep_responses(float("inf"), 10_000))
 
     try:
         store.write(count_and_undo)
@@ -235,7 +235,7 @@ def test_few_new_answers_look_for_expired_ones(
     store: Store = client.application.extensions["restkeeper"].store
     limits: list[int] = []
     kind = store.write(type)
-    monkeypatch.setattr(kind, "sweep_answers", lambda self, before, limit, **_: limits.append(limit))
+    monkeypatch.setattr(kind, "sweep_responses", lambda self, before, limit, **_: limits.append(limit))
     for n in range(512):  # the keys are always the same, and so is what becomes of them
         post(f"{n}")
     assert 16 < len(limits) < 48 and min(limits) > 16

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from restkeeper.storage.contract import Query, Transaction
-from restkeeper.storage.outbox import Event, Wanted
+from restkeeper.storage.outbox import Event, EventFilter
 from restkeeper.storage.sqlite.store import SqliteStore
 from tests.test_store import OTHERS, THINGS, record
 
@@ -57,7 +57,7 @@ class Client:
         for body in bodies:
             item = store.read("things", body[7:8].decode())
             self.note(f"{item.version}-{store.epoch}", item.body)
-        for event in store.events("", Wanted(("things",)), 1000).events:
+        for event in store.events("", EventFilter(("things",)), 1000).events:
             self.note(event.id, event.data)
 
     def change(self, store: SqliteStore, *, look_before: bool) -> None:

@@ -87,7 +87,7 @@ def test_what_is_rolled_back_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
     client = service()
     before = left(client.delete("/products/none", headers=ADMIN))
-    monkeypatch.setattr("restkeeper.storage.sqlite.items.SqliteTransaction.keep_answer", fail)
+    monkeypatch.setattr("restkeeper.storage.sqlite.items.SqliteTransaction.store_response", fail)
     answer = client.post("/products", json={"name": "x"}, headers=ADMIN | {"Idempotency-Key": "k"})
     assert (answer.status_code, left(answer)) == (503, before)
 

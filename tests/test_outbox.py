@@ -9,11 +9,11 @@ import pytest
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Collection, Store, Transaction
 from restkeeper.storage.errors import EventsExpired, RecordNotFound
-from restkeeper.storage.outbox import Attempt, Delivery, Event, Secret, Wanted
+from restkeeper.storage.outbox import Attempt, Delivery, Event, EventFilter, Secret
 from restkeeper.storage.sqlite.events import LOOKED_AT, PAGE_BYTES
 from tests.waiting import join
 
-THINGS = Wanted(("things",))
+THINGS = EventFilter(("things",))
 SECRETS = (Secret("whsec_a"), Secret("whsec_b", 5.0))
 LONG = 1e12  # a time beyond all others
 
@@ -42,7 +42,7 @@ def subscribe(store: Store, webhook: str = "w") -> None:
     store.write(lambda transaction: transaction.subscribe(webhook, SECRETS))
 
 
-def queue(store: Store, webhook: str = "w", wanted: Wanted = THINGS, now: float = 1.0, limit: int = 100) -> None:
+def queue(store: Store, webhook: str = "w", wanted: EventFilter = THINGS, now: float = 1.0, limit: int = 100) -> None:
     store.write(lambda transaction: transaction.queue(webhook, wanted, now, limit))
 
 
@@ -59,7 +59,7 @@ def settle(
     return store.write(lambda transaction: transaction.settle(tried))
 
 
-def all_of(store: Store, wanted: Wanted = THINGS, limit: int = 3) -> list[str]:
+def all_of(store: Store, wanted: EventFilter = THINGS, limit: int = 3) -> list[str]:
     """The ids of all events, read in steps."""
     found, after, more = [], "", True
     while more:
@@ -76,12 +76,10 @@ class TestEvents:
         assert all_of(store) == ids and len(set(ids)) == 8
 
     def test_what_was_recorded_is_what_is_read(self, store: Store) -> None:
-        """Type, time and data come back, and the payload is JSON with all of them."""
+        """Type, time and data come back, the data byte for byte."""
         (id,) = record(store, event(type="thing.updated", at="2026-01-02", data=b'{"name":"\xc3\xa9"}'))  # type: ignore[arg-type]
         (read,), _, _ = store.events("", THINGS, 10)
         assert read == (id, "thing.updated", "2026-01-02", b'{"name":"\xc3\xa9"}')
-        told = f'{{"id":"{id}","type":"thing.updated","timestamp":"2026-01-02","data":{{"name":"é"}}}}'
-        assert read.payload == told.encode()
 
     def test_a_transaction_that_fails_leaves_none(self, store: Store) -> None:
         """An event is there with its change, or not at all."""
@@ -107,18 +105,18 @@ class TestEvents:
     @pytest.mark.parametrize(
         ("wanted", "items"),
         [
-            (Wanted(("things",)), "acd"),
-            (Wanted(("things", "others")), "abcd"),
-            (Wanted(("things",), ("thing.updated",)), "c"),
-            (Wanted(("things", "others"), ("thing.*", "other.deleted")), "abcd"),
-            (Wanted(("things",), ("thing.c*", "no.such")), "ad"),
-            (Wanted((), own=("things",), owner="me"), "d"),
-            (Wanted(("others",), own=("things",), owner="me"), "bd"),
-            (Wanted((), own=("things",)), ""),
-            (Wanted(()), ""),
+            (EventFilter(("things",)), "acd"),
+            (EventFilter(("things", "others")), "abcd"),
+            (EventFilter(("things",), ("thing.updated",)), "c"),
+            (EventFilter(("things", "others"), ("thing.*", "other.deleted")), "abcd"),
+            (EventFilter(("things",), ("thing.c*", "no.such")), "ad"),
+            (EventFilter((), own=("things",), owner="me"), "d"),
+            (EventFilter(("others",), own=("things",), owner="me"), "bd"),
+            (EventFilter((), own=("things",)), ""),
+            (EventFilter(()), ""),
         ],
     )
-    def test_only_what_is_wanted_is_read(self, store: Store, wanted: Wanted, items: str) -> None:
+    def test_only_what_is_wanted_is_read(self, store: Store, wanted: EventFilter, items: str) -> None:
         """By collection, by type with `*`, and by owner."""
         ids = record(
             store,
@@ -261,7 +259,7 @@ class TestDeliveries:
         subscribe(store, "v")
         record(store, event("a"), event("a"))
         queue(store)
-        queue(store, "v", Wanted(("things",), ("no.such",)))
+        queue(store, "v", EventFilter(("things",), ("no.such",)))
         assert len(lease(store)) == 1 and lease(store, "v") == []
 
     def test_an_endpoint_can_ask_for_a_pause(self, store: Store) -> None:
@@ -381,5 +379,5 @@ class TestDeliveries:
 
     def test_secrets_can_change(self, store: Store) -> None:
         """What is kept is what is read."""
-        store.write(lambda transaction: transaction.keep_secrets("w", [Secret("whsec_c")]))
+        store.write(lambda transaction: transaction.set_secrets("w", [Secret("whsec_c")]))
         assert store.write(lambda transaction: transaction.secrets("w")) == (Secret("whsec_c"),)

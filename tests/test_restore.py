@@ -16,7 +16,7 @@ from restkeeper.config import Config
 from restkeeper.storage import Store, open_store
 from restkeeper.storage.contract import Record
 from restkeeper.storage.errors import EventsExpired, StoreUnavailable
-from restkeeper.storage.outbox import Event, Wanted
+from restkeeper.storage.outbox import Event, EventFilter
 from tests.live import ROOT
 from tests.shop import RESOURCES, create_app
 
@@ -27,7 +27,7 @@ print(*connection.execute("SELECT count(*) FROM items").fetchone(), flush=True)
 sys.stdin.read()
 """
 EVENT = Event("product.created", "products", "x", "2026-01-01", b"{}")
-NAMES = Wanted(("products",))
+NAMES = EventFilter(("products",))
 
 # Writes an item and an event, and ends as a process that is killed.
 CRASH = """\

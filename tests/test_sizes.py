@@ -112,7 +112,7 @@ def large(shape: str = "", **attributes: Any) -> Record:
     made = RESOURCE.create(
         {"name": "x", "attributes": attributes or {"v": [[]] * 350_000}}, id="a", now="2026-01-01T00:00:00.000000Z"
     )
-    return made._replace(shape=shape or made.shape)
+    return made._replace(fingerprint=shape or made.fingerprint)
 
 
 LIMITS = ItemLimits(128 * 1024, 10_000)

@@ -4,12 +4,12 @@ import pytest
 
 from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.features.webhooks.verdict import is_the_end, reason_of, verdict
-from restkeeper.storage.outbox import Attempt, Delivery, Recorded
+from restkeeper.storage.outbox import Attempt, Delivery, StoredEvent
 
 BEGAN, AT = 1_000.0, 1_002.5
 RETRIES = (10.0, 100.0, 1_000.0)
 DAY = 86_400.0
-EVENT = Recorded("e1", "product.created", "2026-01-01T00:00:00.000000Z", b"{}")
+EVENT = StoredEvent("e1", "product.created", "2026-01-01T00:00:00.000000Z", b"{}")
 
 
 def of(

@@ -28,7 +28,7 @@ def deliver(once: bool) -> None:
     is_stopping = (lambda: False) if once else _asked_to_stop()
     service = service_of_app(feature="webhooks") if once else _service_in_time(is_stopping)
     configure_logging(service.config.log_format, service.config.log_level)
-    _ = service.store.epoch  # opens it: what is wrong with it ends the command now
+    service.store.last_event()  # opens it: what is wrong with it ends the command now
     deliverer = deliverer_of(service)
     if once:
         click.echo(f"tried {_deliver_all(deliverer)}")

@@ -179,7 +179,7 @@ class _Import:
     def _insert(self, transaction: Transaction, item: _Item) -> None:
         if self._is_over:
             return
-        record = Record(item.id, item.version, item.updated_at, self._resource.shape, item.body.encode())
+        record = Record(item.id, item.version, item.updated_at, self._resource.fingerprint, item.body.encode())
         try:
             self._hooks.apply(transaction, Change("created", self._resource, None, record, self._now))
             self._inserted += 1

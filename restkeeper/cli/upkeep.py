@@ -53,7 +53,9 @@ def migrate() -> None:
     """Bring items that an older schema wrote into the present shape, a batch at a time. No version changes."""
     service = service_of_app(creates=True)
     for resource in service.resources:
-        stale = (record.id for record in service.store.scan(resource.name) if record.shape != resource.shape)
+        stale = (
+            record.id for record in service.store.scan(resource.name) if record.fingerprint != resource.fingerprint
+        )
         count = sum(map(sum, in_batches(service.store, stale, partial(_reshape, resource))))
         click.echo(f"{resource.name}: {count} of {service.store.count(resource.name)} brought into the present shape")
 
@@ -64,9 +66,9 @@ def _reshape(resource: Resource, transaction: Transaction, id: str) -> bool:
         record = transaction.read(resource.name, id)
     except RecordNotFound:
         return False
-    if record.shape == resource.shape:
+    if record.fingerprint == resource.fingerprint:
         return False
-    transaction.update(resource.name, record._replace(shape=resource.shape, body=resource.body(record)))
+    transaction.update(resource.name, record._replace(fingerprint=resource.fingerprint, body=resource.body(record)))
     return True
 
 

@@ -20,7 +20,7 @@ from werkzeug.datastructures import Headers
 from restkeeper.errors import IdempotencyKeyInvalid, IdempotencyKeyMissing, IdempotencyKeyReused
 from restkeeper.resources.changes import IdempotencyRecord, add_written
 from restkeeper.service import Service
-from restkeeper.storage.contract import Answer, Store, Transaction
+from restkeeper.storage.contract import Store, StoredResponse, Transaction
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.caller import caller_in
@@ -70,7 +70,7 @@ class Idempotency:
     def sweep(self, transaction: Transaction, limit: int) -> int:
         """Take away at most so many answers that have expired; how many there were."""
         now = self._now()
-        return transaction.sweep_answers(now - self.seconds, limit, latest=now + self.seconds)
+        return transaction.sweep_responses(now - self.seconds, limit, latest=now + self.seconds)
 
 
 def _seal_of(environ: dict[str, Any], key: str) -> Fernet:
@@ -107,8 +107,8 @@ class _Keyed(IdempotencyRecord):
         self._oldest = oldest
 
     def find(self, store: Store | Transaction) -> Reply | None:
-        found = store.answer(self._id)
-        if found is None or found.given < self._oldest:
+        found = store.find_response(self._id)
+        if found is None or found.stored_at < self._oldest:
             return None
         head, _, body = found.body.partition(b"\n")
         print_, status, headers = orjson.loads(head)
@@ -125,8 +125,8 @@ class _Keyed(IdempotencyRecord):
         body = reply.get_data()
         head = orjson.dumps([self._print, reply.status_code, list(reply.headers)])
         kept = head + b"\n" + (self._seal.encrypt(body) if self._seal else body)
-        transaction.keep_answer(self._id, Answer(self._now, kept))
+        transaction.store_response(self._id, StoredResponse(self._now, kept))
         add_written(len(kept))
         if self._id[0] < 256 // SWEEP_ONE_IN:
-            transaction.sweep_answers(self._oldest, SWEPT, latest=2 * self._now - self._oldest)
+            transaction.sweep_responses(self._oldest, SWEPT, latest=2 * self._now - self._oldest)
         return reply

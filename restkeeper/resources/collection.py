@@ -265,7 +265,7 @@ class CollectionHandlers:
         page = self._store.page(self.name, query, self._config.page_bytes)
         require_whole(asked, page)
         bodies = page.bodies
-        if page.shapes - {self.resource.shape}:
+        if page.fingerprints - {self.resource.fingerprint}:
             bodies = [self.resource.reshape(body) for body in bodies]
         if asked.fields:
             bodies = [self.resource.show(body, asked.fields) for body in bodies]
@@ -307,7 +307,7 @@ class CollectionHandlers:
 
     def _list_tag(self, revision: str, limit: int) -> str:
         """The strong ETag of a list: it changes with anything in the collection, so no page need be read to know it."""
-        return f"{revision}-{self.resource.shape}-{limit}-{self._config.page_bytes}"
+        return f"{revision}-{self.resource.fingerprint}-{limit}-{self._config.page_bytes}"
 
     def _item(self, record: Record, fields: Iterable[str] | None = None) -> Reply:
         body = self.resource.body(record)

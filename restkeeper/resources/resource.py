@@ -121,7 +121,7 @@ class Resource:
         return Collection(self.name, typed, self.indexes, self.search, owned=self.ownership is Ownership.ALL)
 
     @cached_property
-    def shape(self) -> str:
+    def fingerprint(self) -> str:
         """Fingerprint of the representation: differs when fields, their order, types or defaults do. 8 hex digits."""
         parts = [(name, type(self._schema.fields[name]).__name__, self._defaults.get(name)) for name in self.names]
         return blake2b(exactjson.dumps(parts), digest_size=4).hexdigest()
@@ -197,7 +197,7 @@ class Resource:
 
     def body(self, record: Record) -> bytes:
         """The representation of a record in the schema's present shape."""
-        return record.body if record.shape == self.shape else self.reshape(record.body)
+        return record.body if record.fingerprint == self.fingerprint else self.reshape(record.body)
 
     def reshape(self, body: bytes) -> bytes:
         """A representation of another shape in the present one: what is gone left out, what is new with its default."""
@@ -210,7 +210,7 @@ class Resource:
 
     def _members(self, record: Record) -> Members:
         members = exactjson.cut(record.body)
-        return members if record.shape == self.shape else self._reshaped(members)
+        return members if record.fingerprint == self.fingerprint else self._reshaped(members)
 
     def _reshaped(self, members: Members) -> Members:
         had = {**self._default_texts, **members}
@@ -253,7 +253,7 @@ class Resource:
         own = exactjson.dumps({"created_at": created_at, "updated_at": now, "version": version})
         body = exactjson.merged(exactjson.dumps({"id": id}), text, own)
         limits.require(body)
-        return Record(id, version, now, self.shape, body)
+        return Record(id, version, now, self.fingerprint, body)
 
     def _require_transition(self, current: Members, members: Members) -> None:
         for name, field in self._schema.fields.items():

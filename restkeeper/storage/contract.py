@@ -1,4 +1,7 @@
-"""What a store promises. It speaks in records and queries, never in requests; what it raises is in `storage.errors`."""
+"""What a store promises: records, responses and an outbox, each a pair of protocols, for reading and within a write.
+
+It speaks in records and queries, never in requests. What a store raises is in `storage.errors`.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,12 +18,12 @@ Scalar = str | int | Decimal | bool | None
 
 
 class Record(NamedTuple):
-    """One item as kept. `body` is its complete JSON representation, the very bytes that are answered."""
+    """One item as stored. `body` is its complete JSON representation, the very bytes that are answered."""
 
     id: str
     version: int
     updated_at: str  # RFC 3339, UTC, microseconds: sorts as text
-    shape: str  # fingerprint of the schema that `body` was written by
+    fingerprint: str  # of the schema that `body` was written by
     body: bytes
     owner: str | None = None
 
@@ -29,7 +32,7 @@ class Kind(Enum):
     """How a field's values are compared."""
 
     TEXT = "text"  # by code point
-    TIME = "time"  # as TEXT: every time is kept in one canonical form
+    TIME = "time"  # as TEXT: every time has one canonical form
     INTEGER = "integer"  # of 64 bits
     NUMBER = "number"  # an integer of 64 bits, a decimal of up to 15 digits, or a double; compared exactly
     BOOLEAN = "boolean"
@@ -127,23 +130,16 @@ class Query:
 ALL = Query()
 
 
-class Answer(NamedTuple):
-    """What a request was answered, to be answered again: `given` in seconds since 1970."""
-
-    given: float
-    body: bytes
-
-
 class Page(NamedTuple):
-    """A stretch of items in the order asked for: their bodies, and the shapes that occur among them.
+    """A stretch of items in the order asked for: their bodies, and the schemas' fingerprints that occur among them.
 
-    `more` tells whether items follow in the direction of the walk; `first` and `last` are the positions of its ends.
+    `more` says whether items follow in the direction of the walk; `first` and `last` are the positions of its ends.
     `cut` is set where the bound of bytes ended it, before its limit and before the end of the list. `revision` is that
     of the collection which has exactly these items.
     """
 
     bodies: list[bytes]
-    shapes: frozenset[str] = frozenset()
+    fingerprints: frozenset[str] = frozenset()
     more: bool = False
     first: tuple[Scalar, ...] = ()
     last: tuple[Scalar, ...] = ()
@@ -151,17 +147,24 @@ class Page(NamedTuple):
     revision: str = ""
 
 
-class Transaction(OutboxTransaction, Protocol):
-    """What can be done inside `Store.write`: all of it is kept or none."""
+class StoredResponse(NamedTuple):
+    """What a request was answered, to be answered again: `stored_at` in seconds since 1970."""
+
+    stored_at: float
+    body: bytes
+
+
+class ItemTransaction(Protocol):
+    """What can be done with records inside `Store.write`."""
 
     def read(self, collection: str, id: str) -> Record:
         """The record, which nobody else changes until this transaction ends. Raises RecordNotFound."""
 
     def revision(self, collection: str) -> str:
-        """As `Store.revision`, with what this transaction did so far."""
+        """As `ItemStore.revision`, with what this transaction did so far."""
 
     def insert(self, collection: str, record: Record) -> None:
-        """Keep a new record. Raises DuplicateValue when its id or a unique value is taken."""
+        """Add a new record. Raises DuplicateValue when its id or a unique value is taken."""
 
     def update(self, collection: str, record: Record) -> None:
         """Put `record` in the place of the one with its id. Raises DuplicateValue and RecordNotFound."""
@@ -169,39 +172,15 @@ class Transaction(OutboxTransaction, Protocol):
     def delete(self, collection: str, id: str) -> None:
         """Remove the record. Raises RecordNotFound."""
 
-    def answer(self, id: bytes) -> "Answer | None":
-        """What was answered to the request with this id, if that is still kept."""
 
-    def keep_answer(self, id: bytes, answer: "Answer") -> None:
-        """Keep an answer, in the place of an older one to the same request."""
-
-    def sweep_answers(self, before: float, limit: int, *, latest: float = inf) -> int:
-        """Delete at most `limit` answers that were given before a time, the oldest first; how many there were.
-
-        One that was given after the time `latest` is deleted like an expired one: a clock was wrong. Costs the same at
-        any size.
-        """
-
-
-class Store(OutboxStore, Protocol):
-    """Keeps the records of some collections. Safe for threads and greenlets; several processes may share one.
-
-    Any method raises StoreUnavailable when the store cannot be had in time. `epoch` is different for every store, and
-    for every copy of one: it makes versions of one no versions of another. It changes when a copy is restored into a
-    store that is in use. `secret` is random, known to those who can read the store, and likewise not in a copy.
-    """
-
-    secret: str
-
-    @property
-    def epoch(self) -> str:
-        """As it is at this moment."""
+class ItemStore(Protocol):
+    """What can be read of records, each method as of one moment."""
 
     def read(self, collection: str, id: str) -> Record:
         """The record. Raises RecordNotFound."""
 
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
-        """The records that the query asks for, as of one moment.
+        """The records that the query asks for.
 
         With `max_bytes` it ends before the item whose body would bring the bodies over so many bytes, but not before
         the first; of a walk backwards it has the items next to where the walk begins.
@@ -211,10 +190,51 @@ class Store(OutboxStore, Protocol):
         """How many records the filters and the search leave. Without either it costs the same at any size."""
 
     def revision(self, collection: str) -> str:
-        """A token that differs whenever anything in the collection does, also from that of any other store."""
+        """A token that differs whenever anything in the collection does, also from that of any other store.
 
-    def answer(self, id: bytes) -> Answer | None:
-        """As `Transaction.answer`."""
+        That includes copies of a store, and one that a copy was restored into while it was in use.
+        """
+
+    def scan(self, collection: str) -> Iterator[Record]:
+        """Every record in order of id. A slow reader of it is in nobody's way."""
+
+
+class ResponseTransaction(Protocol):
+    """What can be done with stored responses inside `Store.write`."""
+
+    def find_response(self, id: bytes) -> StoredResponse | None:
+        """The response to the request with this id, if it is stored (still)."""
+
+    def store_response(self, id: bytes, response: StoredResponse) -> None:
+        """Store a response, in the place of an older one to the same request."""
+
+    def sweep_responses(self, before: float, limit: int, *, latest: float = inf) -> int:
+        """Delete at most `limit` responses that were stored before a time, the oldest first; how many there were.
+
+        One that was stored after the time `latest` is deleted like an expired one: a clock was wrong. Costs the same at
+        any size.
+        """
+
+
+class ResponseStore(Protocol):
+    """What can be read of stored responses."""
+
+    def find_response(self, id: bytes) -> StoredResponse | None:
+        """As `ResponseTransaction.find_response`."""
+
+
+class Transaction(ItemTransaction, ResponseTransaction, OutboxTransaction, Protocol):
+    """What can be done inside `Store.write`: all of it is committed or none."""
+
+
+class Store(ItemStore, ResponseStore, OutboxStore, Protocol):
+    """Stores the records of some collections. Safe for threads and greenlets; several processes may share one.
+
+    Any method raises StoreUnavailable when the store cannot be had in time. `secret` is random, known to those who can
+    read the store, and not in a copy of it.
+    """
+
+    secret: str
 
     def write(
         self,
@@ -227,16 +247,12 @@ class Store(OutboxStore, Protocol):
         """Run `work` in one transaction and return its result once that is durable.
 
         While others write it waits for some seconds from its call on, or until `deadline` (of time.monotonic), or if it
-        is not `patient` not at all; then it raises StoreUnavailable. Raises StoreFull when the disk is full, or
-        has less free space than is reserved, unless the work may `use_reserve`: it deletes, or the service depends on
-        it.
+        is not `patient` not at all; then it raises StoreUnavailable. Raises StoreFull when there is no space left, or
+        less than is reserved, unless the work may `use_reserve`: it deletes, or the service depends on it.
 
         What `work` raises undoes what it did and is raised here. `work` runs in a copy of the caller's context
         (contextvars), maybe on another thread: several callers' works can share one commit.
         """
-
-    def scan(self, collection: str) -> Iterator[Record]:
-        """Every record in order of id, as of one moment. Who is slow to take them keeps nobody from anything."""
 
     def backup(self, target: Path) -> None:
         """Write a complete, consistent copy to a new file while others read and write. Raises FileExistsError."""
@@ -245,4 +261,4 @@ class Store(OutboxStore, Protocol):
         """Return when the store answers and its migrations are those of this program. Raises StoreUnavailable."""
 
     def close(self) -> None:
-        """Let go of every connection."""
+        """Close every connection."""

@@ -1,4 +1,4 @@
-"""What a store promises of events and of their delivery: the part of `contract` that tells others what has changed.
+"""What a store promises of events and of their delivery: the part of `contract` by which others learn what has changed.
 
 An event is recorded in the transaction of its change. Events have one order, that of the commits. A subscription goes
 through them at its own pace: what it wants is queued for it, and each delivery is leased to one worker at a time.
@@ -33,23 +33,17 @@ class Event(NamedTuple):
     owner: str | None = None  # of the item
 
 
-class Recorded(NamedTuple):
-    """An event as it was recorded. `id` tells it from all others, also those of other stores."""
+class StoredEvent(NamedTuple):
+    """An event as it was recorded. No other event has its `id`, of whatever store."""
 
     id: str
     type: str
     at: str
     data: bytes
 
-    @property
-    def payload(self) -> bytes:
-        """As readers and receivers get it: JSON in the form of Standard Webhooks 1.0.0, with the id beside."""
-        head = f'{{"id":"{self.id}","type":"{self.type}","timestamp":"{self.at}","data":'
-        return head.encode() + self.data + b"}"
-
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EventFilter:
     """Which events. `types` may end with `*`, which stands for anything.
 
     All of the `collections` count, and of those in `own` just what happened to items of `owner`.
@@ -62,12 +56,12 @@ class Wanted:
 
 
 class Events(NamedTuple):
-    """A stretch of events in their order. `last` is the id of the last that was looked at, wanted or not.
+    """A stretch of events in their order. `last` is the id of the last that was looked at, be it among them or not.
 
-    `more` tells whether there were others behind that one.
+    `more` says whether there were others behind that one.
     """
 
-    events: list[Recorded]
+    events: list[StoredEvent]
     last: str
     more: bool
 
@@ -100,7 +94,7 @@ class Delivery(NamedTuple):
     webhook: str
     asked: bool
     attempts: int  # before this one
-    event: Recorded
+    event: StoredEvent
 
 
 class Attempt(NamedTuple):
@@ -159,14 +153,14 @@ class OutboxTransaction(Protocol):
     def subscribe(self, webhook: str, secrets: Sequence[Secret]) -> None:
         """Queue what happens from now on for a webhook."""
 
-    def keep_secrets(self, webhook: str, secrets: Sequence[Secret]) -> None:
-        """Sign deliveries with these."""
+    def set_secrets(self, webhook: str, secrets: Sequence[Secret]) -> None:
+        """Sign deliveries with these from now on."""
 
     def secrets(self, webhook: str) -> tuple[Secret, ...]:
         """What deliveries are signed with. Raises RecordNotFound."""
 
     def resume(self, webhook: str, now: float) -> None:
-        """Forget that an endpoint asked for a pause: what waits for another try, and nobody has, is due now.
+        """End the pause that an endpoint asked for: what waits for another try, and nobody has, is due now.
 
         Nobody has what is leased for longer than LONGEST_LEASE.
         """
@@ -174,8 +168,8 @@ class OutboxTransaction(Protocol):
     def unsubscribe(self, webhook: str) -> None:
         """Deliver nothing more to a webhook. What its log has goes with the events."""
 
-    def queue(self, webhook: str, wanted: Wanted, now: float, limit: int) -> int:
-        """Look at so many further events, and queue what is wanted; an item's events one after the other.
+    def queue(self, webhook: str, filter: EventFilter, now: float, limit: int) -> int:
+        """Look at so many further events, and queue those that the filter leaves; an item's events one after the other.
 
         Returns how many there were to look at.
         """
@@ -203,11 +197,11 @@ class OutboxStore(Protocol):
     def last_event(self) -> str:
         """The id of the newest event; before the first one, that of their beginning. Costs next to nothing."""
 
-    def events(self, after: str, wanted: Wanted, limit: int) -> Events:
-        """Events behind the one with the id `after` (empty: all that are kept), at most `limit`.
+    def events(self, after: str, filter: EventFilter, limit: int) -> Events:
+        """Events behind the one with the id `after` (empty: all that are stored), at most `limit`.
 
         Looks at a bounded number of events, and returns few of them where they are large. Raises EventsExpired where
-        that one, or what came right after it, is not kept (any more) in this store.
+        that one, or what came right after it, is not (any more) in this store.
         """
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:

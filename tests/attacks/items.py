@@ -42,7 +42,7 @@ def worst() -> Iterator[dict[str, object]]:
 def old(attributes: dict[str, object], shape: str = "") -> Record:
     """An item of a megabyte, as it may be in a store from before there were limits."""
     record = RESOURCE.create({"name": "old", "description": None, "attributes": attributes}, id=uuid7(), now=NOW)
-    return record._replace(shape=shape or record.shape)
+    return record._replace(fingerprint=shape or record.fingerprint)
 
 
 def ask(server: Gunicorn, method: str, paths: list[str], body: str | None, until: float, found: dict[int, int]) -> None:

@@ -49,7 +49,7 @@ def _insert_large(folder: Path, attributes: list[object]) -> None:
             item |= {"currency": "USD", "stock": n, "tags": ["a"], "attributes": {"x": attributes}, "status": "active"}
             item |= {"created_at": now, "updated_at": now, "version": 1}
             body = json.dumps(item, separators=(",", ":")).encode()
-            transaction.insert("products", Record(f"{n:03}", 1, now, products.shape, body))
+            transaction.insert("products", Record(f"{n:03}", 1, now, products.fingerprint, body))
 
     store.write(work)
     store.close()

@@ -11,13 +11,14 @@ from flask import Blueprint, request
 
 from restkeeper.clock import TURN
 from restkeeper.errors import CursorExpired, Forbidden, shortened
+from restkeeper.features.events.envelope import enveloped
 from restkeeper.features.events.longpoll import LONGEST, Waiters, wait_until
 from restkeeper.features.events.types import OF_SERVICE, feed_collections, known_types
 from restkeeper.resources.collection import OF_CALLER, PAGE_OVERHEAD
 from restkeeper.resources.resource import Ownership
 from restkeeper.service import Service
 from restkeeper.storage.errors import EventsExpired
-from restkeeper.storage.outbox import Events, Wanted, is_event_id
+from restkeeper.storage.outbox import EventFilter, Events, is_event_id
 from restkeeper.web.application import OwnHeaders, Reply
 from restkeeper.web.caller import ADMIN, caller, caller_keys
 from restkeeper.web.content import JSON, require_acceptable
@@ -54,7 +55,7 @@ class EventHandlers:
         self._config = service.config
         self._clock = service.clock
         self._waiters = Waiters(service.config.waits_per_caller)
-        self._found: Recent[tuple[str, Wanted, int, str], Events] = Recent(FOUND_BYTES)
+        self._found: Recent[tuple[str, EventFilter, int, str], Events] = Recent(FOUND_BYTES)
 
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever events are mounted."""
@@ -82,11 +83,11 @@ class EventHandlers:
         ]
         if is_not_modified(tag):
             return Reply(b"", 304, headers=OwnHeaders(headers))
-        body = b"[" + b",".join(event.payload for event in page.events) + b"]"
+        body = b"[" + b",".join(map(enveloped, page.events)) + b"]"
         headers += [("Content-Type", JSON), ("Content-Length", str(len(body)))]
         return Reply([body], headers=OwnHeaders(headers))
 
-    def _events(self, asked: _Asked, wanted: Wanted) -> Events:
+    def _events(self, asked: _Asked, wanted: EventFilter) -> Events:
         """What there is behind the cursor; if that is nothing, what there is once something has happened."""
         after = asked.after
         if after == LATEST:
@@ -103,7 +104,7 @@ class EventHandlers:
                 page = self._search(page.last, wanted, asked.limit)
         return page
 
-    def _search(self, after: str, wanted: Wanted, limit: int) -> Events:
+    def _search(self, after: str, wanted: EventFilter, limit: int) -> Events:
         """Those who wait at one place for the same share a search: until something happens, it has one answer."""
         key = (after, wanted, limit, self._store.last_event())
         if (page := self._found.get(key)) is None:
@@ -143,7 +144,7 @@ class EventHandlers:
             raise ValueError(f"cannot be {shortened(text)!r}; there are: {', '.join(self._known)}")
         return text
 
-    def _wanted(self, asked: _Asked) -> Wanted:
+    def _wanted(self, asked: _Asked) -> EventFilter:
         """What the caller may see of what is asked for. Raises Forbidden for a collection that is named and closed."""
         who = caller()
         scopes = {name: ADMIN if name == OF_SERVICE else f"{name}:read" for name in self._known}
@@ -154,7 +155,7 @@ class EventHandlers:
             raise Forbidden("this needs the scope to read a collection")
         names = [name for name in open_ if name in (asked.collections or open_)]
         own = () if who.may(ADMIN) else tuple(name for name in names if self._is_private(name))
-        return Wanted(tuple(name for name in names if name not in own), asked.types, own, who.id)
+        return EventFilter(tuple(name for name in names if name not in own), asked.types, own, who.id)
 
     def _is_private(self, name: str) -> bool:
         return name in self._resources and self._resources[name].ownership is Ownership.ALL
@@ -170,7 +171,7 @@ def _cursor(text: str) -> str:
     return text
 
 
-def _tag(page: Events, wanted: Wanted) -> str:
+def _tag(page: Events, wanted: EventFilter) -> str:
     """The strong ETag of a page. Events never change: its ends and what it leaves out tell it from all others."""
     first = page.events[0].id if page.events else ""
     return blake2b(repr((first, page.last, len(page.events), wanted)).encode(), digest_size=12).hexdigest()

@@ -59,7 +59,7 @@ def rotate_key(transaction: Transaction, id: str, *, now: str) -> tuple[Record, 
     key = exactjson.loads(KEYS.body(former)) | {"updated_at": now, "version": former.version + 1}
     if key["expires_at"] is not None and key["expires_at"] <= now:
         raise ValidationFailed(errors=[{"pointer": "#/expires_at", "detail": "has passed: make another key"}])
-    record = Record(id, key["version"], now, KEYS.shape, exactjson.dumps(key))
+    record = Record(id, key["version"], now, KEYS.fingerprint, exactjson.dumps(key))
     token = new_token(id)
     transaction.update(KEYS.name, record)
     transaction.update(CREDENTIALS.name, _credential(record, token).record(id))
@@ -84,7 +84,7 @@ def note_use(store: Store) -> Callable[[str, str], None]:
             record = transaction.read(KEYS.name, id)
             key = exactjson.loads(KEYS.body(record)) | {"last_used_at": now}
             # No new version: what a key may do has not changed. Its ETag is of the representation, and changes.
-            transaction.update(KEYS.name, record._replace(shape=KEYS.shape, body=exactjson.dumps(key)))
+            transaction.update(KEYS.name, record._replace(fingerprint=KEYS.fingerprint, body=exactjson.dumps(key)))
 
         store.write(work, patient=False, use_reserve=True)
 

@@ -16,13 +16,14 @@ from typing import NamedTuple
 
 import orjson
 
+from restkeeper.features.events.envelope import enveloped
 from restkeeper.features.webhooks.lanes import AT_ONCE, Key, Lanes
 from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.features.webhooks.signature import signed
 from restkeeper.features.webhooks.verdict import is_the_end, reason_of, verdict
 from restkeeper.storage.contract import Record, Store, Transaction
 from restkeeper.storage.errors import RecordNotFound, StoreGone, StoreUnavailable
-from restkeeper.storage.outbox import Attempt, Delivery, Recorded, Subscription, Wanted
+from restkeeper.storage.outbox import Attempt, Delivery, EventFilter, StoredEvent, Subscription
 
 LEASED = 64  # deliveries that are taken in one transaction, and
 QUEUED = 500  # events that are looked at: bounds how long others wait to write
@@ -238,7 +239,7 @@ class Deliverer:
 
     def _queue(self, transaction: Transaction, webhook: str, endpoint: _Endpoint, now: float, limit: int) -> int:
         own = (WEBHOOKS,) if any(type.startswith("webhook.") for type in endpoint.types) else ()
-        return transaction.queue(webhook, Wanted((*self._collections, *own), endpoint.types), now, limit)
+        return transaction.queue(webhook, EventFilter((*self._collections, *own), endpoint.types), now, limit)
 
     def _lease(
         self, transaction: Transaction, subscription: Subscription, endpoint: _Endpoint, room: int, now: float
@@ -274,7 +275,7 @@ class Deliverer:
         began, delivery = self._now(), job.delivery
         if began > job.until - self._timeout:
             return None  # this process stood still for so long that the delivery may be another's by now
-        body = delivery.event.payload
+        body = enveloped(delivery.event)
         answer = self._send(job.url, signed(delivery.event.id, body, job.secrets, now=began), body)
         at, chance = self._now(), self._chance()
         return verdict(delivery, answer, began=began, at=at, retries=self._retries, chance=chance)
@@ -285,9 +286,9 @@ def _endpoint(record: Record) -> _Endpoint:
     return _Endpoint(webhook["url"], tuple(webhook["types"]), webhook["status"] == "active")
 
 
-def lightened(event: Recorded) -> Recorded:
+def lightened(event: StoredEvent) -> StoredEvent:
     """An event as it is sent: all of it, or of one whose payload is too large, what it takes to fetch the item."""
-    if len(event.payload) <= LARGEST:
+    if len(enveloped(event)) <= LARGEST:
         return event
     item = orjson.loads(event.data)
     known = {name: item[name] for name in ("id", "version", "updated_at") if name in item}

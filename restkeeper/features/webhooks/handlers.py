@@ -78,7 +78,7 @@ def _changed(record: Record, now: str, **fields: Any) -> Record:
     """A webhook with other values in fields that need no check."""
     version = record.version + 1
     webhook = exactjson.loads(WEBHOOKS.body(record)) | fields | {"updated_at": now, "version": version}
-    return Record(record.id, version, now, WEBHOOKS.shape, exactjson.dumps(webhook))
+    return Record(record.id, version, now, WEBHOOKS.fingerprint, exactjson.dumps(webhook))
 
 
 class WebhookHandlers(SecretHandlers):
@@ -123,7 +123,7 @@ class WebhookHandlers(SecretHandlers):
         former = [Secret(newest.value, clock + GRACE_SECONDS), *(each for each in older if (each.until or 0) > clock)]
         record = _changed(record, now)
         transaction.update(self.name, record)
-        transaction.keep_secrets(record.id, [Secret(secret), *former][:MOST_SECRETS])
+        transaction.set_secrets(record.id, [Secret(secret), *former][:MOST_SECRETS])
         return record, secret
 
     def _require_valid(self, former: Record, record: Record) -> None:

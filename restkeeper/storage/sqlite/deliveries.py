@@ -1,4 +1,4 @@
-"""Deliveries in SQLite: the half of `outbox` that is about who is told."""
+"""Deliveries in SQLite: the half of `outbox` that is about who receives them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,10 +12,10 @@ from restkeeper.storage.outbox import (
     LONGEST_PAUSE,
     Attempt,
     Delivery,
+    EventFilter,
     Logged,
     Secret,
     Subscription,
-    Wanted,
 )
 from restkeeper.storage.sqlite.events import (
     WANTED,
@@ -194,7 +194,7 @@ class Outbox(EventLog):
         statement = "INSERT INTO subscriptions (webhook, position, secrets) VALUES (?, ?, ?)"
         self._connection.execute(statement, (webhook, newest_of(self._connection), _written(secrets)))
 
-    def keep_secrets(self, webhook: str, secrets: Sequence[Secret]) -> None:
+    def set_secrets(self, webhook: str, secrets: Sequence[Secret]) -> None:
         statement = "UPDATE subscriptions SET secrets = ? WHERE webhook = ?"
         self._connection.execute(statement, (_written(secrets), webhook))
 
@@ -212,13 +212,13 @@ class Outbox(EventLog):
     def unsubscribe(self, webhook: str) -> None:
         self._connection.execute("DELETE FROM subscriptions WHERE webhook = ?", (webhook,))
 
-    def queue(self, webhook: str, wanted: Wanted, now: float, limit: int) -> int:
+    def queue(self, webhook: str, filter: EventFilter, now: float, limit: int) -> int:
         row = self._connection.execute("SELECT position FROM subscriptions WHERE webhook = ?", (webhook,)).fetchone()
         if row is None:
             return 0  # it was deleted meanwhile
         begin = max(row[0], oldest_of(self._connection) - 1)  # what was swept meanwhile is passed over
         until = min(begin + limit, newest_of(self._connection))
-        rows = self._connection.execute(_SELECT_ITEMS, parameters_of(begin, until, wanted)).fetchall()
+        rows = self._connection.execute(_SELECT_ITEMS, parameters_of(begin, until, filter)).fetchall()
         queued = [{"webhook": webhook, "event": event, "item": item, "now": now} for event, item in rows]
         self._connection.executemany(_QUEUE, queued)
         self._connection.execute("UPDATE subscriptions SET position = ? WHERE webhook = ?", (until, webhook))

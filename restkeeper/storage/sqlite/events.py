@@ -9,7 +9,7 @@ from typing import TypeVar
 import orjson
 
 from restkeeper.storage.errors import EventsExpired
-from restkeeper.storage.outbox import Event, Events, Recorded, Wanted, is_event_id
+from restkeeper.storage.outbox import Event, EventFilter, Events, StoredEvent, is_event_id
 from restkeeper.storage.sqlite.identity import EPOCH, epoch_of
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ INSERT INTO events
     (origin, type, collection, item, owner, at, data)
 VALUES (?, ?, ?, ?, ?, ?, ?)"""
 
-# Of the events between two positions, those that are wanted.
+# Of the events between two positions, those that are filter.
 WANTED = """\
 position > :after AND position <= :until
     AND (
@@ -77,11 +77,11 @@ class EventReader:
     def last_event(self) -> str:
         return self._identified(_newest_id)
 
-    def events(self, after: str, wanted: Wanted, limit: int) -> Events:
-        return self._identified(partial(_find_events, after, wanted, limit))
+    def events(self, after: str, filter: EventFilter, limit: int) -> Events:
+        return self._identified(partial(_find_events, after, filter, limit))
 
 
-def _find_events(after: str, wanted: Wanted, limit: int, connection: sqlite3.Connection) -> Events | None:
+def _find_events(after: str, filter: EventFilter, limit: int, connection: sqlite3.Connection) -> Events | None:
     """See `outbox.OutboxStore.events`; None where the epoch is missing."""
     with snapshot(connection):
         if not (epoch := epoch_of(connection)):
@@ -89,7 +89,7 @@ def _find_events(after: str, wanted: Wanted, limit: int, connection: sqlite3.Con
         oldest, newest = oldest_of(connection), newest_of(connection)
         begin = _place(connection, after, oldest, newest, epoch) if after else oldest - 1
         until = min(begin + LOOKED_AT, newest)
-        parameters = parameters_of(begin, until, wanted) | {"limit": limit}
+        parameters = parameters_of(begin, until, filter) | {"limit": limit}
         found, size, end = [], 0, until
         for row in connection.execute(_SELECT, parameters):
             found.append(recorded(*row))
@@ -132,7 +132,7 @@ def newest_of(connection: sqlite3.Connection) -> int:
 
 
 def oldest_of(connection: sqlite3.Connection) -> int:
-    """The position of the oldest event that is kept, or of the first there will be."""
+    """The position of the oldest event that is stored, or of the first there will be."""
     return int(connection.execute("SELECT coalesce(min(position), 1) FROM events").fetchone()[0])
 
 
@@ -149,12 +149,12 @@ def _newest_id(connection: sqlite3.Connection) -> str:
 
 
 def _id_at(connection: sqlite3.Connection, position: int, epoch: str) -> str:
-    """The id of the event at a position; before the first one that is kept, an id all the same."""
+    """The id of the event at a position; before the first one that is stored, an id all the same."""
     return id_of(position, origin_of(connection, position) or epoch)
 
 
 def _place(connection: sqlite3.Connection, id: str, oldest: int, newest: int, epoch: str) -> int:
-    """The position of an event that is kept, or that came right before those. Raises EventsExpired."""
+    """The position of an event that is stored, or that came right before those. Raises EventsExpired."""
     position, origin = parse_id(id)
     if oldest <= position <= newest and origin_of(connection, position) == origin:
         return position
@@ -165,18 +165,18 @@ def _place(connection: sqlite3.Connection, id: str, oldest: int, newest: int, ep
     )
 
 
-def parameters_of(after: int, until: int, wanted: Wanted) -> dict[str, int | str | None]:
+def parameters_of(after: int, until: int, filter: EventFilter) -> dict[str, int | str | None]:
     """What WANTED takes."""
     return {
         "after": after,
         "until": until,
-        "collections": orjson.dumps(wanted.collections).decode(),
-        "own": orjson.dumps(wanted.own).decode(),
-        "owner": wanted.owner,
-        "types": orjson.dumps(wanted.types).decode(),
+        "collections": orjson.dumps(filter.collections).decode(),
+        "own": orjson.dumps(filter.own).decode(),
+        "owner": filter.owner,
+        "types": orjson.dumps(filter.types).decode(),
     }
 
 
-def recorded(position: int, origin: str, type: str, at: str, data: bytes) -> Recorded:
+def recorded(position: int, origin: str, type: str, at: str, data: bytes) -> StoredEvent:
     """A row as an event."""
-    return Recorded(id_of(position, origin), type, at, data)
+    return StoredEvent(id_of(position, origin), type, at, data)

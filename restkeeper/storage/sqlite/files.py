@@ -87,12 +87,12 @@ def spooled(rows: Iterable[tuple[str, int, str, str, bytes, str | None]], beside
     The file is on the disk of the file `beside`: elsewhere it may be memory.
     """
     with SpooledTemporaryFile(SPOOL_BYTES, dir=os.path.dirname(os.path.realpath(beside))) as spool:
-        for id, version, updated_at, shape, body, owner in rows:
-            spool.write(orjson.dumps([len(body), id, version, updated_at, shape, owner]) + b"\n" + body)
+        for id, version, updated_at, fingerprint, body, owner in rows:
+            spool.write(orjson.dumps([len(body), id, version, updated_at, fingerprint, owner]) + b"\n" + body)
         spool.seek(0)
         for head in iter(spool.readline, b""):
-            size, id, version, updated_at, shape, owner = orjson.loads(head)
-            yield Record(id, version, updated_at, shape, spool.read(size), owner)
+            size, id, version, updated_at, fingerprint, owner = orjson.loads(head)
+            yield Record(id, version, updated_at, fingerprint, spool.read(size), owner)
 
 
 def forget_identity(path: str) -> None:

@@ -1,11 +1,11 @@
-"""Items and responses in SQLite: the half of a transaction that `sqlite_deliveries.Outbox` has not."""
+"""Items and responses in SQLite: the part of a transaction that `deliveries.Outbox` has not."""
 
 import re
 import sqlite3
 from math import inf
 from typing import Any
 
-from restkeeper.storage.contract import Answer, Record
+from restkeeper.storage.contract import Record, StoredResponse
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound
 from restkeeper.storage.sqlite import sql
 from restkeeper.storage.sqlite.deliveries import Outbox
@@ -58,26 +58,26 @@ class SqliteTransaction(Outbox):
         return revision(self._epoch, number)
 
     def insert(self, collection: str, record: Record) -> None:
-        id, version, updated_at, shape, body, owner = record
-        self._execute(_INSERT, (collection, id, version, updated_at, shape, body.decode(), owner))
+        id, version, updated_at, fingerprint, body, owner = record
+        self._execute(_INSERT, (collection, id, version, updated_at, fingerprint, body.decode(), owner))
         self._connection.execute(_TOUCH, (1, collection))
 
     def update(self, collection: str, record: Record) -> None:
-        id, version, updated_at, shape, body, owner = record
-        self._execute(_UPDATE, (version, updated_at, shape, body.decode(), owner, collection, id))
+        id, version, updated_at, fingerprint, body, owner = record
+        self._execute(_UPDATE, (version, updated_at, fingerprint, body.decode(), owner, collection, id))
         self._connection.execute(_TOUCH, (0, collection))
 
     def delete(self, collection: str, id: str) -> None:
         self._execute(_DELETE, (collection, id))
         self._connection.execute(_TOUCH, (-1, collection))
 
-    def answer(self, id: bytes) -> Answer | None:
-        return find_answer(self._connection, id)
+    def find_response(self, id: bytes) -> StoredResponse | None:
+        return find_response(self._connection, id)
 
-    def keep_answer(self, id: bytes, answer: Answer) -> None:
-        self._connection.execute("REPLACE INTO answers (id, given, body) VALUES (?, ?, ?)", (id, *answer))
+    def store_response(self, id: bytes, response: StoredResponse) -> None:
+        self._connection.execute("REPLACE INTO answers (id, given, body) VALUES (?, ?, ?)", (id, *response))
 
-    def sweep_answers(self, before: float, limit: int, *, latest: float = inf) -> int:
+    def sweep_responses(self, before: float, limit: int, *, latest: float = inf) -> int:
         return self._connection.execute(_SWEEP, (limit, before, latest)).rowcount
 
     def _execute(self, statement: str, parameters: tuple[Any, ...]) -> None:
@@ -96,10 +96,10 @@ def find_item(connection: sqlite3.Connection, collection: str, id: str) -> Recor
     return Record._make(row) if row else None
 
 
-def find_answer(connection: sqlite3.Connection, id: bytes) -> Answer | None:
+def find_response(connection: sqlite3.Connection, id: bytes) -> StoredResponse | None:
     """The response with this id, if there is one."""
     row = connection.execute("SELECT given, body FROM answers WHERE id = ?", (id,)).fetchone()
-    return Answer._make(row) if row else None
+    return StoredResponse._make(row) if row else None
 
 
 def missing() -> RecordNotFound:

@@ -88,8 +88,8 @@ def find_page(connection: sqlite3.Connection, collection: Collection, query: Que
         rows.reverse()
     if not rows:
         return Page([])
-    bodies, shapes = [row[2] for row in rows], frozenset([row[1] for row in rows])
-    return Page(bodies, shapes, more, _position(rows[0]), _position(rows[-1]), cut)
+    bodies, fingerprints = [row[2] for row in rows], frozenset([row[1] for row in rows])
+    return Page(bodies, fingerprints, more, _position(rows[0]), _position(rows[-1]), cut)
 
 
 def _rows(

@@ -60,7 +60,7 @@ def _is_unique(collection: Collection, field: Field) -> bool:
 
 
 def _folded(collection: Collection, field: Field) -> str:
-    """The value as it is told from others: folded where its index folds, null where it is null."""
+    """The value by which one is unique: folded where its index folds, null where it is null."""
     value = value_of(field)
     return f"lower({value})" if any(index.fold for index in collection.indexes if index.field == field.name) else value
 
@@ -105,15 +105,15 @@ def select_page(collection: Collection, query: Query) -> tuple[list[str], dict[s
     last two, …
     """
     query = _exact(collection, query)
-    statements = _page_statements(collection, _shape(query))
+    statements = _page_statements(collection, _outline(query))
     parameters = _parameters(collection, query)
     parameters |= {f"a{n}": -float("inf") if value is None else value for n, value in enumerate(query.after)}
     parameters["offset"] = query.offset
     return statements, parameters
 
 
-def _shape(query: Query) -> Query:
-    """The query less what its parameters say: queries of one shape have the same statements."""
+def _outline(query: Query) -> Query:
+    """The query less what its parameters say: queries of one outline have the same statements."""
     filters = tuple(Filter(wanted.field, wanted.op, None) for wanted in query.filters)
     owner = None if query.owner is None else "?"
     return Query(filters, query.search and "?", query.sort, None, 0, query.after and ("?",), query.backward, owner)

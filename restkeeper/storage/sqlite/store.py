@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from restkeeper.clock import Clock
-from restkeeper.storage.contract import ALL, Answer, Collection, Page, Query, Record, Transaction
+from restkeeper.storage.contract import ALL, Collection, Page, Query, Record, StoredResponse, Transaction
 from restkeeper.storage.errors import StoreFull, StoreUnavailable
 from restkeeper.storage.sqlite import health, sql, waiting
 from restkeeper.storage.sqlite import search as sqlite_search
@@ -31,7 +31,7 @@ from restkeeper.storage.sqlite.files import (
     spooled,
 )
 from restkeeper.storage.sqlite.identity import epoch_of, required, revision_of, secret_of
-from restkeeper.storage.sqlite.items import find_answer, find_item, missing
+from restkeeper.storage.sqlite.items import find_item, find_response, missing
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import MIGRATIONS, declare, migrate
 from restkeeper.storage.sqlite.search import find_page, within
@@ -149,9 +149,9 @@ class SqliteStore(OutboxReader):
         with self._reader() as connection:
             return required(read(connection))
 
-    def answer(self, id: bytes) -> Answer | None:
+    def find_response(self, id: bytes) -> StoredResponse | None:
         with self._reader() as connection:
-            return find_answer(connection, id)
+            return find_response(connection, id)
 
     def write(
         self,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from restkeeper.clock import Clock
 
-BUSY_SECONDS = 5.0  # how long a write waits, from its call on, before it is answered 503
+BUSY_SECONDS = 5.0  # how long a write waits, from its call on, before it is given up
 RETRY_SECONDS = 0.0005  # about one durable commit on a fast disk
 
 

@@ -111,13 +111,6 @@ def _origins(value: Any) -> tuple[str, ...]:
     return tuple(word.removesuffix(_OWN_PORTS.get(word.partition(":")[0], "")) for word in words)
 
 
-def _database(value: Any) -> str:
-    path = str(value).removeprefix("sqlite:///")
-    if value == "memory://" or (path not in ("", ":memory:", str(value)) and not path.startswith("file:")):
-        return str(value)
-    raise ValueError("memory:// or sqlite:///FILE (four slashes for an absolute path)")
-
-
 def _delays(value: Any) -> tuple[int, ...]:
     """Seconds, of a comma-separated list or a typed one."""
     words = value.split(",") if isinstance(value, str) else tuple(value)
@@ -158,7 +151,7 @@ class Config:
 
     database_url: str = _setting(
         "memory://",
-        _database,
+        _text,
         "where items are kept: `sqlite:///FILE` or `memory://` (one process, gone at the end)",
     )
     sqlite_synchronous: str = _setting(

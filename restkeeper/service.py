@@ -9,11 +9,11 @@ from typing import cast
 from flask import Flask
 
 from restkeeper.clock import Clock
-from restkeeper.config import Config
+from restkeeper.config import Config, ConfigError
 from restkeeper.resources import require_free_names
 from restkeeper.resources.changes import Hooks
 from restkeeper.resources.resource import Resource
-from restkeeper.storage import Store, open_store
+from restkeeper.storage import Location, Store, locate, open_store
 from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.web.guard import Guard
@@ -31,12 +31,21 @@ class Service:
 
     config: Config
     resources: tuple[Resource, ...]
+    location: Location
     store: Store
     clock: Clock
     features: frozenset[str]
     guard: Guard
     hooks: Hooks
     serves: bool
+
+
+def locate_store(config: Config) -> Location:
+    """Where the configuration has the store. Raises ConfigError for a URL that no backend knows."""
+    try:
+        return locate(config.database_url)
+    except ValueError as error:
+        raise ConfigError(f"DATABASE_URL={config.database_url!r}: must be {error}") from None
 
 
 def make_service(
@@ -50,13 +59,14 @@ def make_service(
 ) -> Service:
     """A service of `resources`, whose store holds `collections`.
 
-    The store is opened now if it `serves`, else when it is first used. Raises StoreUnavailable when the store
-    cannot be opened, and ValueError for names that a collection cannot have.
+    The store is opened now if it `serves`, else when it is first used. Raises ConfigError for a store that cannot be,
+    StoreUnavailable when it cannot be opened, and ValueError for names that a collection cannot have.
     """
     require_free_names(resources)
+    location = locate_store(config)
     try:
         store = open_store(
-            config.database_url,
+            location,
             collections,
             synchronous=config.sqlite_synchronous,
             min_free_space=config.min_free_space,
@@ -64,9 +74,9 @@ def make_service(
             clock=clock,
         )
     except StoreUnavailable as error:
-        raise StoreUnavailable(f"DATABASE_URL={config.database_url!r}: {error.detail}") from error
+        raise StoreUnavailable(f"DATABASE_URL={location.name!r}: {error.detail}") from error
     guard = Guard(required=config.auth == "required", local_only=config.auth == "open")
-    return Service(config, tuple(resources), store, clock, frozenset(features), guard, Hooks(), serves)
+    return Service(config, tuple(resources), location, store, clock, frozenset(features), guard, Hooks(), serves)
 
 
 def service_of(app: Flask) -> Service:

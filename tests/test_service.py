@@ -1,5 +1,6 @@
 """The service is made once, and has one clock: hours of it pass in milliseconds."""
 
+import re
 from dataclasses import FrozenInstanceError
 from email.utils import parsedate_to_datetime
 
@@ -7,7 +8,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from restkeeper.cli.deliver import deliverer_of
-from restkeeper.config import Config
+from restkeeper.config import Config, ConfigError
 from restkeeper.features.webhooks.deliverer import Deliverer
 from restkeeper.service import make_service, service_of
 from restkeeper.storage.errors import StoreUnavailable
@@ -107,6 +108,27 @@ def test_it_is_made_once() -> None:
     service = make_service(Config(), RESOURCES, ())
     with pytest.raises(FrozenInstanceError):
         service.config = Config()  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "x",
+        "mysql://x",
+        "memory",
+        "memory://x",
+        "sqlite:///",
+        "sqlite://a.db",
+        "sqlite:///:memory:",
+        "sqlite:///file:a",
+    ],
+)
+def test_a_store_that_no_backend_knows_is_refused(url: str) -> None:
+    """The setting, its value and the forms that there are."""
+    allowed = "memory:// or sqlite:///FILE (four slashes for an absolute path)"
+    with pytest.raises(ConfigError, match=f"^DATABASE_URL='{url}': must be {re.escape(allowed)}$"):
+        make_service(Config(database_url=url), (), ())
 
 
 def test_a_store_that_cannot_be_opened_is_told_by_its_setting() -> None:

@@ -135,7 +135,7 @@ def test_a_write_has_the_deadline_that_it_is_given(tmp_path: Path) -> None:
 
 def test_a_write_that_is_under_way_waits_for_its_result(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once a work is in a commit it is not given up: whether it was done is not known before the end."""
-    monkeypatch.setattr("restkeeper.storage.sqlite.waiting.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("restkeeper.storage.sqlite.waiting.BUSY_SECONDS", 0.5)
     monkeypatch.setattr("restkeeper.storage.sqlite.writer.BATCH_SECONDS", 60.0)
     writer = store._writer
     begun, refused = threading.Event(), threading.Event()

@@ -8,7 +8,6 @@ from flask import current_app
 from restkeeper.errors import Problem
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service, service_of
-from restkeeper.storage import require_store
 from restkeeper.storage.errors import StoreError
 from restkeeper.web.errors import problem_of
 
@@ -47,17 +46,20 @@ def resource_of(service: Service, name: str) -> Resource:
 
 
 def service_of_app(*, creates: bool = False, feature: str = "") -> Service:
-    """The service that a command works on. Raises StoreUnavailable when it has no store yet, unless the command `creates`.
+    """The service that a command works on; refuses a command of a `feature` that is closed.
 
-    Its store is opened when it is first used. Refuses a command of a `feature` that is closed.
+    Its store is opened when it is first used. Raises StoreUnavailable when there is none yet, unless the command
+    `creates` it.
     """
     service = service_of(current_app)
     if feature and feature not in service.features:
         raise Refused(f"this service has no {feature}: the feature {feature!r} is closed")
-    if service.config.database_url == "memory://":
-        raise Refused("DATABASE_URL='memory://': is gone when the command ends; name a file, sqlite:///FILE")
+    if service.location.temporary:
+        raise Refused(
+            f"DATABASE_URL={service.location.name!r}: is gone when the command ends; name a file, sqlite:///FILE"
+        )
     if not creates:
-        require_store(service.config.database_url)
+        service.location.require()
     return service
 
 

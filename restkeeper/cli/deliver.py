@@ -33,7 +33,7 @@ def deliver(once: bool) -> None:
     if once:
         click.echo(f"tried {_deliver_all(deliverer)}")
     else:
-        click.echo(f"delivering from {service.config.database_url}", err=True)
+        click.echo(f"delivering from {service.location.name}", err=True)
         deliverer.run(is_stopping)
     deliverer.close()
 

@@ -30,7 +30,6 @@ from restkeeper.resources.changes import Change
 from restkeeper.resources.resource import ItemLimits, Resource
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.service import Service
-from restkeeper.storage import size_of
 from restkeeper.storage.contract import Record, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound
 from restkeeper.web import exactjson
@@ -76,7 +75,7 @@ def import_items(name: str, file: str, form: str | None, skip_bad: bool, atomic:
     run.report()
     there = f", {run.there} already there" if run.there else ""
     click.echo(f"imported {run.done} {name}{there}" + (f", skipped {run.bad}" if run.bad else ""))
-    click.echo(f"the store has {size_of(service.config.database_url):,} bytes now")
+    click.echo(f"the store has {service.location.size():,} bytes now")
 
 
 class _Item(NamedTuple):
@@ -233,8 +232,7 @@ def _opened(file: str, service: Service) -> BinaryIO:
 
 def _temporary(service: Service) -> BinaryIO:
     """A file without a name on the store's disk, which must have room for the items anyhow."""
-    path = service.config.database_url.removeprefix("sqlite:///")
-    return tempfile.TemporaryFile(dir=os.path.dirname(os.path.realpath(path)))
+    return tempfile.TemporaryFile(dir=service.location.folder)
 
 
 def _bar(length: int, label: str) -> Any:

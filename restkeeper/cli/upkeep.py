@@ -12,7 +12,6 @@ from restkeeper.cli.common import Command, service_of_app
 from restkeeper.clock import rfc3339
 from restkeeper.features.idempotency import Idempotency
 from restkeeper.resources.resource import Resource
-from restkeeper.storage import restore_store
 from restkeeper.storage.contract import Store, Transaction
 from restkeeper.storage.errors import RecordNotFound
 
@@ -39,7 +38,7 @@ def restore(file: Path, discard: bool) -> None:
     is no sound backup.
     """
     service = service_of_app(creates=True)
-    done = restore_store(service.config.database_url, file, discard=discard)
+    done = service.location.restore(file, discard=discard)
     items = ", ".join(f"{count} {name}" for name, count in done.items.items()) or "no items"
     newest = f"; the newest change is of {done.newest}" if done.newest else ""
     click.echo(f"restored {file}: {items}{newest}")

@@ -71,7 +71,7 @@ from restkeeper.features.keys import has_keys  # noqa: E402
 from restkeeper.features.webhooks import deliverer_of  # noqa: E402
 from restkeeper.features.webhooks.deliverer import keep_delivering  # noqa: E402
 from restkeeper.net import is_loopback  # noqa: E402
-from restkeeper.service import service_of  # noqa: E402
+from restkeeper.service import locate_store, service_of  # noqa: E402
 from restkeeper.web.application import Application  # noqa: E402
 from restkeeper.web.observe import configure_logging  # noqa: E402
 
@@ -82,9 +82,10 @@ values.ValueClass = values.MultiProcessValue(lambda: _process["id"])  # type: ig
 os.environ.setdefault("AUTH", "required")  # what is open has been opened on purpose
 try:
     _config = Config.from_env()
-    if _config.database_url == "memory://" and _config.web_concurrency > 1:
+    _location = locate_store(_config)
+    if _location.temporary and _config.web_concurrency > 1:
         raise ConfigError(
-            "DATABASE_URL='memory://': is one process's own, so WEB_CONCURRENCY must be 1 "
+            f"DATABASE_URL={_location.name!r}: is one process's own, so WEB_CONCURRENCY must be 1 "
             f"(it is {_config.web_concurrency}); or use sqlite:///FILE"
         )
 except ConfigError as error:
@@ -177,7 +178,7 @@ def _end_with_parent(server: Any, lifeline: int) -> None:
 def _welcome(addresses: list[str], collections: list[str]) -> None:
     """Print what is served and where; to who tries it out, also what to do next."""
     number = f"{len(collections)} collection{'s' if len(collections) != 1 else ''}"
-    lines = [f"Restkeeper {__version__} serves {number} at {', '.join(addresses)}, kept in {_config.database_url}"]
+    lines = [f"Restkeeper {__version__} serves {number} at {', '.join(addresses)}, kept in {_location.name}"]
     if os.environ.get("RESTKEEPER_WELCOME"):
         lines += [f"\n  docs        {addresses[0]}/docs"] if _config.docs else []
         lines += [f"  first call  curl {addresses[0]}/{collections[0]}"] if collections else []

@@ -1,24 +1,31 @@
-"""Where items are kept. `open_store` is the only way in; nothing outside this package knows SQL."""
+"""Where items are stored. `locate` is the only way in; nothing outside this package knows a backend, or SQL."""
 
-import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import cast
 
 from restkeeper.clock import Clock
 from restkeeper.storage.contract import Collection, Store
-from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.lazy import LazyStore
-from restkeeper.storage.sqlite.restore import Restored, restore
-from restkeeper.storage.sqlite.store import SqliteStore
+from restkeeper.storage.location import Location
+from restkeeper.storage.sqlite.location import SqliteFile, SqliteMemory
 
-__all__ = ["Restored", "Store", "open_store", "require_store", "restore_store", "size_of"]
+__all__ = ["Location", "Store", "locate", "open_store"]
+
+BACKENDS: Mapping[str, type[Location]] = {"memory": SqliteMemory, "sqlite": SqliteFile}  # by the scheme of a URL
+
+
+def locate(url: str) -> Location:
+    """Where the store at `url` is. Raises ValueError, with the forms that a URL can have."""
+    with suppress(KeyError, ValueError):
+        return BACKENDS[url.partition("://")[0]](url)
+    raise ValueError(" or ".join(backend.form for backend in BACKENDS.values()))
 
 
 def open_store(
-    url: str,
+    location: Location | str,
     collections: Iterable[Collection],
     *,
     synchronous: str = "full",
@@ -26,34 +33,7 @@ def open_store(
     lazily: bool = False,
     clock: Clock = time,
 ) -> Store:
-    """The store at `url`, migrated and ready: `sqlite:///FILE` or `memory://`.
-
-    Of the disk's bytes, `min_free_space` stay free: below, writes raise StoreFull. Raises StoreUnavailable when
-    the store cannot be opened, or was written by a newer program; `lazily` when it is first used.
-    """
-    path = _path_of(url)
-    opening = partial(
-        SqliteStore, path, collections, synchronous=synchronous, min_free_space=min_free_space, clock=clock
-    )
+    """The store at a location or URL, as `Location.open`, now or `lazily` when it is first used."""
+    location = locate(location) if isinstance(location, str) else location
+    opening = partial(location.open, collections, synchronous=synchronous, min_free_space=min_free_space, clock=clock)
     return cast(Store, LazyStore(opening)) if lazily else opening()
-
-
-def require_store(url: str) -> None:
-    """Raises StoreUnavailable when there is no store at `url` yet."""
-    if url != "memory://" and not size_of(url):
-        raise StoreUnavailable(f"there is no store at {_path_of(url)!r}; DATABASE_URL={url!r} names it")
-
-
-def restore_store(url: str, backup: Path, *, discard: bool = False) -> Restored:
-    """See `storage.restore.restore`."""
-    return restore(_path_of(url), backup, discard=discard)
-
-
-def size_of(url: str) -> int:
-    """Bytes that the store at `url` takes on the disk."""
-    path = os.path.realpath(_path_of(url))
-    return sum(os.stat(file).st_size for file in (path, f"{path}-wal") if os.path.exists(file))
-
-
-def _path_of(url: str) -> str:
-    return ":memory:" if url == "memory://" else url.removeprefix("sqlite:///")

@@ -25,6 +25,6 @@ def install(app: Application, service: Service) -> None:
 def _open_counters(app: Application, service: Service) -> Counters:
     """The counters of all processes on this machine that serve one database; of this process alone if that is in
     memory, or if it is a command, which answers no requests."""
-    alone = not service.serves or service.config.database_url == "memory://"
+    alone = not service.serves or service.location.temporary
     shared = None if alone else shared_path(service.store.secret)
     return open_counters(app, shared, service.config.redis_url, clock=service.clock)

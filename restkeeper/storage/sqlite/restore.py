@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.location import Restored
 from restkeeper.storage.sqlite.health import MAGIC, damage_of, log_size
 from restkeeper.storage.sqlite.lockfile import LockFile, give_to_owner_of, require_regular
 from restkeeper.storage.sqlite.migrations import MIGRATIONS
@@ -29,20 +29,8 @@ GROUP BY collection
 ORDER BY collection"""
 
 
-class Restored(NamedTuple):
-    """What a backup had: items by collection, and the time of the newest; and where the replaced store is now."""
-
-    items: dict[str, int]
-    newest: str | None
-    replaced: Path | None
-
-
 def restore(path: str, backup: Path, *, discard: bool = False) -> Restored:
-    """Put a copy of `backup` in the place of the store at `path`; it gets an epoch of its own when it is opened.
-
-    The former store is renamed, or with `discard` deleted. Raises StoreUnavailable when that is in use, or the backup
-    is none; then nothing has changed.
-    """
+    """See `location.Location.restore`. The copy gets an epoch of its own when it is opened."""
     target = Path(os.path.realpath(path))
     _require_header(backup, target)
     with closing(LockFile(str(target))) as lock, _unused(target, lock):

@@ -1,0 +1,72 @@
+"""SQLite's stores by their URLs: a file, or the memory of one process."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import ClassVar
+
+from restkeeper.clock import Clock
+from restkeeper.storage.contract import Collection, Store
+from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.location import Restored
+from restkeeper.storage.sqlite.restore import restore
+from restkeeper.storage.sqlite.store import SqliteStore
+
+_SCHEME = "sqlite:///"
+
+
+class SqliteFile:
+    """A file. See `location.Location`."""
+
+    form: ClassVar[str] = "sqlite:///FILE (four slashes for an absolute path)"
+    temporary: ClassVar[bool] = False
+
+    def __init__(self, url: str) -> None:
+        self.name = url
+        self._path = url.removeprefix(_SCHEME)
+        if not url.startswith(_SCHEME) or self._path in ("", ":memory:") or self._path.startswith("file:"):
+            raise ValueError(url)
+
+    @property
+    def folder(self) -> str | None:
+        return os.path.dirname(os.path.realpath(self._path))
+
+    def open(self, collections: Iterable[Collection], *, synchronous: str, min_free_space: int, clock: Clock) -> Store:
+        return SqliteStore(self._path, collections, synchronous=synchronous, min_free_space=min_free_space, clock=clock)
+
+    def require(self) -> None:
+        if not self.size():
+            raise StoreUnavailable(f"there is no store at {self._path!r}; DATABASE_URL={self.name!r} names it")
+
+    def size(self) -> int:
+        path = os.path.realpath(self._path)
+        return sum(os.stat(file).st_size for file in (path, f"{path}-wal") if os.path.exists(file))
+
+    def restore(self, backup: Path, *, discard: bool) -> Restored:
+        return restore(self._path, backup, discard=discard)
+
+
+class SqliteMemory(SqliteFile):
+    """The memory of this process: each store that is opened there is another. See `location.Location`."""
+
+    form: ClassVar[str] = "memory://"
+    temporary: ClassVar[bool] = True
+
+    def __init__(self, url: str) -> None:
+        self.name = url
+        self._path = ":memory:"
+        if url != self.form:
+            raise ValueError(url)
+
+    @property
+    def folder(self) -> None:
+        return None
+
+    def require(self) -> None:
+        raise StoreUnavailable(f"there is no store at {self.name} before it is opened")
+
+    def size(self) -> int:
+        return 0
+
+    def restore(self, backup: Path, *, discard: bool) -> Restored:
+        raise StoreUnavailable(f"no backup can be put in the place of {self.name}")

@@ -1,0 +1,32 @@
+"""Where stores are: what a backend says of a URL before anything is opened."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from restkeeper.storage import locate
+from restkeeper.storage.contract import Collection
+from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.sqlite.store import SqliteStore
+
+
+def test_a_location_touches_nothing(tmp_path: Path) -> None:
+    """That a file is named makes none, and that none is there is known."""
+    file = locate(f"sqlite:///{tmp_path}/a.db")
+    assert (file.temporary, file.folder, file.size()) == (False, os.path.realpath(tmp_path), 0)
+    with pytest.raises(StoreUnavailable, match=f"^there is no store at '{tmp_path}/a.db'; DATABASE_URL="):
+        file.require()
+    assert list(tmp_path.iterdir()) == []
+    SqliteStore(f"{tmp_path}/a.db", [Collection("things", {})]).close()
+    file.require()
+    assert file.size() == (tmp_path / "a.db").stat().st_size > 0
+
+
+def test_memory_is_one_process_s_own(tmp_path: Path) -> None:
+    """It has no file, no size and no folder, nothing is there before, and no backup gets there."""
+    memory = locate("memory://")
+    assert (memory.name, memory.temporary, memory.folder, memory.size()) == ("memory://", True, None, 0)
+    for work in (memory.require, lambda: memory.restore(tmp_path / "backup.db", discard=False)):
+        with pytest.raises(StoreUnavailable, match="memory://"):
+            work()

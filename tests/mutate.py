@@ -55,7 +55,7 @@ NEAR = {  # what runs in other processes, by the beginning of its path: tests to
         "test_restore",
     ),
     "restkeeper/web/mapped": ("test_mapped", "test_limits_running"),
-    "restkeeper/storage/": ("test_store*", "test_outbox*"),
+    "restkeeper/storage/": ("contract/test_*", "sqlite/test_*"),
 }
 LEFT = (".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", ".coverage*", "*.db*", "build")
 

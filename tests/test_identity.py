@@ -11,7 +11,7 @@ import pytest
 from restkeeper.storage.contract import Query, Transaction
 from restkeeper.storage.outbox import Event, EventFilter
 from restkeeper.storage.sqlite.store import SqliteStore
-from tests.test_store import OTHERS, THINGS, record
+from tests.things import OTHERS, THINGS, record
 
 
 def open_at(path: Path) -> SqliteStore:

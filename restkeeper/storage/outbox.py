@@ -11,6 +11,9 @@ from typing import NamedTuple, Protocol
 
 EVENT_ID = r"evt_[0-9a-f]{8}_(0|[1-9a-f][0-9a-f]{0,14})"  # as an expression: which store's, and which of it
 
+LOOKED_AT = 2000  # events that one search looks at: some milliseconds
+PAGE_BYTES = 1024 * 1024  # of events in one page, but for the last of them
+
 # Seconds from now that a time can be ahead, of any configuration: what is beyond was written by a clock that was wrong.
 LONGEST_LEASE = 3600.0  # a try takes a minute at most
 LONGEST_PAUSE = 86_400.0  # that an endpoint may ask for (Retry-After)
@@ -200,8 +203,8 @@ class OutboxStore(Protocol):
     def events(self, after: str, filter: EventFilter, limit: int) -> Events:
         """Events behind the one with the id `after` (empty: all that are stored), at most `limit`.
 
-        Looks at a bounded number of events, and returns few of them where they are large. Raises EventsExpired where
-        that one, or what came right after it, is not (any more) in this store.
+        Looks at LOOKED_AT of them at most, and ends with the one that brings their data over PAGE_BYTES. Raises
+        EventsExpired where that one, or what came right after it, is not (any more) in this store.
         """
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:

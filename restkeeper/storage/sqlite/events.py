@@ -9,13 +9,10 @@ from typing import TypeVar
 import orjson
 
 from restkeeper.storage.errors import EventsExpired
-from restkeeper.storage.outbox import Event, EventFilter, Events, StoredEvent, is_event_id
+from restkeeper.storage.outbox import LOOKED_AT, PAGE_BYTES, Event, EventFilter, Events, StoredEvent, is_event_id
 from restkeeper.storage.sqlite.identity import EPOCH, epoch_of
 
 T = TypeVar("T")
-
-LOOKED_AT = 2000  # events in one search: some milliseconds
-PAGE_BYTES = 1024 * 1024  # of events in one page, but for the last of them
 
 _RECORD = """\
 INSERT INTO events

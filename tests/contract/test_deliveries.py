@@ -1,0 +1,206 @@
+"""Deliveries: what happened is queued for each webhook, and leased to one worker at a time."""
+
+import pytest
+
+from restkeeper.storage.contract import Store
+from restkeeper.storage.errors import RecordNotFound
+from restkeeper.storage.outbox import EventFilter, Secret
+from tests.outbox import LONG, SECRETS, THINGS, all_of, event, lease, queue, record, settle, subscribe
+
+
+@pytest.fixture(autouse=True)
+def subscribed(outbox: Store) -> None:
+    record(outbox, event("before"))
+    subscribe(outbox)
+
+
+def test_what_happened_since_is_queued_once(outbox: Store) -> None:
+    """Of each event that is wanted there is one delivery, in however many steps."""
+    record(outbox, event("a"), event("b"), event("c", collection="others"), event("d"))
+    for _ in range(4):
+        queue(outbox, limit=2)
+    assert [each.event.id for each in lease(outbox)] == [all_of(outbox)[n] for n in (1, 2, 3)]
+
+
+def test_who_has_something_to_do_is_known(outbox: Store) -> None:
+    """First to queue, then to send, with the secrets; then no more."""
+    assert outbox.subscriptions(["w"], 1.0) == []
+    record(outbox, event())
+    assert outbox.subscriptions(["w"], 1.0) == [("w", SECRETS, True, False, True)]
+    assert outbox.subscriptions(["other"], 1.0) == [], "of one that is not active nothing"
+    queue(outbox)
+    assert outbox.subscriptions(["w"], 1.0) == [("w", SECRETS, False, True, True)]
+    assert outbox.subscriptions(["w"], 0.5) == [], "nothing is due yet"
+    lease(outbox)
+    assert outbox.subscriptions(["w"], 30.0) == []
+
+
+def test_nobody_else_has_what_is_leased(outbox: Store) -> None:
+    """Until the lease ends; then somebody else may, and the first cannot settle it any more."""
+    record(outbox, event())
+    queue(outbox)
+    (first,) = lease(outbox, now=10.0, until=40.0)
+    assert lease(outbox, now=39.0) == []
+    (second,) = lease(outbox, now=40.0, until=70.0)
+    assert second.event == first.event and second.id == first.id
+    assert not settle(outbox, first, ok=True)
+    assert settle(outbox, second, ok=True) and not settle(outbox, second, ok=True)
+    assert lease(outbox, now=LONG) == []
+
+
+def test_the_events_of_an_item_go_one_after_the_other(outbox: Store) -> None:
+    """The next is due once the one before it is delivered or given up, and not while that is tried again."""
+    one, two, three, other = record(outbox, event("a"), event("a"), event("a"), event("b"))
+    queue(outbox, limit=2)
+    queue(outbox)
+    first, fourth = lease(outbox, until=LONG)
+    assert [first.event.id, fourth.event.id] == [one, other]
+    settle(outbox, fourth, ok=True)
+    settle(outbox, first, next=50.0)
+    assert lease(outbox, now=49.0) == [], "a retry keeps its place"
+    (again,) = lease(outbox, now=50.0, until=80.0)
+    assert again.event.id == one and again.attempts == 1
+    settle(outbox, again, ok=True)
+    (second,) = lease(outbox, now=LONG)
+    assert second.event.id == two
+    settle(outbox, second)
+    assert [each.event.id for each in lease(outbox, now=LONG)] == [three]
+
+
+def test_webhooks_do_not_wait_for_each_other(outbox: Store) -> None:
+    """Each has its own deliveries of an event."""
+    subscribe(outbox, "v")
+    record(outbox, event("a"), event("a"))
+    queue(outbox)
+    queue(outbox, "v", EventFilter(("things",), ("no.such",)))
+    assert len(lease(outbox)) == 1 and lease(outbox, "v") == []
+
+
+def test_an_endpoint_can_ask_for_a_pause(outbox: Store) -> None:
+    """Nothing is due meanwhile, of whatever item."""
+    record(outbox, event("a"), event("b"))
+    queue(outbox)
+    first, second = lease(outbox, until=20.0)
+    settle(outbox, first, next=20.0, hold=60.0)
+    settle(outbox, second, next=20.0)
+    assert outbox.subscriptions(["w"], 59.0) == []
+    assert outbox.subscriptions(["w"], 60.0) == [("w", SECRETS, False, True, True)]
+
+
+def test_a_pause_can_be_forgotten(outbox: Store) -> None:
+    """Then what waited for another try is due, but not what somebody has, nor what has to keep its order."""
+    record(outbox, event("a"), event("a"), event("b"))
+    queue(outbox)
+    first, third = lease(outbox, until=40.0)
+    settle(outbox, first, next=5000.0, hold=9000.0)
+    outbox.write(lambda transaction: transaction.resume("w", 20.0))
+    assert outbox.subscriptions(["w"], 20.0)[0].due
+    assert [each.event.id for each in lease(outbox, now=20.0)] == [first.event.id]
+    assert settle(outbox, third, ok=True)
+
+
+def test_what_is_asked_for_goes_at_once_and_alone(outbox: Store) -> None:
+    """Also to a webhook that is not active, whatever waits; another worker takes it up when the first dies."""
+    ids = record(outbox, event("a"), event("a"))
+    queue(outbox)
+    asked = outbox.write(lambda transaction: transaction.ask("w", ids[1]))
+    assert outbox.subscriptions([], 5.0) == [("w", SECRETS, False, True, False)]
+    lease(outbox, now=5.0, until=25.0, asked_only=True)
+    assert outbox.subscriptions([], 24.0) == []
+    assert outbox.subscriptions([], 25.0)[0].due
+    (delivery,) = lease(outbox, now=25.0, asked_only=True)
+    assert (delivery.id, delivery.asked, delivery.event.id, delivery.lease) == (asked, True, ids[1], 2)
+    settle(outbox, delivery)
+    assert outbox.subscriptions([], LONG) == []
+    assert outbox.write(lambda transaction: transaction.logged("w", asked)).state == "failed"
+
+
+def test_what_was_swept_is_not_looked_at(outbox: Store) -> None:
+    """A webhook that is behind passes over it, and what it looked at is what there was."""
+    record(outbox, *(event(str(n)) for n in range(8)), event("kept", at="2027"), event("last", at="2028"))
+    outbox.write(lambda transaction: transaction.sweep_events("2027", 100))
+    looked = [
+        outbox.write(lambda transaction, limit=limit: transaction.queue("w", THINGS, 1.0, limit))
+        for limit in (0, 1, 10, 10)
+    ]
+    assert looked == [0, 1, 1, 0]
+    assert [each.event.at for each in lease(outbox)] == ["2027", "2028"]
+
+
+def test_what_is_swept_holds_up_nothing(outbox: Store) -> None:
+    """A delivery that waited for one whose event is swept is due; what waits for one that is kept still waits."""
+    record(
+        outbox,
+        event("a"),
+        event("b", at="2027"),
+        event("a", at="2027"),
+        event("a", at="2027"),
+        event("b", at="2028"),
+    )
+    queue(outbox)
+    (first, _) = lease(outbox)
+    settle(outbox, first, next=5000.0)
+    assert outbox.write(lambda transaction: transaction.sweep_events("2027", 10)) == 2
+    (second,) = lease(outbox)
+    assert (second.event.at, second.id) == ("2027", first.id + 2)
+
+
+def test_what_is_not_there_cannot_be_asked_for(outbox: Store) -> None:
+    """An event that is not, a delivery of another webhook, the secrets of none."""
+    for unknown in ("x", "evt_00000000_1", "evt_00000000_99"):
+        with pytest.raises(RecordNotFound):
+            outbox.write(lambda transaction, id=unknown: transaction.ask("w", id))
+    asked = outbox.write(lambda transaction: transaction.ask("w", all_of(outbox)[0]))
+    with pytest.raises(RecordNotFound):
+        outbox.write(lambda transaction: transaction.logged("v", asked))
+    with pytest.raises(RecordNotFound):
+        outbox.write(lambda transaction: transaction.secrets("v"))
+
+
+def test_the_log_has_the_newest_first(outbox: Store) -> None:
+    """With how the last try went, in steps, and by state."""
+    ids = record(outbox, event("a"), event("a"), event("b"))
+    queue(outbox)
+    first, third = lease(outbox)
+    settle(outbox, first, ok=True)
+    settle(outbox, third, next=77.0)
+    log = outbox.deliveries("w", None, 10)
+    assert [(each.event, each.state, each.due) for each in log] == [
+        (ids[2], "pending", 77.0),
+        (ids[1], "pending", 11.0),
+        (ids[0], "delivered", None),
+    ]
+    assert log[2][4:] == (1, None, 11.0, 200, 0.25, "said") and log[1].attempts == 0
+    assert outbox.deliveries("w", log[0].id, 1) == log[1:2]
+    assert outbox.deliveries("w", None, 10, "delivered") == log[2:]
+    assert outbox.deliveries("v", None, 10) == []
+
+
+def test_deliveries_go_with_their_events(outbox: Store) -> None:
+    """What is swept is not delivered, and a webhook that is behind goes on with what is kept."""
+    record(outbox, event("a"), event("b", at="2027"), event("c", at="2027"))
+    queue(outbox, limit=1)
+    outbox.write(lambda transaction: transaction.sweep_events("2027", 10))
+    queue(outbox)
+    assert [each.event.at for each in lease(outbox)] == ["2027", "2027"]
+
+
+def test_a_webhook_that_is_gone_leaves_nothing(outbox: Store) -> None:
+    """Nothing more is delivered, and its log goes with the events; who has one of its deliveries may settle it."""
+    record(outbox, event("a"), event("b"))
+    queue(outbox, limit=1)
+    (delivery,) = lease(outbox)
+    outbox.write(lambda transaction: transaction.unsubscribe("w"))
+    assert outbox.subscriptions(["w"], LONG) == []
+    settle(outbox, delivery, ok=True)
+    queue(outbox)
+    assert len(outbox.deliveries("w", None, 10)) == 1, "nothing is queued any more"
+    record(outbox, event("later", at="2028"))
+    outbox.write(lambda transaction: transaction.sweep_events("2027", 10))
+    assert outbox.deliveries("w", None, 10) == []
+
+
+def test_secrets_can_change(outbox: Store) -> None:
+    """What is kept is what is read."""
+    outbox.write(lambda transaction: transaction.set_secrets("w", [Secret("whsec_c")]))
+    assert outbox.write(lambda transaction: transaction.secrets("w")) == (Secret("whsec_c"),)

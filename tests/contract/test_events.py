@@ -1,0 +1,127 @@
+"""Events: in the order of their commits, each once, for as long as they are stored."""
+
+import threading
+
+import pytest
+
+from restkeeper.storage.contract import Store, Transaction
+from restkeeper.storage.errors import EventsExpired
+from restkeeper.storage.outbox import LOOKED_AT, PAGE_BYTES, EventFilter
+from tests.outbox import THINGS, all_of, event, record
+from tests.waiting import join
+
+
+def test_they_are_read_in_the_order_of_their_commits(outbox: Store) -> None:
+    """Step by step, each event is there once, behind the one before it."""
+    ids = record(outbox, *(event(str(n)) for n in range(7)))
+    ids += record(outbox, event("7"))
+    assert all_of(outbox) == ids and len(set(ids)) == 8
+
+
+def test_what_was_recorded_is_what_is_read(outbox: Store) -> None:
+    """Type, time and data come back, the data byte for byte."""
+    (id,) = record(outbox, event(type="thing.updated", at="2026-01-02", data=b'{"name":"\xc3\xa9"}'))  # type: ignore[arg-type]
+    (read,), _, _ = outbox.events("", THINGS, 10)
+    assert read == (id, "thing.updated", "2026-01-02", b'{"name":"\xc3\xa9"}')
+
+
+def test_a_transaction_that_fails_leaves_none(outbox: Store) -> None:
+    """An event is there with its change, or not at all."""
+
+    def work(transaction: Transaction) -> None:
+        transaction.record(event())
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        outbox.write(work)
+    assert all_of(outbox) == [] and record(outbox, event()) == all_of(outbox)
+
+
+def test_the_last_one_is_known(outbox: Store) -> None:
+    """`last_event` moves with each, also one that another thread records."""
+    begin = outbox.last_event()
+    assert outbox.events(begin, THINGS, 10) == ([], begin, False)
+    thread = threading.Thread(target=lambda: record(outbox, event()))
+    thread.start()
+    join(thread)
+    assert outbox.last_event() == all_of(outbox)[-1] != begin
+    assert [each.id for each in outbox.events(begin, THINGS, 10).events] == all_of(outbox)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "items"),
+    [
+        (EventFilter(("things",)), "acd"),
+        (EventFilter(("things", "others")), "abcd"),
+        (EventFilter(("things",), ("thing.updated",)), "c"),
+        (EventFilter(("things", "others"), ("thing.*", "other.deleted")), "abcd"),
+        (EventFilter(("things",), ("thing.c*", "no.such")), "ad"),
+        (EventFilter((), own=("things",), owner="me"), "d"),
+        (EventFilter(("others",), own=("things",), owner="me"), "bd"),
+        (EventFilter((), own=("things",)), ""),
+        (EventFilter(()), ""),
+    ],
+)
+def test_only_what_is_wanted_is_read(outbox: Store, wanted: EventFilter, items: str) -> None:
+    """By collection, by type with `*`, and by owner."""
+    ids = record(
+        outbox,
+        event("a"),
+        event("b", "other.deleted", collection="others"),
+        event("c", "thing.updated"),
+        event("d", owner="me"),
+    )
+    assert all_of(outbox, wanted) == [ids["abcd".index(each)] for each in items]
+
+
+def test_one_search_is_bounded(outbox: Store) -> None:
+    """Where nothing is wanted, a search ends after so many, and the next goes on from there."""
+    record(outbox, *(event("x", collection="others") for _ in range(LOOKED_AT)))
+    (id,) = record(outbox, event("y"))
+    events, last, more = outbox.events("", THINGS, 10)
+    assert events == [] and more
+    assert [each.id for each in outbox.events(last, THINGS, 10).events] == [id]
+
+
+def test_those_that_expired_are_swept(outbox: Store) -> None:
+    """The oldest go first, so many at a time, and never the newest."""
+    ids = record(outbox, *(event(at=f"2026-01-0{day}") for day in range(1, 6)))
+    sweep = lambda before, limit: outbox.write(lambda transaction: transaction.sweep_events(before, limit))  # noqa: E731
+    assert sweep("2026-01-04", 2) == 2 and all_of(outbox) == ids[2:]
+    assert sweep("2026-01-04", 10) == 1 and sweep("2026-01-04", 10) == 0
+    assert sweep("2027", 10) == 1 and all_of(outbox) == ids[4:]
+    assert record(outbox, event()) == all_of(outbox)[1:]
+
+
+def test_what_is_left_has_no_holes(outbox: Store) -> None:
+    """An event that is dated ahead of those around it keeps those behind it, until it expires itself."""
+    ids = record(outbox, *(event(at=at) for at in ("2026-01-01", "2026-01-09", "2026-01-02", "2026-01-10")))
+    assert outbox.write(lambda transaction: transaction.sweep_events("2026-01-05", 10)) == 1
+    assert all_of(outbox) == ids[1:]
+
+
+def test_a_page_of_large_events_is_short(outbox: Store) -> None:
+    """Some megabytes end it; the rest is in the next, and nothing is lost."""
+    large = b'"' + b"x" * PAGE_BYTES + b'"'
+    ids = record(outbox, *(event(str(n), data=large) for n in range(3)))  # type: ignore[arg-type]
+    events, last, more = outbox.events("", THINGS, 10)
+    assert ([each.id for each in events], last, more) == (ids[:1], ids[0], True)
+    assert all_of(outbox, limit=10) == ids
+
+
+def test_a_cursor_that_expired_is_told_where_to_go_on(outbox: Store) -> None:
+    """What is not known to be complete is refused; from the cursor that is told, it is."""
+    ids = record(outbox, *(event(at=f"2026-01-0{day}") for day in range(1, 6)))
+    outbox.write(lambda transaction: transaction.sweep_events("2026-01-04", 10))
+    with pytest.raises(EventsExpired) as raised:
+        outbox.events(ids[1], THINGS, 10)
+    assert [each.id for each in outbox.events(raised.value.resume, THINGS, 10).events] == ids[3:]
+    assert [each.id for each in outbox.events(ids[2], THINGS, 10).events] == ids[3:], "nothing after it is missing"
+
+
+@pytest.mark.parametrize("cursor", ["x", "evt_00000000_2", "evt_00000000_ffff", "evt_00000000_-1", "evt_00000000_"])
+def test_a_cursor_of_another_store_is_refused(outbox: Store, cursor: str) -> None:
+    """Wherever it points."""
+    record(outbox, event(), event(), event())
+    with pytest.raises(EventsExpired):
+        outbox.events(cursor, THINGS, 10)

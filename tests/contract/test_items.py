@@ -1,0 +1,128 @@
+"""Records one by one: what is inserted is read, unique values are taken once, and each change has a revision."""
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from restkeeper.storage.contract import Collection, Field, Index, Kind, Store
+from restkeeper.storage.errors import DuplicateValue, RecordNotFound
+from tests.things import FIELDS, SAMPLE, THINGS, keep, record
+
+
+def test_what_is_inserted_is_read_byte_for_byte(store: Store) -> None:
+    """A record comes back as the very same record, its body not touched."""
+    kept = record("a", name="Ünï ☃", price=Decimal("12.50"))._replace(owner="me")
+    keep(store, kept)
+    assert store.read("things", "a") == kept
+
+
+def test_a_missing_record_is_not_found(store: Store) -> None:
+    """Reading, updating and deleting what is not there raise RecordNotFound."""
+    for work in (
+        lambda: store.read("things", "x"),
+        lambda: store.write(lambda transaction: transaction.read("things", "x")),
+        lambda: store.write(lambda transaction: transaction.update("things", record("x"))),
+        lambda: store.write(lambda transaction: transaction.delete("things", "x")),
+    ):
+        with pytest.raises(RecordNotFound):
+            work()
+    assert store.count("things") == 0
+
+
+def test_collections_do_not_mix(store: Store) -> None:
+    """The same id in two collections is two records."""
+    keep(store, record("a", name="thing"))
+    keep(store, record("a", name="other"), collection="others")
+    assert b"thing" in store.read("things", "a").body
+    assert b"other" in store.read("others", "a").body
+    assert store.count("things") == store.count("others") == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "first", "second"),
+    [
+        ("id", {}, {}),
+        ("sku", {"sku": "s"}, {"sku": "s"}),
+        ("mail", {"mail": "Ada@X.org"}, {"mail": "aDA@x.ORG"}),
+    ],
+)
+def test_unique_values_are_taken_once(store: Store, field: str, first: dict[str, Any], second: dict[str, Any]) -> None:
+    """A second record with a value that is unique raises DuplicateValue, which names the field; nothing is kept."""
+    keep(store, record("a", **first))
+    with pytest.raises(DuplicateValue) as caught:
+        keep(store, record("a" if field == "id" else "b", **second))
+    assert caught.value.field == field
+    assert store.count("things") == 1
+
+
+def test_null_is_unique_any_number_of_times(store: Store) -> None:
+    """Records without a unique value do not stand in each other's way."""
+    keep(store, record("a"), record("b"))
+    assert store.count("things") == 2
+
+
+def test_a_unique_value_is_free_again(store: Store) -> None:
+    """What is deleted or changed away gives its unique value back."""
+    keep(store, record("a", sku="s"), record("b", sku="t"))
+    store.write(lambda transaction: transaction.delete("things", "a"))
+    store.write(lambda transaction: transaction.update("things", record("b", 2, sku="u")))
+    keep(store, record("c", sku="s"), record("d", sku="t"))
+    assert store.count("things") == 3
+
+
+def test_names_may_have_underscores(open_one: Callable[..., Store]) -> None:
+    """Collections and fields whose names look alike keep their own indexes and point at their own fields."""
+    fields = {"id": FIELDS["id"], "c": Field("c", Kind.TEXT), "b_c": Field("b_c", Kind.TEXT)}
+    store = open_one(
+        Collection("a_b", fields, (Index("c", unique=True),)), Collection("a", fields, (Index("b_c", unique=True),))
+    )
+    for collection, field in (("a_b", "c"), ("a", "b_c")):
+        keep(store, record("1", b_c="x", c="x"), collection=collection)
+        with pytest.raises(DuplicateValue) as caught:
+            keep(store, record("2", b_c="x", c="x"), collection=collection)
+        assert caught.value.field == field
+
+
+def test_the_revision_differs_after_every_change(store: Store) -> None:
+    """Insert, update and delete each make a revision never seen before, and other collections keep theirs."""
+    seen = [store.revision("things")]
+    others = store.revision("others")
+    for work in (
+        lambda transaction: transaction.insert("things", record("a")),
+        lambda transaction: transaction.update("things", record("a", 2)),
+        lambda transaction: transaction.delete("things", "a"),
+    ):
+        store.write(work)
+        seen.append(store.revision("things"))
+    assert len(set(seen)) == 4
+    assert store.revision("others") == others
+
+
+def test_two_stores_have_no_revision_in_common(open_one: Callable[..., Store]) -> None:
+    """A revision of one store is never that of another, however alike their histories."""
+    one, two = open_one(THINGS), open_one(THINGS)
+    assert one.revision("things") != two.revision("things")
+
+
+def test_what_is_gone_is_not_kept(store: Store) -> None:
+    """A record that was read is not found once it is deleted, and found anew when it is back."""
+    keep(store, record("a"))
+    assert store.read("things", "a").id == "a"
+    store.write(lambda transaction: transaction.delete("things", "a"))
+    with pytest.raises(RecordNotFound):
+        store.read("things", "a")
+    keep(store, record("a", name="again"))
+    assert b"again" in store.read("things", "a").body
+
+
+def test_scan_gives_everything_in_order(store: Store) -> None:
+    """A scan is every record in order of id."""
+    keep(store, *reversed(SAMPLE))
+    assert list(store.scan("things")) == SAMPLE
+
+
+def test_a_ready_store_passes_its_check(store: Store) -> None:
+    """A store that answers and is migrated says nothing."""
+    store.check()

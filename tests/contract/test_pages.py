@@ -1,0 +1,198 @@
+"""Pages: in the order asked for, cut up without a gap, and bounded in bytes."""
+
+import random
+import threading
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from restkeeper.storage.contract import Query, Sort, Store, Transaction
+from restkeeper.web import exactjson
+from tests.things import SAMPLE, SORTS, fill, ids, keep, record
+from tests.waiting import join
+
+
+@pytest.mark.parametrize(
+    ("sort", "order"),
+    [
+        ((), "abcd"),
+        ((Sort("id", True),), "dcba"),
+        ((Sort("price"),), "cdba"),
+        ((Sort("price", True),), "abdc"),
+        ((Sort("name"),), "dabc"),
+        ((Sort("sold"), Sort("stock", True)), "cdba"),
+        ((Sort("sold", True), Sort("stock")), "abdc"),
+    ],
+)
+def test_sorting(store: Store, sort: tuple[Sort, ...], order: str) -> None:
+    """Keys count in order, nulls come first ascending, ties go by id in the direction of the last key."""
+    keep(store, *SAMPLE)
+    assert ids(store, sort=sort) == list(order)
+
+
+@pytest.mark.parametrize(
+    "sort",
+    [
+        (),
+        (Sort("id", True),),
+        (Sort("price"),),
+        (Sort("price", True),),
+        (Sort("stock"), Sort("price", True)),
+        (Sort("price", True), Sort("name"), Sort("sold", True)),
+        (Sort("sku"), Sort("id", True)),
+        (Sort("stock", True), Sort("id"), Sort("name")),
+    ],
+)
+def test_walking_is_the_whole_list_cut_up(store: Store, sort: tuple[Sort, ...]) -> None:
+    """Page after page, forwards and backwards, gives the order of the whole list, whatever ties and nulls there are."""
+    chance = random.Random(7)  # noqa: S311
+    keep(
+        store,
+        *(
+            record(
+                f"{n:03}",
+                price=chance.choice([None, Decimal("0.1"), Decimal("0.2"), Decimal(3)]),
+                stock=chance.randrange(3),
+                name=chance.choice("xy"),
+                sold=chance.choice([None, True, False]),
+                sku=chance.choice([None, f"s{chance.random()}"]),
+            )
+            for n in range(100)
+        ),
+    )
+    whole = ids(store, sort=sort)
+    assert len(whole) == 100
+    for backward in (False, True):
+        seen: list[str] = []
+        page = store.page("things", Query(sort=sort, limit=7, backward=backward))
+        while True:
+            batch = [exactjson.loads(body)["id"] for body in page.bodies]
+            seen = batch + seen if backward else seen + batch
+            if not page.more:
+                break
+            after = page.first if backward else page.last
+            page = store.page("things", Query(sort=sort, limit=7, backward=backward, after=after))
+        assert seen == whole
+
+
+def test_offset_and_limit(store: Store) -> None:
+    """An offset passes over items, a limit ends the page and tells whether there are more."""
+    keep(store, *SAMPLE)
+    assert ids(store, offset=1, limit=2) == ["b", "c"]
+    assert [store.page("things", Query(limit=limit)).more for limit in (3, 4, 5)] == [True, False, False]
+    assert store.page("things", Query(offset=9, limit=2)).bodies == []
+
+
+def test_the_items_of_an_owner(store: Store) -> None:
+    """Those of others are neither listed nor counted, nor those of nobody; without an owner all are."""
+    owners = {"a": "me", "b": "you", "c": None, "d": "me"}
+    keep(store, *(record(id)._replace(owner=owner) for id, owner in owners.items()))
+    owned = [(who, ids(store, owner=who), store.count("things", Query(owner=who))) for who in ("me", "you", "x", None)]
+    assert owned == [("me", ["a", "d"], 2), ("you", ["b"], 1), ("x", [], 0), (None, ["a", "b", "c", "d"], 4)]
+
+
+def test_the_fingerprints_of_a_page(store: Store) -> None:
+    """Those that occur on the page, and not all of the collection."""
+    keep(store, *(record(id)._replace(fingerprint=id) for id in "abc"))
+    assert store.page("things", Query(limit=2)).fingerprints == {"a", "b"}
+
+
+@pytest.mark.parametrize("query", [Query(limit=50), Query(sort=(Sort("stock"),)), Query(search="a")], ids=str)
+def test_a_page_has_the_revision_of_just_its_items(store: Store, query: Query) -> None:
+    """Also while others write: each revision stands for one number of items, which the page with it has."""
+    sizes = {store.revision("things"): 0}
+
+    def insert(transaction: Transaction) -> str:
+        transaction.insert("things", record(f"{len(sizes):03}", name="a"))
+        return transaction.revision("things")
+
+    def write() -> None:
+        for size in range(1, 50):
+            sizes[store.write(insert)] = size
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    pages = []
+    while writer.is_alive() or not pages:
+        pages.append(store.page("things", query))
+    join(writer)
+    pages.append(store.page("things", query))
+    assert [sizes[page.revision] for page in pages] == [len(page.bodies) for page in pages]
+    assert len(pages[-1].bodies) == 49
+
+
+def test_a_walk_sees_every_item_that_stays_once(store: Store) -> None:
+    """While others insert, change and delete, a walk by position sees each item that stayed exactly once."""
+    staying = [f"{n:06}" for n in range(0, 20_000, 2)]
+    keep(store, *(record(id) for id in staying))
+    stop = threading.Event()
+
+    def disturb(seed: int) -> None:
+        chance = random.Random(seed)  # noqa: S311
+        own: list[str] = []
+        while not stop.is_set():
+            if own and chance.random() < 0.4:
+                gone = own.pop(chance.randrange(len(own)))
+                store.write(lambda transaction, id=gone: transaction.delete("things", id))  # type: ignore[misc]
+            elif own and chance.random() < 0.3:
+                store.write(lambda transaction: transaction.update("things", record(own[-1], 2)))
+            else:
+                own.append(f"{chance.randrange(20_000):06}-{seed}-{len(own)}-{chance.random()}")
+                keep(store, record(own[-1]))
+
+    writers = [threading.Thread(target=disturb, args=(seed,)) for seed in (1, 2)]
+    for writer in writers:
+        writer.start()
+    seen: list[str] = []
+    after: tuple[Any, ...] = ()
+    while True:
+        page = store.page("things", Query(limit=100, after=after))
+        seen += [exactjson.loads(body)["id"] for body in page.bodies]
+        if not page.more:
+            break
+        after = page.last
+    stop.set()
+    join(*writers)
+    assert all(one < other for one, other in pairwise(seen))
+    assert [id for id in seen if "-" not in id] == staying
+
+
+@pytest.mark.parametrize("sort", SORTS, ids=str)
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("search", ["", "X"])
+def test_a_page_ends_by_its_bytes(store: Store, sort: tuple[Sort, ...], backward: bool, search: str) -> None:
+    """It has as many items as fit, next to where the walk begins."""
+    size = fill(store, 10, 9000)[0]
+    page = store.page("things", Query(sort=sort, limit=8, backward=backward, search=search), 3 * size)
+    assert (len(page.bodies), page.more, page.cut) == (3, True, True)
+    whole = ids(store, sort=sort)
+    assert [exactjson.loads(body)["id"] for body in page.bodies] == (whole[-3:] if backward else whole[:3])
+
+
+def test_a_page_is_not_cut_where_its_limit_or_the_list_ends(store: Store) -> None:
+    """Bytes end a page only when they end it first; and it has one item whatever its size."""
+    size = fill(store, 4, 9000)[0]
+    ends = [store.page("things", Query(limit=limit), 3 * size) for limit in (3, 4)]
+    assert [(len(page.bodies), page.more, page.cut) for page in ends] == [(3, True, False), (3, True, True)]
+    whole = store.page("things", Query(), 4 * size)
+    assert (len(whole.bodies), whole.more, whole.cut) == (4, False, False)
+    small = store.page("things", Query(limit=3), 1)
+    assert (len(small.bodies), small.more, small.cut) == (1, True, True)
+
+
+@pytest.mark.parametrize("sort", SORTS, ids=str)
+@pytest.mark.parametrize("backward", [False, True])
+def test_walking_in_pages_of_bytes_is_the_whole_list(store: Store, sort: tuple[Sort, ...], backward: bool) -> None:
+    """Wherever bytes cut a page, the next one goes on from there."""
+    fill(store, 30, 1000)
+    seen: list[str] = []
+    after: tuple[Any, ...] = ()
+    more = True
+    while more:
+        page = store.page("things", Query(sort=sort, limit=7, backward=backward, after=after), 5000)
+        batch = [exactjson.loads(body)["id"] for body in page.bodies]
+        seen = batch + seen if backward else seen + batch
+        after, more = page.first if backward else page.last, page.more
+    assert seen == ids(store, sort=sort)

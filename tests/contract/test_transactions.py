@@ -1,0 +1,71 @@
+"""Transactions: all or nothing, in the context of who asks for them, and apart from each other."""
+
+import threading
+from contextvars import ContextVar
+
+import pytest
+
+from restkeeper.storage.contract import Record, Store, Transaction
+from restkeeper.storage.errors import DuplicateValue
+from tests.things import ids, keep, record
+from tests.waiting import join
+
+
+def test_a_work_that_raises_leaves_nothing(store: Store) -> None:
+    """All that a work did is undone when it raises, and its exception is the caller's."""
+
+    def work(transaction: Transaction) -> None:
+        transaction.insert("things", record("a"))
+        transaction.insert("things", record("b"))
+        raise LookupError("of the caller's own")
+
+    before = store.revision("things")
+    with pytest.raises(LookupError, match="own"):
+        store.write(work)
+    assert (ids(store), store.count("things"), store.revision("things")) == ([], 0, before)
+
+
+def test_a_transaction_sees_its_own_changes(store: Store) -> None:
+    """Inside a work, reading gives what the work has written; its revision moves too."""
+
+    def work(transaction: Transaction) -> tuple[Record, bool]:
+        before = transaction.revision("things")
+        transaction.insert("things", record("a"))
+        return transaction.read("things", "a"), before != transaction.revision("things")
+
+    assert store.write(work) == (record("a"), True)
+
+
+def test_a_work_runs_in_its_callers_context(store: Store) -> None:
+    """Context variables have the caller's values inside a work, whoever commits it."""
+    who: ContextVar[int] = ContextVar("who")
+    seen: dict[int, int] = {}
+
+    def write(number: int) -> None:
+        who.set(number)
+        store.write(lambda _: seen.setdefault(number, who.get()))
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    join(*threads)
+    assert seen == {number: number for number in range(16)}
+
+
+def test_writers_on_many_threads_lose_nothing(store: Store) -> None:
+    """Works that share a commit succeed and fail each for itself."""
+    failures: list[str] = []
+
+    def write(number: int) -> None:
+        for n in range(25):
+            try:
+                keep(store, record(f"{number}-{n}", sku=f"{n}" if number % 2 else None))
+            except DuplicateValue:
+                failures.append(f"{number}-{n}")
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    join(*threads)
+    assert len(failures) == 3 * 25  # of the four with unique values, each value went to one
+    assert len(ids(store)) == store.count("things") == 8 * 25 - len(failures)

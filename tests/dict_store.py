@@ -1,0 +1,236 @@
+"""The part of the contract that is about items and responses, in dictionaries behind one lock.
+
+It is as simple as it can be, so that what it does is what the contract says, and what it has in common with SQLite is
+nothing but the contract.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import copy_context
+from decimal import Decimal
+from math import inf
+from operator import eq, ge, gt, le, lt, ne
+from typing import Any, NamedTuple, TypeVar
+from uuid import uuid4
+
+from restkeeper.storage.contract import ALL, Collection, Filter, Kind, Op, Page, Query, Record, Sort, StoredResponse
+from restkeeper.storage.errors import DuplicateValue, RecordNotFound
+
+T = TypeVar("T")
+
+COMPARISONS = {Op.EQ: eq, Op.NE: ne, Op.GT: gt, Op.GTE: ge, Op.LT: lt, Op.LTE: le}
+
+
+class Row(NamedTuple):
+    record: Record
+    values: dict[str, Any]  # of the fields
+
+
+class Table:
+    """The records of one collection."""
+
+    def __init__(self, collection: Collection) -> None:
+        self.declared = collection
+        self.rows: dict[str, Row] = {}
+        self.changes = 0
+        self._folded = {index.field for index in collection.indexes if index.fold}
+
+    def get(self, id: str) -> Row:
+        if (row := self.rows.get(id)) is None:
+            raise RecordNotFound("there is no such item")
+        return row
+
+    def put(self, record: Record) -> None:
+        """Put a record in its place. Raises DuplicateValue."""
+        row = Row(record, json.loads(record.body, parse_float=Decimal) | record._asdict())
+        for index in self.declared.indexes:
+            if index.unique and (value := self._folding(index.field, row.values.get(index.field))) is not None:
+                for other in self.rows.values():
+                    if other.record.id != record.id and self._value(other, index.field) == value:
+                        raise DuplicateValue(index.field)
+        self.rows[record.id] = row
+        self.changes += 1
+
+    def delete(self, id: str) -> None:
+        self.get(id)
+        del self.rows[id]
+        self.changes += 1
+
+    def found(self, query: Query) -> Iterator[Row]:
+        """The rows that the filters and the search leave, in no order."""
+        for row in self.rows.values():
+            if query.owner in (None, row.record.owner) and all(self._satisfies(row, each) for each in query.filters):
+                if query.search.casefold() in self._text(row):
+                    yield row
+
+    def page(self, query: Query, max_bytes: int | None) -> Page:
+        sort = self._order(query)
+        rows = [(self._position(row, sort), row.record) for row in self.found(query)]
+        if query.after:
+            after = tuple(self._key(key.field, value) for key, value in zip(sort, query.after, strict=True))
+            rows = [each for each in rows if _is_beyond(each[0], after, sort)]
+        for place, key in reversed(list(enumerate(sort))):
+            rows.sort(key=lambda each, place=place: each[0][place], reverse=key.descending)  # type: ignore[misc]
+        rows = rows[query.offset :]
+        limit = len(rows) if query.limit is None else query.limit
+        stretch, cut = _within(rows[:limit], max_bytes)
+        more = len(stretch) < len(rows)
+        if query.backward:
+            stretch.reverse()
+        if not stretch:
+            return Page([], revision="")
+        first, last = (tuple(None if key == -inf else key for key in stretch[place][0]) for place in (0, -1))
+        fingerprints = frozenset(record.fingerprint for _, record in stretch)
+        return Page([record.body for _, record in stretch], fingerprints, more, first, last, cut)
+
+    def _order(self, query: Query) -> list[Sort]:
+        """The sort keys with the id behind them, turned around for a walk backwards."""
+        sort = [*query.sort, Sort("id", bool(query.sort) and query.sort[-1].descending)]
+        sort = sort[: [key.field for key in sort].index("id") + 1]
+        return [Sort(key.field, key.descending is not query.backward) for key in sort]
+
+    def _position(self, row: Row, sort: list[Sort]) -> tuple[Any, ...]:
+        return tuple(self._key(key.field, self._value(row, key.field)) for key in sort)
+
+    def _key(self, field: str, value: Any) -> Any:
+        """A value as it is sorted: null is below every other."""
+        if value is not None:
+            return value
+        return "" if self.declared.fields[field].kind in (Kind.TEXT, Kind.TIME) else -inf
+
+    def _value(self, row: Row, field: str) -> Any:
+        return self._folding(field, row.values.get(field))
+
+    def _folding(self, field: str, value: Any) -> Any:
+        """A text without its ASCII case, where the field's index folds."""
+        return value.encode().lower().decode() if field in self._folded and value is not None else value
+
+    def _satisfies(self, row: Row, wanted: Filter) -> bool:
+        value = self._value(row, wanted.field)
+        if value is None:
+            return wanted.op is Op.NE
+        given = wanted.value if isinstance(wanted.value, tuple) else (wanted.value,)
+        if wanted.op is Op.LIKE:
+            return str(wanted.value).casefold() in row.values[wanted.field].casefold()
+        if wanted.op is Op.IN or self.declared.fields[wanted.field].kind is Kind.LIST:
+            values = value if isinstance(value, list) else [value]
+            return any(each == self._folding(wanted.field, one) for each in values for one in given)
+        return COMPARISONS[wanted.op](value, self._folding(wanted.field, wanted.value))
+
+    def _text(self, row: Row) -> str:
+        """What a search looks through: a text on each line."""
+        values = [row.values.get(field) for field in self.declared.search]
+        texts = [each for value in values for each in (value if isinstance(value, list) else [value])]
+        return "\n".join(text for text in texts if text is not None).casefold()
+
+
+class DictTransaction:
+    """See `contract.ItemTransaction` and `contract.ResponseTransaction`."""
+
+    def __init__(self, store: "DictStore") -> None:
+        self._store = store
+        self._tables = store._tables
+
+    def read(self, collection: str, id: str) -> Record:
+        return self._tables[collection].get(id).record
+
+    def revision(self, collection: str) -> str:
+        return self._store.revision(collection)
+
+    def insert(self, collection: str, record: Record) -> None:
+        if record.id in self._tables[collection].rows:
+            raise DuplicateValue("id")
+        self._tables[collection].put(record)
+
+    def update(self, collection: str, record: Record) -> None:
+        self._tables[collection].get(record.id)
+        self._tables[collection].put(record)
+
+    def delete(self, collection: str, id: str) -> None:
+        self._tables[collection].delete(id)
+
+    def find_response(self, id: bytes) -> StoredResponse | None:
+        return self._store.find_response(id)
+
+    def store_response(self, id: bytes, response: StoredResponse) -> None:
+        self._store._responses.pop(id, None)  # so that the newest is the last
+        self._store._responses[id] = response
+
+    def sweep_responses(self, before: float, limit: int, *, latest: float = inf) -> int:
+        oldest = list(self._store._responses.items())[:limit]
+        swept = [id for id, response in oldest if not before <= response.stored_at <= latest]
+        for id in swept:
+            del self._store._responses[id]
+        return len(swept)
+
+
+class DictStore:
+    """See `contract.Store`. It has no outbox and no backup."""
+
+    def __init__(self, collections: Iterable[Collection]) -> None:
+        self.secret = uuid4().hex
+        self._epoch = uuid4().hex
+        self._lock = threading.RLock()
+        self._tables = {collection.name: Table(collection) for collection in collections}
+        self._responses: dict[bytes, StoredResponse] = {}
+
+    def read(self, collection: str, id: str) -> Record:
+        with self._lock:
+            return self._tables[collection].get(id).record
+
+    def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
+        with self._lock:
+            return self._tables[collection].page(query, max_bytes)._replace(revision=self.revision(collection))
+
+    def count(self, collection: str, query: Query = ALL) -> int:
+        with self._lock:
+            return len(list(self._tables[collection].found(query)))
+
+    def revision(self, collection: str) -> str:
+        with self._lock:
+            return f"{self._epoch}-{self._tables[collection].changes}"
+
+    def scan(self, collection: str) -> Iterator[Record]:
+        with self._lock:
+            records = [row.record for row in self._tables[collection].rows.values()]
+        return iter(sorted(records))
+
+    def find_response(self, id: bytes) -> StoredResponse | None:
+        with self._lock:
+            return self._responses.get(id)
+
+    def write(self, work: Callable[[DictTransaction], T], **_: Any) -> T:
+        with self._lock:
+            before = {name: (dict(table.rows), table.changes) for name, table in self._tables.items()}
+            responses = dict(self._responses)
+            try:
+                return copy_context().run(work, DictTransaction(self))
+            except BaseException:
+                for name, (rows, changes) in before.items():
+                    self._tables[name].rows, self._tables[name].changes = rows, changes
+                self._responses = responses
+                raise
+
+    def check(self) -> None:
+        """It is always ready."""
+
+    def close(self) -> None:
+        """It has nothing to close."""
+
+
+def _is_beyond(position: tuple[Any, ...], after: tuple[Any, ...], sort: list[Sort]) -> bool:
+    for one, other, key in zip(position, after, sort, strict=True):
+        if one != other:
+            return bool((one < other) is key.descending)
+    return False
+
+
+def _within(rows: list[Any], max_bytes: int | None) -> tuple[list[Any], bool]:
+    """As many as fit into so many bytes, at least one; and whether that left any out."""
+    size = 0
+    for number, (_, record) in enumerate(rows):
+        size += len(record.body)
+        if max_bytes is not None and size > max_bytes and number:
+            return rows[:number], True
+    return rows, False

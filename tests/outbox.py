@@ -1,0 +1,46 @@
+"""What tests do with events and deliveries all the time."""
+
+from restkeeper.storage.contract import Store
+from restkeeper.storage.outbox import Attempt, Delivery, Event, EventFilter, Secret
+
+THINGS = EventFilter(("things",))
+SECRETS = (Secret("whsec_a"), Secret("whsec_b", 5.0))
+LONG = 1e12  # a time beyond all others
+
+
+def event(item: str = "a", type: str = "thing.created", at: str = "2026-01-01", **more: str) -> Event:
+    return Event(**{"collection": "things", "owner": None, "data": b"{}", **more}, type=type, item=item, at=at)  # type: ignore[arg-type]
+
+
+def record(store: Store, *events: Event) -> list[str]:
+    return store.write(lambda transaction: [transaction.record(each) for each in events])
+
+
+def subscribe(store: Store, webhook: str = "w") -> None:
+    store.write(lambda transaction: transaction.subscribe(webhook, SECRETS))
+
+
+def queue(store: Store, webhook: str = "w", wanted: EventFilter = THINGS, now: float = 1.0, limit: int = 100) -> None:
+    store.write(lambda transaction: transaction.queue(webhook, wanted, now, limit))
+
+
+def lease(
+    store: Store, webhook: str = "w", now: float = 10.0, until: float = 40.0, asked_only: bool = False
+) -> list[Delivery]:
+    return store.write(lambda transaction: transaction.lease(webhook, now, until, 100, asked_only=asked_only))
+
+
+def settle(
+    store: Store, delivery: Delivery, at: float = 11.0, next: float | None = None, ok: bool = False, hold: float = 0.0
+) -> bool:
+    tried = Attempt(delivery, at, ok, 200 if ok else 500, 0.25, "said", next, hold)
+    return store.write(lambda transaction: transaction.settle(tried))
+
+
+def all_of(store: Store, wanted: EventFilter = THINGS, limit: int = 3) -> list[str]:
+    """The ids of all events, read in steps."""
+    found, after, more = [], "", True
+    while more:
+        events, after, more = store.events(after, wanted, limit)
+        found += [each.id for each in events]
+    return found

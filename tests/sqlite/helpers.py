@@ -1,0 +1,66 @@
+"""What tests of SQLite share."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from restkeeper.storage.sqlite.store import SqliteStore
+from tests.things import OTHERS, THINGS
+from tests.waiting import SECONDS, join
+
+MIB = 1024 * 1024
+
+
+class Clock:
+    """A clock that goes on only when somebody sleeps. The first `together` who let others work meet there."""
+
+    def __init__(self, together: int = 1) -> None:
+        self.now = 0.0
+        self._meeting = threading.Barrier(together)
+        self._expected = together
+        self._lock = threading.Lock()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        with self._lock:
+            self._expected -= seconds == 0
+            meets = seconds == 0 and self._expected >= 0
+        if meets:
+            self._meeting.wait(SECONDS)
+
+
+def opened(folder: Path, **options: Any) -> SqliteStore:
+    return SqliteStore(str(folder / "store.db"), [THINGS, OTHERS], **options)
+
+
+def together(works: list[Callable[[], object]]) -> list[object]:
+    """What each of the works returns or raises, each on a thread of its own."""
+    results: list[object] = [None] * len(works)
+
+    def run(number: int) -> None:
+        try:
+            results[number] = works[number]()
+        except Exception as error:
+            results[number] = error
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(works))]
+    for thread in threads:
+        thread.start()
+    join(*threads)
+    return results
+
+
+class Exit(BaseException):
+    """As a greenlet that is killed, or a time-out."""
+
+
+def await_that(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)

@@ -1,0 +1,51 @@
+"""Backups are stores, each with a future of its own."""
+
+from pathlib import Path
+
+import pytest
+
+from restkeeper.storage import open_store
+from restkeeper.storage.contract import Collection
+from restkeeper.storage.errors import EventsExpired
+from restkeeper.storage.sqlite.store import SqliteStore
+from tests import outbox
+from tests.things import SAMPLE, THINGS, keep
+
+
+def test_a_backup_is_a_store(each_store: SqliteStore, tmp_path: Path) -> None:
+    """A backup can be opened and holds everything; a file that exists is not written over."""
+    keep(each_store, *SAMPLE)
+    target = tmp_path / "copy.db"
+    each_store.backup(target)
+    copy = open_store(f"sqlite:///{target}", [THINGS])
+    assert copy.epoch != each_store.epoch
+    assert copy.secret != each_store.secret and len(copy.secret) == len(each_store.secret) == 32
+    assert list(copy.scan("things")) == SAMPLE
+    copy.close()
+    with pytest.raises(FileExistsError):
+        each_store.backup(target)
+
+
+def test_each_copy_has_the_history_of_its_original_and_a_future_of_its_own(tmp_path: Path) -> None:
+    """A cursor from before the backup is good everywhere; one from after it, just where it was given."""
+    things = [Collection("things", {})]
+    original = open_store(f"sqlite:///{tmp_path}/a.db", things)
+    before = outbox.record(original, outbox.event("a"), outbox.event("b"))
+    original.backup(tmp_path / "b.db")
+    (tmp_path / "c.db").write_bytes((tmp_path / "b.db").read_bytes())
+    stores = [original, *(open_store(f"sqlite:///{tmp_path}/{name}.db", things) for name in "bc")]
+    after = [outbox.record(store, outbox.event("c"), outbox.event("d")) for store in stores]
+    assert len({id for ids in after for id in ids}) == 6
+    for store, own in zip(stores, after, strict=True):
+        assert outbox.all_of(store) == before + own
+        assert len(store.events(before[-1], outbox.THINGS, 10).events) == 2
+        for other in (ids for ids in after if ids is not own):
+            for id in other:
+                with pytest.raises(EventsExpired):
+                    store.events(id, outbox.THINGS, 10)
+        outbox.record(store, outbox.event("e", at="2028"))
+        store.write(lambda transaction: transaction.sweep_events("2027", 10))
+        with pytest.raises(EventsExpired):  # it stands where this store's last one did that is gone
+            store.events(next(ids for ids in after if ids is not own)[-1], outbox.THINGS, 10)
+        assert len(store.events(own[-1], outbox.THINGS, 10).events) == 1
+        store.close()

@@ -1,0 +1,188 @@
+"""The disk: what is done while it has little space, and how long the log may be."""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from app import create_app
+from restkeeper.config import Config
+from restkeeper.storage.contract import Filter, Op, Query, Sort
+from restkeeper.storage.errors import StoreFull, StoreUnavailable
+from restkeeper.storage.sqlite.files import CHECKPOINT_SECONDS, LOG_BYTES, LOG_FULL, PINNED_SECONDS
+from restkeeper.storage.sqlite.search import READ_SECONDS, YIELD_SECONDS
+from restkeeper.storage.sqlite.store import SqliteStore
+from tests.sqlite.helpers import MIB, Clock, opened
+from tests.things import keep, record
+
+
+def test_a_disk_that_is_nearly_full_takes_deletes_alone(tmp_path: Path) -> None:
+    """Below the reserve writes are refused; reads and deletes go on, and so do writes once there is space again."""
+    free = 100
+    store = opened(tmp_path, min_free_space=50, free_space=lambda: free)
+    keep(store, record("a"), record("b"))
+    free = 49
+    with pytest.raises(StoreFull, match="disk"):
+        keep(store, record("c"))
+    with pytest.raises(StoreUnavailable, match="disk"):
+        store.check()
+    assert store.read("things", "a") == record("a")
+    store.write(lambda transaction: transaction.delete("things", "a"), use_reserve=True)
+    assert store.count("things") == 1
+    free = 50
+    store.check()
+    keep(store, record("c"))
+    store.close()
+
+
+def test_a_disk_that_is_full_is_called_so(store: SqliteStore) -> None:
+    """What SQLite cannot write for lack of space is not the fault of a busy store."""
+    (pages,) = store._writer.connection.execute("PRAGMA page_count").fetchone()
+    store._writer.connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StoreFull, match="full"):
+        keep(store, record("a", name="x" * MIB))
+    assert store.count("things") == 0
+
+
+def test_a_full_disk_in_requests() -> None:
+    """A POST is answered 507, GET and DELETE by a key as ever, and /readyz 503 naming the disk."""
+    app = create_app(Config(auth="required", admin_key="admin-key-admin-key-admin-key", min_free_space=1))
+    store, client = app.extensions["restkeeper"].store, app.test_client()
+    admin = {"Authorization": "Bearer admin-key-admin-key-admin-key"}
+    sent = {"name": "x", "scopes": ["products:read", "products:write"]}
+    key = {"Authorization": f"Bearer {client.post('/api/v1/keys', json=sent, headers=admin).json['secret']}"}
+    made = client.post("/products", json={"name": "x"}, headers=key).headers["Location"]
+    free = 0
+    store._free_space = lambda: free
+    refused = client.post("/products", json={"name": "x"}, headers=key)
+    assert (refused.status_code, refused.json["title"]) == (507, "The disk is full")
+    assert client.get("/readyz").status_code == 503
+    assert "disk" in client.get("/readyz").json["detail"]
+    assert client.get(made, headers=key).status_code == 200
+    assert client.delete(made, headers=key).status_code == 200
+    free = 1
+    assert client.get("/readyz").status_code == 200
+    assert client.post("/products", json={"name": "x"}, headers=key).status_code == 200
+
+
+def test_a_stalled_scan_does_not_hold_the_log(tmp_path: Path) -> None:
+    """Who is slow to take an export's items keeps the log within its bytes, and still gets those of one moment."""
+    store = opened(tmp_path, synchronous="normal")
+    keep(store, *(record(f"{n:04}", name="x" * 1000) for n in range(2000)))
+    scan = store.scan("things")
+    seen = [next(scan).id]
+    sizes = []
+    for n in range(40):
+        keep(store, record(f"late {n}", name="x" * MIB))
+        sizes.append((tmp_path / "store.db-wal").stat().st_size)
+    assert max(sizes) <= LOG_BYTES
+    assert [*seen, *(each.id for each in scan)] == [f"{n:04}" for n in range(2000)]
+    store.close()
+
+
+def test_a_log_that_grew_becomes_short_again(tmp_path: Path) -> None:
+    """Another program that reads for long makes the log grow; the first write after its end makes it short."""
+    clock = Clock()
+    store = opened(tmp_path, synchronous="normal", clock=clock)
+    log = tmp_path / "store.db-wal"
+    keep(store, record("a"))
+    reader = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM items").fetchone()
+    for n in range(20):
+        keep(store, record(f"{n}", name="x" * MIB))
+    assert log.stat().st_size > LOG_BYTES
+    reader.execute("ROLLBACK")
+    reader.close()
+    clock.now += CHECKPOINT_SECONDS
+    keep(store, record("b"))
+    assert log.stat().st_size < MIB
+    store.close()
+
+
+class Busy(Clock):
+    """A clock that goes on whenever it is looked at, and in whose pauses something else is done, so many times."""
+
+    def __init__(self, work: Callable[[], object], times: int) -> None:
+        super().__init__()
+        self._work = work
+        self.left = times
+
+    def monotonic(self) -> float:
+        self.now += YIELD_SECONDS
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        if self.left > 0:
+            self.left -= 1
+            self._work()
+
+
+def test_a_search_ends_where_it_keeps_the_log_from_being_begun_anew(tmp_path: Path) -> None:
+    """What another process writes meanwhile makes the log grow up to a bound; then the search is 503, the log short."""
+    numbers = iter(range(1000))
+    writer = opened(tmp_path, synchronous="normal")
+    keep(writer, *(record(f"m{n:05}", name="x" * 100) for n in range(20_000)))
+    clock = Busy(lambda: keep(writer, record(f"{next(numbers)}", name="x" * MIB)), 100)
+    searcher = opened(tmp_path, clock=clock)
+    with pytest.raises(StoreUnavailable, match="written"):
+        searcher.page("things", Query(filters=(Filter("name", Op.LIKE, "y"),), limit=1))
+    log = tmp_path / "store.db-wal"
+    assert 64 * MIB <= log.stat().st_size < 72 * MIB
+    assert writer.page("things", Query(filters=(Filter("name", Op.LIKE, "y"),), limit=1)).bodies == []
+    assert log.stat().st_size < MIB
+    searcher.close()
+    writer.close()
+
+
+def test_a_search_goes_on_where_another_program_keeps_the_log(tmp_path: Path) -> None:
+    """It is held for a time in which searches of ours would have ended, and is then answered; the next ones at once."""
+    clock = Clock()
+    store = opened(tmp_path, synchronous="normal", clock=clock)
+    keep(store, record("a"))
+    reader = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM items").fetchone()
+    for n in range(70):
+        keep(store, record(f"{n}", name="x" * MIB))
+    assert (tmp_path / "store.db-wal").stat().st_size > LOG_FULL
+    began, sorted_ = clock.now, Query(sort=(Sort("name"),), limit=100)
+    assert len(store.page("things", sorted_).bodies) == 71
+    assert READ_SECONDS <= clock.now - began < READ_SECONDS + 1
+    began = clock.now
+    assert len(store.page("things", sorted_).bodies) == store.count("things", sorted_) == 71
+    assert clock.now == began
+    clock.now += PINNED_SECONDS
+    reader.execute("ROLLBACK")
+    began = clock.now
+    assert len(store.page("things", sorted_).bodies) == 71
+    assert clock.now - began < 1 and (tmp_path / "store.db-wal").stat().st_size < MIB
+    reader.close()
+    store.close()
+
+
+def test_searches_that_had_to_end_are_no_other_program(tmp_path: Path) -> None:
+    """Once they have ended, those that come next wait again, and the log becomes short."""
+    numbers = iter(range(1000))
+    writer = opened(tmp_path, synchronous="normal")
+    keep(writer, *(record(f"m{n:05}", name="x" * 100) for n in range(500)))
+    other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    other.execute("BEGIN")
+    other.execute("SELECT count(*) FROM items").fetchone()
+    for n in range(20):
+        keep(writer, record(f"first {n}", name="x" * MIB))
+    clock = Busy(lambda: keep(writer, record(f"{next(numbers)}", name="x" * MIB)), 0)
+    searcher = opened(tmp_path, clock=clock)
+    searched = Query(filters=(Filter("name", Op.LIKE, "y"),), limit=1)
+    assert searcher.page("things", searched).bodies == []  # after a wait in vain
+    other.close()
+    clock.left = 100
+    with pytest.raises(StoreUnavailable, match="written"):
+        searcher.page("things", searched)
+    clock.left = 0
+    assert searcher.page("things", searched).bodies == []
+    assert (tmp_path / "store.db-wal").stat().st_size < MIB
+    searcher.close()
+    writer.close()

@@ -1,0 +1,137 @@
+"""Files: how one is opened, what is found there, and who may read it."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from restkeeper.storage import open_store
+from restkeeper.storage.contract import Collection, Index, Transaction
+from restkeeper.storage.errors import StoreUnavailable
+from tests.sqlite.helpers import opened
+from tests.things import FIELDS, SAMPLE, THINGS, keep, record
+
+
+def test_a_store_opens_while_another_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that needs no migration is opened, and read, without waiting for the write lock."""
+    monkeypatch.setattr("restkeeper.storage.sqlite.waiting.BUSY_SECONDS", 0.05)
+    url = f"sqlite:///{tmp_path}/store.db"
+    first = open_store(url, [THINGS])
+    keep(first, *SAMPLE)
+    with sqlite3.connect(tmp_path / "store.db", isolation_level=None) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        second = open_store(url, [THINGS])
+        assert second.count("things") == len(SAMPLE)
+        second.close()
+        holder.execute("ROLLBACK")
+    holder.close()
+    first.close()
+
+
+def test_a_second_opening_finds_what_the_first_kept(tmp_path: Path) -> None:
+    """A file is the same store when it is opened again, with indexes as they are declared now."""
+    url = f"sqlite:///{tmp_path}/store.db"
+    first = open_store(url, [THINGS])
+    keep(first, *SAMPLE)
+    revision, secret = first.revision("things"), first.secret
+    first.close()
+    changed = Collection("things", FIELDS, (Index("stock"), Index("sku", unique=True)), ())
+    second = open_store(url, [changed])
+    assert (second.revision("things"), list(second.scan("things"))) == (revision, SAMPLE)
+    assert second.secret == secret
+    second.close()
+    with sqlite3.connect(tmp_path / "store.db") as connection:
+        names = {
+            name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE name LIKE 'items.things.%'")
+        }
+    connection.close()
+    assert names == {"items.things.stock", "items.things.sku.unique"}
+
+
+def test_a_file_of_a_newer_program_is_refused(tmp_path: Path) -> None:
+    """Migrations run one way: a file with more of them than the program knows is not opened."""
+    open_store(f"sqlite:///{tmp_path}/store.db", [THINGS]).close()
+    with sqlite3.connect(tmp_path / "store.db") as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(StoreUnavailable, match="newer program"):
+        open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
+
+
+def test_values_that_are_not_unique_stop_the_start(tmp_path: Path) -> None:
+    """A unique index that the items do not allow is told at start, naming it."""
+    loose = Collection("things", FIELDS)
+    store = open_store(f"sqlite:///{tmp_path}/store.db", [loose])
+    keep(store, record("a", sku="s"), record("b", sku="s"))
+    store.close()
+    with pytest.raises(StoreUnavailable, match="things.sku.unique"):
+        open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
+
+
+def test_a_store_that_cannot_be_opened_says_so(tmp_path: Path) -> None:
+    """A path that is no place for a file is named."""
+    with pytest.raises(StoreUnavailable, match="no/such/folder"):
+        open_store(f"sqlite:///{tmp_path}/no/such/folder/store.db", [THINGS])
+
+
+def test_a_store_by_another_name_sees_changes(tmp_path: Path) -> None:
+    """A symbolic link leads to the same file, and to the same state of it."""
+    first = open_store(f"sqlite:///{tmp_path}/a.db", [THINGS])
+    (tmp_path / "link.db").symlink_to(tmp_path / "a.db")
+    second = open_store(f"sqlite:///{tmp_path}/link.db", [THINGS])
+    keep(first, record("a"))
+    assert second.read("things", "a").version == 1
+    first.write(lambda transaction: transaction.update("things", record("a", version=2)))
+    assert second.read("things", "a").version == 2
+    first.close()
+    second.close()
+
+
+def test_another_store_that_closes_takes_no_lock_away(tmp_path: Path) -> None:
+    """Closing a file ends all the locks that a process has on it; a store that closes leaves those of others alone."""
+    path = tmp_path / "a.db"
+    store = open_store(f"sqlite:///{path}", [THINGS])
+    code = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
+
+    def work(transaction: Transaction) -> int:
+        transaction.insert("things", record("a"))
+        open_store(f"sqlite:///{path}", [THINGS]).close()
+        return subprocess.run(
+            [sys.executable, "-c", code, str(path)], check=False, stderr=subprocess.DEVNULL
+        ).returncode
+
+    assert store.write(work) == 1  # the other process finds the database locked
+    store.close()
+
+
+def test_nothing_is_written_to_a_file_that_is_gone(tmp_path: Path) -> None:
+    """When the store's file was moved or replaced, a write fails instead of going where nobody will find it."""
+    store = open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
+    keep(store, record("a"))
+    (tmp_path / "store.db").rename(tmp_path / "moved.db")
+    with pytest.raises(StoreUnavailable, match="not the one that was opened"):
+        keep(store, record("b"))
+    (tmp_path / "moved.db").rename(tmp_path / "store.db")
+    keep(store, record("b"))
+    store.close()
+
+
+def test_files_are_their_owners_alone(tmp_path: Path) -> None:
+    """The store, what SQLite puts beside it, and backups have secrets in them: nobody else reads them."""
+    store = opened(tmp_path)
+    keep(store, record("a"))
+    store.backup(tmp_path / "backup.db")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(["store.db", "store.db-lock", "store.db-wal", "store.db-shm", "backup.db"], 0o600)
+    store.close()
+
+
+def test_the_mode_of_a_file_that_exists_is_left_alone(tmp_path: Path) -> None:
+    """An operator may let a group read the store."""
+    opened(tmp_path).close()
+    os.chmod(tmp_path / "store.db", 0o640)
+    opened(tmp_path).close()
+    assert (tmp_path / "store.db").stat().st_mode & 0o777 == 0o640

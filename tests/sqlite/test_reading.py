@@ -1,0 +1,173 @@
+"""Reading from SQLite: what others write is seen at once, and a page costs the same at any size."""
+
+import sqlite3
+import subprocess
+import sys
+from contextlib import nullcontext
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from restkeeper.storage import open_store
+from restkeeper.storage.contract import Filter, Op, Page, Query, Sort, Store
+from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.sqlite.search import find_page
+from restkeeper.storage.sqlite.store import SqliteStore
+from restkeeper.web import exactjson
+from tests.things import SORTS, THINGS, fill, ids, keep, record
+
+
+def test_what_another_program_writes_is_seen_at_once(tmp_path: Path) -> None:
+    """Records and revisions are those of this moment, whoever changes them."""
+    path = tmp_path / "a.db"
+    store = open_store(f"sqlite:///{path}", [THINGS])
+    keep(store, record("a", name="first"))
+    change = "UPDATE items SET version = version + 1; UPDATE collections SET revision = revision + 1;"
+    for number in range(20):
+        assert store.read("things", "a").version == number + 1
+        before = store.revision("things")
+        if number % 5:
+            other = sqlite3.connect(path, isolation_level=None)
+            other.executescript(change)
+            other.close()
+        else:
+            code = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).executescript(sys.argv[2])"
+            subprocess.run([sys.executable, "-c", code, str(path), change], check=True)
+        assert store.read("things", "a").version == number + 2
+        assert store.revision("things") != before
+    store.close()
+
+
+def test_a_store_that_cannot_be_read_is_unavailable(tmp_path: Path) -> None:
+    """Whatever SQLite says while somebody reads is 503, with the cause for the log."""
+    store = open_store(f"sqlite:///{tmp_path}/a.db", [THINGS])
+    keep(store, record("a"))
+    other = sqlite3.connect(tmp_path / "a.db")
+    other.execute("DROP TABLE items")
+    other.commit()
+    other.close()
+    for read in (lambda: store.read("things", "a"), lambda: store.page("things", Query(limit=1)), lambda: ids(store)):
+        with pytest.raises(StoreUnavailable, match="the store does not answer: no such table"):
+            read()
+    store.close()
+
+
+def _steps(store: Store) -> list[int]:
+    """The steps of SQLite's machine that reading one item, counting, and first and middle pages take."""
+    steps = 0
+
+    def step() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    connection = store._connect(1)  # type: ignore[attr-defined]
+    connection.set_progress_handler(step, 1)
+    store._idle.append(connection)  # type: ignore[attr-defined]
+    positions: dict[str, tuple[Any, ...]] = {"id": ("m",), "price": (5.0, "m"), "name": ("m", "m")}
+    queries = [
+        Query(sort=(Sort(field, down),), limit=20, after=after)
+        for field, middle in positions.items()
+        for down in (False, True)
+        for after in ((), middle)
+    ]
+    taken = []
+    for ask in (
+        lambda: store.read("things", "m000501"),
+        lambda: store.count("things"),
+        *(partial(store.page, "things", query) for query in queries),
+    ):
+        steps = 0
+        ask()
+        taken.append(steps)
+    return taken
+
+
+def test_pages_cost_the_same_at_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first page, a middle page and one item take as many steps of SQLite's machine in a large list as in a small.
+
+    Steps are counted and not timed, so the test says the same on any machine.
+    """
+    monkeypatch.setattr(
+        "restkeeper.storage.sqlite.store.within", lambda *_: nullcontext()
+    )  # it would take our counter's place
+    counts = []
+    for size in (1_000, 30_000):
+        store = open_store(f"sqlite:///{tmp_path}/{size}.db", [THINGS])
+        keep(store, *(record(f"{'am'[n % 2]}{n:06}", price=Decimal(n % 10), name="am"[n % 2]) for n in range(size)))
+        counts.append(_steps(store))
+        store.close()
+    small, large = counts
+    assert min(small) > 0
+    assert all(many <= 1.5 * few for few, many in zip(small, large, strict=True)), (small, large)
+
+
+@pytest.fixture
+def fetched(store: SqliteStore) -> list[int]:
+    """Of each row that is fetched on the store's one idle connection, how long its body is."""
+    sizes: list[int] = []
+
+    def note(_: sqlite3.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        if len(row) > 2:
+            sizes.append(len(row[2]))
+        return row
+
+    connection = store._connect(1)
+    connection.row_factory = note
+    store._idle.append(connection)
+    return sizes
+
+
+@pytest.mark.parametrize("sort", SORTS, ids=str)
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("search", ["", "X"])
+def test_a_page_ends_by_its_bytes(
+    store: SqliteStore, fetched: list[int], sort: tuple[Sort, ...], backward: bool, search: str
+) -> None:
+    """It has as many items as fit, next to where the walk begins, and no more than one further row is read."""
+    size = fill(store, 10, 9000)[0]
+    fetched.clear()
+    page = store.page("things", Query(sort=sort, limit=8, backward=backward, search=search), 3 * size)
+    assert (len(page.bodies), page.more, page.cut, len(fetched)) == (3, True, True, 4)
+    whole = ids(store, sort=sort)
+    assert [exactjson.loads(body)["id"] for body in page.bodies] == (whole[-3:] if backward else whole[:3])
+
+
+@pytest.mark.parametrize(
+    "query", [Query(sort=(Sort("stock"),)), Query(search="x"), Query(filters=(Filter("stock", Op.GT, 0),))]
+)
+def test_no_body_is_sorted(store: SqliteStore, query: Query) -> None:
+    """Where SQLite may have to sort, it sorts positions: bodies are read one by one, outside of that."""
+    fill(store, 3, 10)
+    statements: list[str] = []
+    connection = store._connect(1)
+    store._idle.append(connection)
+    connection.set_trace_callback(statements.append)
+    assert store.page("things", query).bodies
+    (statement,) = [each for each in statements if "shape" in each]
+    outer, inner = statement.split("FROM (")
+    assert "CAST(body AS BLOB)" in outer and "ORDER BY" not in outer
+    assert "CAST(body AS BLOB)" not in inner and "ORDER BY" in inner
+
+
+@pytest.mark.parametrize("query", [Query(limit=20), Query(limit=20, sort=(Sort("stock"),)), Query(search="a")], ids=str)
+def test_a_page_and_its_revision_are_of_one_moment(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, query: Query
+) -> None:
+    """Whatever is committed while a page is read, its revision is the one that has just these items."""
+    keep(store, record("a", name="a"))
+    late = iter(["b"])
+
+    def find(*arguments: Any) -> Page:
+        for id in late:
+            keep(store, record(id, name="a"))
+        return find_page(*arguments)
+
+    states = {store.revision("things"): 1}
+    monkeypatch.setattr("restkeeper.storage.sqlite.store.find_page", find)
+    page = store.page("things", query)
+    states[store.revision("things")] = 2
+    assert len(page.bodies) == states[page.revision]

@@ -1,0 +1,115 @@
+"""Searches: bounded in time, one at a time, and so that others work meanwhile."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from restkeeper.storage import open_store
+from restkeeper.storage.contract import Filter, Op, Query, Sort
+from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.sqlite.search import YIELD_SECONDS
+from restkeeper.storage.sqlite.store import SEARCHES, SqliteStore
+from tests.sqlite.helpers import Clock, Exit, opened
+from tests.things import OTHERS, THINGS, keep, record
+
+
+def test_a_search_that_takes_too_long_is_ended(each_store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What would keep a process busy beyond its time is StoreUnavailable, and says what to do; the store goes on."""
+    keep(each_store, *(record(f"{n:06}") for n in range(20_000)))
+    monkeypatch.setattr("restkeeper.storage.sqlite.search.READ_SECONDS", 0.0)
+    for ask in (each_store.page, each_store.count):
+        with pytest.raises(StoreUnavailable, match="narrow it"):
+            ask("things", Query(search="nothing like it"))
+    assert each_store.read("things", "000001").id == "000001"
+    assert each_store.count("things") == 20_000
+
+
+def test_searches_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only so many searches run at once; one that waits too long is told so, what is no search never waits."""
+    monkeypatch.setattr("restkeeper.storage.sqlite.search.READ_SECONDS", 0.01)
+    store = open_store(f"sqlite:///{tmp_path}/a.db", [THINGS])
+    keep(store, record("a"))
+    with ExitStack() as stack:
+        for _ in range(SEARCHES):
+            stack.enter_context(store._searching(Query(search="x")))  # type: ignore[attr-defined]
+        with pytest.raises(StoreUnavailable, match="searches are under way"):
+            store.page("things", Query(search="x"))
+        assert store.read("things", "a").id == "a"
+        assert store.page("things", Query(limit=20)).bodies
+    assert store.page("things", Query(sort=(Sort("name"),))).bodies
+    store.close()
+
+
+def test_a_search_that_is_interrupted_says_by_what(tmp_path: Path) -> None:
+    """SQLite knows only that it was."""
+
+    class Killing(Clock):
+        def monotonic(self) -> float:
+            self.now += YIELD_SECONDS
+            return self.now
+
+        def sleep(self, seconds: float) -> None:
+            raise Exit
+
+    store = opened(tmp_path)
+    keep(store, *(record(f"{n}") for n in range(1000)))
+    searcher = opened(tmp_path, clock=Killing())
+    with pytest.raises(Exit):
+        searcher.page("things", Query(filters=(Filter("name", Op.LIKE, "y"),), limit=1))
+    assert store.page("things", Query(filters=(Filter("name", Op.LIKE, "y"),), limit=1)).bodies == []
+    searcher.close()
+    store.close()
+
+
+class Counting:
+    """A clock by which every look is later than the last, and which counts how often others had their turn."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.yields = 0
+
+    def monotonic(self) -> float:
+        self.now += 0.01
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.yields += seconds == 0
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query(sort=(Sort("stock"),), limit=20),
+        Query(search="nothing"),
+        Query(filters=(Filter("name", Op.LIKE, "nothing"),)),
+        Query(filters=(Filter("stock", Op.GT, -1),), limit=20),
+    ],
+    ids=["sort", "q", "like", "filter"],
+)
+def test_a_search_lets_others_work_at_each_large_item(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: Query
+) -> None:
+    """A row is a few steps of SQLite's machine however large it is: the clock is looked at within a few rows."""
+    monkeypatch.setattr("restkeeper.storage.sqlite.search.READ_SECONDS", 60.0)
+    clock = Counting()
+    store = SqliteStore(str(tmp_path / "store.db"), [THINGS, OTHERS], clock=clock)
+    keep(store, *(record(f"{n:03}", attributes=[[]] * 30_000) for n in range(40)))
+    for ask in (lambda: store.page("things", query), lambda: store.count("things", query)):
+        if query.narrows or "page" in ask.__code__.co_names:
+            clock.yields = 0
+            ask()
+            assert clock.yields >= 10
+    store.close()
+
+
+def test_rows_that_are_fetched_let_others_work(tmp_path: Path) -> None:
+    """Also between the rows of a page that are large."""
+    clock = Counting()
+    store = SqliteStore(str(tmp_path / "store.db"), [THINGS, OTHERS], clock=clock)
+    keep(store, *(record(f"{n:03}", name="x" * 200_000) for n in range(10)))
+    store.page("things", Query(limit=1, offset=1))
+    few = clock.yields
+    store.page("things", Query(limit=9, offset=1))
+    assert clock.yields - few >= 5  # of 8 more rows
+    store.close()

@@ -1,0 +1,181 @@
+"""Turns to write: of the writers of one process, of its readers, and of other processes."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from restkeeper.clock import TURN
+from restkeeper.storage.contract import Transaction
+from restkeeper.storage.sqlite.lockfile import LockFile
+from restkeeper.storage.sqlite.store import SqliteStore
+from restkeeper.storage.sqlite.writer import LONG_SECONDS, OTHERS_SECONDS, _Work
+from tests.live import ROOT
+from tests.sqlite.helpers import Clock, Exit, await_that, opened
+from tests.waiting import SECONDS, join
+
+
+def test_a_writer_that_leaves_wakes_the_next(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The turn that was meant for one that is interrupted as it gets it is not lost for those behind it."""
+
+    waiting: list[threading.Event] = []
+
+    class Noted(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waiting.append(self)
+            return super().wait(timeout)
+
+    class Interrupted(Noted):
+        def wait(self, timeout: float | None = None) -> bool:
+            super().wait(timeout)
+            raise Exit
+
+    kinds = iter([Interrupted])
+    fake = SimpleNamespace(Event=lambda: next(kinds, Noted)(), RLock=threading.RLock)
+    monkeypatch.setattr("restkeeper.storage.sqlite.writer.threading", fake)
+    told: list[str] = []
+
+    def write(name: str) -> None:
+        try:
+            store.write(lambda _: told.append(name))
+        except Exit:
+            told.append("interrupted")
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in "ab"]
+    with store._writer.in_turn():
+        for number, thread in enumerate(threads):
+            thread.start()
+            await_that(lambda number=number: len(waiting) > number)  # type: ignore[misc]
+    join(*threads)
+    assert sorted(told) == ["b", "interrupted"]
+
+
+def test_a_writer_is_told_after_the_store_knows_of_its_commit(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who reads then reads what was written, also where another has committed it."""
+    order: list[str] = []
+    finish = _Work.finish
+    monkeypatch.setattr(store._writer, "_after_commit", lambda: order.append("known"))
+    monkeypatch.setattr(_Work, "finish", lambda self: (order.append("told"), finish(self)))
+    store.write(lambda _: None)
+    assert order == ["known", "told"]
+
+
+def test_readers_of_a_store_in_memory_let_writers_in() -> None:
+    """However many search without an end, a writer has its turn long before its time is over."""
+    script = """
+from gevent import monkey; monkey.patch_all()
+import gevent
+from restkeeper.storage.contract import Filter, Op, Query
+from tests.things import THINGS, keep, record
+from restkeeper.storage.sqlite.store import SqliteStore
+store = SqliteStore(":memory:", [THINGS])
+keep(store, *(record(f"m{n:05}", name="x" * 100) for n in range(20_000)))
+done = []
+def search():
+    while not done:
+        store.page("things", Query(filters=(Filter("name", Op.LIKE, "y"),), limit=1))
+searches = [gevent.spawn(search) for _ in range(4)]
+gevent.sleep(0.05)
+for n in range(10):
+    keep(store, record(f"w{n}"))
+done.append(1)
+gevent.joinall(searches, raise_error=True)
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=SECONDS)
+
+
+def test_a_writer_is_answered_when_its_own_work_is_done(tmp_path: Path) -> None:
+    """Also one that was woken for a turn that another took: it does not wait for what that one does next."""
+    script = """
+from gevent import monkey; monkey.patch_all()
+import gevent, sys
+from restkeeper.storage.sqlite.store import SqliteStore
+store = SqliteStore(sys.argv[1], [])
+answered = []
+def first(transaction):
+    gevent.sleep(0.06)  # longer than a commit takes works
+    running.append(gevent.spawn(write, "last", 0.5))
+    gevent.sleep(0)  # it is in the queue now, and has the turn before "second" runs
+def write(name, seconds):
+    store.write(lambda transaction: gevent.sleep(seconds))
+    answered.append(name)
+running = [gevent.spawn(store.write, first)]
+gevent.sleep(0.02)
+running.append(gevent.spawn(write, "second", 0.06))
+gevent.sleep(0.3)
+assert answered == ["second"], answered
+gevent.joinall(running, raise_error=True)
+assert answered == ["second", "last"], answered
+"""
+    command = [sys.executable, "-c", script, str(tmp_path / "store.db")]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=SECONDS)
+
+
+ASKING = """
+import sys
+from restkeeper.storage.sqlite.lockfile import LockFile
+lock = LockFile(sys.argv[1])
+lock.ask_for_write()
+print("asks", flush=True)
+sys.stdin.readline()
+lock.stop_asking()
+print("asks no more", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_who_looks_does_not_ask(tmp_path: Path) -> None:
+    """That a process has looked whether others wait is no sign to those that look after it."""
+    path = str(tmp_path / "store.db")
+    lock = LockFile(path)
+    script = (
+        "import sys; from restkeeper.storage.sqlite.lockfile import LockFile; "
+        "sys.exit(LockFile(sys.argv[1]).others_ask())"
+    )
+    for asks in (False, True):
+        if asks:
+            lock.ask_for_write()
+        else:
+            assert not lock.others_ask()
+        assert subprocess.run([sys.executable, "-c", script, path], cwd=ROOT, timeout=SECONDS).returncode == asks
+    lock.close()
+
+
+class Slow:
+    """A work that takes longer than a commit without consequences, by a clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.ended = 0.0
+
+    def __call__(self, _: Transaction) -> None:
+        self._clock.now += LONG_SECONDS + 0.001
+        self.ended = self._clock.now
+
+
+def test_another_process_that_waits_has_its_turn(tmp_path: Path) -> None:
+    """After a long commit the next one waits for those that ask, for a while at most, and else not at all."""
+    clock = Clock()
+    store, slow = opened(tmp_path, clock=clock), Slow(clock)
+    command = [sys.executable, "-c", ASKING, str(tmp_path / "store.db")]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdin and other.stdout
+        assert other.stdout.readline() == "asks\n"
+        store.write(slow)
+        assert clock.now == slow.ended  # whose own response waits for nobody
+        store.write(lambda _: None)
+        assert clock.now - slow.ended >= OTHERS_SECONDS
+        before = clock.now
+        store.write(lambda _: None)
+        assert clock.now == before
+        print(file=other.stdin, flush=True)
+        assert other.stdout.readline() == "asks no more\n"
+        store.write(slow)
+        store.write(lambda _: None)
+        assert 0 < clock.now - slow.ended < 2 * TURN
+        print(file=other.stdin, flush=True)

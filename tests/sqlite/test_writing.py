@@ -1,0 +1,180 @@
+"""Writing: who waits for how long, and what one commit takes."""
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from restkeeper.storage import open_store
+from restkeeper.storage.contract import Transaction
+from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.sqlite.store import SqliteStore
+from restkeeper.storage.sqlite.waiting import BUSY_SECONDS
+from restkeeper.storage.sqlite.writer import BATCH_SECONDS
+from tests.sqlite.helpers import Clock, Exit, opened, together
+from tests.things import THINGS, ids, keep, record
+from tests.waiting import SECONDS, join
+
+
+def test_all_who_wait_for_another_process_have_one_deadline(tmp_path: Path) -> None:
+    """200 writes behind a held lock are all given up 5 seconds after their call, and none of them is done later."""
+    clock = Clock(200)
+    store = opened(tmp_path, clock=clock)
+    ran: list[int] = []
+    holder = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    results = together([lambda: store.write(lambda _: ran.append(1))] * 200)
+    assert {type(result) for result in results} == {StoreUnavailable}
+    assert BUSY_SECONDS <= clock.now < BUSY_SECONDS + 0.01
+    holder.execute("ROLLBACK")
+    holder.close()
+    assert store.write(lambda _: "done") == "done"
+    assert ran == []
+    store.close()
+
+
+def test_a_write_whose_time_is_over_leaves_the_queue(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits behind a long work of the same process is answered in time, and its work is not done later."""
+    begun, end = threading.Event(), threading.Event()
+    ran: list[int] = []
+
+    def long(_: Transaction) -> None:
+        begun.set()
+        assert end.wait(10)
+
+    first = threading.Thread(target=store.write, args=(long,))
+    first.start()
+    assert begun.wait(SECONDS)
+    monkeypatch.setattr("restkeeper.storage.sqlite.waiting.BUSY_SECONDS", 0.01)
+    with pytest.raises(StoreUnavailable):
+        store.write(lambda _: ran.append(1))
+    end.set()
+    join(first)
+    store.write(lambda _: None)
+    assert ran == []
+
+
+def test_a_write_has_the_deadline_that_it_is_given(tmp_path: Path) -> None:
+    """What a request has waited elsewhere is not there for the lock of another process."""
+    clock = Clock()
+    store = opened(tmp_path, clock=clock)
+    holder = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    for seconds in (0.5, BUSY_SECONDS + 1):
+        began = clock.now
+        with pytest.raises(StoreUnavailable):
+            store.write(lambda _: None, deadline=began + seconds)
+        assert seconds <= clock.now - began < seconds + 0.1
+    holder.close()
+    store.close()
+
+
+def test_a_write_that_is_under_way_waits_for_its_result(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a work is in a commit it is not given up: whether it was done is not known before the end."""
+    monkeypatch.setattr("restkeeper.storage.sqlite.waiting.BUSY_SECONDS", 0.5)
+    monkeypatch.setattr("restkeeper.storage.sqlite.writer.BATCH_SECONDS", 60.0)
+    writer = store._writer
+    begun, refused = threading.Event(), threading.Event()
+    withdraw = writer._withdraw
+
+    def watched(work: Any) -> bool:
+        if not (was_there := withdraw(work)):
+            refused.set()
+        return was_there
+
+    monkeypatch.setattr(writer, "_withdraw", watched)
+
+    def first(_: Transaction) -> None:
+        begun.set()
+        while not writer._queue:
+            threading.Event().wait(0.001)
+
+    def second(transaction: Transaction) -> str:
+        assert refused.wait(10)  # its caller has tried to withdraw it, in vain
+        transaction.insert("things", record("a"))
+        return "done"
+
+    leader = threading.Thread(target=store.write, args=(first,))
+    leader.start()
+    assert begun.wait(SECONDS)
+    assert store.write(second) == "done"
+    join(leader)
+    assert store.count("things") == 1
+
+
+def test_a_commit_ends_by_time(tmp_path: Path) -> None:
+    """A commit takes works for some 50 ms; the others go into the next ones."""
+    clock = Clock(10)
+    store = opened(tmp_path, clock=clock)
+    statements: list[str] = []
+    store._writer.connection.set_trace_callback(statements.append)
+
+    def work(_: Transaction) -> None:
+        clock.now += BATCH_SECONDS * 0.4  # three of these are more than a commit's time
+
+    together([lambda: store.write(work)] * 10)
+    assert statements.count("COMMIT") == 4
+    store.close()
+
+
+def test_a_file_that_another_process_holds_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that cannot have the file in time raises StoreUnavailable; reading goes on."""
+    monkeypatch.setattr("restkeeper.storage.sqlite.waiting.BUSY_SECONDS", 0.05)
+    store = open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
+    keep(store, record("a"))
+    holder = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable):
+        keep(store, record("b"))
+    assert ids(store) == ["a"]
+    holder.execute("ROLLBACK")
+    holder.close()
+    keep(store, record("b"))
+    assert ids(store) == ["a", "b"]
+    store.close()
+
+
+def test_an_interrupted_commit_tells_everybody(each_store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When one work of a commit is interrupted, no other is told that it was kept: none was."""
+    gate = threading.Barrier(3)
+    monkeypatch.setattr(
+        "restkeeper.storage.sqlite.store.time.sleep", lambda _: gate.wait(SECONDS)
+    )  # the three share one commit
+    told: list[str] = []
+
+    def write(work: Callable[[Transaction], None]) -> None:
+        try:
+            each_store.write(work)
+            told.append("kept")
+        except (StoreUnavailable, Exit) as error:
+            told.append(type(error).__name__)
+
+    def leave(_: Transaction) -> None:
+        raise Exit
+
+    works: list[Callable[[Transaction], None]] = [
+        lambda transaction: transaction.insert("things", record("a")),
+        lambda transaction: transaction.insert("things", record("b")),
+        leave,
+    ]
+    threads = [threading.Thread(target=write, args=(work,)) for work in works]
+    queue = each_store._writer._queue  # type: ignore[attr-defined]
+    for number, thread in enumerate(threads):
+        thread.start()
+        while len(queue) == number < 2:  # they come in this order, so that the last has others before it
+            pass
+    for thread in threads:
+        thread.join(60)
+    assert sorted(told) == ["Exit", "StoreUnavailable", "StoreUnavailable"]
+    assert each_store.count("things") == 0
+
+
+def test_a_transaction_that_is_lost_without_an_error_is_no_success(store: SqliteStore) -> None:
+    """SQLite may roll back by itself; a work that did not notice is not answered as done."""
+    with pytest.raises(StoreUnavailable):
+        store.write(lambda transaction: transaction._connection.execute("ROLLBACK"))  # type: ignore[attr-defined]
+    store.write(lambda transaction: transaction.insert("things", record("a")))
+    assert store.read("things", "a").id == "a"

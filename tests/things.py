@@ -1,0 +1,73 @@
+"""Records that tests store: a collection with a field of each kind, and what is done with it all the time."""
+
+from decimal import Decimal
+from typing import Any
+
+from restkeeper.storage.contract import Collection, Field, Index, Kind, Query, Record, Sort, Store, Transaction
+from restkeeper.web import exactjson
+
+FIELDS = {
+    name: Field(name, kind, nullable)
+    for name, kind, nullable in [
+        ("id", Kind.TEXT, False),
+        ("name", Kind.TEXT, False),
+        ("sku", Kind.TEXT, True),
+        ("mail", Kind.TEXT, True),
+        ("price", Kind.NUMBER, True),
+        ("stock", Kind.INTEGER, False),
+        ("sold", Kind.BOOLEAN, True),
+        ("tags", Kind.LIST, False),
+        ("updated_at", Kind.TIME, False),
+        ("version", Kind.INTEGER, False),
+    ]
+}
+
+
+THINGS = Collection(
+    "things",
+    FIELDS,
+    (Index("sku", unique=True), Index("mail", unique=True, fold=True), Index("price"), Index("name")),
+    ("name", "tags"),
+)
+
+
+OTHERS = Collection("others", {"id": FIELDS["id"]})
+
+
+def record(id: str, version: int = 1, **fields: Any) -> Record:
+    """A record of the things collection; fields that are not given are null, or empty."""
+    empty = {"name": "", "sku": None, "mail": None, "price": None, "stock": 0, "sold": None, "tags": []}
+    body = {"id": id, **empty, **fields, "version": version}
+    return Record(id, version, f"2026-01-01T00:00:{version:02}.000000Z", "shape", exactjson.dumps(body))
+
+
+def keep(store: Store, *records: Record, collection: str = "things") -> None:
+    def work(transaction: Transaction) -> None:
+        for each in records:
+            transaction.insert(collection, each)
+
+    store.write(work)
+
+
+def ids(store: Store, **query: Any) -> list[str]:
+    return [exactjson.loads(body)["id"] for body in store.page("things", Query(**query)).bodies]
+
+
+SAMPLE = [
+    record("a", name="Lamp", price=Decimal("12.5"), stock=3, sold=True, tags=["red", "big"], sku="L1", mail="A@x.org"),
+    record("b", name="lampshade", price=Decimal("7"), stock=0, sold=False, tags=["red"]),
+    record("c", name="Éclair", price=None, stock=9, tags=[]),
+    record("d", name="100% \\_wool", price=Decimal("0.1"), stock=-2, tags=["a,b"], mail="b@x.org"),
+]
+
+SORTS: list[tuple[Sort, ...]] = [(), (Sort("id", True),), (Sort("price"),), (Sort("stock", True),), (Sort("name"),)]
+
+
+def fill(store: Store, count: int, size: int) -> list[int]:
+    """Items with bodies of some `size`, in an order that is no field's; how long each is, by id."""
+    records = [
+        record(f"{n:03}", stock=n * 7 % 10, name=f"{n * 3 % 10}{'x' * size}", price=Decimal(n % 3))
+        for n in range(count)
+    ]
+    keep(store, *records)
+    return [len(each.body) for each in records]

@@ -41,7 +41,7 @@ NEAR = {  # what runs in other processes, by the beginning of its path: tests to
     "restkeeper/server/chunked": ("test_worker*",),
     "restkeeper/web/application": ("test_edge", "test_answer"),
     "restkeeper/web/observe": ("test_running",),
-    "restkeeper/resources/openapi": ("test_openapi",),
+    "restkeeper/features/openapi/": ("test_openapi",),
     "restkeeper/schemas/": ("test_openapi",),
     "restkeeper/app": ("test_smoke", "test_process"),
     "restkeeper/server/settings": ("test_smoke", "test_process", "test_security", "test_running", "test_delivering"),

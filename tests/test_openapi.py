@@ -5,21 +5,30 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from flask import Flask
+from flask import Blueprint, Flask
 from flask.testing import FlaskClient
 from jsonschema import Draft202012Validator, FormatChecker, ValidationError
+from marshmallow import Schema, fields, validate
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from restkeeper import errors
 from restkeeper.config import Config
+from restkeeper.errors import NotFound
+from restkeeper.features import openapi
 from restkeeper.features.events.types import event_collections, known_types
-from restkeeper.features.openapi.collection import _or_null
+from restkeeper.features.openapi.spec import Spec
 from restkeeper.features.webhooks.deliverer import LARGEST, Deliverer
 from restkeeper.features.webhooks.handlers import PING, disable_webhook
 from restkeeper.features.webhooks.sender import DeliveryResult
+from restkeeper.resources.collection import CollectionHandlers
+from restkeeper.service import make_service
+from restkeeper.web.application import Application, Reply
+from restkeeper.web.guard import needs
+from restkeeper.web.operation import CONDITIONS, Body, Parameter, Result, returns, takes
 from tests import shop
 from tests.live import Gunicorn
 from tests.shop import create_app
@@ -357,16 +366,127 @@ def test_what_is_counted_may_be_nothing(document: Any) -> None:
     assert {headers[name]["schema"]["minimum"] for name in counted} == {0}
 
 
-@pytest.mark.parametrize(
-    ("part", "kinds"),
-    [
-        ({"type": "string"}, ["string", "null"]),
-        ({"type": ["string", "integer"]}, ["string", "integer", "null"]),
-        ({"type": ["string", "null"]}, ["string", "null"]),
-        ({"type": "null"}, "null"),
-    ],
-)
-def test_what_may_be_null_says_so_once(part: Any, kinds: Any) -> None:
-    """Whatever it may be besides; an enumeration has it as a value."""
-    assert _or_null(part)["type"] == kinds
-    assert _or_null({"type": "string", "enum": ["a"]}) == {"type": ["string", "null"], "enum": ["a", None]}
+def test_what_may_be_null_says_so_once() -> None:
+    """In a patch, null gives an optional field its default, whatever else the field may be."""
+
+    class Fields(Schema):
+        required = fields.String(required=True)
+        text = fields.String()
+        several = fields.Raw(metadata={"type": ["string", "integer"]})
+        nullable = fields.String(allow_none=True)
+        choice = fields.String(validate=validate.OneOf(["a"]))
+
+    found = Spec(Config()).marshmallow("Fields", Fields, nullable=True)["properties"]
+    assert found == {
+        "required": {"type": "string"},
+        "text": {"type": ["string", "null"]},
+        "several": {"type": ["string", "integer", "null"]},
+        "nullable": {"type": ["string", "null"]},
+        "choice": {"type": ["string", "null"], "enum": ["a", None]},
+    }
+
+
+class CountSchema(Schema):
+    """How many."""
+
+    count = fields.Integer(required=True)
+
+
+class CountingHandlers(CollectionHandlers):
+    """A collection with an action of the service's own."""
+
+    def blueprint(self) -> Blueprint:
+        routes = super().blueprint()
+        routes.add_url_rule("/<id>/parts/<part>/count", view_func=self.count_item, methods=["POST"])
+        routes.add_url_rule("/<id>/plain", view_func=self.tidy_item, methods=["POST"])
+        return routes
+
+    @needs("write")
+    @takes(*CONDITIONS, Parameter("deep", lambda handlers: {"type": "boolean"}), body=Body(CountSchema))
+    @returns(Result("The count.", {"application/json": CountSchema}), NotFound)
+    def count_item(self, id: str, part: str) -> Reply:
+        """Count the parts of an item."""
+        raise NotImplementedError
+
+    @needs("write")
+    def tidy_item(self, id: str) -> Reply:
+        """Tidy an item up."""
+        raise NotImplementedError
+
+    @needs("write")
+    def delete_item(self, id: str) -> Reply:
+        """Delete it, and say nothing new about that."""
+        return super().delete_item(id)
+
+
+@pytest.fixture(scope="module")
+def counting() -> Any:
+    """The document of an application in which one collection is registered, and nothing else."""
+    service = make_service(Config(), [ORDERS], [ORDERS.collection])
+    app = Application("counting", static_folder=None)
+    handlers = CountingHandlers(ORDERS, service.store, service.config, service.hooks)
+    app.register_blueprint(handlers.blueprint(), url_prefix="/api/v1/orders")
+    openapi.install(app, service)
+    return app.test_client().get("/openapi.json").json
+
+
+def test_what_is_not_registered_is_not_documented(counting: Any) -> None:
+    """A feature that is closed leaves no path, no tag and no component; what is left is valid."""
+    OpenAPIV31SpecValidator(counting).validate()
+    assert {path.split("/")[-1] for path in counting["paths"]} == {
+        *("orders", "{id}", "count", "plain"),
+        *("openapi.json", "docs"),
+    }
+    assert [tag["name"] for tag in counting["tags"]] == ["orders", "service"]
+    names = {name for section in counting["components"].values() for name in section}
+    assert (
+        "webhooks" not in counting and not {"Event", "OrderEvent", "Webhook", "Key", "Health", "CursorExpired"} & names
+    )
+    assert not any(name.startswith("webhook-") for name in names)
+
+
+def test_an_action_of_the_service_is_documented(counting: Any) -> None:
+    """What its declaration says, with the parameters of its path; without a declaration, that it is there."""
+    item = counting["paths"]["/api/v1/orders/{id}/parts/{part}/count"]
+    assert [each.get("$ref", each.get("name")) for each in item["parameters"]] == [
+        "#/components/parameters/OrderId",
+        "part",
+    ]
+    action = item["post"]
+    assert (action["operationId"], action["tags"]) == ("count_order_v1", ["orders"])
+    assert action["description"].startswith("Count the parts of an item.") and "`orders:write`" in action["description"]
+    assert [each["name"] for each in action["parameters"] if "name" in each] == ["deep"]
+    assert action["requestBody"] == {"$ref": "#/components/requestBodies/Count"}
+    assert action["responses"]["200"]["content"]["application/json"] == {
+        "schema": {"$ref": "#/components/schemas/Count"}
+    }
+    assert action["responses"]["404"] == {"$ref": "#/components/responses/NotFound"}
+    assert counting["components"]["schemas"]["Count"]["properties"]["count"]["format"] == "int64"
+    plain = counting["paths"]["/api/v1/orders/{id}/plain"]["post"]
+    assert plain["operationId"] == "tidy_order_v1" and "200" in plain["responses"]
+
+
+def test_an_override_has_the_declaration_of_what_it_overrides(counting: Any) -> None:
+    """Unless it has its own."""
+    delete = counting["paths"]["/api/v1/orders/{id}"]["delete"]
+    assert delete["description"].startswith("Delete it, and say nothing new")
+    assert delete["responses"]["200"] == {"$ref": "#/components/responses/OrderDeleted"}
+    assert "412" in delete["responses"] and len(delete["parameters"]) == 3
+
+
+def test_no_component_is_in_vain(document: Any) -> None:
+    """Something refers to every component; security schemes are referred to by name."""
+    text = json.dumps(document)
+    unused = [
+        f"{section}/{name}"
+        for section, parts in document["components"].items()
+        for name in parts
+        if f'"#/components/{section}/{name}"' not in text
+    ]
+    assert unused == [f"securitySchemes/{name}" for name in ("MetricsToken", "Bearer", "ApiKey", "Basic")]
+
+
+def test_the_feature_stays_small() -> None:
+    """The OpenAPI feature can be read at once: at most 600 lines of Python."""
+    files = Path(openapi.__file__).parent.rglob("*.py")
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= 600

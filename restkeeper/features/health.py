@@ -10,6 +10,9 @@ from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.content import JSON, require_acceptable
 from restkeeper.web.guard import PROBE, needs
+from restkeeper.web.operation import Result, returns
+
+HEALTH = Result("All is well.", {JSON: "Health"})
 
 
 def install(app: Application, service: Service) -> None:
@@ -28,12 +31,14 @@ class HealthHandlers:
         self._store = store
 
     @needs(PROBE)
+    @returns(HEALTH)
     def read_health(self) -> Response:
         """Whether the process answers."""
         require_acceptable(JSON)
         return _ok({"status": "ok"})
 
     @needs(PROBE)
+    @returns(HEALTH)
     def read_readiness(self) -> Response:
         """Whether requests can be served; 503 names the part that fails, and the log says why."""
         require_acceptable(JSON)

@@ -12,11 +12,13 @@ from restkeeper.service import Service
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.guard import OWN, Guard, digest_of, needs
 from restkeeper.web.observe import route_of, seconds_since_start
+from restkeeper.web.operation import Result, returns
 
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
 _BEARER = {"WWW-Authenticate": 'Bearer realm="metrics"'}  # RFC 6750, section 3
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+NUMBERS = Result("The numbers.", {"text/plain": {"type": "string", "maxLength": 2**26}})
 
 
 def install(app: Application, service: Service) -> None:
@@ -43,6 +45,7 @@ class MetricsHandlers:
         self._guard = guard
 
     @needs(OWN)
+    @returns(NUMBERS, MetricsClosed)
     def read_metrics(self) -> Response:
         """Numbers for Prometheus, for the bearer of the metrics token."""
         if not self._digest:

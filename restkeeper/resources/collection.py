@@ -1,7 +1,7 @@
 """The one set of handlers that serves every collection. Each makes three moves: load, store, represent."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import NamedTuple
@@ -11,7 +11,15 @@ from werkzeug.datastructures import ImmutableMultiDict, MultiDict
 
 from restkeeper.clock import Clock, rfc3339
 from restkeeper.config import Config
-from restkeeper.errors import BodyTooLarge, ValidationFailed
+from restkeeper.errors import (
+    BodyTooLarge,
+    IllegalTransition,
+    InvalidQuery,
+    NotFound,
+    PreconditionFailed,
+    PreconditionRequired,
+    ValidationFailed,
+)
 from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord
 from restkeeper.resources.resource import ItemLimits, JsonObject, Resource
 from restkeeper.resources.turns import LARGE, Stale, Turns
@@ -19,9 +27,21 @@ from restkeeper.storage.contract import Page, Query, Record, Store, Transaction
 from restkeeper.web.application import OwnHeaders, Reply
 from restkeeper.web.content import JSON, MERGE_PATCH, read_object, require_acceptable
 from restkeeper.web.guard import needs
+from restkeeper.web.operation import (
+    CHANGE_PROBLEMS,
+    CONDITIONS,
+    ITEM_CONDITIONS,
+    KEY_PROBLEMS,
+    NOT_MODIFIED,
+    WRITE_PROBLEMS,
+    Body,
+    Result,
+    returns,
+    takes,
+)
 from restkeeper.web.pagination import links, require_whole, resolve
 from restkeeper.web.preconditions import is_conditional, is_not_modified, last_modified, require_match
-from restkeeper.web.queries import Asked, parse, parse_fields
+from restkeeper.web.queries import MAX_VALUES, Asked, parse, parse_fields
 from restkeeper.web.recent import Recent
 from restkeeper.web.uuid7 import uuid7
 
@@ -30,6 +50,19 @@ PAGES_BYTES = 4 * 1024 * 1024  # of answers to lists, that each process keeps of
 PAGE_OVERHEAD = 2000  # bytes that Python's objects for one answer take, as measured, rounded up
 CACHING = "no-cache"  # keep it, but ask whether it is still so: the ETag makes the question cheap
 OF_CALLER = "private, no-cache"  # likewise, but not where others are answered from (RFC 9111, section 5.2.2.7)
+
+
+# What the handlers of every collection take and return.
+SOME = ("{}", "{}Part")
+PAGE_HEADERS = ("ETag", "Link", "X-Total-Count", "Cache-Control")
+ITEM_HEADERS = ("ETag", "Last-Modified", "Cache-Control")
+PAGE = Result("The page.", {JSON: SOME}, PAGE_HEADERS, name="{}Page", at_most=MAX_VALUES)
+READ = Result("The item.", {JSON: SOME}, ITEM_HEADERS, name="{}Read")
+KEPT = Result("The item as kept.", {JSON: "{}"}, ITEM_HEADERS, name="{}Kept")
+CREATED = replace(KEPT, headers=(*ITEM_HEADERS, "Location", "Idempotent-Replayed"), name="{}Created")
+DELETED = Result("The item as it last was.", {JSON: "{}"}, (), name="{}Deleted")
+INPUT = Body("{}Input")
+PATCH = Body("{}Patch", (MERGE_PATCH, JSON))
 
 
 class _Page(NamedTuple):
@@ -54,9 +87,11 @@ class _Found(NamedTuple):
 
 
 class CollectionHandlers:
-    """The handlers of one collection. `new_id` makes an id."""
+    """The handlers of one collection. `new_id` makes an id. `choices` has what only a service knows of a schema: the
+    values of an array field."""
 
     caching = CACHING
+    choices: Mapping[str, Sequence[str]] = {}
 
     def __init__(
         self,
@@ -99,6 +134,8 @@ class CollectionHandlers:
         return routes
 
     @needs("read")
+    @takes("Limit", "Offset", "Cursor", "{}Sort", "{}Fields", "{}Search", "{}Filters", *CONDITIONS)
+    @returns(PAGE, NOT_MODIFIED, InvalidQuery, PreconditionFailed)
     def list_items(self) -> Reply:
         """List the items of the collection, a page at a time."""
         require_acceptable(JSON)
@@ -121,6 +158,8 @@ class CollectionHandlers:
         return Reply([page.body], headers=OwnHeaders(page.headers.copy()))
 
     @needs("write")
+    @takes(*CONDITIONS, "IdempotencyKey", body=INPUT)
+    @returns(CREATED, *WRITE_PROBLEMS, *KEY_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create an item."""
         require_acceptable(JSON)
@@ -141,6 +180,8 @@ class CollectionHandlers:
         return self._add(once, insert)
 
     @needs("read")
+    @takes("{}Fields", *ITEM_CONDITIONS, "IfModifiedSince")
+    @returns(READ, NOT_MODIFIED, NotFound, InvalidQuery, PreconditionFailed)
     def read_item(self, id: str) -> Reply:
         """Read one item."""
         require_acceptable(JSON)
@@ -152,16 +193,22 @@ class CollectionHandlers:
         return self._item(record, fields)
 
     @needs("write")
+    @takes(*ITEM_CONDITIONS, body=INPUT)
+    @returns(KEPT, *CHANGE_PROBLEMS, PreconditionRequired, *WRITE_PROBLEMS, IllegalTransition)
     def replace_item(self, id: str) -> Reply:
         """Replace an item: optional fields that are left out take their defaults."""
         return self._change(id, self._read(JSON), self.resource.replace)
 
     @needs("write")
+    @takes(*ITEM_CONDITIONS, body=PATCH)
+    @returns(KEPT, *CHANGE_PROBLEMS, PreconditionRequired, *WRITE_PROBLEMS, IllegalTransition)
     def merge_item(self, id: str) -> Reply:
         """Change some fields of an item (JSON Merge Patch, RFC 7396)."""
         return self._change(id, self._read(MERGE_PATCH, JSON), self.resource.merge)
 
     @needs("write")
+    @takes(*ITEM_CONDITIONS)
+    @returns(DELETED, *CHANGE_PROBLEMS, PreconditionRequired)
     def delete_item(self, id: str) -> Reply:
         """Delete an item; the answer is the item as it last was."""
         require_acceptable(JSON)

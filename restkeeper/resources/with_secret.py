@@ -1,7 +1,11 @@
 """What keys and webhooks have in common: only admins see them, and each bears a secret that is answered once."""
 
+from dataclasses import replace
+from typing import ClassVar
+
 from flask import Blueprint, request
 
+from restkeeper.errors import PreconditionFailed
 from restkeeper.resources.collection import CollectionHandlers
 from restkeeper.resources.resource import JsonObject
 from restkeeper.storage.contract import Record, Transaction
@@ -10,15 +14,36 @@ from restkeeper.web.application import Reply
 from restkeeper.web.caller import ADMIN
 from restkeeper.web.content import JSON, require_acceptable
 from restkeeper.web.guard import needs
+from restkeeper.web.operation import (
+    CHANGE_PROBLEMS,
+    ITEM_CONDITIONS,
+    KEY_PROBLEMS,
+    WRITE_PROBLEMS,
+    JsonSchema,
+    Result,
+    returns,
+    takes,
+)
 from restkeeper.web.preconditions import require_match
 
 PRIVATE = "no-store"
+ROTATED = Result(
+    "The item, and its new secret.",
+    {JSON: "{}WithSecret"},
+    ("Cache-Control", "ETag", "Idempotent-Replayed"),
+    name="{}Rotated",
+)
+CREATED = replace(ROTATED, about="The item, and its secret.", headers=(*ROTATED.headers, "Location"), name="{}Created")
 
 
 class SecretHandlers(CollectionHandlers):
-    """The handlers of such a collection, which says how its items are made, given another secret, and removed."""
+    """The handlers of such a collection, which says how its items are made, given another secret, and removed.
+
+    `secret` is the schema of the secret.
+    """
 
     caching = PRIVATE
+    secret: ClassVar[JsonSchema]
 
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever the collection is mounted."""
@@ -57,6 +82,7 @@ class SecretHandlers(CollectionHandlers):
         return super().read_item(id)
 
     @needs(ADMIN)
+    @returns(CREATED, *WRITE_PROBLEMS, *KEY_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Make one. The answer alone has its secret."""
         require_acceptable(JSON)
@@ -74,6 +100,8 @@ class SecretHandlers(CollectionHandlers):
         return self._add(once, insert)
 
     @needs(ADMIN)
+    @takes("IdempotencyKey", *ITEM_CONDITIONS)
+    @returns(ROTATED, *CHANGE_PROBLEMS, *KEY_PROBLEMS)
     def rotate_item(self, id: str) -> Reply:
         """Give it another secret. The answer alone has the new one."""
         require_acceptable(JSON)

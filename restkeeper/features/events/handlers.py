@@ -10,7 +10,7 @@ from typing import NamedTuple
 from flask import Blueprint, request
 
 from restkeeper.clock import TURN
-from restkeeper.errors import CursorExpired, Forbidden, shortened
+from restkeeper.errors import CursorExpired, Forbidden, InvalidQuery, PreconditionFailed, shortened
 from restkeeper.features.events.envelope import enveloped
 from restkeeper.features.events.longpoll import LONGEST, Waiters, wait_until
 from restkeeper.features.events.types import OF_SERVICE, feed_collections, known_types
@@ -18,11 +18,12 @@ from restkeeper.resources.collection import OF_CALLER, PAGE_OVERHEAD
 from restkeeper.resources.resource import Ownership
 from restkeeper.service import Service
 from restkeeper.storage.errors import EventsExpired
-from restkeeper.storage.outbox import EventFilter, Events, is_event_id
+from restkeeper.storage.outbox import EVENT_ID, EventFilter, Events, is_event_id
 from restkeeper.web.application import OwnHeaders, Reply
 from restkeeper.web.caller import ADMIN, caller, caller_keys
 from restkeeper.web.content import JSON, require_acceptable
 from restkeeper.web.guard import KNOWN, lacking, needs
+from restkeeper.web.operation import CONDITIONS, JsonSchema, Parameter, Result, returns, several, takes
 from restkeeper.web.pagination import link_header, target_with
 from restkeeper.web.preconditions import is_not_modified, require_match
 from restkeeper.web.queries import Reader, whole
@@ -31,6 +32,23 @@ from restkeeper.web.recent import Recent
 PARAMETERS = ("after", "type", "collection", "limit", "wait")
 LATEST = "latest"
 FOUND_BYTES = 4 * 1024 * 1024  # of pages, that each process keeps
+
+
+def _most(events: "EventHandlers") -> JsonSchema:
+    most = events._config.page_limit_max
+    return {"type": "integer", "minimum": 1, "maximum": most, "default": most}
+
+
+FEED_PARAMETERS = (
+    Parameter("after", lambda events: {"type": "string", "maxLength": 28, "pattern": f"^({LATEST}|{EVENT_ID})$"}),
+    Parameter("type", lambda events: several({"type": "string", "enum": list(events._types)})),
+    Parameter("collection", lambda events: several({"type": "string", "enum": list(events._known)})),
+    Parameter("limit", _most),
+    Parameter("wait", lambda events: {"type": "integer", "minimum": 0, "maximum": LONGEST, "default": 0}),
+)
+FEED_HEADERS = ("ETag", "Link", "Cache-Control")
+PAGE = Result("The events, in the order of their commits.", {JSON: "Event"}, FEED_HEADERS, name="EventPage", at_most=0)
+NOT_MODIFIED = Result("Nothing has changed.", headers=FEED_HEADERS, name="EventsNotModified", status=304)
 
 
 class _Asked(NamedTuple):
@@ -64,6 +82,8 @@ class EventHandlers:
         return routes
 
     @needs(KNOWN)
+    @takes(*FEED_PARAMETERS, *CONDITIONS)
+    @returns(PAGE, NOT_MODIFIED, InvalidQuery, CursorExpired, PreconditionFailed)
     def list_events(self) -> Reply:
         """List events in the order of their commits; with `wait`, hold the answer until there are some."""
         require_acceptable(JSON)

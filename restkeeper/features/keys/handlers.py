@@ -11,12 +11,14 @@ from restkeeper.features.keys.credentials import CREDENTIALS, Credential, new_id
 from restkeeper.features.keys.schema import KeySchema
 from restkeeper.resources.changes import add_written
 from restkeeper.resources.resource import JsonObject, Resource, require_none
-from restkeeper.resources.with_secret import SecretHandlers
+from restkeeper.resources.with_secret import ROTATED, SecretHandlers
 from restkeeper.service import Service
 from restkeeper.storage.contract import Index, Record, Store, Transaction
 from restkeeper.web import exactjson
+from restkeeper.web.application import Reply
 from restkeeper.web.caller import ADMIN
-from restkeeper.web.guard import digest_of
+from restkeeper.web.guard import digest_of, needs
+from restkeeper.web.operation import CHANGE_PROBLEMS, KEY_PROBLEMS, returns
 
 KEYS = Resource(
     name="keys", singular="key", schema=KeySchema, indexes=(Index("created_at"),), search=("name",), events=False
@@ -102,18 +104,31 @@ class KeyHandlers(SecretHandlers):
     A key that is rotated or deleted is void for the very next request.
     """
 
+    secret = {
+        "type": "string",
+        "description": "What to send as `Authorization: Bearer` or `X-API-Key`. Shown this once.",
+        "maxLength": 63,
+        "pattern": "^rk_[0-9a-f]{16}_[A-Za-z0-9_-]{43}$",
+    }
+
     def __init__(self, service: Service) -> None:
         super().__init__(KEYS, service.store, service.config, service.hooks, clock=service.clock, new_id=new_id)
-        self._scopes = known_scopes(service.resources)
+        self.choices = {"scopes": known_scopes(service.resources)}
 
     def _make(self, sent: JsonObject) -> Record:
-        return make_key(sent, self._scopes, id=self._new_id(), now=self._now())
+        return make_key(sent, self.choices["scopes"], id=self._new_id(), now=self._now())
 
     def _insert(self, transaction: Transaction, record: Record) -> str:
         return insert_key(transaction, record)
 
     def _renew(self, transaction: Transaction, record: Record) -> tuple[Record, str]:
         return rotate_key(transaction, record.id, now=self._now())
+
+    @needs(ADMIN)
+    @returns(ROTATED, *CHANGE_PROBLEMS, *KEY_PROBLEMS, ValidationFailed)
+    def rotate_item(self, id: str) -> Reply:
+        """Give it another secret. The answer alone has the new one."""
+        return super().rotate_item(id)
 
     def _remove(self, transaction: Transaction, id: str) -> None:
         revoke_key(transaction, id)

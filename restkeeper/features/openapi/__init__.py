@@ -1,66 +1,71 @@
-"""The interface as OpenAPI 3.1, and as a page."""
+"""The interface as OpenAPI 3.1 (/openapi.json) and as a page (/docs). Install it last: it has what is registered."""
 
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
 from flask import Blueprint, Response, request, send_from_directory
 
-from restkeeper.errors import NotFound, shortened
-from restkeeper.features.openapi.document import document as openapi_document
+from restkeeper.errors import NotFound, PreconditionFailed, shortened
+from restkeeper.features.openapi.document import document
 from restkeeper.service import Service
-from restkeeper.web import exactjson
+from restkeeper.web import exactjson, pages
 from restkeeper.web.application import Application
-from restkeeper.web.content import JSON, require_acceptable
+from restkeeper.web.content import HTML, JSON, require_acceptable
 from restkeeper.web.guard import PUBLIC, needs
-from restkeeper.web.pages import document, page
-
-# The docs page's assets, served from where pip put them: the page asks nothing of any network.
-_SWAGGER_UI = Path(str(files("flask_swagger_ui"))) / "dist"
-_ASSETS = {"swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"}
-_ASSET_SECONDS = 24 * 3600
+from restkeeper.web.operation import CONDITIONS, NOT_MODIFIED, Result, returns, takes
 
 _FOLDER = Path(__file__).parent
-_OWN = {
-    "docs.css": ((_FOLDER / "docs.css").read_bytes(), "text/css; charset=utf-8"),
-    "start.js": ((_FOLDER / "start.js").read_bytes(), "text/javascript; charset=utf-8"),
-}
+_OWN = {"docs.css": "text/css; charset=utf-8", "start.js": "text/javascript; charset=utf-8"}
+
+# Swagger UI is served from where pip put it: the page asks nothing of any network.
+_SWAGGER_UI = Path(str(files("flask_swagger_ui"))) / "dist"
+_ASSETS = {"swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"}
+
+_OPENAPI = {"type": "object", "required": ["openapi"], "properties": {"openapi": {"type": "string", "const": "3.1.0"}}}
+_DOCUMENT = Result("This document.", {JSON: _OPENAPI}, ("Cache-Control", "ETag"))
+_PAGE = replace(_DOCUMENT, about="The page.", content={HTML: {"type": "string"}})
 
 
 def install(app: Application, service: Service) -> None:
-    """Answer /openapi.json and, unless DOCS says otherwise, /docs."""
-    handlers = OpenApiHandlers(service)
+    """Serve the document and, unless DOCS=0, the page."""
+    handlers = OpenApiHandlers()
     routes = Blueprint("openapi", __name__)
     routes.add_url_rule("/openapi.json", view_func=handlers.read_openapi)
     if service.config.docs:
         routes.add_url_rule("/docs", view_func=handlers.read_docs)
         routes.add_url_rule("/docs/<path:name>", view_func=handlers.read_asset)
     app.register_blueprint(routes)
+    handlers.document = exactjson.dumps(document(app, service))
 
 
 class OpenApiHandlers:
-    """The handlers of the document and of the docs page."""
+    """The handlers of the document and its page."""
 
-    def __init__(self, service: Service) -> None:
-        self._openapi = exactjson.dumps(openapi_document(service.resources, service.config, ["", "/api/v1"]))
+    document = b""
 
     @needs(PUBLIC)
+    @takes(*CONDITIONS)
+    @returns(_DOCUMENT, NOT_MODIFIED, PreconditionFailed)
     def read_openapi(self) -> Response:
         """This interface as OpenAPI 3.1."""
         require_acceptable(JSON)
-        return document(self._openapi, JSON)
+        return pages.document(self.document, JSON)
 
     @needs(PUBLIC)
+    @takes(*CONDITIONS)
+    @returns(_PAGE, NOT_MODIFIED, PreconditionFailed)
     def read_docs(self) -> Response:
         """The interface as a page to read and try."""
-        return page((_FOLDER / "docs.html").read_text("utf-8"))
+        return pages.page((_FOLDER / "docs.html").read_text("utf-8"))
 
     @needs(PUBLIC)
     def read_asset(self, name: str) -> Response:
         """A file of the docs page."""
-        if own := _OWN.get(name):
-            return document(*own)
+        if name in _OWN:
+            return pages.document((_FOLDER / name).read_bytes(), _OWN[name])
         if name not in _ASSETS:
             raise NotFound(f"nothing is at {shortened(request.path)}")
         reply = send_from_directory(_SWAGGER_UI, name)
-        reply.headers["Cache-Control"] = f"max-age={_ASSET_SECONDS}"
+        reply.headers["Cache-Control"] = f"max-age={24 * 3600}"
         return reply

@@ -3,7 +3,7 @@
 from typing import Any
 
 from restkeeper.config import Config
-from restkeeper.features.openapi.parts import Part
+from restkeeper.web.operation import JsonSchema
 
 FIELD_BYTES = 8190  # of a header field with its name, which is all that gunicorn takes (`limit_request_field_size`)
 
@@ -32,7 +32,7 @@ def bounded(part: Any, most: int, config: Config) -> Any:
     return inner
 
 
-def _missing(kind: str, schema: Part, most: int) -> Part:
+def _missing(kind: str, schema: JsonSchema, most: int) -> JsonSchema:
     match kind:
         case "string" if "enum" not in schema and "const" not in schema:
             return {"maxLength": most}

@@ -1,112 +1,191 @@
-"""The interface as OpenAPI 3.1, from the same declarations, schemas and handlers that serve it."""
+"""The interface as OpenAPI 3.1: the routes that are registered, with what their handlers declare."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
 
-from apispec import APISpec
-from apispec.ext.marshmallow import MarshmallowPlugin
+from flask import Flask
 
-from restkeeper import __version__
-from restkeeper.config import Config
-from restkeeper.features.events.types import known_types
-from restkeeper.features.keys.handlers import KEYS, known_scopes
+from restkeeper.errors import IdempotencyKeyMissing, PreconditionRequired, Problem
+from restkeeper.features.openapi import components
 from restkeeper.features.openapi.bounds import bounded
-from restkeeper.features.openapi.collection import CollectionPaths, KeyPaths, part_name
-from restkeeper.features.openapi.events import EventPaths, sent_to_webhooks
-from restkeeper.features.openapi.parts import (
-    FAULT,
-    HEADERS,
-    METRICS_TOKEN,
-    PROBLEM,
-    SECURITY_SCHEMES,
-    Part,
-    ProblemResponses,
-    answer,
-    shared_parameters,
-)
-from restkeeper.features.openapi.service import SERVICE_SCHEMAS, service_paths
-from restkeeper.features.openapi.webhooks import WebhookPaths
+from restkeeper.features.openapi.spec import Spec, filled, media
 from restkeeper.features.webhooks.handlers import WEBHOOKS
-from restkeeper.resources.resource import Resource
+from restkeeper.resources.collection import CollectionHandlers
+from restkeeper.service import Service
+from restkeeper.web.errors import PAGES, PROBLEM_JSON
+from restkeeper.web.guard import KNOWN, OWN, PROBE, PUBLIC
+from restkeeper.web.operation import EVERY_PROBLEM, Body, JsonSchema, Parameter, Result, SchemaOf, operation_of
 
-_ABOUT = """\
-A service that keeps REST resources.
-
-Errors are problem details (RFC 9457). Lists are paged by the `Link` header (RFC 8288). Writes can be made conditional
-on an `ETag` (RFC 9110, section 13), and a `POST` with an `Idempotency-Key` can be sent again until it is answered.
-Every `GET` has its `HEAD`, and every address answers `OPTIONS`.
-
-Every change of an item is an event: follow `/api/v1/events`, or make a webhook, which is sent what "Webhooks" lists.
-
-JSON is read strictly (RFC 7493): a name occurs once in its object, integers are of 64 bits, other numbers are within
-the range of a double, and no string holds NUL."""
+_ARGUMENT = re.compile(r"<(?:[^:<>]+:)?(\w+)>")
+_VERSION = re.compile(r"/api/(v\d+)/")
 
 
-def document(resources: Sequence[Resource], config: Config, prefixes: Sequence[str]) -> Part:
-    """The OpenAPI 3.1 document of the collections, each under all `prefixes`, and of the service."""
-    problems = ProblemResponses()
-    schemas = _marshmallow_schemas((*resources, KEYS, WEBHOOKS))
-    local = config.auth == "open"  # then it serves its own machine alone
-    longest = max(config.max_body, 2**20)  # of what is sent; no page of the service is longer
-    of_problem = 4 * longest  # a pointer names what is in the body, and escapes that
-    paths: Part = {}
-    components: Part = {
-        "schemas": schemas | SERVICE_SCHEMAS | bounded({"Problem": PROBLEM, "Fault": FAULT}, of_problem, config),
-        "parameters": shared_parameters(config),
-        "headers": HEADERS,
-        "requestBodies": {},
-        "responses": {"NotModified": answer("Nothing has changed.", ("ETag", "Cache-Control"))},
-        "securitySchemes": METRICS_TOKEN | SECURITY_SCHEMES,
-    }
-    mounted: list[tuple[CollectionPaths | EventPaths, Sequence[str]]] = [
-        (CollectionPaths(each, schemas[part_name(each)], config, problems), prefixes) for each in resources
-    ]
-    mounted += (
-        (part, ["/api/v1"])
-        for part in (
-            KeyPaths(schemas[part_name(KEYS)], known_scopes(resources), config, problems),
-            WebhookPaths(schemas[part_name(WEBHOOKS)], known_types(resources), config, problems),
-            EventPaths(resources, config, problems),
-        )
-    )
-    for collection, places in mounted:
-        for section, parts in collection.components().items():
-            components[section] |= parts
-        for prefix in places:
-            paths |= collection.paths(prefix)
-    paths |= service_paths(config, problems)
-    components["responses"] |= problems.components
-    whole = {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "Restkeeper",
-            "version": __version__,
-            "description": _ABOUT,
-            "contact": {"name": "The operator of this service"},
-            "license": {"name": "MIT", "url": "https://opensource.org/license/mit"},
-        },
-        "servers": [
-            {"url": "/", "description": f"This service, {'local' if local else 'in production'}", "x-internal": local}
-        ],
-        "security": [{}],
-        "tags": [
-            *({"name": each.name, "description": f"The {each.name} that are kept."} for each in resources),
-            {"name": KEYS.name, "description": "Who may call, and what."},
-            {"name": "events", "description": "What happened, in its order, for whoever follows."},
-            {"name": WEBHOOKS.name, "description": "Who is told of events by HTTP, and what they are sent."},
-            {"name": "service", "description": "The service about itself."},
-        ],
-        "paths": paths,
-        "webhooks": sent_to_webhooks(resources, config),
-        "components": components,
-    }
-    found: Part = bounded(whole, longest, config)
-    return found
+def document(app: Flask, service: Service) -> JsonSchema:
+    """The OpenAPI 3.1 document of an application."""
+    spec, routes = Spec(service.config), list(_routes(app))
+    collections = {each.tag: each.handlers for each in routes if isinstance(each.handlers, CollectionHandlers)}
+    for handlers in collections.values():
+        components.add_collection(spec, handlers)
+    types = list(components.event_types(each.resource for each in collections.values()))
+    if WEBHOOKS.name in collections:
+        components.add_webhooks(spec)
+        spec.options["webhooks"] = components.sent_to_webhooks(spec, types)
+    tags, known = dict.fromkeys(route.tag for route in routes), spec.common["tags"]
+    if "events" in tags:
+        components.add_events(spec, types)
+    for tag in (*(tag for tag in tags if tag not in known), *(tag for tag in known if tag in tags)):
+        spec.tag({"name": tag, "description": known.get(tag, f"The {tag} that are kept.")})
+    return dict(bounded(_Operations(spec).document(routes), spec.longest, service.config))
 
 
-def _marshmallow_schemas(resources: Sequence[Resource]) -> Part:
-    """The resources' schemas, and those nested in them, as JSON Schema."""
-    spec = APISpec("Restkeeper", __version__, "3.1.0", plugins=[MarshmallowPlugin()])
-    for resource in resources:
-        spec.components.schema(part_name(resource), schema=resource.schema)
-    schemas: Part = spec.to_dict()["components"]["schemas"]
-    return schemas
+class _Route:
+    """One method of a route: where it is, and whose. `kind` is what the components of its collection begin with."""
+
+    def __init__(self, rule: str, method: str, view: Callable[..., Any]) -> None:
+        self.path = _ARGUMENT.sub(r"{\1}", rule)
+        self.arguments: list[str] = _ARGUMENT.findall(rule)
+        self.method = method
+        self.name, self.about = view.__name__, view.__doc__ or view.__name__
+        self.needs: str = view.needs  # type: ignore[attr-defined] # without it the service does not start
+        self.declared = operation_of(view)
+        self.handlers = getattr(view, "__self__", None)
+        resource = getattr(self.handlers, "resource", None)
+        self.kind = components.kind_of(resource) if resource else ""
+        self.plural: str = resource.name if resource else "items"
+        self.singular: str = resource.singular if resource else "item"
+        self.tag: str = getattr(self.handlers, "name", "service")
+
+    def words(self, name: str) -> str:
+        """The name of a handler, with that of its collection in the place of "item"."""
+        return name.replace("items", self.plural).replace("item", self.singular)
+
+    def id(self, name: str) -> str:
+        """The id of the operation of a handler of the same object, under the same version."""
+        version = _VERSION.match(self.path)
+        return f"{self.words(name)}_{version[1]}" if version else self.words(name)
+
+
+def _routes(app: Flask) -> Iterator[_Route]:
+    """What can be called, but for HEAD and OPTIONS, which all routes have, and for paths that OpenAPI cannot describe,
+    with a parameter of several segments."""
+    for rule in app.url_map.iter_rules():
+        for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"}):
+            if "<path:" not in rule.rule:
+                yield _Route(rule.rule, method.lower(), app.view_functions[rule.endpoint])
+
+
+class _Operations:
+    """The operations of a document."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        self._config = config = spec.config
+        self._bodies: dict[str, JsonSchema] = {}
+        used = {IdempotencyKeyMissing: config.idempotency == "required", PreconditionRequired: config.require_if_match}
+        self._unused = {kind for kind, is_used in used.items() if not is_used}
+
+    def document(self, routes: Sequence[_Route]) -> JsonSchema:
+        """The document with the operations of `routes`. References to request bodies are beyond apispec."""
+        for route in routes:
+            in_path: list[Any] = [self._in_path(name, route) for name in route.arguments]
+            self._spec.path(route.path, operations={route.method: self._operation(route)}, parameters=in_path)
+        taken = [(route, self._body(body, route)) for route in routes if (body := route.declared.body)]
+        whole: JsonSchema = self._spec.to_dict()
+        for route, body_ref in taken:
+            whole["paths"][route.path][route.method]["requestBody"] = body_ref
+        whole["components"]["requestBodies"] = self._bodies
+        return whole
+
+    def _operation(self, route: _Route) -> JsonSchema:
+        declared = route.declared
+        responses = {str(each.status): self._response(each, route) for each in declared.responses}
+        return {
+            "operationId": route.id(route.name),
+            "summary": route.words(route.name).replace("_", " ").capitalize(),
+            "description": self._description(route),
+            "tags": [route.tag],
+            "parameters": [part for each in declared.parameters for part in self._parameters(each, route)],
+            "responses": responses | self._problems(declared.problems),
+            **self._security(route),
+        }
+
+    def _description(self, route: _Route) -> str:
+        texts = self._spec.common["operations"]
+        if route.needs in (PUBLIC, PROBE, OWN, KNOWN):
+            return f"{route.about}{texts.get(route.name, '')}"
+        scope = f"{route.tag}:{route.needs}" if route.needs in ("read", "write") else route.needs
+        return route.about + str(filled(texts["scope"], scope=scope))
+
+    def _security(self, route: _Route) -> JsonSchema:
+        if route.needs in (PUBLIC, PROBE, OWN):
+            return {"security": [{"MetricsToken": []}]} if route.needs == OWN else {}
+        ways: list[JsonSchema] = [{"Bearer": []}, {"ApiKey": []}, {"Basic": []}]
+        return {"security": ways if self._config.auth == "required" else [{}, *ways]}
+
+    def _parameters(self, declared: str | Parameter, route: _Route) -> list[Any]:
+        """What a declaration stands for: names of components, or a parameter of this operation."""
+        if isinstance(declared, str):
+            name = declared.format(route.kind)
+            return self._spec.groups.get(name, [name])
+        return [] if declared.name in route.arguments else [self._own(declared, route)]
+
+    def _in_path(self, name: str, route: _Route) -> Any:
+        if name == "id" and route.kind:
+            return f"{route.kind}Id"
+        own = {each.name: each for each in route.declared.parameters if isinstance(each, Parameter)}
+        return self._own(own.get(name, Parameter(name, lambda handlers: {"type": "string"})), route, place="path")
+
+    def _own(self, declared: Parameter, route: _Route, place: str = "query") -> JsonSchema:
+        about = self._spec.common["parameters_of"].get(f"{route.tag}.{declared.name}", "")
+        return components.parameter(declared.name, declared.schema(route.handlers), about, place=place)
+
+    def _body(self, body: Body, route: _Route) -> JsonSchema:
+        part = self._media(body.schema, route)
+        name = part["schema"]["$ref"].rpartition("/")[2]
+        self._bodies[name] = {"required": True, "content": {media_type: part for media_type in body.media_types}}
+        return {"$ref": f"#/components/requestBodies/{name}"}
+
+    def _response(self, declared: Result, route: _Route) -> JsonSchema:
+        content = {of: self._media(schema, route, declared.at_most) for of, schema in declared.content.items()}
+        links = {}
+        for name, place in declared.links.items():
+            links[route.words(name)] = {"operationId": route.id(name), "parameters": place}
+        name = declared.name.format(route.kind)
+        return self._made(name, declared.about, declared.headers, content=content, links=links)
+
+    def _problems(self, kinds: Iterable[type[Problem]]) -> JsonSchema:
+        """A response for each status of the problems that there can be."""
+        possible: set[type[Problem]] = {*EVERY_PROBLEM, *kinds}
+        ordered = sorted(possible - self._unused, key=lambda kind: (kind.status, kind.name))
+        by_status = groupby(ordered, key=lambda kind: kind.status)
+        return {str(status): self._problem(status, list(same)) for status, same in by_status}
+
+    def _problem(self, status: int, kinds: Sequence[type[Problem]]) -> JsonSchema:
+        about = " ".join(f"{kind.title} (`{kind.name}`)." for kind in kinds)
+        examples = {}
+        for kind in kinds:
+            value = {"type": kind.uri or f"{PAGES}{kind.name}", "title": kind.title, "status": status}
+            examples[kind.name] = {"summary": kind.title, "value": value | self._spec.common["problem_example"]}
+        content = {PROBLEM_JSON: {"schema": self._spec.schema("Problem"), "examples": examples}}
+        headers = ("Cache-Control", *self._spec.common["response_headers"].get(str(status), ()))
+        return self._made("Or".join(kind.__name__ for kind in kinds), about, headers, content=content)
+
+    def _made(self, name: str, about: str, headers: Iterable[str], **parts: JsonSchema) -> JsonSchema:
+        """A response, or a reference to it where it has a name."""
+        known, every = self._spec.components, self._spec.common["response_headers"]["all"]
+        made = {"description": about, **{key: part for key, part in parts.items() if part}}
+        made["headers"] = {each: known.get_ref("header", each) for each in (*every, *headers)}
+        if name and name not in known.responses:
+            known.response(name, made)
+        return known.get_ref("response", name or made)
+
+    def _media(self, schema: SchemaOf, route: _Route, at_most: int | None = None) -> JsonSchema:
+        """What a body has of one media type: a schema or a list of it, and an example."""
+        part, first = self._spec.schema(schema, route.kind), schema[0] if isinstance(schema, tuple) else schema
+        example = self._spec.examples.get(first.format(route.kind)) if isinstance(first, str) else None
+        if at_most is None:
+            return media(part, route.singular, example)
+        page = {"type": "array", "items": part, "maxItems": max(self._config.page_limit_max, at_most)}
+        return media(page, route.tag, example and [example])

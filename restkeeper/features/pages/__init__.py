@@ -8,7 +8,7 @@ from typing import Any
 from flask import Blueprint, Response, render_template
 
 from restkeeper import errors
-from restkeeper.errors import NotFound, shortened
+from restkeeper.errors import NotFound, PreconditionFailed, shortened
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import Service
 from restkeeper.web import exactjson
@@ -17,6 +17,7 @@ from restkeeper.web.caller import ADMIN, caller
 from restkeeper.web.content import HTML, JSON, quality, require_acceptable
 from restkeeper.web.errors import known_base
 from restkeeper.web.guard import PUBLIC, needs
+from restkeeper.web.operation import CONDITIONS, NOT_MODIFIED, Parameter, Result, returns, takes
 from restkeeper.web.pages import document, page
 
 _CSS = (Path(__file__).parent / "templates" / "base.css").read_bytes().removesuffix(b"\n")
@@ -29,6 +30,11 @@ LINKS = {  # of the index, where there is such a path
     "health": "/healthz",
     "readiness": "/readyz",
 }
+
+HEADERS = ("Cache-Control", "ETag")
+INDEX = Result("What is here.", {JSON: "Index", HTML: {"type": "string"}}, HEADERS)
+PROBLEM_TYPE = Result("What it means.", {JSON: "ProblemType", HTML: {"type": "string"}}, HEADERS)
+PROBLEM_NAME = Parameter("name", lambda pages: {"type": "string", "enum": list(errors.catalogue())})
 
 
 def install(app: Application, service: Service) -> None:
@@ -48,6 +54,8 @@ class PageHandlers:
         self._service = service
 
     @needs(PUBLIC)
+    @takes(*CONDITIONS)
+    @returns(INDEX, NOT_MODIFIED, PreconditionFailed)
     def read_index(self) -> Response:
         """What is here: the collections, with their counts for callers who may read them all, and where to go on."""
         service = self._service
@@ -63,6 +71,8 @@ class PageHandlers:
         return {"items": self._service.store.count(resource.name)} if caller().may(scope) else {}
 
     @needs(PUBLIC)
+    @takes(PROBLEM_NAME, *CONDITIONS)
+    @returns(PROBLEM_TYPE, NOT_MODIFIED, PreconditionFailed, NotFound)
     def read_problem(self, name: str) -> Response:
         """What a problem type means and what to do."""
         if (problem := errors.catalogue().get(name)) is None:

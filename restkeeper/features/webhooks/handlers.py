@@ -13,9 +13,15 @@ from urllib.parse import urlsplit
 from flask import Blueprint, request
 
 from restkeeper.clock import rfc3339
-from restkeeper.errors import NotFound
+from restkeeper.errors import (
+    IdempotencyKeyInvalid,
+    IdempotencyKeyMissing,
+    InsufficientStorage,
+    InvalidQuery,
+    NotFound,
+)
 from restkeeper.features.events.types import DISABLED, known_types
-from restkeeper.features.webhooks.schema import WebhookSchema
+from restkeeper.features.webhooks.schema import STATES, WebhookSchema
 from restkeeper.net import is_address, is_loopback, is_public
 from restkeeper.resources.changes import add_written
 from restkeeper.resources.resource import JsonObject, Resource, require_none
@@ -29,6 +35,7 @@ from restkeeper.web.application import Reply
 from restkeeper.web.caller import ADMIN
 from restkeeper.web.content import JSON, require_acceptable
 from restkeeper.web.guard import needs
+from restkeeper.web.operation import CONDITIONS, Body, Parameter, Result, returns, takes
 from restkeeper.web.pagination import link_header, target_with
 from restkeeper.web.queries import Reader, whole
 
@@ -40,7 +47,6 @@ WEBHOOKS = Resource(
     search=("url", "description"),
     events=False,
 )
-STATES = ("pending", "delivered", "failed")
 PARAMETERS = ("state", "limit", "cursor")
 
 PING = "webhook.ping"
@@ -48,6 +54,24 @@ PINGS = "_pings"  # the collection that they belong to, which nobody can ask for
 GRACE_SECONDS = 24 * 3600  # for which the secret before the newest goes on signing
 SECRET_BYTES = 32
 MOST_SECRETS = 10  # that sign at a time: a header has room for no more than some dozens
+
+DELIVERY = Parameter("delivery", lambda webhooks: {"type": "integer", "minimum": 1, "maximum": 10**18 - 1})
+DELIVERIES = (
+    Parameter("state", lambda webhooks: {"type": "string", "enum": list(STATES)}),
+    "Limit",
+    Parameter("cursor", lambda webhooks: {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}),
+)
+ONE = {JSON: "WebhookDelivery"}
+FOUND = Result("The page.", ONE, ("Link", "Cache-Control"), name="WebhookDeliveries", at_most=0)
+READ = Result("The delivery.", ONE, name="WebhookDelivery")
+PLACE = {"id": "$request.path.id", "delivery": "$response.body#/id"}
+QUEUED = Result(
+    "The delivery, to be tried once.",
+    ONE,
+    ("Cache-Control", "Idempotent-Replayed"),
+    links={"read_item_delivery": PLACE, "redeliver_to_item": PLACE},
+)
+QUEUE_PROBLEMS = (NotFound, IdempotencyKeyMissing, IdempotencyKeyInvalid, InsufficientStorage)
 
 _log = logging.getLogger("restkeeper")
 _delivery_number = whole(1, 2**63 - 1)
@@ -84,9 +108,16 @@ def _changed(record: Record, now: str, **fields: Any) -> Record:
 class WebhookHandlers(SecretHandlers):
     """The handlers of /api/v1/webhooks."""
 
+    secret = {
+        "type": "string",
+        "description": "What deliveries are signed with. Shown this once.",
+        "maxLength": 50,
+        "pattern": "^whsec_[A-Za-z0-9+/]{43}=$",
+    }
+
     def __init__(self, service: Service) -> None:
         super().__init__(WEBHOOKS, service.store, service.config, service.hooks, clock=service.clock)
-        self._types = known_types(service.resources)
+        self.choices = {"types": known_types(service.resources)}
 
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever webhooks are mounted."""
@@ -94,10 +125,10 @@ class WebhookHandlers(SecretHandlers):
         routes.add_url_rule("/<id>", view_func=self.replace_item, methods=["PUT"])
         routes.add_url_rule("/<id>", view_func=self.merge_item, methods=["PATCH"])
         routes.add_url_rule("/<id>/ping", view_func=self.ping_item, methods=["POST"])
-        routes.add_url_rule("/<id>/deliveries", view_func=self.list_deliveries, methods=["GET"])
-        routes.add_url_rule("/<id>/deliveries/<delivery>", view_func=self.read_delivery, methods=["GET"])
+        routes.add_url_rule("/<id>/deliveries", view_func=self.list_item_deliveries, methods=["GET"])
+        routes.add_url_rule("/<id>/deliveries/<delivery>", view_func=self.read_item_delivery, methods=["GET"])
         redeliver = "/<id>/deliveries/<delivery>/redeliver"
-        routes.add_url_rule(redeliver, view_func=self.redeliver, methods=["POST"])
+        routes.add_url_rule(redeliver, view_func=self.redeliver_to_item, methods=["POST"])
         return routes
 
     def _make(self, sent: JsonObject) -> Record:
@@ -144,6 +175,12 @@ class WebhookHandlers(SecretHandlers):
         transaction.unsubscribe(id)
 
     @needs(ADMIN)
+    @takes(*CONDITIONS, "IdempotencyKey", body=Body("New{}"))
+    def create_item(self) -> Reply:
+        """Make one. The answer alone has its secret."""
+        return super().create_item()
+
+    @needs(ADMIN)
     def replace_item(self, id: str) -> Reply:
         """Replace a webhook but for its secret: optional fields that are left out take their defaults."""
         return super().replace_item(id)
@@ -154,6 +191,8 @@ class WebhookHandlers(SecretHandlers):
         return super().merge_item(id)
 
     @needs(ADMIN)
+    @takes("IdempotencyKey")
+    @returns(QUEUED, *QUEUE_PROBLEMS)
     def ping_item(self, id: str) -> Reply:
         """Send a `webhook.ping` event, once, whatever the webhook's status; the answer is its delivery."""
 
@@ -165,7 +204,9 @@ class WebhookHandlers(SecretHandlers):
         return self._ask_for(id, work)
 
     @needs(ADMIN)
-    def redeliver(self, id: str, delivery: str) -> Reply:
+    @takes(DELIVERY, "IdempotencyKey")
+    @returns(QUEUED, *QUEUE_PROBLEMS)
+    def redeliver_to_item(self, id: str, delivery: str) -> Reply:
         """Send the event of a delivery again, once, whatever the webhook's status; the answer is the new delivery."""
 
         def work(transaction: Transaction) -> int:
@@ -174,7 +215,9 @@ class WebhookHandlers(SecretHandlers):
         return self._ask_for(id, work)
 
     @needs(ADMIN)
-    def list_deliveries(self, id: str) -> Reply:
+    @takes(*DELIVERIES)
+    @returns(FOUND, NotFound, InvalidQuery)
+    def list_item_deliveries(self, id: str) -> Reply:
         """List the deliveries of a webhook, the newest first, each with how its last attempt went."""
         require_acceptable(JSON)
         reader = Reader(request.args)
@@ -191,7 +234,9 @@ class WebhookHandlers(SecretHandlers):
         return reply
 
     @needs(ADMIN)
-    def read_delivery(self, id: str, delivery: str) -> Reply:
+    @takes(DELIVERY)
+    @returns(READ, NotFound)
+    def read_item_delivery(self, id: str, delivery: str) -> Reply:
         """Read one delivery of a webhook."""
         require_acceptable(JSON)
         number = _number(delivery)
@@ -217,11 +262,11 @@ class WebhookHandlers(SecretHandlers):
 
     def _faults(self, webhook: JsonObject) -> list[JsonObject]:
         """Why events could not be sent so, as far as the schema does not tell."""
-        fault = _fault_of(webhook["url"], self._config.webhook_allow_private)
+        fault, types = _fault_of(webhook["url"], self._config.webhook_allow_private), self.choices["types"]
         return ([{"pointer": "#/url", "detail": fault}] if fault else []) + [
-            {"pointer": f"#/types/{n}", "detail": f"must be one of: {', '.join(self._types)}"}
+            {"pointer": f"#/types/{n}", "detail": f"must be one of: {', '.join(types)}"}
             for n, type in enumerate(webhook["types"])
-            if type not in self._types
+            if type not in types
         ]
 
 

@@ -1,7 +1,12 @@
-"""A webhook: where events are sent."""
+"""A webhook: where events are sent; and a delivery to it."""
 
-from restkeeper.schemas.fields import Items, Lifecycle, Status, Text, Url
+from marshmallow import Schema, fields, validate
+
+from restkeeper.schemas.fields import Items, Lifecycle, Status, Text, Time, Url, Whole
 from restkeeper.schemas.item import ItemSchema
+from restkeeper.storage.outbox import EVENT_ID
+
+STATES = ("pending", "delivered", "failed")  # of a delivery
 
 LIFECYCLE = Lifecycle(
     "active",
@@ -35,4 +40,37 @@ class WebhookSchema(ItemSchema):
             "description": "One that is `paused`, or that the service has `disabled`, is sent nothing; when it is "
             "`active` again it goes on where it stopped, as far back as events are kept."
         },
+    )
+
+
+class WebhookDeliverySchema(Schema):
+    """A delivery of an event to a webhook: how its attempts went."""
+
+    id = Whole(1, metadata={"description": "Counts all deliveries up."})
+    event = fields.String(
+        metadata={"description": "Tells the event from all others.", "maxLength": 28, "pattern": f"^{EVENT_ID}$"}
+    )
+    type = fields.String(metadata={"description": "Type of the event."})
+    state = fields.String(
+        validate=validate.OneOf(STATES),
+        metadata={"description": "Whether it arrived, was given up, or is still to be tried."},
+    )
+    attempts = Whole(0, metadata={"description": "How often it was tried."})
+    next_attempt_at = Time(
+        allow_none=True,
+        metadata={
+            "description": "When to try next; null while on its way or in its turn, and at the end.",
+            "maxLength": 27,
+        },
+    )
+    attempted_at = Time(allow_none=True, metadata={"description": "When it was tried last.", "maxLength": 27})
+    response_status = Whole(
+        100,
+        999,
+        allow_none=True,
+        metadata={"description": "What it was answered last; null where that was nothing."},
+    )
+    latency_ms = fields.Float(allow_none=True, metadata={"description": "How long the last attempt took."})
+    response_excerpt = fields.String(
+        allow_none=True, metadata={"description": "How the last answer began, or why there was none."}
     )

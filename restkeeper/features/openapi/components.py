@@ -1,0 +1,195 @@
+"""The components that the document has for collections, events and webhooks."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from restkeeper.features.events.types import DISABLED
+from restkeeper.features.openapi.spec import Spec, filled, media
+from restkeeper.features.webhooks.handlers import PING, WEBHOOKS
+from restkeeper.features.webhooks.schema import WebhookDeliverySchema
+from restkeeper.resources.changes import KINDS
+from restkeeper.resources.collection import CollectionHandlers
+from restkeeper.resources.resource import Resource
+from restkeeper.schemas.item import READ_ONLY
+from restkeeper.storage.contract import Kind, Op
+from restkeeper.web.content import JSON
+from restkeeper.web.operation import JsonSchema, several
+from restkeeper.web.queries import MAX_VALUES, OPERATORS
+
+EXAMPLE_TIME = "2026-01-31T12:00:00.000000Z"
+CLOSED: JsonSchema = {"type": "object", "additionalProperties": False}
+
+
+def kind_of(resource: Resource) -> str:
+    """What the components of a collection begin with."""
+    return resource.singular.title().replace("_", "")
+
+
+def add_collection(spec: Spec, handlers: CollectionHandlers) -> None:
+    """Add the components of a collection."""
+    resource, kind = handlers.resource, kind_of(handlers.resource)
+    schemas = _schemas(spec, handlers, kind)
+    if secret := getattr(handlers, "secret", None):
+        schemas["WithSecret"] = returned(schemas[""]["properties"] | {"secret": secret})
+    for name, part in schemas.items():
+        spec.components.schema(f"{kind}{name}", part, lazy=True)
+    filters = dict(_filters(spec, resource, kind))
+    for name, part in (*_parameters(spec, resource, kind), *filters.items()):
+        spec.components.parameter(name, part["in"], part, lazy=True)
+    spec.groups |= {f"{kind}Filters": list(filters)} | ({} if resource.search else {f"{kind}Search": []})
+    for names, example in (("",), example_of(resource, whole=True)), (("Input", "Patch"), example_of(resource)):
+        spec.examples |= {f"{kind}{name}": example for name in names}
+
+
+def _schemas(spec: Spec, handlers: CollectionHandlers, kind: str) -> dict[str, JsonSchema]:
+    """The item as returned, with only some fields, as sent whole, as a patch; the names of fields."""
+    resource, texts = handlers.resource, spec.common["collection"]
+    whole, with_nulls = (spec.marshmallow(kind, resource.schema, nullable=nullable) for nullable in (False, True))
+    for field, values in handlers.choices.items():
+        for schema in (whole, with_nulls):
+            schema["properties"][field]["items"] = {"type": "string", "enum": list(values)}
+    properties = {name: whole["properties"][name] for name in resource.names}
+    own = {name: part for name, part in properties.items() if not part.get("readOnly")}
+    shown = {name: _without(part, "readOnly") for name, part in properties.items()}  # webhooks are sent these too
+    patch = {name: _without(with_nulls["properties"][name], "default") for name in own}
+    sortable = [field.name for field in resource.collection.fields.values() if field.sortable]
+    return {
+        "": returned(shown),
+        "Part": CLOSED | {"description": texts["Part"], "properties": shown},
+        "Input": CLOSED | {"properties": own, "required": whole.get("required", [])},
+        "Patch": CLOSED | {"description": texts["Patch"], "properties": patch},
+        "Field": {"type": "string", "enum": list(properties)},
+        "SortKey": {"type": "string", "enum": [way + name for name in sortable for way in ("", "-")]},
+    }
+
+
+def _parameters(spec: Spec, resource: Resource, kind: str) -> Iterator[tuple[str, JsonSchema]]:
+    """The parameters of this collection but for its filters, by component name."""
+    texts = filled(spec.common["collection"], kind=resource.singular, fields=", ".join(resource.search))
+    sortable = sum(field.sortable for field in resource.collection.fields.values())
+    sort = several(spec.schema(f"{kind}SortKey"), uniqueItems=True, maxItems=sortable)
+    id = {"type": "string", "minLength": 1, "maxLength": 64}
+    yield f"{kind}Id", parameter("id", id, texts["Id"], place="path")
+    yield f"{kind}Sort", parameter("sort", sort, texts["Sort"])
+    yield f"{kind}Fields", parameter("fields", several(spec.schema(f"{kind}Field")), texts["Fields"])
+    yield f"{kind}Search", parameter("q", {"type": "string"}, texts["Search"])
+
+
+def _filters(spec: Spec, resource: Resource, kind: str) -> Iterator[tuple[str, JsonSchema]]:
+    """A parameter for each field and operator, by component name: plain equality first."""
+    pairs = [(op, field) for field in resource.collection.fields.values() for op in OPERATORS[field.kind]]
+    for op, field in sorted(pairs, key=lambda pair: pair[0] is not Op.EQ):
+        name = field.name if op is Op.EQ else f"{field.name}[{op}]"
+        meaning = spec.common["list_filters" if field.kind is Kind.LIST else "filters"][op]
+        one: JsonSchema = spec.common["filter_schemas"][field.kind.value]
+        schema = several(one, maxItems=MAX_VALUES) if op is Op.IN else one
+        yield f"{kind}.{field.name}.{op}", parameter(name, schema, f"Items whose {field.name} {meaning}.")
+
+
+def parameter(name: str, schema: JsonSchema, about: str, *, place: str = "query") -> JsonSchema:
+    """A parameter; the values of an array are separated by commas."""
+    style = {"style": "form", "explode": False} if schema["type"] == "array" else {}
+    required = {"required": True} if place == "path" else {}
+    return {"name": name, "in": place, **required, "description": about, "schema": schema, **style}
+
+
+def returned(properties: JsonSchema) -> JsonSchema:
+    """The schema of an object as it is returned: with all its members and no others."""
+    return CLOSED | {"properties": properties, "required": list(properties)}
+
+
+def example_of(resource: Resource, *, whole: bool = False) -> JsonSchema | None:
+    """An item made of the examples and defaults that the schema's fields give, None where they do not suffice."""
+    id = "01912d68-783e-7a03-8467-5661c1243ad4"
+    made: JsonSchema = {"id": id, "created_at": EXAMPLE_TIME, "updated_at": EXAMPLE_TIME, "version": 1}
+    for name, field in resource.schema().fields.items():
+        if found := field.metadata.get("examples"):
+            made[name] = found[0]
+        elif field.required:
+            return None
+        elif whole and name not in READ_ONLY:
+            default = None if field.dump_only else field.load_default
+            made[name] = default() if callable(default) else default
+    return {name: made[name] for name in resource.names if name in made and (whole or name not in READ_ONLY)}
+
+
+def _without(part: JsonSchema, keyword: str) -> JsonSchema:
+    return {key: value for key, value in part.items() if key != keyword}
+
+
+class EventType(NamedTuple):
+    """A type of event: the schemas of its `data`, and of such events in the feed."""
+
+    name: str
+    data: str
+    event: str
+
+
+def event_types(resources: Iterable[Resource]) -> Iterator[EventType]:
+    """The types of events in the feed."""
+    for each in resources:
+        for change in KINDS if each.events else ():
+            yield EventType(f"{each.singular}.{change}", kind_of(each), f"{kind_of(each)}Event")
+        if each is WEBHOOKS:
+            yield EventType(DISABLED, "DisabledWebhook", "WebhookEvent")
+
+
+def add_events(spec: Spec, types: Sequence[EventType]) -> None:
+    """Add a schema for the events of each collection, and one for all."""
+    events = {each.event: each.data for each in types}
+    for event, data in events.items():
+        names = [each.name for each in types if each.event == event]
+        spec.components.schema(event, _event(spec, names, spec.schema(data)), lazy=True)
+    mapping = {each.name: f"#/components/schemas/{each.event}" for each in types}
+    union = {
+        "description": spec.common["event"]["about"],
+        "oneOf": [spec.schema(event) for event in events],
+        "discriminator": {"propertyName": "type", "mapping": mapping},
+    }
+    spec.components.schema("Event", union, lazy=True)
+    spec.examples["Event"] = _event_example(spec, types[0]) if types else None
+
+
+def add_webhooks(spec: Spec) -> None:
+    """Add what a webhook can be when it is new, and when it is disabled; and its deliveries."""
+    known = spec.components.schemas_lazy
+    disabled = known["Webhook"]["properties"] | {"reason": spec.common["webhooks"]["reason"]}
+    spec.components.schema("DisabledWebhook", returned(disabled), lazy=True)
+    own = known["WebhookInput"]["properties"]
+    at_first = own["status"] | {"enum": [state for state in own["status"]["enum"] if state != "disabled"]}
+    new = known["WebhookInput"] | {"properties": own | {"status": at_first}}
+    spec.components.schema("NewWebhook", new, lazy=True)
+    delivery = spec.marshmallow("WebhookDelivery", WebhookDeliverySchema)
+    spec.components.schema("WebhookDelivery", returned(delivery["properties"]), lazy=True)
+    spec.examples["NewWebhook"] = spec.examples["WebhookInput"]
+    spec.examples["DisabledWebhook"] = spec.examples["Webhook"] | {"status": "disabled", "reason": "410 Gone"}
+
+
+def sent_to_webhooks(spec: Spec, types: Sequence[EventType]) -> JsonSchema:
+    """The requests that the service makes, by type of event: the document's `webhooks`."""
+    return {each.name: {"post": _message(spec, each)} for each in (*types, EventType(PING, "Webhook", ""))}
+
+
+def _message(spec: Spec, type: EventType) -> JsonSchema:
+    texts, example = spec.common["webhooks"], _event_example(spec, type)
+    data = {"anyOf": [spec.schema(type.data), spec.schema("ItemReference")]}
+    return {
+        "operationId": f"on_{type.name.replace('.', '_')}",
+        "summary": f"Tell of {type.name}",
+        "description": texts["about"] + (f"\n\n{texts['ping']}" if type.name == PING else ""),
+        "tags": [WEBHOOKS.name],
+        "parameters": [spec.components.get_ref("parameter", name) for name in texts["headers"]],
+        "requestBody": {"required": True, "content": {JSON: media(_event(spec, [type.name], data), "event", example)}},
+        "responses": texts["responses"],
+        "security": [],
+    }
+
+
+def _event(spec: Spec, types: Sequence[str], data: JsonSchema) -> JsonSchema:
+    id, time = spec.common["event"]["id"], spec.common["event"]["timestamp"]
+    return returned({"id": id, "type": {"type": "string", "enum": list(types)}, "timestamp": time, "data": data})
+
+
+def _event_example(spec: Spec, type: EventType) -> JsonSchema | None:
+    data = spec.examples.get(type.data)
+    return {"id": "evt_5f0c9a3e_2a", "type": type.name, "timestamp": EXAMPLE_TIME, "data": data} if data else None

@@ -1,0 +1,94 @@
+"""A document in the making: apispec's, with what the documents of all services have in common."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from apispec import APISpec
+from apispec.ext.marshmallow import MarshmallowPlugin
+from apispec.ext.marshmallow.common import make_schema_key
+from marshmallow import Schema
+
+from restkeeper import __version__
+from restkeeper.config import Config
+from restkeeper.features.openapi.bounds import bounded
+from restkeeper.storage.outbox import EVENT_ID
+from restkeeper.web.operation import JsonSchema, SchemaOf
+from restkeeper.web.queries import MAX_OFFSET
+
+_COMMON = tomllib.loads(Path(__file__).with_name("common.toml").read_text(encoding="utf-8"))
+_WORD = re.compile(r"<(\w+)>")
+
+
+def filled(part: Any, **values: Any) -> Any:
+    """A part of common.toml with values for its <words>, where they are known."""
+    if isinstance(part, dict):
+        return {name: filled(each, **values) for name, each in part.items()}
+    if not isinstance(part, str):
+        return part
+    whole = _WORD.fullmatch(part)
+    return values.get(whole[1], part) if whole else _WORD.sub(lambda word: str(values.get(word[1], word[0])), part)
+
+
+def media(schema: JsonSchema, label: str, example: Any) -> JsonSchema:
+    """What a body has of one media type, with an example if there is one."""
+    return {"schema": schema} | ({"examples": {label: {"value": example}}} if example else {})
+
+
+class Spec(APISpec):
+    """The document: a component is in it when something refers to it.
+
+    `common` has the content of common.toml, `examples` an example for a schema, by its name, and `groups` the
+    parameters that are declared by one name.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.common = filled(
+            _COMMON,
+            **vars(config),
+            key_required=config.idempotency == "required",
+            max_offset=MAX_OFFSET,
+            event_id=EVENT_ID,
+            delays=", ".join(map(str, config.webhook_retries)),
+        )
+        self.config = config
+        self.longest = max(config.max_body, 2**20)  # characters of what is sent; no page of the service is longer
+        self.examples: dict[str, Any] = {}
+        self.groups: dict[str, list[str]] = {}
+        plugin = MarshmallowPlugin()
+        # With AUTH=open it serves its own machine alone.
+        servers = [{"url": "/", "description": "This service", "x-internal": config.auth == "open"}]
+        info = self.common["info"]
+        super().__init__("Restkeeper", __version__, "3.1.0", [plugin], info=info, servers=servers, security=[{}])
+        self._converter: Any = plugin.converter  # made by APISpec
+        for name, part in self.common["headers"].items():
+            self.components.header(name, part, lazy=True)
+        for name, part in self.common["securitySchemes"].items():
+            self.components.security_scheme(name, part)
+        for name, part in self.common["parameters"].items():
+            self.components.parameter(name, part["in"], part, lazy=True)
+        for name, part in self.common["schemas"].items():
+            of_problem = name in ("Problem", "Fault")  # a pointer names what is in the body, and escapes that
+            part = bounded(part, 4 * self.longest, config) if of_problem else part
+            self.components.schema(name, part, lazy=True)
+
+    def schema(self, schema: SchemaOf, kind: str = "") -> JsonSchema:
+        """What a declared schema stands for. The component of a marshmallow schema has its name without "Schema"."""
+        match schema:
+            case str():
+                return dict(self.components.get_ref("schema", schema.format(kind)))
+            case tuple():
+                return {"anyOf": [self.schema(each, kind) for each in schema]}
+            case dict():
+                return schema
+        return dict(self._converter.resolve_nested_schema(schema))
+
+    def marshmallow(self, name: str, schema: type[Schema], *, nullable: bool = False) -> JsonSchema:
+        """What apispec makes of a marshmallow schema, also `nullable` where a field is optional; others that refer to
+        that schema refer to the component `name`."""
+        instance = schema()
+        self._converter.refs[make_schema_key(instance)] = name
+        for field in instance.fields.values() if nullable else ():
+            field.allow_none = field.allow_none or not field.required
+        return dict(self._converter.schema2jsonschema(instance))

@@ -1,0 +1,151 @@
+"""What a handler takes and returns, declared beside it. The OpenAPI document is made of these declarations:
+
+    @needs("write")
+    @takes("IfMatch", "IdempotencyKey", body=Body("{}Input"))
+    @returns(CREATED, Duplicate, ValidationFailed)
+    def create_item(self) -> Reply:
+
+A name is of a component of the document; "{}" in it is the kind of the handler's collection: "{}Page" is "ProductPage".
+A schema is such a name, several for any of them, a marshmallow schema, or a JSON Schema. A handler that overrides
+another has the other's declaration, unless it has its own.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from marshmallow import Schema
+
+from restkeeper.errors import (
+    BadRequest,
+    BodyTooLarge,
+    Duplicate,
+    Forbidden,
+    HeadersTooLarge,
+    IdempotencyKeyInvalid,
+    IdempotencyKeyMissing,
+    IdempotencyKeyReused,
+    InsufficientStorage,
+    InternalError,
+    InvalidJson,
+    NotAcceptable,
+    NotFound,
+    PreconditionFailed,
+    Problem,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+    UnsupportedMediaType,
+    UriTooLong,
+    ValidationFailed,
+)
+from restkeeper.web.content import JSON
+
+JsonSchema = dict[str, Any]
+SchemaOf = str | tuple[str, ...] | type[Schema] | JsonSchema
+View = TypeVar("View", bound=Callable[..., Any])
+
+# Parameters and problems that many operations have in common.
+CONDITIONS = ("IfMatch", "IfNoneMatch")
+ITEM_CONDITIONS = (*CONDITIONS, "IfUnmodifiedSince")
+EVERY_PROBLEM = (
+    *(BadRequest, Unauthorized, Forbidden, NotAcceptable, UriTooLong),
+    *(TooManyRequests, HeadersTooLarge, InternalError, Unavailable),
+)
+WRITE_PROBLEMS = (
+    *(InvalidJson, BodyTooLarge, UnsupportedMediaType, ValidationFailed),
+    *(Duplicate, InsufficientStorage),
+)
+CHANGE_PROBLEMS = (NotFound, PreconditionFailed)
+KEY_PROBLEMS = (IdempotencyKeyMissing, IdempotencyKeyInvalid, IdempotencyKeyReused, InsufficientStorage)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of one operation, in the path if the route names it there, otherwise in the query.
+
+    `schema` returns its JSON Schema from the object that the handler is a method of. An array is sent with commas.
+    """
+
+    name: str
+    schema: Callable[[Any], JsonSchema]
+
+
+@dataclass(frozen=True)
+class Body:
+    """A request body. One whose schema is a component is a component of the same name."""
+
+    schema: SchemaOf
+    media_types: tuple[str, ...] = (JSON,)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A response. With a `name` it is a component, which several operations share.
+
+    `content` has a schema for each media type. A response with `at_most` is a list of it: of so many items at most, or
+    PAGE_LIMIT_MAX where that is more. `links` names operations that take what the response has.
+    """
+
+    about: str
+    content: Mapping[str, SchemaOf] = field(default_factory=dict)
+    headers: tuple[str, ...] = ("Cache-Control",)
+    name: str = ""
+    status: int = 200
+    at_most: int | None = None
+    links: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+NOT_MODIFIED = Result("Nothing has changed.", headers=("ETag", "Cache-Control"), name="NotModified", status=304)
+DONE = Result("Done.")
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What is declared of a handler."""
+
+    parameters: tuple[str | Parameter, ...]
+    body: Body | None
+    responses: tuple[Result, ...]
+    problems: tuple[type[Problem], ...]
+
+
+def several(item: JsonSchema, **bounds: Any) -> JsonSchema:
+    """The schema of an array with at least one item."""
+    return {"type": "array", "items": item, "minItems": 1, **bounds}
+
+
+def takes(*parameters: str | Parameter, body: Body | None = None) -> Callable[[View], View]:
+    """Declare the parameters and the body of a handler's request."""
+    return _declared("takes", (parameters, body))
+
+
+def returns(*outcomes: Result | type[Problem]) -> Callable[[View], View]:
+    """Declare the responses of a handler, and the problems that it has beyond those of every request."""
+    return _declared("returns", outcomes)
+
+
+def _declared(name: str, value: Any) -> Callable[[View], View]:
+    def declare(view: View) -> View:
+        setattr(view, name, value)
+        return view
+
+    return declare
+
+
+def operation_of(view: Callable[..., Any]) -> Operation:
+    """The declaration of a handler; without any, it takes nothing and returns that it is done."""
+    parameters, body = next(_found(view, "takes"), ((), None))
+    outcomes = next(_found(view, "returns"), (DONE,))
+    return Operation(
+        parameters,
+        body,
+        tuple(each for each in outcomes if isinstance(each, Result)),
+        tuple(each for each in outcomes if not isinstance(each, Result)),
+    )
+
+
+def _found(view: Callable[..., Any], name: str) -> Iterator[Any]:
+    """What the handler declares under a name, then what those that it overrides do."""
+    overridden = (vars(of).get(view.__name__) for of in type(getattr(view, "__self__", None)).__mro__)
+    return (getattr(each, name) for each in (view, *overridden) if hasattr(each, name))

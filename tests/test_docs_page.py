@@ -26,6 +26,12 @@ SHOWN = """new Promise(done => {{
   look();
 }})"""
 
+# Resolves once there is no such element.
+GONE = """new Promise(done => {{
+  const look = () => document.querySelector({0}) ? setTimeout(look, 20) : done(true);
+  look();
+}})"""
+
 
 class Tab:
     """A tab of a browser, with all that happened in it as DevTools events."""
@@ -57,12 +63,18 @@ class Tab:
 
     def shown(self, selector: str) -> int:
         """Wait until the page shows something that the CSS selector finds; how many of these there are."""
-        return int(self._run(SHOWN.format(json.dumps(selector))))
+        return int(self.run(SHOWN.format(json.dumps(selector))))
 
     def click(self, selector: str) -> None:
-        self._run(f"document.querySelector({json.dumps(selector)}).click()")
+        self.run(f"document.querySelector({json.dumps(selector)}).click()")
 
-    def _run(self, script: str) -> Any:
+    def write(self, selector: str, text: str) -> None:
+        """Write into a field, in the place of what it has."""
+        self.run(f"document.querySelector({json.dumps(selector)}).select()")
+        self.run(f"document.querySelector({json.dumps(selector)}).focus()")
+        self.call("Input.insertText", text=text)
+
+    def run(self, script: str) -> Any:
         return self.call("Runtime.evaluate", expression=script, awaitPromise=True)["result"].get("value")
 
     def told(self, *methods: str) -> list[Any]:
@@ -91,26 +103,67 @@ def tab(tmp_path: Path) -> Iterator[Tab]:
         browser.stderr.read()
 
 
-def test_the_docs_page_shows_every_operation(server: Gunicorn, tab: Tab) -> None:
-    """Each operation of the document is on the page, what is sent among them; opened, one shows its parameters."""
+LIST = "#operations-products-list_products"
+CALLS = """JSON.stringify([...document.querySelectorAll(".opblock-summary")].map(each => [
+  each.querySelector(".opblock-summary-method").textContent.toLowerCase(),
+  each.querySelector(".opblock-summary-path").dataset.path,
+]))"""
+
+
+def test_the_docs_page_shows_every_operation_once(server: Gunicorn, tab: Tab) -> None:
+    """Each operation is on the page, folded, what is sent among them; of two paths the one with a version."""
     document = server.get("/openapi.json").json()
-    paths = [*document["paths"].values(), *document["webhooks"].values()]
+    paths = document["paths"] | document["webhooks"]
+    calls = {(method, path) for path, item in paths.items() for method in item.keys() - {"parameters"}}
+    once = {(method, path) for method, path in calls if (method, f"/api/v1{path}") not in calls}
     tab.open(f"{server.base}/docs")
-    assert tab.shown(".opblock") == sum(len(item.keys() - {"parameters"}) for item in paths)
-    tab.click("#operations-products-list_products button")
-    assert tab.shown('tr[data-param-name="price[gte]"] input') == 1
+    assert tab.shown(".opblock") == len(once) < len(calls)
+    shown = [tuple(call) for call in json.loads(tab.run(CALLS))]
+    assert sorted(shown) == sorted(once)
+    assert tab.run("document.querySelectorAll('.opblock.is-open').length") == 0
+    assert_clean(server, tab)
+
+
+def test_the_docs_page_folds_filters_into_a_table(server: Gunicorn, tab: Tab) -> None:
+    """A list that is opened names every filter once, says where else it answers, and is no longer than two windows."""
+    tab.call("Emulation.setDeviceMetricsOverride", width=1200, height=1600, deviceScaleFactor=1, mobile=False)
+    tab.open(f"{server.base}/docs")
+    assert tab.shown(".opblock") and tab.run("document.querySelector('.operation-filter-input') !== null")
+    tab.click(f"{LIST} button")
+    assert (
+        tab.shown(f'{LIST} tr[data-param-name="filters"] table tbody tr') == 10
+    )  # operators, two of them of lists too
+    assert tab.run(f"document.querySelectorAll('{LIST} tr[data-param-name]').length") == 9
+    text = tab.run(f"document.querySelector('{LIST}').innerText")
+    assert "field[gte]" in text and "GET /products answers likewise" in " ".join(text.split()).replace(" .", ".")
+    assert 500 < tab.run(f"document.querySelector('{LIST}').offsetHeight") < 3000
+    assert_clean(server, tab)
+
+
+def test_the_docs_page_can_be_narrowed(server: Gunicorn, tab: Tab) -> None:
+    """What is written into the filter box leaves the operations whose tag or path has it."""
+    tab.open(f"{server.base}/docs")
+    assert tab.shown(".operation-filter-input") == 1
+    tab.write(".operation-filter-input", "users")
+    assert tab.run(GONE.format(json.dumps("#operations-products-list_products")))
+    assert tab.shown("#operations-users-list_users") == 1
     assert_clean(server, tab)
 
 
 def test_the_docs_page_calls_what_it_shows(server: Gunicorn, tab: Tab) -> None:
-    """An operation can be tried, and its answer is shown, within the policy of the page."""
+    """An operation can be tried with a filter, and its answer is shown, within the policy of the page."""
     assert server.post("/products", {"name": "Lamp"}).status == 200
     tab.open(f"{server.base}/docs")
-    operation = "#operations-products-list_products"
-    for button in (f"{operation} button", f"{operation} .try-out__btn", f"{operation} .execute"):
+    for button in (f"{LIST} button", f"{LIST} .try-out__btn"):
         assert tab.shown(button)
         tab.click(button)
-    assert tab.shown(f"{operation} .live-responses-table .highlight-code")
+    area = f'{LIST} tr[data-param-name="filters"] textarea'
+    assert tab.shown(area)
+    tab.write(area, '{"name[like]": "lam"}')
+    tab.click(f"{LIST} .execute")
+    assert tab.shown(f"{LIST} .live-responses-table .highlight-code")
+    sent = [request["request"]["url"] for request in tab.told("Network.requestWillBeSent")]
+    assert [url for url in sent if "/api/v1/products?" in url and "name%5Blike%5D=lam" in url]
     assert tab.shown(".authorize")
     tab.click(".authorize")
     assert tab.shown(".dialog-ux input")

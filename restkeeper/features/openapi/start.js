@@ -1,13 +1,97 @@
-window.onload = () => SwaggerUIBundle({
-  url: "openapi.json",
-  dom_id: "#docs",
-  deepLinking: true,
-  defaultModelsExpandDepth: 0,
-  validatorUrl: null,
-  // Swagger UI looks for a component by the format of what a list has, and warns where there is none.
-  plugins: [({ React }) => ({
-    components: {
-      JsonSchema_integer_int64: (props) => React.createElement(props.getComponent("JsonSchema_string"), props),
-    },
-  })],
-});
+// Shows /openapi.json with Swagger UI. The document is complete, which makes a page long: every collection has two paths,
+// every filter is a parameter, and every operation has the same errors and headers. The page shows each of these once.
+
+const FILTER = /^#\/components\/parameters\/\w+\.(\w+)\.(\w+)$/;
+const VERSION = /^\/api\/v\d+/;
+const METHODS = ["get", "post", "put", "patch", "delete"];
+
+const operationsOf = (item) => METHODS.filter((method) => method in item).map((method) => [method, item[method]]);
+const intersection = (sets) => sets.reduce((one, other) => one.filter((each) => other.includes(each)));
+const code = (texts) => texts.map((text) => `\`${text}\``).join(", ");
+
+// Leave out the path without a version where there is one with it; links to its operations go on working.
+function withoutTwins(paths) {
+  for (const [path, item] of Object.entries(paths)) {
+    const plain = path.replace(VERSION, "");
+    if (plain === path || !(plain in paths)) continue;
+    for (const [method, operation] of operationsOf(item)) {
+      operation.operationId = paths[plain][method].operationId;
+      operation.description += `\n\nWithout a version, \`${method.toUpperCase()} ${plain}\` answers likewise.`;
+    }
+    delete paths[plain];
+  }
+}
+
+// Put a table of filters into the place of a parameter for each.
+function withFoldedFilters(operation, components) {
+  const rows = new Map(); // the fields that have a filter, by its operator and its meaning
+  for (const { $ref } of operation.parameters ?? []) {
+    const [, field, operator] = FILTER.exec($ref) ?? [];
+    if (!field) continue;
+    const meaning = components[$ref.split("/").pop()].description.replace(`Items whose ${field} `, "");
+    const row = `| \`${operator === "eq" ? "field" : `field[${operator}]`}\` | ${meaning} |`;
+    rows.set(row, [...(rows.get(row) ?? []), field]);
+  }
+  if (!rows.size) return;
+  const table = [...rows].map(([row, fields]) => `${row} ${fields.join(", ")} |`).join("\n");
+  const filters = {
+    name: "filters",
+    in: "query",
+    description: `Filters: \`price[gte]=10\` finds the items whose price is at least 10. Try \`{"name[like]": "a"}\`.\n\n| Filter | The field | Fields |\n| --- | --- | --- |\n${table}`,
+    schema: { type: "object" }, // each member is sent as a parameter; it has none unless someone writes them
+  };
+  const others = operation.parameters.filter(({ $ref }) => !FILTER.test($ref));
+  operation.parameters = [...others, filters];
+}
+
+// Say once, at the top, which errors and headers all responses have; show of other errors what they mean.
+function withCommonResponsesOnce(document, operations) {
+  const resolved = (response) => document.components.responses[response.$ref?.split("/").pop()] ?? response;
+  const errors = intersection(operations.map(({ responses }) => Object.values(responses).map(({ $ref }) => $ref)));
+  const all = operations.flatMap(({ responses }) => Object.values(responses).map(resolved));
+  const headers = intersection(all.map((response) => Object.keys(response.headers ?? {})));
+  const [first] = operations;
+  const told = Object.entries(first.responses)
+    .filter(([, { $ref }]) => errors.includes($ref))
+    .map(([status, response]) => `${status} ${resolved(response).description}`);
+  document.info.description += `\n\nEvery response has ${code(headers)}. Every operation can fail with: ${told.join(" ")}`;
+  for (const operation of operations) {
+    for (const [status, response] of Object.entries(operation.responses)) {
+      const { description, content, headers: own, ...more } = resolved(response);
+      if (errors.includes(response.$ref)) delete operation.responses[status];
+      else if (status >= 400) operation.responses[status] = { description };
+      else {
+        const kept = Object.entries(own ?? {}).filter(([name]) => !headers.includes(name));
+        operation.responses[status] = { description, content, headers: Object.fromEntries(kept), ...more };
+      }
+    }
+  }
+}
+
+function shown(document) {
+  withoutTwins(document.paths);
+  const operations = Object.values(document.paths).flatMap((item) => operationsOf(item).map(([, each]) => each));
+  for (const operation of operations) withFoldedFilters(operation, document.components.parameters);
+  withCommonResponsesOnce(document, operations);
+  document.info.description += "\n\nThe whole document: [openapi.json](openapi.json)";
+  return document;
+}
+
+window.onload = async () => {
+  const response = await fetch("openapi.json");
+  SwaggerUIBundle({
+    spec: shown(await response.json()),
+    dom_id: "#docs",
+    deepLinking: true,
+    docExpansion: "list",
+    filter: true,
+    defaultModelsExpandDepth: 0,
+    validatorUrl: null,
+    // Swagger UI looks for a component by the format of what a list has, and warns where there is none.
+    plugins: [({ React }) => ({
+      components: {
+        JsonSchema_integer_int64: (props) => React.createElement(props.getComponent("JsonSchema_string"), props),
+      },
+    })],
+  });
+};

@@ -152,7 +152,7 @@ class Config:
     database_url: str = _setting(
         "memory://",
         _text,
-        "where items are kept: `sqlite:///FILE` or `memory://` (one process, gone at the end)",
+        "where items are stored: `sqlite:///FILE` or `memory://` (one process, gone at the end)",
     )
     sqlite_synchronous: str = _setting(
         "full",
@@ -162,35 +162,36 @@ class Config:
     min_free_space: int = _setting(
         64 * 1024 * 1024,
         _whole(0, 2**50),
-        "bytes that stay free on the store's disk: below, writes are answered 507",
+        "bytes that stay free on the store's disk: with less, writes are answered 507",
     )
     host: str = _setting("127.0.0.1", _text, "address to listen on")
     port: int = _setting(8000, _whole(0, 65535), "port to listen on")
     auth: str = _setting(
         "open",
         _one_of("open", "required", "open-to-all"),
-        "`required`: a key or token with the scope for it; `open`: whoever is on this machine may do everything; "
-        "`open-to-all`: whoever reaches it may. `required` unless said under gunicorn.conf.py, `open` by `make run`",
+        "`required`: every call needs a key or token with the right scope; `open`: every caller on this machine may do "
+        "everything; `open-to-all`: every caller may do everything. "
+        "Default: `required` under gunicorn.conf.py, `open` by `make run`",
     )
     admin_key: str = _setting(
         "", _key, "a first key with the scope `admin`: any text of 24 characters or more", secret=True
     )
     web_concurrency: int = _setting(2, _whole(1, 256), "worker processes under gunicorn")
-    page_limit: int = _setting(20, _whole(1, 10_000), "items a page when the client does not say")
-    page_limit_max: int = _setting(100, _whole(1, 10_000), "items a page that a client may ask for at most")
+    page_limit: int = _setting(20, _whole(1, 10_000), "items on a page if the client does not set `limit`")
+    page_limit_max: int = _setting(100, _whole(1, 10_000), "the most items on a page that a client may ask for")
     max_body: int = _setting(1024 * 1024, _whole(1, 2**31), "bytes of a request body")
     max_item: int = _setting(128 * 1024, _whole(256, 2**31), "bytes of an item's JSON")
     max_nodes: int = _setting(
         10_000, _whole(16, 2**31), "values in an item's JSON: objects, arrays and what is in them"
     )
-    page_bytes: int = _setting(1024 * 1024, _whole(1024, 2**31), "bytes of a page of items, but for the last of them")
+    page_bytes: int = _setting(1024 * 1024, _whole(1024, 2**31), "bytes of a page of items; it has at least one item")
     max_url: int = _setting(8192, _whole(64, 8192), "bytes of path and query together")
     max_depth: int = _setting(32, _whole(1, 200), "levels of nesting in a JSON body")
     trusted_hosts: tuple[str, ...] = _setting(
         (), _hosts, "names that a request may call this service by (`Host`), without ports; any while unset"
     )
     trusted_proxies: int = _setting(
-        0, _whole(0, 16), "proxies in a row that are ours, whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed"
+        0, _whole(0, 16), "proxies of yours in a row, whose `X-Forwarded-For` and `X-Forwarded-Proto` are read"
     )
     cors_origins: tuple[str, ...] = _setting(
         (), _origins, "origins whose pages may call this service from a browser: `https://app.example.org`, or `*`"
@@ -200,26 +201,28 @@ class Config:
         "optional", _one_of("optional", "required"), "`required`: a POST without `Idempotency-Key` is answered 400"
     )
     idempotency_ttl: int = _setting(
-        24 * 3600, _whole(60, 366 * 24 * 3600), "seconds for which the answer to a POST with a key is kept"
+        24 * 3600,
+        _whole(60, 366 * 24 * 3600),
+        "seconds for which the response to a POST with an idempotency key is stored",
     )
     events_ttl: int = _setting(
         7 * 24 * 3600,
         _whole(60, 366 * 24 * 3600),
-        "seconds for which events and their deliveries are kept",
+        "seconds for which events and their deliveries are stored",
     )
     webhook_allow_private: bool = _setting(
-        False, _flag, "`1`: webhooks may go to private addresses and by http, as a test or an inner network needs"
+        False, _flag, "`1`: webhooks may use private addresses and http, for tests and internal networks"
     )
-    webhook_timeout: int = _setting(15, _whole(1, 60), "seconds that a webhook's endpoint has for an answer, in all")
+    webhook_timeout: int = _setting(15, _whole(1, 60), "seconds that a webhook's endpoint has for its response, in all")
     webhook_retries: tuple[int, ...] = _setting(
         (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400),
         _delays,
-        "seconds from each failure of a delivery to its next try; after the last, the webhook is disabled",
+        "seconds from each failure of a delivery to its next attempt; after the last one the webhook is disabled",
     )
     webhook_worker: str = _setting(
         "apart",
         _one_of("apart", "inside"),
-        "`apart`: `flask deliver` sends what webhooks wait for; `inside`: the service does so itself. "
+        "`apart`: `restkeeper deliver` sends the webhooks; `inside`: the service itself sends them. "
         "`inside` by `make run`",
     )
     docs: bool = _setting(True, _flag, "`0`: no page at `/docs` (the OpenAPI document stays)")
@@ -228,12 +231,14 @@ class Config:
         _quota,
         "requests that a caller may make, reading and writing each: `600 per minute`, `50 per 10 seconds`, `off`",
     )
-    rate_limit_write: str = _setting("", _quota, "the same for what is not `GET`, `HEAD` or `OPTIONS`; as `RATE_LIMIT`")
+    rate_limit_write: str = _setting(
+        "", _quota, "the same for methods other than `GET`, `HEAD` and `OPTIONS`; while unset as `RATE_LIMIT`"
+    )
     write_bytes: str = _setting(
         "",
         _quota,
         "bytes that a caller's writes may add to the store (items, events, responses): `100000000 per hour`, `off`. "
-        "`268435456 per hour` while unset, but where `AUTH` is `open`",
+        "While unset `268435456 per hour`, or `off` with `AUTH=open`",
     )
     failure_limit: str = _setting(
         "20 per minute",
@@ -247,16 +252,16 @@ class Config:
     redis_url: str = _setting(
         "",
         _redis,
-        "where instances on several machines count requests together: `redis://:PASSWORD@HOST:6379/0`",
+        "Redis in which instances on several machines count requests together: `redis://:PASSWORD@HOST:6379/0`",
         secret=True,
     )
     metrics_token: str = _setting(
         "",
         _key,
-        "bearer token that opens `/metrics`, any text of 24 characters or more; closed while unset",
+        "bearer token for `/metrics`, any text of 24 characters or more; closed while unset",
         secret=True,
     )
-    jwt_issuer: str = _setting("", _text, "issuer (`iss`) whose tokens are taken; set it with the next two")
+    jwt_issuer: str = _setting("", _text, "issuer (`iss`) whose tokens are accepted; set it together with the next two")
     jwt_audience: str = _setting("", _text, "audience (`aud`) that a token must be for: the name of this service there")
     jwt_jwks: str = _setting("", _text, "the issuer's public keys (JWK Set): a file, or a URL with https")
     log_format: str = _setting("text", _one_of("json", "text"), "form of the log lines")

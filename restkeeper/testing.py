@@ -19,7 +19,7 @@ STOP_SECONDS = 30.0
 class LiveServer:
     """The service of a folder under gunicorn, on a free port of this machine, with a store of its own in memory.
 
-    A context manager. `url` is where it serves. `settings` are those of the environment (README, "Configuration"), such
+    A context manager. `url` is where it serves. `settings` are those of the environment (docs/configuration.md), such
     as `AUTH="required"`; it is open and has no rate limits unless they say else. It ends with the process that started
     it, however that ends. Entering raises RuntimeError with the server's output when it does not start.
     """

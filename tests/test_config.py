@@ -155,5 +155,5 @@ def test_flags_read_the_usual_words() -> None:
 
 
 def test_every_setting_says_what_it_is() -> None:
-    """Each has a text for the README's table."""
+    """Each has a text for the table of docs/configuration.md."""
     assert all(setting.metadata["about"] for setting in fields(Config))

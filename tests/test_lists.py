@@ -187,7 +187,7 @@ def test_a_cursor_that_was_made_up_is_refused(client: FlaskClient, place: object
     ],
 )
 def test_filters_and_order(client: FlaskClient, query: str, found: list[str]) -> None:
-    """Filters, search and sort do what the README says of them, and the total counts what they leave."""
+    """Filters, search and sort do what docs/lists.md says of them, and the total counts what they leave."""
     fill(client, 6)
     answer = client.get(f"/products?{query}")
     assert names(answer) == found

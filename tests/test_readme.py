@@ -8,115 +8,141 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import fields
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import pytest
+from click.testing import CliRunner
 
-import resources
-import schemas
 from app import create_app
-from restkeeper import LiveServer, errors
+from restkeeper import errors
+from restkeeper.__main__ import COMMANDS, main
 from restkeeper.config import Config
 from restkeeper.web.queries import RESERVED
 from tests.live import ROOT, Gunicorn
 from tests.receiver import Receiver
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))}
+README = "README.md"
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / README, *sorted((ROOT / "docs").glob("*.md")))}
+ALL = "\n".join(PAGES.values())
+BASE = "http://127.0.0.1:8000"  # where the pages' calls go
 SECONDS = 30.0  # that anything may take
 
-
-def blocks(language: str, text: str = README) -> list[str]:
-    """The fenced blocks of a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
-
-
-def python(part: str) -> str:
-    """The one block of Python that has this in it."""
-    (found,) = [block for block in blocks("python") if part in block]
-    return found
-
-
-def numbered(language: str) -> list[tuple[str, int]]:
-    """The blocks of all pages: the page, and the number of the block in it."""
-    return [(page, number) for page, text in PAGES.items() for number in range(len(blocks(language, text)))]
+# What begins a line of a `text` block, which is not run here, and what runs it instead.
+RUN_ELSEWHERE = {
+    "make": "the checks of this repository",
+    "gunicorn": "tests/live.py",
+    "restkeeper": "tests/test_live_server.py, tests/test_delivering.py",
+    "pip": "tests/test_wheel.py",
+    "python": "make bench",
+    **dict.fromkeys(("mkdir", "npm", "npx", "curl"), "whoever has Node.js: docs/openapi.md"),
+}
 
 
-def run_block(script: str, folder: Path) -> None:
-    """Run a shell block; every command succeeds, and no call is answered with a problem."""
-    environ = {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+class Block(NamedTuple):
+    """A fenced block: its language, what stands behind that (a file's name), and its text."""
+
+    language: str
+    note: str
+    text: str
+
+
+def blocks(page: str, language: str = "", note: str | None = None) -> list[Block]:
+    """The fenced blocks of a page; those of a language and with a note, if it is given."""
+    found = [Block(*parts) for parts in re.findall(r"^```(\S*) ?(.*?)\n(.*?)^```$", PAGES[page], re.M | re.S)]
+    return [each for each in found if language in ("", each.language) and note in (None, each.note)]
+
+
+def service_of(page: str, folder: Path) -> Path:
+    """The folder of a new service, with the files that a page shows."""
+    service = folder / "shop"
+    assert CliRunner().invoke(main, ["new", str(service)]).exit_code == 0
+    for block in blocks(page, "python"):
+        if block.note:
+            (service / block.note).write_text(block.text, encoding="utf-8")
+    return service
+
+
+def environ_of(folder: Path) -> dict[str, str]:
+    """The environment of a page's commands: `restkeeper` is the engine of this checkout."""
+    command = folder / "bin" / "restkeeper"
+    command.parent.mkdir(exist_ok=True)
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m restkeeper "$@"\n')
+    command.chmod(0o755)
+    return {
+        "PATH": f"{command.parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
         "DATABASE_URL": f"sqlite:///{folder}/restkeeper.db",
-        "FLASK_APP": str(ROOT / "app.py"),
     }
+
+
+def run_block(script: str, service: Path, environ: dict[str, str]) -> None:
+    """Run a shell block; every command succeeds, and no call is answered with a problem."""
     command = ["bash", "-euo", "pipefail", "-c", script]
-    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "/problems/" not in done.stdout
+    done = subprocess.run(command, cwd=service, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, f"{script}\n{done.stderr}"
+    assert f"{BASE}/problems/" not in done.stdout.replace(environ["BASE"], BASE), f"{script}\n{done.stdout}"
 
 
-@pytest.mark.parametrize(("page", "number"), numbered("sh"))
-def test_its_commands_run(page: str, number: int, tmp_path: Path) -> None:
-    """Each shell block, beside a running service."""
-    with Gunicorn(tmp_path) as server:
-        run_block(blocks("sh", PAGES[page])[number].replace("http://127.0.0.1:8000", server.base), tmp_path)
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "sh")])
+def test_the_commands_of_a_page_run(page: str, tmp_path: Path) -> None:
+    """Its shell blocks, in order, beside a running service; those marked `stopped` when that has ended."""
+    service, environ = service_of(page, tmp_path), environ_of(tmp_path)
+    with Gunicorn(tmp_path, root=service, PYTHONPATH=str(ROOT)) as server:
+        environ["BASE"] = server.base
+        for block in blocks(page, "sh", ""):
+            run_block(block.text.replace(BASE, server.base), service, environ)
+    for block in blocks(page, "sh", "stopped"):
+        run_block(block.text, service, environ)
 
 
-@pytest.mark.parametrize(("page", "number"), numbered("sh stopped"))
-def test_its_commands_run_beside_no_service(page: str, number: int, tmp_path: Path) -> None:
-    """Each block that is marked so, where the service was stopped and there is a backup."""
-    with Gunicorn(tmp_path) as server:
-        server.post("/products", {"name": "Lamp"})
-        run_block("flask backup backup.db", tmp_path)
-    run_block(blocks("sh stopped", PAGES[page])[number], tmp_path)
+def test_its_tests_pass(tmp_path: Path) -> None:
+    """The tests that the README shows, as pytest runs them in the folder of the service."""
+    service = service_of(README, tmp_path)
+    tests = [block.note for block in blocks(README, "python") if block.note.startswith("tests/")]
+    options = ["-q", "-p", "no:cacheprovider", "-p", "restkeeper.pytest_plugin"]
+    command = [sys.executable, "-m", "pytest", *options, *tests]
+    done = subprocess.run(command, cwd=service, env=environ_of(tmp_path), capture_output=True, text=True, check=False)
+    assert len(tests) >= 2
+    assert done.returncode == 0, done.stdout
 
 
-@pytest.fixture
-def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The README's order, as files that count as the project's."""
-    order_schema, order_resource = python("OrderSchema(ItemSchema)"), python("RESOURCE = ")
-    for package, name, text in ((schemas, "order", order_schema), (resources, "orders", order_resource)):
-        folder = tmp_path / package.__name__
-        folder.mkdir()
-        (folder / f"{name}.py").write_text(text)
-        monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
-    yield
-    for name in ("schemas.order", "resources.orders"):
-        sys.modules.pop(name, None)
+@pytest.mark.parametrize("page", PAGES)
+def test_no_block_is_left_out(page: str) -> None:
+    """Each block has a language that says whether it is run; what is not run here is run elsewhere."""
+    assert {block.language for block in blocks(page)} <= {"sh", "python", "text", "nginx", "log"}
+    assert {block.note for block in blocks(page, "sh")} <= {"", "stopped"}
+    for block in blocks(page, "text"):
+        lines = block.text.replace("\\\n", "").splitlines()
+        assert {line.split()[0] for line in lines if line} <= set(RUN_ELSEWHERE)
 
 
-@pytest.mark.usefixtures("written")
-def test_its_resource_is_served() -> None:
-    """The schema and the declaration that it shows are a collection."""
-    client = create_app(Config()).test_client()
-    assert client.post("/orders", json={"number": "1", "total": 5}).status_code == 200
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    """Each link to a file of this repository has one, and each part of a page that is named a heading there."""
+    folder = ROOT if page == README else ROOT / "docs"
+    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", PAGES[page]):
+        path, _, part = target.partition("#")
+        file = folder / path if path else folder / page
+        assert file.is_file(), target
+        headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.M)
+        assert not part or part in {re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings}, target
 
 
-def test_its_test_passes() -> None:
-    """The test that it shows is one that passes."""
-    scope: dict[str, Any] = {}
-    exec(python("def test_a_lamp"), scope)  # noqa: S102 - the README is ours
-    scope["test_a_lamp_is_kept"]()
-
-
-def test_its_test_of_a_running_service_passes() -> None:
-    """Likewise over HTTP."""
-    scope: dict[str, Any] = {}
-    exec(python("def test_it_is_served"), scope)  # noqa: S102 - the README is ours
-    with LiveServer(ROOT) as server:
-        scope["test_it_is_served"](server)
+def test_the_readme_is_short_and_leads_to_every_page() -> None:
+    """It has at most 1,500 words."""
+    assert len(PAGES[README].split()) <= 1500
+    assert [page for page in PAGES if page != README and f"](docs/{page})" not in PAGES[README]] == []
 
 
 def test_its_receiver_takes_what_is_sent(tmp_path: Path) -> None:
     """The receiver that it shows verifies a delivery of a running service, and refuses one that was tampered with."""
-    script = python("HTTPServer((").replace("9000", "0").replace("HTTPServer((", "server = HTTPServer((", 1)
+    (block,) = [each.text for each in blocks("webhooks.md", "python") if "HTTPServer((" in each.text]
+    script = block.replace("9000", "0").replace("HTTPServer((", "server = HTTPServer((", 1)
     script = script.replace(".serve_forever()", "\nprint(server.server_port, flush=True)\nserver.serve_forever()")
     with Gunicorn(tmp_path, WEBHOOK_ALLOW_PRIVATE="1", WEBHOOK_WORKER="inside") as server:
         made = server.post("/api/v1/webhooks", {"url": "http://127.0.0.1:9/", "status": "paused"}).json()
@@ -144,42 +170,38 @@ def test_its_receiver_takes_what_is_sent(tmp_path: Path) -> None:
     assert "WebhookVerificationError" in told
 
 
-def test_its_tables_are_complete() -> None:
-    """Every setting with its default, every problem type with its status, every parameter and operator is in it."""
-    serving = Config.from_env({})
+def test_the_tables_are_complete() -> None:
+    """Every setting with its default, every problem type with its status, every parameter of a list is in its table."""
+    serving, settings = Config.from_env({}), PAGES["configuration.md"].splitlines()
     for setting in fields(Config):
         default = getattr(serving, setting.name)
         shown = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
         shown = {"True": "1", "False": "0"}.get(shown, shown)
-        row = next(line for line in README.splitlines() if line.startswith(f"| `{setting.name.upper()}` |"))
+        row = next(line for line in settings if line.startswith(f"| `{setting.name.upper()}` |"))
         assert (f"`{shown}`" if shown else "| |") in row
         assert setting.metadata["about"].split("`")[0].split(":")[0] in row
     for kind in errors.catalogue().values():
-        assert re.search(rf"^\| \[?`{kind.name}`[^|]*\| {kind.status} \|", README, re.M), kind.name
+        assert re.search(rf"^\| \[?`{kind.name}`[^|]*\| {kind.status} \|", PAGES["problems.md"], re.M), kind.name
     for name in RESERVED:
-        assert f"| `{name}` |" in README
+        assert f"| `{name}` |" in PAGES["lists.md"]
 
 
-def test_it_knows_every_command_and_route() -> None:
-    """Each command of `flask`, and each address of the service itself, is in it."""
+def test_the_pages_have_every_command_and_route() -> None:
+    """Each command, and each address of the service itself, is in them."""
     app = create_app(Config())
-    own = [
-        name for name, command in app.cli.commands.items() if command.callback.__module__.startswith("restkeeper.cli.")
-    ]
-    assert len(own) >= 6
-    assert [name for name in own if f"flask {name}" not in README] == []
+    assert [name for name in COMMANDS if f"restkeeper {name}" not in ALL] == []
     parts = ("service.", "keys.", "events.", "webhooks.")
     rules = [rule.rule for rule in app.url_map.iter_rules() if rule.endpoint.startswith(parts)]
     named = [rule.replace("<id>", ":id").replace("<delivery>", ":delivery").partition("/<")[0] for rule in rules]
-    assert [rule for rule in named if rule not in README] == []
+    assert [rule for rule in named if rule not in ALL] == []
 
 
 def test_its_dependencies_are_those_declared() -> None:
-    """Each package of pyproject.toml is told why."""
+    """The README says of each package of pyproject.toml why it is needed."""
     declared = re.search(r"^dependencies = \[(.*?)^\]", (ROOT / "pyproject.toml").read_text(), re.M | re.S)
     assert declared
     for name in re.findall(r'"([A-Za-z0-9-]+)', declared[1]):
-        assert re.search(rf"^\|[^|]*\b{name}\b[^|]*\|", README, re.M), name
+        assert re.search(rf"^\|[^|]*\b{name}\b[^|]*\|", PAGES[README], re.M), name
 
 
 def _port_of(process: subprocess.Popen[str]) -> int:

@@ -1,4 +1,4 @@
-"""The production defaults. What a deployment sets, it sets in the environment (see README, Configuration).
+"""The production defaults. What a deployment sets, it sets in the environment (docs/configuration.md).
 
 Why this worker class: a Flask view that returns a constant, 2 workers on 2 cores, keep-alive, medians of 3 interleaved
 rounds; then the processor time that a request took, and how long a graceful stop takes beside an idle client.

@@ -6,8 +6,9 @@ variable of the same name in capitals; a setting marked secret may also come fro
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from difflib import SequenceMatcher, get_close_matches
 from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
@@ -328,6 +329,41 @@ class Config:
             if raw is not None:
                 values[setting.name] = _checked(setting, key, raw)
         return cls(**values)
+
+
+# Beginnings of names that are ours alone; but Kubernetes makes such names of a service that is called "webhook".
+_OWN_PREFIXES = ("IDEMPOTENCY_", "JWT_", "RATE_LIMIT", "WEBHOOK_")
+_SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT|PORT)(_|$)")
+_DOUBLED = re.compile(r"(.)\1+")
+_SIMILAR = 0.66  # of 1, as difflib counts: URI is so similar to URL
+
+
+def misspelt_settings(environ: Iterable[str]) -> list[str]:
+    """A line for each variable whose name looks like a misspelt setting."""
+    settings = {each.name.upper(): each.metadata["secret"] for each in fields(Config)}
+    known = sorted({*settings, *(f"{name}_FILE" for name, is_secret in settings.items() if is_secret)})
+    lines = []
+    for name in sorted(set(environ).difference(known)):
+        meant = [each for each in known if _is_misspelt(name, each)]
+        if meant or (name.startswith(_OWN_PREFIXES) and not _SERVICE_LINK.search(name)):
+            best = get_close_matches(name, meant or known, 1, 0.75)
+            lines.append(f"{name} is no setting" + (f"; did you mean {best[0]}?" if best else ""))
+    return lines
+
+
+def _is_misspelt(name: str, known: str) -> bool:
+    """Whether a name is that of a setting but for one word, which is similar, or for where words are parted."""
+    words, known_words = name.split("_"), known.split("_")
+    if "".join(words) == "".join(known_words):
+        return True
+    if len(known_words) == 1:  # a short word is similar to many: a doubled letter is all that is looked for
+        return _DOUBLED.sub(r"\1", name) == known
+    different = [pair for pair in zip(words, known_words, strict=False) if pair[0] != pair[1]]
+    return len(words) == len(known_words) and len(different) == 1 and _is_similar(*different[0])
+
+
+def _is_similar(word: str, known: str) -> bool:
+    return abs(len(word) - len(known)) <= 2 and SequenceMatcher(None, word, known).ratio() >= _SIMILAR
 
 
 def _checked(setting: Any, key: str, value: Any) -> Any:

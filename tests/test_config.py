@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from restkeeper.config import Config, ConfigError
+from restkeeper.config import Config, ConfigError, misspelt_settings
 
 
 def test_defaults_are_those_of_tests_and_of_serving() -> None:
@@ -157,3 +157,52 @@ def test_flags_read_the_usual_words() -> None:
 def test_every_setting_says_what_it_is() -> None:
     """Each has a text for the table of docs/configuration.md."""
     assert all(setting.metadata["about"] for setting in fields(Config))
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("PAGE_LIMT", "PAGE_LIMIT"),
+        ("RATE_LIMT", "RATE_LIMIT"),
+        ("RATELIMIT", "RATE_LIMIT"),
+        ("AUTHH", "AUTH"),
+        ("WEBHOOK_TIMEOUTS", "WEBHOOK_TIMEOUT"),
+        ("DATABASE_URI", "DATABASE_URL"),
+        ("TRUSTED_HOST", "TRUSTED_HOSTS"),
+        ("TRUSTED_PROXY", "TRUSTED_PROXIES"),
+        ("CORS_ORIGIN", "CORS_ORIGINS"),
+        ("WEB_CONCURENCY", "WEB_CONCURRENCY"),
+        ("LOG_LEVLE", "LOG_LEVEL"),
+        ("METRICS_TOKEN_FIL", "METRICS_TOKEN_FILE"),
+        ("IDEMPOTENCY_TTL_SECONDS", "IDEMPOTENCY_TTL"),
+        ("JWT_SECRET", ""),
+        ("WEBHOOK_SIGNING_ALGORITHM", ""),
+    ],
+)
+def test_a_misspelt_setting_is_named(name: str, meant: str) -> None:
+    """With the setting that is meant, where one is close; a prefix that is ours alone is enough."""
+    told = f"{name} is no setting; did you mean {meant}?" if meant else f"{name} is no setting"
+    assert misspelt_settings(["HOME", name, "PATH"]) == [told]
+
+
+# Variables of shells, of platforms (Heroku, Railway, Render, Fly, Cloud Run, Kubernetes), of databases and of tools.
+USUAL = """
+    HOME HOST HOSTNAME HOSTTYPE LANG LC_ALL LOGNAME MAIL OLDPWD PATH PORT PWD SHELL SHLVL TERM TMPDIR TZ USER
+    _ CI CHOST DEBUG DISPLAY DOCKER_HOST EDITOR GHOST GIT_AUTHOR_NAME GPG_KEY HTTP_PROXY HTTPS_PROXY LOG_DIR
+    LOG_FILE LOG_PATH MAKEFLAGS MAX_JOBS MAX_TIME NO_PROXY PAGER PAGE_SIZE POST SSH_AUTH_SOCK SSH_CONNECTION
+    XAUTHORITY XDG_RUNTIME_DIR DATABASE_HOST DATABASE_NAME DATABASE_PASSWORD DATABASE_PORT
+    DATABASE_PRIVATE_URL DATABASE_PUBLIC_URL DATABASE_URL DATABASE_URL_RO DATABASE_USER PGDATABASE PGHOST
+    PGPASSWORD PGPORT PGUSER POSTGRES_URL REDIS_DB REDIS_HOST REDIS_PASSWORD REDIS_PORT REDIS_TLS_URL
+    REDIS_URL AWS_ACCESS_KEY_ID AWS_REGION AWS_SECRET_ACCESS_KEY DYNO FLASK_APP FLASK_DEBUG FLY_REGION
+    GUNICORN_CMD_ARGS INVOCATION_ID JOURNAL_STREAM KUBERNETES_PORT KUBERNETES_SERVICE_HOST K_SERVICE
+    NOTIFY_SOCKET PROMETHEUS_MULTIPROC_DIR PYTHONPATH PYTHONUNBUFFERED RAILWAY_PUBLIC_DOMAIN
+    RENDER_EXTERNAL_URL RESTKEEPER_WELCOME SENTRY_DSN VIRTUAL_ENV WEB_CONCURRENCY AUTH_SERVICE_HOST AUTH_PORT
+    WEBHOOK_SERVICE_HOST WEBHOOK_PORT_8080_TCP_ADDR ADMIN_EMAIL API_KEY AUTH0_DOMAIN AUTH_TOKEN BASE_URL
+    CORS_ALLOW_CREDENTIALS DOCS_DIR EVENTS_URL METRICS_PORT SECRET_KEY
+"""
+
+
+def test_usual_variables_are_no_misspelt_settings() -> None:
+    """None of them is reported, and none of the settings."""
+    settings = [each.name.upper() for each in fields(Config)]
+    assert misspelt_settings([*USUAL.split(), *settings, "ADMIN_KEY_FILE"]) == []

@@ -277,6 +277,13 @@ def test_a_bad_setting_stops_the_start(tmp_path: Path, settings: dict[str, str],
     assert line.startswith("restkeeper: ") and told in line
 
 
+def test_a_misspelt_setting_is_named_once(tmp_path: Path) -> None:
+    """By the start, and not by each of its workers."""
+    with Gunicorn(tmp_path, PAGE_LIMT="50") as server:
+        lines = [line for line in server.lines() if "PAGE_LIMT" in line]
+    assert lines == ["restkeeper: PAGE_LIMT is no setting; did you mean PAGE_LIMIT?"]
+
+
 def test_memory_serves_with_one_worker(tmp_path: Path) -> None:
     """memory:// is served by a single process."""
     with Gunicorn(tmp_path, workers=1, DATABASE_URL="memory://") as server:

@@ -66,7 +66,7 @@ monkey.patch_ssl()  # what is imported below imports ssl, which each worker woul
 from prometheus_client import values  # noqa: E402
 
 from restkeeper import __version__  # noqa: E402
-from restkeeper.config import OPEN_IS_LOCAL, Config, ConfigError  # noqa: E402
+from restkeeper.config import OPEN_IS_LOCAL, Config, ConfigError, misspelt_settings  # noqa: E402
 from restkeeper.features.keys import has_keys  # noqa: E402
 from restkeeper.features.webhooks import deliverer_of  # noqa: E402
 from restkeeper.features.webhooks.deliverer import keep_delivering  # noqa: E402
@@ -80,6 +80,8 @@ os.register_at_fork(after_in_child=lambda: _process.update(id=os.getpid()))
 values.ValueClass = values.MultiProcessValue(lambda: _process["id"])  # type: ignore[no-untyped-call]
 
 os.environ.setdefault("AUTH", "required")  # what is open has been opened on purpose
+for _line in misspelt_settings(os.environ):
+    print(f"restkeeper: {_line}", file=sys.stderr)
 try:
     _config = Config.from_env()
     _location = locate_store(_config)

@@ -2,6 +2,9 @@
 
 import json
 import os
+import pty
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -17,6 +20,7 @@ from restkeeper.config import Config
 from restkeeper.storage.contract import Store, Transaction
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.web.application import Application
+from tests.live import ROOT
 from tests.shop import create_app
 from tests.waiting import join
 
@@ -192,6 +196,30 @@ def test_it_says_how_large_the_store_is(run: Callable[..., Result], tmp_path: Pa
     message = run(lines(tmp_path / "a.ndjson", {"name": "a"})).stdout.splitlines()[1]
     size = sum((tmp_path / name).stat().st_size for name in ("restkeeper.db", "restkeeper.db-wal"))
     assert message == f"the store has {size:,} bytes now"
+
+
+def test_a_terminal_shows_the_progress(tmp_path: Path) -> None:
+    """Bars for reading, by bytes, and for writing; the output has the result alone."""
+    file = lines(tmp_path / "a.ndjson", *({"name": f"{n}"} for n in range(3)))
+    environ = os.environ | {"DATABASE_URL": f"sqlite:///{tmp_path}/restkeeper.db"}
+    terminal, inner = pty.openpty()
+    try:
+        command = [sys.executable, "-m", "restkeeper", "import", "products", str(file)]
+        done = subprocess.run(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=inner, check=True)
+        shown = os.read(terminal, 65536).decode()
+    finally:
+        os.close(terminal)
+        os.close(inner)
+    for label in ("reading", "writing"):
+        assert f"{label}  [" in shown and "100%" in shown.rpartition(label)[2]
+    assert shown.rpartition("reading")[0].count("%") >= 2  # by each line's bytes
+    first, second = done.stdout.decode().splitlines()
+    assert first == "imported 3 products" and second.startswith("the store has ")
+
+
+def test_no_terminal_no_progress(run: Callable[..., Result], tmp_path: Path) -> None:
+    """A log file has the lines at the end alone."""
+    assert run(lines(tmp_path / "a.ndjson", {"name": "a"})).stderr == ""
 
 
 def test_a_transaction_ends_by_time(store: Store) -> None:

@@ -24,8 +24,8 @@ SHORTEST_KEY = 24  # characters of ADMIN_KEY and METRICS_TOKEN: who guesses must
 
 
 OPEN_IS_LOCAL = (
-    "AUTH=open lets whoever comes do everything, so it serves 127.0.0.1 or ::1 alone; set AUTH=required and make keys, "
-    "or say AUTH=open-to-all if that is what you want"
+    "AUTH=open lets every caller do everything, so it can listen on 127.0.0.1 or ::1 only; set AUTH=required and "
+    "create keys, or AUTH=open-to-all if that is what you want"
 )
 
 
@@ -125,7 +125,7 @@ def _delays(value: Any) -> tuple[int, ...]:
 def _quota(value: Any) -> str:
     if value in ("", "off") or _QUOTA.fullmatch(str(value)):
         return str(value)
-    raise ValueError("off, or how many per second, minute, hour or day, like 600 per minute or 50 per 10 seconds")
+    raise ValueError("off, or how many per second, minute, hour or day, such as 600 per minute or 50 per 10 seconds")
 
 
 def _redis(value: Any) -> str:
@@ -139,7 +139,7 @@ def _redis(value: Any) -> str:
     if value == "" or known:
         return str(value)
     told = "redis://[:PASSWORD@]HOST[:PORT][/NUMBER], the same with rediss://, or redis+unix://PATH"
-    raise ValueError(f"{told}, with what is special in the password written as %2F and the like")
+    raise ValueError(f"{told}; special characters in the password must be percent-encoded")
 
 
 def _setting(default: Any, parse: Callable[[Any], Any], about: str, *, secret: bool = False) -> Any:

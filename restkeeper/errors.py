@@ -52,8 +52,8 @@ class InvalidQuery(Problem):
     status, name, title = 400, "invalid-query", "A query parameter is not acceptable"
     about = (
         "A query parameter is unknown, malformed, out of range or contradicts another. "
-        "`errors` lists them, at most 100, each with the `parameter` and what would be right; `limit` is there where "
-        "a page by offset has room for so many items only. "
+        "`errors` lists them, at most 100, each with the `parameter` and what would be right; `limit` is there "
+        "where a page by offset can have only so many items. "
         "A cursor is bound to the sort and the filters it was made for."
     )
 
@@ -61,34 +61,35 @@ class InvalidQuery(Problem):
 class Unauthorized(Problem):
     status, name, title = 401, "unauthorized", "Credentials are needed"
     about = (
-        "The address is open only to those who show who they are. `WWW-Authenticate` says how (RFC 9110, section 11)."
+        "This address needs credentials that are valid. `WWW-Authenticate` lists the schemes (RFC 9110, section 11)."
     )
 
 
 class CrossOrigin(Problem):
     status, name, title = 403, "cross-origin", "Pages of that origin may not call this service"
     about = (
-        "A browser sent this request for a page of another origin than the service's own, and the service, which is "
-        "open to whoever is on its machine, answers pages of this machine alone. `CORS_ORIGINS` lists others that may."
+        "A browser sent this request for a page of another origin than the service's own. The service is open to all "
+        "callers on its machine, and so it accepts requests of pages of this machine only. `CORS_ORIGINS` allows "
+        "others."
     )
 
 
 class NotFound(Problem):
     status, name, title = 404, "not-found", "Not found"
-    about = "Nothing is at this address: the item does not exist (any more), or the path is not one of this service."
+    about = "The item does not exist, or no longer, or the path is not one of this service."
 
 
 class Forbidden(Problem):
     status, name, title = 403, "forbidden", "Not allowed"
     about = (
-        "It is known who calls, and they may not do this. The detail says what is needed, and so does "
+        "The credentials are valid, but the caller may not do this. The detail says what is needed, and so does "
         "`WWW-Authenticate` where it is a scope (RFC 6750, section 3.1)."
     )
 
 
 class MethodNotAllowed(Problem):
     status, name, title = 405, "method-not-allowed", "Method not allowed"
-    about = "The address exists but does not take this method. The `Allow` header lists those that it takes."
+    about = "The address exists but does not accept this method. The `Allow` header lists those that it accepts."
 
 
 class NotAcceptable(Problem):
@@ -104,33 +105,33 @@ class Duplicate(Problem):
 class IllegalTransition(Problem):
     status, name, title = 409, "illegal-transition", "The state cannot change that way"
     about = (
-        "An item's status moves only along the lifecycle that its collection declares. "
-        "`from`, `to` and `allowed` say what was asked and which moves are open from where the item is."
+        "An item's status moves only along the lifecycle that its collection declares. `from` and `to` are the move "
+        "that was requested; `allowed` lists the moves that are possible from the present state."
     )
 
 
 class CursorExpired(Problem):
     status, name, title = 410, "cursor-expired", "Events after this cursor are gone"
     about = (
-        "What happened right after the event that the cursor stands for is not kept any more (`EVENTS_TTL`), or the "
-        "cursor is of another service, such as the original of a restored backup. `resume` is the cursor before the "
-        "oldest event that is kept: read the items anew, and go on from there."
+        "The events after this cursor are deleted (`EVENTS_TTL`), or the cursor belongs to another service, such as "
+        "the original of a restored backup. `resume` is the cursor before the oldest event that is stored: read the "
+        "items again, and continue from there."
     )
 
 
 class PreconditionFailed(Problem):
     status, name, title = 412, "precondition-failed", "A precondition does not hold"
     about = (
-        "The item is not (any more) the one that `If-Match`, `If-None-Match` or `If-Unmodified-Since` asked for "
-        "(RFC 9110, section 13). Read it again, redo the change on what it is now, and send the new `ETag`."
+        "The item is not in the state that `If-Match`, `If-None-Match` or `If-Unmodified-Since` requires (RFC 9110, "
+        "section 13). Read it again, make the change to its present state, and send the new `ETag`."
     )
 
 
 class BodyTooLarge(Problem):
     status, name, title = 413, "body-too-large", "The body is too large"
     about = (
-        "The body is larger than the service takes (`MAX_BODY`), or the item that would come of it is larger than an "
-        "item may be: in bytes of its JSON (`MAX_ITEM`), or in values, which are objects, arrays and what is in them "
+        "The body is larger than the service accepts (`MAX_BODY`), or the resulting item would be larger than an item "
+        "may be: in bytes of its JSON (`MAX_ITEM`), or in values, which are objects, arrays and what is in them "
         "(`MAX_NODES`). The detail gives the limit."
     )
 
@@ -138,43 +139,45 @@ class BodyTooLarge(Problem):
 class IdempotencyKeyMissing(Problem):
     status, name, title = 400, "idempotency-key-missing", "An idempotency key is required"
     about = (
-        "This service is set up to refuse a POST that could be done twice (`IDEMPOTENCY=required`): send a new "
-        "`Idempotency-Key` with each, and the same one when you send it again."
+        "This service accepts only a POST that can be repeated safely (`IDEMPOTENCY=required`): send a new "
+        "`Idempotency-Key` with each request, and the same one when you repeat it."
     )
 
 
 class IdempotencyKeyInvalid(Problem):
     status, name, title = 400, "idempotency-key-invalid", "The idempotency key is malformed"
-    about = "An `Idempotency-Key` is 1 to 255 printable ASCII characters, bare or as a quoted string. UUIDs are good."
+    about = (
+        "An `Idempotency-Key` is 1 to 255 printable ASCII characters, bare or as a quoted string; for example a UUID."
+    )
 
 
 class IdempotencyKeyReused(Problem):
     status, name, title = 422, "idempotency-key-reused", "The idempotency key was used for something else"
     about = (
-        "A request with this `Idempotency-Key` was answered before, and its body was another. One key stands for one "
-        "thing to do: take a new one."
+        "A request with this `Idempotency-Key` and another body was answered before. Use a new key for each thing to "
+        "do."
     )
 
 
 class UriTooLong(Problem):
     status, name, title = 414, "uri-too-long", "The address is too long"
     about = (
-        "Path and query together are longer than the service takes (`MAX_URL`). The detail gives the limit in bytes."
+        "Path and query together are longer than the service accepts (`MAX_URL`). The detail gives the limit in bytes."
     )
 
 
 class UnsupportedMediaType(Problem):
     status, name, title = 415, "unsupported-media-type", "Unsupported media type"
     about = (
-        "The `Content-Type` of the body is not one that this method takes: `application/json`, and for PATCH also "
-        "`application/merge-patch+json` (RFC 7396). `Accept-Patch` lists what PATCH takes."
+        "The `Content-Type` of the body is not one that this method accepts: `application/json`, and for PATCH also "
+        "`application/merge-patch+json` (RFC 7396). `Accept-Patch` lists what PATCH accepts."
     )
 
 
 class ValidationFailed(Problem):
     status, name, title = 422, "validation-failed", "The body does not fit the schema"
     about = (
-        "The body is JSON but not a valid item. `errors` lists its faults at once, at most 100: `pointer` is a JSON "
+        "The body is JSON but not a valid item. `errors` lists all errors at once, at most 100: `pointer` is a JSON "
         "Pointer to the value (RFC 6901, as a URI fragment; what is long in it ends in an ellipsis) and `detail` says "
         "what it must be."
     )
@@ -183,8 +186,8 @@ class ValidationFailed(Problem):
 class PreconditionRequired(Problem):
     status, name, title = 428, "precondition-required", "A precondition is required"
     about = (
-        "This service is set up to refuse blind writes (`REQUIRE_IF_MATCH`): send the `ETag` that you read as "
-        "`If-Match`, so that nobody's change is lost (RFC 6585, section 3)."
+        "This service accepts only conditional writes (`REQUIRE_IF_MATCH`): send the `ETag` that you read as "
+        "`If-Match`, so that no change of others is lost (RFC 6585, section 3)."
     )
 
 
@@ -192,7 +195,7 @@ class TooManyRequests(Problem):
     status, name, title = 429, "quota-exceeded", "Too many requests"
     uri = "https://iana.org/assignments/http-problem-types#quota-exceeded"
     about = (
-        "The caller has used up what it may ask for in this window of time (RFC 6585, section 4). `violated-policies` "
+        "The caller has used all requests of this window of time (RFC 6585, section 4). `violated-policies` "
         "names the quota: of those in `RateLimit-Policy`, or `failures` (wrong credentials and refused hosts of an "
         "address), or `waits` (long polls under way). Try again after the seconds in `Retry-After`."
     )
@@ -200,14 +203,14 @@ class TooManyRequests(Problem):
 
 class HeadersTooLarge(Problem):
     status, name, title = 431, "headers-too-large", "The header fields are too large"
-    about = "A header field, or all of them together, are larger than the server takes (RFC 6585, section 5)."
+    about = "A header field, or all of them together, are larger than the server accepts (RFC 6585, section 5)."
 
 
 class InternalError(Problem):
     status, name, title = 500, "internal-error", "Internal error"
     about = (
-        "The service failed in a way that it did not foresee; nothing of the request was kept. "
-        "The log has the cause under the `request_id` that the answer carries."
+        "An unexpected error; nothing of the request was stored. The log has the cause under the `request_id` of this "
+        "response."
     )
 
 
@@ -215,7 +218,7 @@ class Unavailable(Problem):
     status, name, title = 503, "unavailable", "Not available now"
     usual_headers: ClassVar[Mapping[str, str]] = {"Retry-After": "1"}  # seconds
     about = (
-        "The service or its store is busy or not ready; nothing of the request was kept. "
+        "The service or its store is busy or not ready; nothing of the request was stored. "
         "Try again after the seconds in `Retry-After`."
     )
 
@@ -225,16 +228,14 @@ class InsufficientStorage(Problem):
     usual_headers: ClassVar[Mapping[str, str]] = {"Retry-After": "1"}
     about = (
         "The disk that holds the store has less free space than the operator reserves (`MIN_FREE_SPACE`), so that "
-        "nothing can be written; nothing of the request was kept. Reads and deletes go on, and writes do once "
+        "nothing can be written; nothing of the request was stored. Reads and deletes still work, and writes will when "
         "there is space again."
     )
 
 
 class MetricsClosed(Problem):
     status, name, title = 403, "metrics-closed", "Metrics are closed"
-    about = (
-        "Metrics are closed until the operator sets `METRICS_TOKEN`; then they are open to the bearer of that token."
-    )
+    about = "Metrics are closed until the operator sets `METRICS_TOKEN`; then that token is the credential for them."
 
 
 def catalogue() -> dict[str, type[Problem]]:

@@ -26,7 +26,7 @@ def test_a_port_from_the_platform_means_to_be_reached() -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "example.org"])  # noqa: S104
 def test_open_is_for_this_machine(host: str) -> None:
     """AUTH=open and an address that others reach do not go together, unless it is said in words."""
-    with pytest.raises(ConfigError, match=f"HOST='{host}': AUTH=open lets whoever comes do everything.*open-to-all"):
+    with pytest.raises(ConfigError, match=f"HOST='{host}': AUTH=open lets every caller do everything.*open-to-all"):
         Config.from_env({"HOST": host, "AUTH": "open"})
     assert Config.from_env({"HOST": host, "AUTH": "open-to-all"}).host == host
 

@@ -237,7 +237,7 @@ def test_a_copy_over_a_store_that_crashed_is_noticed(tmp_path: Path, backup: Pat
     crash(tmp_path)
     shutil.copy(backup, tmp_path / "store.db")
     content = (tmp_path / "store.db").read_bytes()
-    with pytest.raises(StoreUnavailable, match="flask restore"):
+    with pytest.raises(StoreUnavailable, match="restkeeper restore"):
         opened(tmp_path)
     assert (tmp_path / "store.db").read_bytes() == content
     assert restore(tmp_path, str(backup)).exit_code == 0
@@ -258,7 +258,7 @@ def test_a_file_moved_over_a_store_in_use_is_noticed(tmp_path: Path, backup: Pat
     with pytest.raises(StoreUnavailable, match="not the one that was opened"):
         keep(store, "lost")
     store.close()
-    with pytest.raises(StoreUnavailable, match="flask restore"):
+    with pytest.raises(StoreUnavailable, match="restkeeper restore"):
         opened(tmp_path)
     assert restore(tmp_path, str(backup)).exit_code == 0
     store = opened(tmp_path)

@@ -76,14 +76,17 @@ def test_it_does_not_start_open_where_others_reach_it(arguments: tuple[str, ...]
     done = start(*arguments, **settings)
     assert done.returncode != 0
     assert done.stderr.startswith("restkeeper: ") and done.stderr.count("\n") == 1, done.stderr
-    assert "AUTH=open lets whoever comes do everything" in done.stderr
+    assert "AUTH=open lets every caller do everything" in done.stderr
 
 
 def test_gunicorn_asks_for_credentials_unless_told_otherwise(tmp_path: Path) -> None:
     """Under the production defaults AUTH is required; who starts it is told that nobody can call yet."""
     with Gunicorn(tmp_path, AUTH="", workers=1) as server:
         assert server.get("/products").status == 401
-        assert "nobody can call yet: set ADMIN_KEY, or: flask keys create NAME --scope admin" in server.log.read_text()
+        assert (
+            "nobody can call yet: set ADMIN_KEY, or run: restkeeper keys create NAME --scope admin"
+            in server.log.read_text()
+        )
     done = start(AUTH="off")
     assert done.returncode != 0
     assert done.stderr == "restkeeper: AUTH='off': must be open or required or open-to-all\n"

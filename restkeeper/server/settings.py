@@ -161,13 +161,14 @@ def when_ready(server: Any) -> None:
             print(server.LISTENERS[0], file=told)
     _welcome([str(listener) for listener in server.LISTENERS], _found["collections"])
     if _config.auth == "open-to-all" and reached:
-        print(f"restkeeper: {reached[0]} is open: whoever reaches it may do everything", file=sys.stderr)
+        print(f"restkeeper: {reached[0]} is open: every caller may do everything", file=sys.stderr)
     if _config.auth != "open" and not _config.trusted_hosts:
-        print("restkeeper: TRUSTED_HOSTS is not set: any Host is answered; set it to your names", file=sys.stderr)
-    if _config.auth == "required" and not (_config.admin_key or _found["has_keys"]):
         print(
-            "restkeeper: nobody can call yet: set ADMIN_KEY, or: flask keys create NAME --scope admin", file=sys.stderr
+            "restkeeper: TRUSTED_HOSTS is not set: every Host is accepted; set it to your host names", file=sys.stderr
         )
+    if _config.auth == "required" and not (_config.admin_key or _found["has_keys"]):
+        told = "nobody can call yet: set ADMIN_KEY, or run: restkeeper keys create NAME --scope admin"
+        print(f"restkeeper: {told}", file=sys.stderr)
 
 
 def _end_with_parent(server: Any, lifeline: int) -> None:

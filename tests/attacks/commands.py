@@ -103,7 +103,7 @@ def attack_a_file_over_the_store(folder: Path) -> str:
             took.append(time.perf_counter() - began)
             assert server.get("/healthz").status == 200
             os.killpg(server.process.pid, signal.SIGKILL)
-        assert "flask restore" in _done(_flask(folder, "export", "products"), 1)
+        assert "restkeeper restore" in _done(_flask(folder, "export", "products"), 1)
         assert "restored" in _done(_flask(folder, "restore", "--discard", str(backup)))
         assert "later" not in _done(_flask(folder, "export", "products"))
     return f"503 within {max(took) * 1000:.0f} ms for both, refused at the next start, mended by flask restore"

@@ -79,7 +79,7 @@ class StoreFile:
         if header[:16] == MAGIC and header[18] != WITH_LOG and log_size(self._path):
             raise StoreUnavailable(
                 f"{self._path}-wal has the last changes of another file than {self._path}: it looks as if a backup "
-                "was copied or moved over the store; nothing was changed; use: flask restore BACKUP"
+                "was copied or moved over the store; nothing was changed; use: restkeeper restore BACKUP"
             )
 
     def close(self) -> None:

@@ -288,14 +288,14 @@ def test_migrate(app: Application, run: Callable[..., Result]) -> None:
     """Items of an older schema are rewritten in the present shape, their version and time unchanged."""
     keep_old(app)
     app.test_client().post("/products", json=GOOD)
-    assert run("migrate").stdout.splitlines()[0] == "products: 1 of 2 brought into the present shape"
+    assert run("migrate").stdout.splitlines()[0] == "products: 1 of 2 brought into the present form"
     record = app.extensions["restkeeper"].store.read("products", "old")
     assert (record.version, record.updated_at, record.fingerprint) == (
         4,
         old_item()["updated_at"],
         PRODUCTS.fingerprint,
     )
-    assert run("migrate").stdout.splitlines()[0] == "products: 0 of 2 brought into the present shape"
+    assert run("migrate").stdout.splitlines()[0] == "products: 0 of 2 brought into the present form"
 
 
 def old_item() -> dict[str, Any]:
@@ -412,8 +412,8 @@ def test_reap(app: Application, run: Callable[..., Result]) -> None:
     store.write(keep_expired)
     client, once = app.test_client(), {"Idempotency-Key": "mine"}
     first = client.post("/products", json=GOOD, headers=once)
-    assert run("reap").stdout == f"took away {BATCH + 1} expired answers and {BATCH + 1} expired events\n"
-    assert run("reap").stdout == "took away 0 expired answers and 0 expired events\n"
+    assert run("reap").stdout == f"deleted {BATCH + 1} expired responses and {BATCH + 1} expired events\n"
+    assert run("reap").stdout == "deleted 0 expired responses and 0 expired events\n"
     assert client.post("/products", json=GOOD, headers=once).data == first.data
     assert [event["data"] for event in client.get("/api/v1/events").json] == [first.json]
 
@@ -429,7 +429,7 @@ def test_keys(run: Callable[..., Result], app: Application) -> None:
     assert "last used 2" in run("keys", "list").stdout
     assert run("keys", "rotate", id).stdout.strip() != token
     revoked = run("keys", "revoke", id)
-    assert (revoked.exit_code, revoked.stdout, revoked.stderr) == (0, "", f"key {id} is void\n")
+    assert (revoked.exit_code, revoked.stdout, revoked.stderr) == (0, "", f"key {id} is revoked\n")
     assert run("keys", "list").stdout == ""
 
 
@@ -472,5 +472,5 @@ def test_migrate_holds_nobody_for_long(
         store.write(lambda t, id=f"old{number}": t.insert("products", old._replace(id=id)))
     write, writes = store.write, []
     monkeypatch.setattr(store, "write", lambda work, **more: writes.append(work) or write(work, **more))
-    assert run("migrate").stdout.splitlines()[0] == "products: 7 of 7 brought into the present shape"
+    assert run("migrate").stdout.splitlines()[0] == "products: 7 of 7 brought into the present form"
     assert len(writes) == 7

@@ -153,7 +153,7 @@ def test_reap_deletes_what_is_dated_ahead(tmp_path: Path) -> None:
 
     app.extensions["restkeeper"].store.write(keep)
     run: Callable[..., Result] = app.test_cli_runner().invoke
-    assert run(args=["reap"]).stdout == "took away 4 expired answers and 3 expired events\n"
+    assert run(args=["reap"]).stdout == "deleted 4 expired responses and 3 expired events\n"
 
 
 def test_looking_for_what_cannot_be_costs_little(store: Store) -> None:

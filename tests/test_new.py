@@ -23,7 +23,7 @@ def test_it_writes_the_service_that_stands_here(tmp_path: Path, monkeypatch: pyt
     """The very files of the service at the top, with tests and what a deployment needs."""
     monkeypatch.chdir(tmp_path)
     run = CliRunner().invoke(main, ["new", "shop"])
-    assert (run.exit_code, run.output) == (0, "shop is a service now. Go on with: cd shop && make run\n")
+    assert (run.exit_code, run.output) == (0, "shop is a service now. Next: cd shop && make run\n")
     assert files(tmp_path / "shop") == files(ROOT)
     assert (tmp_path / "shop/requirements.txt").read_text() == f"restkeeper=={restkeeper.__version__}\n"
     assert (tmp_path / "shop/README.md").read_text().startswith("# shop\n")

@@ -1,6 +1,6 @@
 """The operator's commands, on the store that `DATABASE_URL` names.
 
-They may run while the service serves that store. What goes wrong is told in one line on stderr.
+They may run while the service serves that store. An error is one line on stderr.
 """
 
 import click

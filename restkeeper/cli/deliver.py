@@ -1,4 +1,4 @@
-"""`flask deliver`: the webhook worker."""
+"""`restkeeper deliver`: the webhook worker."""
 
 import signal
 import time
@@ -17,13 +17,13 @@ from restkeeper.web.observe import configure_logging
 
 
 @click.command(cls=Command)
-@click.option("--once", is_flag=True, help="Send until nothing more is due, and end.")
+@click.option("--once", is_flag=True, help="Send until nothing more is due, then end.")
 @with_appcontext
 def deliver(once: bool) -> None:
-    """Send what webhooks wait for, until SIGTERM or Ctrl-C; what is on its way then is seen to its end.
+    """Send the deliveries of webhooks, until SIGTERM or Ctrl-C.
 
-    Any number of these may run beside the service, on the same store. While another program locks that, it waits; it
-    ends when there is no such file for a minute.
+    Deliveries under way are then finished. Any number of these can run beside the service, on the same store. While
+    another program locks the store, it waits; when the store's file is missing for a minute, it ends.
     """
     is_stopping = (lambda: False) if once else _asked_to_stop()
     service = service_of_app(feature="webhooks") if once else _service_in_time(is_stopping)

@@ -1,4 +1,4 @@
-"""`flask export`: items as a file, in NDJSON, JSON or CSV."""
+"""`restkeeper export`: items as a file, in NDJSON, JSON or CSV."""
 
 import errno
 import os
@@ -18,13 +18,19 @@ from restkeeper.cli.formats import FORMS, WRITERS, form_by_name
 @click.command("export", cls=Command)
 @click.argument("name")
 @click.argument("file", default="-")
-@click.option("--format", "form", type=click.Choice(FORMS), help="Instead of what FILE's name ends as; else ndjson.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMS),
+    help="The form, if the end of FILE's name does not give it; default ndjson.",
+)
 @with_appcontext
 def export_items(name: str, file: str, form: str | None) -> None:
-    """Write the items of the collection NAME to FILE (default: stdout), in order of id, as of one moment.
+    """Write the items of the collection NAME to FILE. The default is stdout.
 
-    A file is for its owner alone, and has its name once it is whole. NDJSON and JSON come back exactly by `flask
-    import`. CSV has no null: null and an empty text are both an empty cell.
+    They are in the order of their ids, as of one moment. Only its owner can read the file, and it has its name when it
+    is complete. `restkeeper import` reads NDJSON and JSON back exactly. CSV has no null: null and an empty text are
+    both an empty cell.
     """
     service = service_of_app()
     resource = resource_of(service, name)

@@ -1,4 +1,4 @@
-"""`flask import`: the items of a file, in NDJSON, JSON or CSV.
+"""`restkeeper import`: the items of a file, in NDJSON, JSON or CSV.
 
 The input is read and validated first, and what is to be inserted is written to a temporary file beside the store; only
 then does anything lock the store, for a short time at a time.
@@ -41,21 +41,22 @@ WRITE_COST = 1.0  # seconds that inserting takes for each second of validating, 
 @click.command("import", cls=Command)
 @click.argument("name")
 @click.argument("file")
-@click.option("--format", "form", type=click.Choice(FORMS), help="Instead of what FILE looks like.")
+@click.option("--format", "form", type=click.Choice(FORMS), help="The form of FILE, if it is not to be detected.")
 @click.option("--skip-bad", is_flag=True, help="Import the good lines, list the bad ones, and exit with 0.")
 @click.option("--atomic", is_flag=True, help="All or nothing, in one transaction: no other write meanwhile.")
 @with_appcontext
 def import_items(name: str, file: str, form: str | None, skip_bad: bool, atomic: bool) -> None:
-    """Add the items of FILE ("-": stdin) to the collection NAME; if any is not valid, none.
+    """Add the items of FILE to the collection NAME. FILE can be "-" for stdin.
 
-    Items are validated as those that clients send. The id, times and version that an item brings are kept, so that an
-    export comes back as it was; an item without an id gets one from the content of FILE and its place in it. NDJSON and
-    CSV are read a line at a time, of any length; a JSON array is read into memory whole. The first line of CSV names
-    the fields; lists and objects are JSON in their cell, and an empty cell is a field left out.
+    Items are validated as those that clients send; if any is not valid, none is imported. An item that has an id, times
+    and a version is imported with them, so that an export comes back as it was; an item without an id gets one from the
+    content of FILE and its place in it. NDJSON and CSV are read line by line, of any length; a JSON array is read into
+    memory as a whole. The first line of CSV names the fields; lists and objects are JSON in their cell, and an empty
+    cell means that the field is left out.
 
-    The service reads and writes meanwhile. After an interruption, the same command goes on: an item that is there
-    with the same id and content is counted as already there. A unique value that is taken stops the import at that
-    line; --skip-bad passes over it.
+    The service can read and write meanwhile. After an interruption, run the same command again: an item that exists
+    with the same id and content is counted as already there. A unique value that another item has stops the import at
+    that line; with --skip-bad that line is skipped.
     """
     service = service_of_app(creates=True)
     resource = resource_of(service, name)
@@ -90,7 +91,7 @@ class _Item(NamedTuple):
 
 
 class _Import:
-    """One run of `flask import`: `done` is how many are inserted for good."""
+    """One run of `restkeeper import`: `done` is how many are inserted for good."""
 
     def __init__(self, service: Service, resource: Resource, unit: str, skip_bad: bool) -> None:
         self._store = service.store

@@ -1,4 +1,4 @@
-"""`flask keys create | list | revoke | rotate`: API keys from the shell. Tokens go to stdout alone, words to stderr."""
+"""`restkeeper keys create | list | revoke | rotate`. Only secrets go to stdout, messages to stderr."""
 
 import click
 from flask.cli import with_appcontext
@@ -15,16 +15,20 @@ DAY = 24 * 3600
 
 @click.group()
 def keys() -> None:
-    """Make, list, revoke and rotate API keys."""
+    """Create, list, revoke and rotate API keys."""
 
 
 @keys.command(cls=Command)
 @click.argument("name")
-@click.option("--scope", "scopes", multiple=True, required=True, help="Like products:read, or admin; repeat for more.")
-@click.option("--days", type=click.IntRange(1, 36500), help="For how long; without it, until it is revoked.")
+@click.option(
+    "--scope", "scopes", multiple=True, required=True, help="For example products:read, or admin; repeat for more."
+)
+@click.option(
+    "--days", type=click.IntRange(1, 36500), help="Days until it expires; without it, it is valid until it is revoked."
+)
 @with_appcontext
 def create(name: str, scopes: tuple[str, ...], days: int | None) -> None:
-    """Make a key called NAME and print its secret, which is kept nowhere."""
+    """Create a key called NAME and print its secret, which is not stored."""
     service = service_of_app(creates=True, feature="keys")
     now = service.clock.time()
     sent = {"name": name, "scopes": list(scopes), "expires_at": rfc3339(now + days * DAY) if days else None}
@@ -48,16 +52,16 @@ def list_keys() -> None:
 @click.argument("id")
 @with_appcontext
 def revoke(id: str) -> None:
-    """Make the key with this ID void, for the very next request."""
+    """Make the key with this ID invalid from the next request on."""
     service_of_app(feature="keys").store.write(lambda transaction: revoke_key(transaction, id), use_reserve=True)
-    click.echo(f"key {id} is void", err=True)
+    click.echo(f"key {id} is revoked", err=True)
 
 
 @keys.command(cls=Command)
 @click.argument("id")
 @with_appcontext
 def rotate(id: str) -> None:
-    """Print another secret for the key with this ID; the former one is void at once."""
+    """Print a new secret for the key with this ID; the former one is invalid at once."""
     service = service_of_app(feature="keys")
     now = rfc3339(service.clock.time())
     _, token = service.store.write(lambda transaction: rotate_key(transaction, id, now=now))

@@ -44,6 +44,6 @@ class _Commands(click.Group):
 @click.version_option(restkeeper.__version__, message="restkeeper %(version)s")
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Make, serve and keep a service of REST resources. The service is the app.py of the present folder."""
+    """Create, serve and maintain a service of REST resources: the app.py of the present folder."""
     if context.invoked_subcommand not in WITHOUT_SERVICE:
         context.obj = ScriptInfo(create_app=lambda: load_application(Path.cwd()))

@@ -21,7 +21,10 @@ SERVICE = ("app.py", "gunicorn.conf.py", "Procfile", "resources", "schemas")
     help="The wheel of Restkeeper to require, instead of the published release.",
 )
 def new(name: Path, engine: Path | None) -> None:
-    """Write a service to the new folder NAME: collections, tests, and what a deployment needs."""
+    """Write a service to the new folder NAME.
+
+    It has the collections products and users, tests, and what a deployment needs.
+    """
     if name.exists():
         raise click.ClickException(f"{name} exists; choose another name, or delete it")
     try:
@@ -31,7 +34,7 @@ def new(name: Path, engine: Path | None) -> None:
     except BaseException:
         shutil.rmtree(name, ignore_errors=True)  # so that it can be tried again
         raise
-    click.echo(f"{name} is a service now. Go on with: cd {name} && make run")
+    click.echo(f"{name} is a service now. Next: cd {name} && make run")
 
 
 def _copy_skeleton(target: Path) -> None:

@@ -37,9 +37,10 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
 @click.command("serve")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True), default=".")
 def serve_folder(folder: Path) -> None:
-    """Serve what app.py in FOLDER (the present one) makes; for this machine alone unless AUTH says else.
+    """Serve the service in FOLDER, by default the present folder.
 
-    The environment configures it, as in a deployment: HOST, PORT, DATABASE_URL, AUTH and the others.
+    Only this machine can reach it, unless AUTH says otherwise. The environment configures it, as in a deployment: HOST,
+    PORT, DATABASE_URL, AUTH and the others.
     """
     os.environ.setdefault("AUTH", "open")  # on this machine alone: Config sees to that
     os.environ.setdefault("WEBHOOK_WORKER", "inside")
@@ -49,7 +50,7 @@ def serve_folder(folder: Path) -> None:
     except ConfigError as error:
         sys.exit(f"restkeeper: {error}")
     if "GUNICORN_FD" not in os.environ and _is_taken(config.host, config.port):  # else it is handed down (USR2)
-        sys.exit(f"restkeeper: PORT='{config.port}': another program listens there; set PORT to a free one")
+        sys.exit(f"restkeeper: PORT='{config.port}': another program uses this port; set PORT to a free one")
     _Gunicorn(folder.resolve()).run()
 
 

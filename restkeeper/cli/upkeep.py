@@ -1,4 +1,4 @@
-"""`flask backup`, `flask restore`, `flask migrate`, `flask reap`: what keeps a store safe, in shape and small."""
+"""`restkeeper backup`, `restore`, `migrate` and `reap`: maintenance of the store."""
 
 from collections.abc import Callable
 from functools import partial
@@ -22,7 +22,7 @@ BATCH = 500  # records that change in one transaction: others' writes wait no lo
 @click.argument("file", type=click.Path(path_type=Path))
 @with_appcontext
 def backup(file: Path) -> None:
-    """Write a complete copy of the store to the new FILE, consistent while the service reads and writes."""
+    """Write a complete copy of the store to the new FILE. The service can read and write meanwhile."""
     service_of_app().store.backup(file)
     click.echo(f"backed up to {file}")
 
@@ -32,10 +32,10 @@ def backup(file: Path) -> None:
 @click.option("--discard", is_flag=True, help="Delete the former store instead of renaming it.")
 @with_appcontext
 def restore(file: Path, discard: bool) -> None:
-    """Put a copy of the backup FILE in the place of the store, while nobody uses that.
+    """Replace the store by a copy of the backup FILE. Stop the service first.
 
-    The former store is renamed. Refuses while the service, a worker or a command has the store open, and a FILE that
-    is no sound backup.
+    The former store is renamed. Refused while the service, a worker or a command has the store open, and for a FILE
+    that is damaged or no backup.
     """
     service = service_of_app(creates=True)
     done = service.location.restore(file, discard=discard)
@@ -49,14 +49,14 @@ def restore(file: Path, discard: bool) -> None:
 @click.command(cls=Command)
 @with_appcontext
 def migrate() -> None:
-    """Bring items that an older schema wrote into the present shape, a batch at a time. No version changes."""
+    """Bring items of an older schema into the present form. Their versions do not change."""
     service = service_of_app(creates=True)
     for resource in service.resources:
         stale = (
             record.id for record in service.store.scan(resource.name) if record.fingerprint != resource.fingerprint
         )
         count = sum(map(sum, in_batches(service.store, stale, partial(_reshape, resource))))
-        click.echo(f"{resource.name}: {count} of {service.store.count(resource.name)} brought into the present shape")
+        click.echo(f"{resource.name}: {count} of {service.store.count(resource.name)} brought into the present form")
 
 
 def _reshape(resource: Resource, transaction: Transaction, id: str) -> bool:
@@ -74,8 +74,10 @@ def _reshape(resource: Resource, transaction: Transaction, id: str) -> bool:
 @click.command(cls=Command)
 @with_appcontext
 def reap() -> None:
-    """Take away what has expired, a batch at a time: answers to POSTs with a key (IDEMPOTENCY_TTL), and events
-    with their deliveries (EVENTS_TTL)."""
+    """Delete what has expired. Run it once a day.
+
+    That is responses stored for idempotency keys (IDEMPOTENCY_TTL), and events with their deliveries (EVENTS_TTL).
+    """
     service = service_of_app()
     ttl, clock = service.config.events_ttl, service.clock
     idempotency, now = Idempotency(service.config.idempotency_ttl, now=clock.time), clock.time()
@@ -85,7 +87,7 @@ def reap() -> None:
         answers = _swept(service.store, lambda transaction: idempotency.sweep(transaction, BATCH))
     if "events" in service.features:
         events = _swept(service.store, sweep_events)
-    click.echo(f"took away {answers} expired answers and {events} expired events")
+    click.echo(f"deleted {answers} expired responses and {events} expired events")
 
 
 def _sweep_events(before: str, latest: str, transaction: Transaction) -> int:
@@ -93,7 +95,7 @@ def _sweep_events(before: str, latest: str, transaction: Transaction) -> int:
 
 
 def _swept(store: Store, sweep: Callable[[Transaction], int]) -> int:
-    """How much was taken away in all."""
+    """How many were deleted in all."""
     total = 0
     while count := store.write(sweep, use_reserve=True):
         total += count

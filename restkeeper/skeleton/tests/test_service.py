@@ -7,7 +7,7 @@ from app import create_app
 from restkeeper import Config, LiveServer
 
 
-def test_a_lamp_is_kept() -> None:
+def test_a_lamp_is_stored() -> None:
     """What is created is read back."""
     client = create_app(Config()).test_client()
     made = client.post("/products", json={"name": "Lamp", "price": 49.9})

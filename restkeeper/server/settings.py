@@ -167,8 +167,8 @@ def when_ready(server: Any) -> None:
             "restkeeper: TRUSTED_HOSTS is not set: every Host is accepted; set it to your host names", file=sys.stderr
         )
     if _config.auth == "required" and not (_config.admin_key or _found["has_keys"]):
-        told = "nobody can call yet: set ADMIN_KEY, or run: restkeeper keys create NAME --scope admin"
-        print(f"restkeeper: {told}", file=sys.stderr)
+        hint = "nobody can call yet: set ADMIN_KEY, or run: restkeeper keys create NAME --scope admin"
+        print(f"restkeeper: {hint}", file=sys.stderr)
 
 
 def _end_with_parent(server: Any, lifeline: int) -> None:

@@ -1,0 +1,74 @@
+"""docs/house.py and bench/calls.py: what the page on the architecture shows is so."""
+
+import sys
+from collections import Counter
+
+import pytest
+
+from bench.calls import count, counts_of_requests, room_of
+from docs import house
+from restkeeper.clock import rfc3339
+from tests.live import ROOT
+
+
+def test_the_page_shows_the_house_as_it_is() -> None:
+    """Rooms and imports exactly, lines within a tenth; `python docs/house.py` writes them."""
+    page = house.PAGE.read_text(encoding="utf-8")
+    assert list(house.differences(house.read_rooms(), house.PICTURE.read_text(encoding="utf-8"), page)) == []
+
+
+def test_a_difference_is_found() -> None:
+    """An import, a room and many lines more; some lines more are none."""
+    rooms = {"web": house.Room("Web", 1000, frozenset({"storage"})), "storage": house.Room("Store", 100, frozenset())}
+    svg, page = house.picture(rooms), f"<!-- rooms -->\n{house.table(rooms)}<!-- end of rooms -->"
+    assert list(house.differences(rooms, svg, page)) == []
+    more = {**rooms, "storage": house.Room("Store", 110, frozenset()), "web": rooms["web"]._replace(lines=1090)}
+    assert list(house.differences(more, svg, page)) == []
+    for changed, told in (
+        ({**rooms, "storage": rooms["storage"]._replace(imports=frozenset({"web"}))}, "other arrows"),
+        ({**rooms, "storage": rooms["storage"]._replace(lines=112)}, "storage has 112 lines, and not 100"),
+        ({"web": rooms["web"]._replace(imports=frozenset())}, "storage is missing"),
+        ({**rooms, "features/keys": house.Room("Keys", 10, frozenset())}, "features/keys is missing"),
+    ):
+        assert told in "\n".join(house.differences(changed, svg, page))
+
+
+def test_the_picture_has_an_arrow_for_each_import() -> None:
+    """Those of features as of one room; upwards in red."""
+    rooms = house.read_rooms()
+    svg = house.picture(rooms)
+    assert "<title>resources → storage</title>" in svg and svg.count("<title>") == svg.count("<polygon")
+    assert house.WRONG not in svg
+    upwards = {"web": house.Room("", 1, frozenset()), "storage": house.Room("", 1, frozenset({"web"}))}
+    assert house.WRONG in house.picture(upwards)
+
+
+@pytest.mark.parametrize(
+    ("path", "room"),
+    [
+        ("restkeeper/web/edge.py", "web"),
+        ("restkeeper/clock.py", "clock"),
+        ("restkeeper/features/cors.py", "features/cors"),
+        ("restkeeper/features/keys/handlers.py", "features/keys"),
+        ("schemas/product.py", "the service"),
+        ("tests/live.py", ""),
+    ],
+)
+def test_rooms_are_told_by_the_path(path: str, room: str) -> None:
+    """The first folder or module; nothing for what is not ours."""
+    assert room_of(ROOT / path) == room
+
+
+def test_calls_and_changes_of_room_are_counted() -> None:
+    """Only those of ours: a call from here is a call and no change of room, and what it calls of others is nothing."""
+    counts = count(lambda: [rfc3339(second) for second in range(3)])
+    assert counts.calls == Counter({"clock": 3}) and counts.changes == Counter()
+    assert sys.getprofile() is None
+
+
+def test_requests_are_counted() -> None:
+    """Both go through the core: the list is not one that is in memory already."""
+    for counts in counts_of_requests().values():
+        assert {"web", "resources", "storage"} <= set(counts.calls)
+        assert counts.changes["resources", "storage"] >= 1
+        assert counts.changes.total() < counts.calls.total()

@@ -1,4 +1,4 @@
-"""The service: the collections that it keeps. `python app.py` serves it for development."""
+"""The service: the collections that it stores. `python app.py` serves it for development."""
 
 from pathlib import Path
 

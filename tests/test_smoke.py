@@ -16,4 +16,4 @@ def test_the_start_says_what_is_served(server: Gunicorn) -> None:
     """Version, number of collections, address and store, in one line."""
     first = server.lines()[0]
     store = f"sqlite:///{server.log.parent}/restkeeper.db"
-    assert first == f"Restkeeper {__version__} serves 2 collections at {server.base}, kept in {store}"
+    assert first == f"Restkeeper {__version__} serves 2 collections at {server.base}, stored in {store}"

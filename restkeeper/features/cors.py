@@ -49,7 +49,9 @@ def allow_origins(app: Application, origins: Collection[str] = (), *, local_only
         environ = asked.environ
         if (origin := environ.get("HTTP_ORIGIN")) is None:
             if refuses_sites and environ.get("HTTP_SEC_FETCH_SITE") == "cross-site" and not _is_navigation(environ):
-                raise CrossOrigin("a page of another site asks; CORS_ORIGINS lists the origins that may")
+                raise CrossOrigin(
+                    "this is a request of a page of another site; CORS_ORIGINS lists the origins that may"
+                )
             return None
         if not allows(origin):
             if local_only and origin != f"{environ['wsgi.url_scheme']}://{asked.host}":

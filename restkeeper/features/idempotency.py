@@ -118,7 +118,7 @@ class _Keyed(IdempotencyRecord):
         try:
             body = self._seal.decrypt(body) if self._seal else body
         except InvalidToken:
-            raise IdempotencyKeyReused("the answer is sealed with the credentials of then, which were others") from None
+            raise IdempotencyKeyReused("the first response is encrypted with other credentials than these") from None
         return Reply(body, status, Headers(map(tuple, headers)))
 
     def save(self, transaction: Transaction, reply: Reply) -> Reply:

@@ -28,7 +28,7 @@ def until_current(attempt: Callable[[], T], deadline: float, clock: Clock = time
             return attempt()
         except Stale:
             if clock.monotonic() >= deadline:
-                raise Unavailable("others change this all the time; try again") from None
+                raise Unavailable("others change this item at the same time; try again") from None
         clock.sleep(TURN)
 
 

@@ -181,7 +181,7 @@ def _end_with_parent(server: Any, lifeline: int) -> None:
 def _welcome(addresses: list[str], collections: list[str]) -> None:
     """Print what is served and where; to who tries it out, also what to do next."""
     number = f"{len(collections)} collection{'s' if len(collections) != 1 else ''}"
-    lines = [f"Restkeeper {__version__} serves {number} at {', '.join(addresses)}, kept in {_location.name}"]
+    lines = [f"Restkeeper {__version__} serves {number} at {', '.join(addresses)}, stored in {_location.name}"]
     if os.environ.get("RESTKEEPER_WELCOME"):
         lines += [f"\n  docs        {addresses[0]}/docs"] if _config.docs else []
         lines += [f"  first call  curl {addresses[0]}/{collections[0]}"] if collections else []

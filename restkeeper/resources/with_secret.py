@@ -84,7 +84,7 @@ class SecretHandlers(CollectionHandlers):
     @needs(ADMIN)
     @returns(CREATED, *WRITE_PROBLEMS, *KEY_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
-        """Make one. The answer alone has its secret."""
+        """Create one. Only this response has its secret."""
         require_acceptable(JSON)
         sent = self._read(JSON)
         once = self._hooks.idempotency(sent, secret=True)
@@ -103,7 +103,7 @@ class SecretHandlers(CollectionHandlers):
     @takes("IdempotencyKey", *ITEM_CONDITIONS)
     @returns(ROTATED, *CHANGE_PROBLEMS, *KEY_PROBLEMS)
     def rotate_item(self, id: str) -> Reply:
-        """Give it another secret. The answer alone has the new one."""
+        """Give it a new secret. Only this response has it."""
         require_acceptable(JSON)
         once = self._hooks.idempotency(None, secret=True)
 
@@ -118,7 +118,7 @@ class SecretHandlers(CollectionHandlers):
 
     @needs(ADMIN)
     def delete_item(self, id: str) -> Reply:
-        """Remove it, for the very next request; the answer is the item as it last was."""
+        """Revoke it, from the next request on; the response is the key as it last was."""
         require_acceptable(JSON)
 
         def work(transaction: Transaction) -> Record:

@@ -17,7 +17,10 @@ class ItemSchema(Schema):
 
     id = fields.String(
         dump_only=True,
-        metadata={"description": "UUIDv7, made by the server: sorts by creation.", "maxLength": 64},  # as KeptSchema's
+        metadata={
+            "description": "UUIDv7, made by the server: its order is that of creation.",
+            "maxLength": 64,
+        },  # as KeptSchema's
     )
     created_at = Time(dump_only=True, metadata={"description": "When it was created, in UTC."})
     updated_at = Time(dump_only=True, metadata={"description": "When it last changed, in UTC."})

@@ -31,7 +31,7 @@ class ProductSchema(ItemSchema):
     tags = Items(Text(1, 50), load_default=list, metadata={"examples": [["office", "light"]]})
     attributes = JsonObject(
         load_default=dict,
-        metadata={"description": "Whatever else is to be kept, as any JSON.", "examples": [{"colour": "red"}]},
+        metadata={"description": "Other data, as any JSON.", "examples": [{"colour": "red"}]},
     )
     status = Status(
         Lifecycle("active", {"draft": ("active",), "active": ("archived",), "archived": ("active",)}),

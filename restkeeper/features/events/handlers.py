@@ -85,7 +85,7 @@ class EventHandlers:
     @takes(*FEED_PARAMETERS, *CONDITIONS)
     @returns(PAGE, NOT_MODIFIED, InvalidQuery, CursorExpired, PreconditionFailed)
     def list_events(self) -> Reply:
-        """List events in the order of their commits; with `wait`, hold the answer until there are some."""
+        """List events in the order of their commits; with `wait`, wait until there are some."""
         require_acceptable(JSON)
         asked = self._ask()
         wanted = self._wanted(asked)

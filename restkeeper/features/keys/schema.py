@@ -13,12 +13,12 @@ class KeySchema(ItemSchema):
         low=1,
         required=True,
         metadata={
-            "description": "What it may do: `<collection>:read`, `<collection>:write`, or `admin`, which is all.",
+            "description": "What it allows: `<collection>:read`, `<collection>:write`, or `admin`, which is all.",
             "examples": [["products:read", "products:write"]],
         },
     )
     expires_at = Time(
-        load_default=None, allow_none=True, metadata={"description": "When it ends; null where it does not."}
+        load_default=None, allow_none=True, metadata={"description": "When it expires; null if it does not."}
     )
     last_used_at = Time(
         dump_only=True, allow_none=True, metadata={"description": "When it was last used, to about a minute."}

@@ -182,19 +182,19 @@ class WebhookHandlers(SecretHandlers):
 
     @needs(ADMIN)
     def replace_item(self, id: str) -> Reply:
-        """Replace a webhook but for its secret: optional fields that are left out take their defaults."""
+        """Replace a webhook except its secret: optional fields that are left out take their defaults."""
         return super().replace_item(id)
 
     @needs(ADMIN)
     def merge_item(self, id: str) -> Reply:
-        """Change some fields of a webhook (JSON Merge Patch, RFC 7396): `status` pauses it and sets it going again."""
+        """Change some fields of a webhook (JSON Merge Patch, RFC 7396): `status` pauses and resumes it."""
         return super().merge_item(id)
 
     @needs(ADMIN)
     @takes("IdempotencyKey")
     @returns(QUEUED, *QUEUE_PROBLEMS)
     def ping_item(self, id: str) -> Reply:
-        """Send a `webhook.ping` event, once, whatever the webhook's status; the answer is its delivery."""
+        """Send a `webhook.ping` event, once, whatever the webhook's status; the response is its delivery."""
 
         def work(transaction: Transaction) -> int:
             body = WEBHOOKS.body(transaction.read(self.name, id))

@@ -1,0 +1,152 @@
+"""Features: each can be closed by itself, and then nothing of it is there."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+import restkeeper
+from restkeeper import FEATURES, Config, Resource
+from restkeeper.config import ConfigError
+from restkeeper.resources.resource import Ownership
+from restkeeper.service import service_of
+from tests.shop import BUILT_ON, RESOURCES
+from tests.shop.products import ProductSchema
+
+# What each feature answers, and a row that it stores once the calls of `write` were made.
+PATHS = {
+    "events": ["/api/v1/events"],
+    "health": ["/healthz", "/readyz"],
+    "keys": ["/api/v1/keys"],
+    "metrics": ["/metrics"],
+    "openapi": ["/openapi.json", "/docs"],
+    "pages": ["/", "/problems/not-found"],
+    "webhooks": ["/api/v1/webhooks"],
+}
+ROWS = {
+    "events": "SELECT 1 FROM events",
+    "idempotency": "SELECT 1 FROM answers",
+    "keys": "SELECT 1 FROM collections WHERE name IN ('keys', '_credentials')",
+    "webhooks": "SELECT 1 FROM collections WHERE name = 'webhooks'",
+}
+OPEN = {"auth": "open-to-all", "rate_limit": "9 per minute", "cors_origins": ("https://app.example.org",)}
+
+pytestmark = pytest.mark.top  # closes features by itself
+
+
+def served(folder: Path, *closed: str) -> FlaskClient:
+    """A client of a service without some features."""
+    config = Config(database_url=f"sqlite:///{folder}/store.db", **OPEN)  # type: ignore[arg-type]
+    return restkeeper.create_app(config, RESOURCES, features=FEATURES - set(closed)).test_client()
+
+
+def write(client: FlaskClient) -> None:
+    """Create, change and delete an item, once each."""
+    made = client.post("/products", json={"name": "x"}, headers={"Idempotency-Key": "1"})
+    path = f"/api/v1/products/{made.json['id']}"
+    assert client.patch(path, json={"name": "y"}).json["version"] == 2
+    assert [client.delete(path).status_code for _ in range(2)] == [200, 404]
+
+
+def rows(folder: Path, statement: str) -> int:
+    with closing(sqlite3.connect(folder / "store.db")) as connection:
+        return len(connection.execute(statement).fetchall())
+
+
+def closed_with(name: str) -> set[str]:
+    return {name} | ({BUILT_ON[name]} if name in BUILT_ON else set())
+
+
+@pytest.mark.parametrize("name", sorted(FEATURES))
+def test_a_closed_feature_is_not_there(tmp_path: Path, name: str) -> None:
+    """Its paths are 404 and not in the document, its tables stay as they were; what the others answer is there."""
+    gone = closed_with(name)
+    client = served(tmp_path, *gone)
+    write(client)
+    document: Any = client.get("/openapi.json").json if name != "openapi" else {"paths": {}}
+    for feature, paths in PATHS.items():
+        for path in paths:
+            assert (client.get(path).status_code == 404) is (feature in gone)
+            if name != "openapi" and path not in ("/docs", "/", "/problems/not-found"):
+                assert (path in document["paths"]) is (feature not in gone)
+    for feature, statement in ROWS.items():
+        assert bool(rows(tmp_path, statement)) is (feature not in gone)
+
+
+def test_what_is_said_of_others_is_gone_with_them(tmp_path: Path) -> None:
+    """Responses have no header of a closed feature, and requests may have any."""
+    asked = {"Origin": "https://app.example.org", "Idempotency-Key": "1"}
+    answers = {name: served(tmp_path, name).get("/products", headers=asked) for name in ("cors", "limits", "dialects")}
+    for name, answer in answers.items():
+        assert ("Access-Control-Allow-Origin" in answer.headers) is (name != "cors")
+        assert ("RateLimit" in answer.headers) is (name != "limits")
+    posts = [served(tmp_path, "idempotency").post("/products", json={"name": "x"}, headers=asked) for _ in "ab"]
+    assert posts[0].json["id"] != posts[1].json["id"]
+
+
+def test_no_credential_is_known_without_keys_and_tokens() -> None:
+    """Whatever is sent as one is refused; who sends none is served where that is enough."""
+    app = restkeeper.create_app(Config(), RESOURCES, features=FEATURES - {"keys", "jwt"})
+    client = app.test_client()
+    for sent in ("Bearer rk_0123456789abcdef_x", "Bearer a.b.c", "Basic eDp5"):
+        assert client.get("/products", headers={"Authorization": sent}).status_code == 401
+    assert client.get("/products").status_code == 200
+    assert service_of(app).features == FEATURES - {"keys", "jwt"}
+
+
+NOTES = Resource("notes", "note", type("NoteSchema", (ProductSchema,), {}), ownership=Ownership.ALL)
+
+
+@pytest.mark.parametrize(
+    ("config", "resources", "features", "message"),
+    [
+        ({}, RESOURCES, {"hooks"}, "features: there is no 'hooks'; there are metrics, cors, "),
+        (
+            {},
+            RESOURCES,
+            FEATURES - {"events"},
+            "features: 'webhooks' is built on 'events', which is closed; close both",
+        ),
+        ({"auth": "required"}, RESOURCES, FEATURES - {"keys"}, "AUTH='required': nobody could call while the feature"),
+        ({}, [NOTES], FEATURES - {"ownership"}, "features: 'notes' declares an ownership, so 'ownership' cannot be"),
+    ],
+)
+def test_what_cannot_be_closed_alone_stops_the_start(
+    config: dict[str, Any], resources: list[Resource], features: set[str], message: str
+) -> None:
+    """In one line, that names what is in the way."""
+    with pytest.raises(ConfigError, match=message) as caught:
+        restkeeper.create_app(Config(**config), resources, features=features)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("command", "name"), [(["keys", "list"], "keys"), (["deliver", "--once"], "webhooks")])
+def test_a_command_of_a_closed_feature_is_refused(tmp_path: Path, command: list[str], name: str) -> None:
+    """In one line, before it touches the store."""
+    result = served(tmp_path, name).application.test_cli_runner().invoke(args=command)
+    assert result.exit_code == 2
+    assert result.stderr == f"Error: this service has no {name}: the feature {name!r} is closed\n"
+
+
+def test_a_closed_feature_is_not_reaped(tmp_path: Path) -> None:
+    """What it stored while it was open stays."""
+    write(served(tmp_path))
+    reap = served(tmp_path, "events", "webhooks", "idempotency").application.test_cli_runner()
+    with sqlite3.connect(tmp_path / "store.db") as connection:
+        connection.execute("UPDATE answers SET given = 0")
+    connection.close()
+    assert reap.invoke(args=["reap"]).exit_code == 0
+    assert rows(tmp_path, ROWS["idempotency"]) == 1
+
+
+def test_nothing_but_items(tmp_path: Path) -> None:
+    """With all features closed, items, lists and preconditions are as ever."""
+    client = served(tmp_path, *FEATURES)
+    write(client)
+    made = client.post("/products", json={"name": "x"})
+    assert client.get("/products", headers={"If-None-Match": "*"}).status_code == 304
+    assert client.put(made.headers["Location"], json={"name": "z"}, headers={"If-Match": '"no"'}).status_code == 412
+    assert client.get("/products").headers["X-Total-Count"] == "1"

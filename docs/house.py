@@ -31,7 +31,7 @@ SERVICE = "the service"
 LEAVES = ("config", "errors", "clock", "net")
 # From top to bottom: an import goes down. Rooms that are not listed follow.
 ORDER = (
-    *(SERVICE, "__main__", "pytest_plugin", "testing", "server", "loading", "app", "cli", "features", "service"),
+    *(SERVICE, "__main__", "pytest_plugin", "testing", "app", "cli", "server", "features", "service"),
     *("resources", "schemas", "web", "storage", *LEAVES),
 )
 NAMED = re.compile(r"restkeeper(\.\w+)+(:\w+)?")  # a module that is imported by its name when it is needed

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from app import create_app
 from restkeeper import errors
-from restkeeper.__main__ import COMMANDS, main
+from restkeeper.cli.main import COMMANDS, main
 from restkeeper.config import Config
 from restkeeper.web.queries import RESERVED
 from tests.live import ROOT, Gunicorn

@@ -127,7 +127,7 @@ class KeyHandlers(SecretHandlers):
     @needs(ADMIN)
     @returns(ROTATED, *CHANGE_PROBLEMS, *KEY_PROBLEMS, ValidationFailed)
     def rotate_item(self, id: str) -> Reply:
-        """Give it another secret. The answer alone has the new one."""
+        """Give it a new secret. Only this response has it."""
         return super().rotate_item(id)
 
     def _remove(self, transaction: Transaction, id: str) -> None:

@@ -36,7 +36,7 @@ def document(app: Flask, service: Service) -> JsonSchema:
     if "events" in tags:
         components.add_events(spec, types)
     for tag in (*(tag for tag in tags if tag not in known), *(tag for tag in known if tag in tags)):
-        spec.tag({"name": tag, "description": known.get(tag, f"The {tag} that are kept.")})
+        spec.tag({"name": tag, "description": known.get(tag, f"The {tag} that are stored.")})
     return dict(bounded(_Operations(spec).document(routes), spec.longest, service.config))
 
 

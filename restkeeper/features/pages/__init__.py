@@ -32,7 +32,7 @@ LINKS = {  # of the index, where there is such a path
 }
 
 HEADERS = ("Cache-Control", "ETag")
-INDEX = Result("What is here.", {JSON: "Index", HTML: {"type": "string"}}, HEADERS)
+INDEX = Result("The index of the service.", {JSON: "Index", HTML: {"type": "string"}}, HEADERS)
 PROBLEM_TYPE = Result("What it means.", {JSON: "ProblemType", HTML: {"type": "string"}}, HEADERS)
 PROBLEM_NAME = Parameter("name", lambda pages: {"type": "string", "enum": list(errors.catalogue())})
 

@@ -66,7 +66,7 @@ FOUND = Result("The page.", ONE, ("Link", "Cache-Control"), name="WebhookDeliver
 READ = Result("The delivery.", ONE, name="WebhookDelivery")
 PLACE = {"id": "$request.path.id", "delivery": "$response.body#/id"}
 QUEUED = Result(
-    "The delivery, to be tried once.",
+    "The delivery, to be sent once.",
     ONE,
     ("Cache-Control", "Idempotent-Replayed"),
     links={"read_item_delivery": PLACE, "redeliver_to_item": PLACE},
@@ -177,7 +177,7 @@ class WebhookHandlers(SecretHandlers):
     @needs(ADMIN)
     @takes(*CONDITIONS, "IdempotencyKey", body=Body("New{}"))
     def create_item(self) -> Reply:
-        """Make one. The answer alone has its secret."""
+        """Create one. Only this response has its secret."""
         return super().create_item()
 
     @needs(ADMIN)
@@ -207,7 +207,7 @@ class WebhookHandlers(SecretHandlers):
     @takes(DELIVERY, "IdempotencyKey")
     @returns(QUEUED, *QUEUE_PROBLEMS)
     def redeliver_to_item(self, id: str, delivery: str) -> Reply:
-        """Send the event of a delivery again, once, whatever the webhook's status; the answer is the new delivery."""
+        """Send the event of a delivery again, once, whatever the webhook's status; the response is the new delivery."""
 
         def work(transaction: Transaction) -> int:
             return transaction.ask(id, transaction.logged(id, _number(delivery)).event)
@@ -218,7 +218,7 @@ class WebhookHandlers(SecretHandlers):
     @takes(*DELIVERIES)
     @returns(FOUND, NotFound, InvalidQuery)
     def list_item_deliveries(self, id: str) -> Reply:
-        """List the deliveries of a webhook, the newest first, each with how its last attempt went."""
+        """List the deliveries of a webhook, the newest first, each with the result of its last attempt."""
         require_acceptable(JSON)
         reader = Reader(request.args)
         reader.only(PARAMETERS, "this list")

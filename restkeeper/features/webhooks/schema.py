@@ -48,29 +48,29 @@ class WebhookDeliverySchema(Schema):
 
     id = Whole(1, metadata={"description": "Counts all deliveries up."})
     event = fields.String(
-        metadata={"description": "Tells the event from all others.", "maxLength": 28, "pattern": f"^{EVENT_ID}$"}
+        metadata={"description": "Identifies the event.", "maxLength": 28, "pattern": f"^{EVENT_ID}$"}
     )
     type = fields.String(metadata={"description": "Type of the event."})
     state = fields.String(
         validate=validate.OneOf(STATES),
-        metadata={"description": "Whether it arrived, was given up, or is still to be tried."},
+        metadata={"description": "Whether it has arrived, was given up, or is still to be sent."},
     )
-    attempts = Whole(0, metadata={"description": "How often it was tried."})
+    attempts = Whole(0, metadata={"description": "Number of attempts."})
     next_attempt_at = Time(
         allow_none=True,
         metadata={
-            "description": "When to try next; null while on its way or in its turn, and at the end.",
+            "description": "When it is sent next; null while it is under way or next, and at the end.",
             "maxLength": 27,
         },
     )
-    attempted_at = Time(allow_none=True, metadata={"description": "When it was tried last.", "maxLength": 27})
+    attempted_at = Time(allow_none=True, metadata={"description": "When it was sent last.", "maxLength": 27})
     response_status = Whole(
         100,
         999,
         allow_none=True,
-        metadata={"description": "What it was answered last; null where that was nothing."},
+        metadata={"description": "Status of the last response; null if there was none."},
     )
     latency_ms = fields.Float(allow_none=True, metadata={"description": "How long the last attempt took."})
     response_excerpt = fields.String(
-        allow_none=True, metadata={"description": "How the last answer began, or why there was none."}
+        allow_none=True, metadata={"description": "How the last response began, or why there was none."}
     )

@@ -1,7 +1,6 @@
 """The part of the contract that is about items and responses, in dictionaries behind one lock.
 
-It is as simple as it can be, so that what it does is what the contract says, and what it has in common with SQLite is
-nothing but the contract.
+It is as simple as it can be: what it has in common with SQLite is nothing but the contract.
 """
 
 import json
@@ -80,7 +79,7 @@ class Table:
             stretch.reverse()
         if not stretch:
             return Page([], revision="")
-        first, last = (tuple(None if key == -inf else key for key in stretch[place][0]) for place in (0, -1))
+        first, last = (tuple(map(_plain, stretch[place][0])) for place in (0, -1))
         fingerprints = frozenset(record.fingerprint for _, record in stretch)
         return Page([record.body for _, record in stretch], fingerprints, more, first, last, cut)
 
@@ -94,10 +93,11 @@ class Table:
         return tuple(self._key(key.field, self._value(row, key.field)) for key in sort)
 
     def _key(self, field: str, value: Any) -> Any:
-        """A value as it is sorted: null is below every other."""
-        if value is not None:
-            return value
-        return "" if self.declared.fields[field].kind in (Kind.TEXT, Kind.TIME) else -inf
+        """A value as it is sorted: null is below every other, and so is what is of no such kind."""
+        is_text = self.declared.fields[field].kind in (Kind.TEXT, Kind.TIME)
+        if value is None or isinstance(value, str) is not is_text:
+            return "" if is_text else -inf
+        return Decimal(repr(value)) if isinstance(value, float) else value
 
     def _value(self, row: Row, field: str) -> Any:
         return self._folding(field, row.values.get(field))
@@ -217,6 +217,11 @@ class DictStore:
 
     def close(self) -> None:
         """It has nothing to close."""
+
+
+def _plain(key: Any) -> str | int | float | None:
+    """A sort key as positions have it."""
+    return None if key == -inf else key if isinstance(key, str) else int(key) if key == int(key) else float(key)
 
 
 def _is_beyond(position: tuple[Any, ...], after: tuple[Any, ...], sort: list[Sort]) -> bool:

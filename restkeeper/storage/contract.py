@@ -15,6 +15,7 @@ from restkeeper.storage.outbox import OutboxStore, OutboxTransaction
 
 T = TypeVar("T")
 Scalar = str | int | Decimal | bool | None
+Position = tuple[str | int | float | None, ...]  # of JSON: clients get it, and bring it back; integers have 64 bits
 
 
 class Record(NamedTuple):
@@ -110,6 +111,10 @@ class Query:
     Ties are broken by id, in the direction of the last sort key. `after` is a `Page.last` (with `backward`, a
     `Page.first`): the page begins beyond it; an empty tuple with `backward` means the end of the list. `limit` None
     means all. `owner` None means everybody's.
+
+    A client may have made up what is in `after`: a value of another kind than its key's gives some page, and no error.
+    `search` and LIKE compare texts by `str.casefold`, which databases do not know and whose own rules are their
+    collation's: a backend stores what it needs for that.
     """
 
     filters: tuple[Filter, ...] = ()
@@ -117,7 +122,7 @@ class Query:
     sort: tuple[Sort, ...] = ()
     limit: int | None = None
     offset: int = 0
-    after: tuple[Scalar, ...] = ()
+    after: Position = ()
     backward: bool = False
     owner: str | None = None
 
@@ -141,8 +146,8 @@ class Page(NamedTuple):
     bodies: list[bytes]
     fingerprints: frozenset[str] = frozenset()
     more: bool = False
-    first: tuple[Scalar, ...] = ()
-    last: tuple[Scalar, ...] = ()
+    first: Position = ()
+    last: Position = ()
     cut: bool = False
     revision: str = ""
 
@@ -155,13 +160,20 @@ class StoredResponse(NamedTuple):
 
 
 class ItemTransaction(Protocol):
-    """What can be done with records inside `Store.write`."""
+    """What can be done with records inside `Store.write`.
+
+    After what these raise, the transaction goes on as if the call had not been: who imports passes over duplicates. A
+    database that gives up a transaction at the first error needs a savepoint for each.
+    """
 
     def read(self, collection: str, id: str) -> Record:
         """The record, which nobody else changes until this transaction ends. Raises RecordNotFound."""
 
     def revision(self, collection: str) -> str:
-        """As `ItemStore.revision`, with what this transaction did so far."""
+        """As `ItemStore.revision`, with what this transaction did so far.
+
+        Nobody else changes the collection until this transaction ends: what is conditional on a list compares this.
+        """
 
     def insert(self, collection: str, record: Record) -> None:
         """Add a new record. Raises DuplicateValue when its id or a unique value is taken."""
@@ -250,12 +262,16 @@ class Store(ItemStore, ResponseStore, OutboxStore, Protocol):
         is not `patient` not at all; then it raises StoreUnavailable. Raises StoreFull when there is no space left, or
         less than is reserved, unless the work may `use_reserve`: it deletes, or the service depends on it.
 
-        What `work` raises undoes what it did and is raised here. `work` runs in a copy of the caller's context
-        (contextvars), maybe on another thread: several callers' works can share one commit.
+        What `work` raises undoes what it did and is raised here. `work` runs once at most, for it may change more than
+        the store: one that the store cannot commit, as after a deadlock, is StoreUnavailable. It runs in a copy of the
+        caller's context (contextvars), maybe on another thread: several callers' works can share one commit.
         """
 
     def backup(self, target: Path) -> None:
-        """Write a complete, consistent copy to a new file while others read and write. Raises FileExistsError."""
+        """Write a complete, consistent copy to a new file while others read and write.
+
+        Raises FileExistsError, and StoreUnavailable where the database has a tool of its own for that, which it names.
+        """
 
     def check(self) -> None:
         """Return when the store answers and its migrations are those of this program. Raises StoreUnavailable."""

@@ -38,8 +38,8 @@ class Location(Protocol):
         """The store, made if need be, migrated and ready.
 
         What is written survives a loss of power where `synchronous` is "full", and the end of a process where it is
-        "normal". Of the disk's bytes, `min_free_space` stay free: below, writes raise StoreFull. Raises
-        StoreUnavailable when the store cannot be opened, or was written by a newer program.
+        "normal". Of the bytes of a disk of this machine, `min_free_space` stay free: below, writes raise StoreFull.
+        Raises StoreUnavailable when the store cannot be opened, or was written by a newer program.
         """
 
     def require(self) -> None:
@@ -52,5 +52,5 @@ class Location(Protocol):
         """Put a copy of `backup` in the place of the store.
 
         The former store is renamed, or with `discard` deleted. Raises StoreUnavailable when that is in use, or the
-        backup is none; then nothing has changed.
+        backup is none, or the database has a tool of its own for that; then nothing has changed.
         """

@@ -17,7 +17,7 @@ from flask import request
 from werkzeug.datastructures import MultiDict
 
 from restkeeper.errors import InvalidQuery
-from restkeeper.storage.contract import Page, Query
+from restkeeper.storage.contract import Page, Position, Query
 from restkeeper.web.queries import Asked
 
 LINK_BYTES = 4096  # of a Link header: what proxies have room for, and fetch of Node together with the other headers
@@ -25,8 +25,6 @@ LINK_BYTES = 4096  # of a Link header: what proxies have room for, and fetch of 
 _CHECKSUM = 8  # bytes
 _LEFT_OUT = ("last", "first", "prev")  # where there is no room, in this order; who walks needs `next`
 _PLACE = ("cursor", "offset", "limit", "fields")  # what may change from page to page of one walk
-
-Position = tuple[object, ...]
 
 
 def resolve(asked: Asked, path: str, args: MultiDict[str, str]) -> Query:

@@ -1,5 +1,6 @@
 """Pages: in the order asked for, cut up without a gap, and bounded in bytes."""
 
+import json
 import random
 import threading
 from decimal import Decimal
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from restkeeper.storage.contract import Query, Sort, Store, Transaction
+from restkeeper.storage.contract import Position, Query, Sort, Store, Transaction
 from restkeeper.web import exactjson
 from tests.things import SAMPLE, SORTS, fill, ids, keep, record
 from tests.waiting import join
@@ -72,9 +73,28 @@ def test_walking_is_the_whole_list_cut_up(store: Store, sort: tuple[Sort, ...]) 
             seen = batch + seen if backward else seen + batch
             if not page.more:
                 break
-            after = page.first if backward else page.last
+            after = tuple(json.loads(json.dumps(page.first if backward else page.last)))  # as a client brings it back
+            assert {type(value) for value in after} <= {str, int, float, type(None)}
             page = store.page("things", Query(sort=sort, limit=7, backward=backward, after=after))
         assert seen == whole
+
+
+@pytest.mark.parametrize(
+    ("sort", "after"),
+    [
+        ((), (7,)),
+        ((Sort("price"),), ("x", "a")),
+        ((Sort("stock", True),), ("", 1.5)),
+        ((Sort("name"),), (2**63 - 1, "a")),
+        ((Sort("sold"),), (-0.5, None)),
+        ((Sort("updated_at", True),), (1.5, "a")),
+    ],
+)
+def test_a_position_that_was_made_up_is_no_error(store: Store, sort: tuple[Sort, ...], after: Position) -> None:
+    """Whatever page it gives."""
+    keep(store, *SAMPLE)
+    for backward in (False, True):
+        assert len(store.page("things", Query(sort=sort, after=after, backward=backward)).bodies) <= len(SAMPLE)
 
 
 def test_offset_and_limit(store: Store) -> None:

@@ -1,12 +1,13 @@
 """Transactions: all or nothing, in the context of who asks for them, and apart from each other."""
 
 import threading
+from collections.abc import Callable
 from contextvars import ContextVar
 
 import pytest
 
 from restkeeper.storage.contract import Record, Store, Transaction
-from restkeeper.storage.errors import DuplicateValue
+from restkeeper.storage.errors import DuplicateValue, RecordNotFound
 from tests.things import ids, keep, record
 from tests.waiting import join
 
@@ -34,6 +35,40 @@ def test_a_transaction_sees_its_own_changes(store: Store) -> None:
         return transaction.read("things", "a"), before != transaction.revision("things")
 
     assert store.write(work) == (record("a"), True)
+
+
+def test_a_transaction_goes_on_after_what_it_could_not_do(store: Store) -> None:
+    """A duplicate and a record that is not there are as if nobody had asked for them."""
+    keep(store, record("a", sku="s"), record("b"))
+    tries: list[Callable[[Transaction], None]] = [
+        lambda transaction: transaction.insert("things", record("c", sku="s")),
+        lambda transaction: transaction.insert("things", record("a")),
+        lambda transaction: transaction.update("things", record("b", 2, sku="s")),
+        lambda transaction: transaction.update("things", record("x")),
+        lambda transaction: transaction.delete("things", "x"),
+    ]
+
+    def work(transaction: Transaction) -> bool:
+        before = transaction.revision("things")
+        for attempt in tries:
+            with pytest.raises((DuplicateValue, RecordNotFound)):
+                attempt(transaction)
+        is_same = transaction.revision("things") == before
+        transaction.insert("things", record("d"))
+        return is_same
+
+    assert store.write(work)
+    assert list(store.scan("things")) == [record("a", sku="s"), record("b"), record("d")]
+    assert store.count("things") == 3
+
+
+def test_a_work_runs_once(store: Store) -> None:
+    """Whether it succeeds or fails: it may change more than the store."""
+    runs: list[str] = []
+    store.write(lambda _: runs.append("done"))
+    with pytest.raises(LookupError):
+        store.write(lambda _: [runs.append("failed"), {}["x"]])
+    assert runs == ["done", "failed"]
 
 
 def test_a_work_runs_in_its_callers_context(store: Store) -> None:

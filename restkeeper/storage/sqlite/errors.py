@@ -13,11 +13,11 @@ def translated(failure: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise problem_of(failure, error) from error
+        raise store_error(failure, error) from error
 
 
-def problem_of(failure: str, error: sqlite3.Error) -> StoreUnavailable | StoreFull:
-    """What an error of SQLite's is to who called."""
+def store_error(failure: str, error: sqlite3.Error) -> StoreUnavailable | StoreFull:
+    """An error of SQLite's as one of `storage.errors`, to be raised from it."""
     kind = StoreFull if _is_full(error) else StoreUnavailable
     return kind(f"{failure}: {error}")
 

@@ -1,4 +1,4 @@
-"""What tells a SQLite file, with its present history, from every other: its epoch.
+"""What distinguishes a SQLite file, with its present history, from every other: its epoch.
 
 A copy that takes the place of a file continues an older history: its revisions and positions come again, with other
 contents. So it needs an epoch of its own. Beside the epoch stands SQLite's schema version of then (a number in the

@@ -20,7 +20,7 @@ from restkeeper.storage.errors import StoreFull, StoreUnavailable
 from restkeeper.storage.sqlite import health, sql, waiting
 from restkeeper.storage.sqlite import search as sqlite_search
 from restkeeper.storage.sqlite.deliveries import OutboxReader
-from restkeeper.storage.sqlite.errors import problem_of, translated
+from restkeeper.storage.sqlite.errors import store_error, translated
 from restkeeper.storage.sqlite.events import snapshot
 from restkeeper.storage.sqlite.files import (
     LOG_BYTES,
@@ -318,4 +318,4 @@ def _is_search(query: Query) -> bool:
 
 
 def _unanswered(error: sqlite3.Error) -> Exception:
-    return problem_of("the store does not answer", error)
+    return store_error("the store does not answer", error)

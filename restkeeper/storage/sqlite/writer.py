@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from restkeeper.clock import TURN, Clock
 from restkeeper.storage.errors import StoreFull, StoreUnavailable
 from restkeeper.storage.sqlite import waiting
-from restkeeper.storage.sqlite.errors import problem_of
+from restkeeper.storage.sqlite.errors import store_error
 from restkeeper.storage.sqlite.identity import epoch_of, make_epoch
 from restkeeper.storage.sqlite.items import SqliteTransaction
 from restkeeper.storage.sqlite.lockfile import LockFile
@@ -184,7 +184,7 @@ class Writer:
                 self._roll_back()
                 raise
         except sqlite3.Error as error:
-            raise problem_of(_FAILED, error) from error
+            raise store_error(_FAILED, error) from error
         return epoch
 
     def _begin_write(self, deadline: float) -> None:
@@ -207,9 +207,9 @@ class Writer:
                     return  # it was the sole work, and there is nothing else to commit
             self.connection.execute("COMMIT")
         except sqlite3.Error as error:
-            problem = problem_of(_FAILED, error)
-            problem.__cause__ = error
-            _fail(batch, problem)
+            failure = store_error(_FAILED, error)
+            failure.__cause__ = error
+            _fail(batch, failure)
         except BaseException:  # a time-out or an exit in one work: what the others did is rolled back with it
             _fail(batch, StoreUnavailable("the write was interrupted"))
             raise

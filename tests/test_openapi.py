@@ -15,7 +15,8 @@ from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 from marshmallow import Schema, fields, validate
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from restkeeper import errors
+import restkeeper
+from restkeeper import FEATURES, errors
 from restkeeper.config import Config
 from restkeeper.errors import NotFound
 from restkeeper.features import openapi
@@ -100,7 +101,7 @@ def test_no_docs_page_is_documented_where_there_is_none() -> None:
 def test_every_operation_can_be_told_from_the_others(document: Any) -> None:
     """operationIds are unique names; each operation has a summary, a description and a tag that is explained."""
     found = [operation for _, _, operation in operations(document)]
-    sent = [item["post"] for item in document["webhooks"].values()]
+    sent = [item["post"] for item in document.get("webhooks", {}).values()]
     ids = [operation["operationId"] for operation in (*found, *sent)]
     assert len(set(ids)) == len(ids) and all(id.isidentifier() for id in ids)
     assert all(operation["summary"] and operation["description"] for operation in (*found, *sent))
@@ -148,6 +149,7 @@ def test_what_the_examples_send_is_kept(client: FlaskClient, document: Any, name
     assert made.status_code == 200 and made.json.items() >= example["value"].items()
 
 
+@pytest.mark.needs("pages")
 @pytest.mark.parametrize("name", errors.catalogue())
 def test_every_problem_type_has_its_page(client: FlaskClient, name: str) -> None:
     """A problem's type leads to a page that explains it, to people and to programs."""
@@ -209,6 +211,7 @@ def sent_by_the_service() -> list[tuple[Mapping[str, str], Any]]:
     return sent
 
 
+@pytest.mark.needs("webhooks")
 def test_all_that_webhooks_are_sent_is_documented(document: Any) -> None:
     """Each type of event that there is has its entry, with the headers that it comes with; there are no others."""
     types = {type for type in known_types(RESOURCES) if not type.endswith("*")}
@@ -220,6 +223,7 @@ def test_all_that_webhooks_are_sent_is_documented(document: Any) -> None:
     assert all(document["components"]["parameters"][name]["required"] for name in HEADERS)
 
 
+@pytest.mark.needs("events")
 def test_the_feed_takes_what_is_documented(app: Flask, document: Any) -> None:
     """Each type and collection that the document lists, and no other collection of the service."""
     parameters = {
@@ -233,6 +237,7 @@ def test_the_feed_takes_what_is_documented(app: Flask, document: Any) -> None:
     assert told.partition("there are: ")[2].split(", ") == listed
 
 
+@pytest.mark.needs("webhooks")
 def test_webhooks_are_sent_what_is_documented(document: Any) -> None:
     """What is really sent, of every type, is as its entry says, and of no other type."""
     sent = sent_by_the_service()
@@ -248,6 +253,7 @@ def test_webhooks_are_sent_what_is_documented(document: Any) -> None:
     assert {"id", "version", "updated_at"} in [content["data"].keys() for _, content in sent]
 
 
+@pytest.mark.needs("events")
 def test_the_feed_is_as_documented(document: Any) -> None:
     """Events as readers get them fit the schema that their type is mapped to."""
     client = create_app(Config(), RESOURCES).test_client()
@@ -261,6 +267,7 @@ def test_the_feed_is_as_documented(document: Any) -> None:
         fits(document, {"$ref": mapping[event["type"]]}, event)
 
 
+@pytest.mark.needs("webhooks")
 def test_a_collection_without_events_is_in_no_feed() -> None:
     """What is not told is not documented as if it were."""
     quiet = replace(ORDERS, events=False)
@@ -293,6 +300,7 @@ def lacks(schema: Any, kinds: set[str]) -> Iterator[str]:
         yield "additionalProperties"
 
 
+@pytest.mark.needs("keys")
 @pytest.mark.parametrize("config", [Config(), Config(auth="required", max_body=1, max_url=64)], ids=["open", "closed"])
 def test_every_schema_has_bounds(config: Config) -> None:
     """Integers have format and range, strings and arrays their length; of objects it is said whether they are open."""
@@ -335,6 +343,7 @@ def test_writes_can_find_the_disk_full(document: Any) -> None:
         assert ("507" in operation["responses"]) == (method in ("post", "put", "patch")), (method, path)
 
 
+@pytest.mark.needs("health")
 def test_values_that_are_fixed_have_a_type(document: Any) -> None:
     """A `const` or an `enum` without a type is anything to generators of clients."""
     assert [part for part in everything(document) if {"const", "enum"} & part.keys() and "type" not in part] == []
@@ -342,6 +351,7 @@ def test_values_that_are_fixed_have_a_type(document: Any) -> None:
     assert health["additionalProperties"] == health["properties"]["status"] == {"type": "string", "enum": ["ok"]}
 
 
+@pytest.mark.needs("webhooks")
 def test_webhooks_take_the_types_that_there_are(document: Any) -> None:
     """They can be chosen from a list, and a new webhook cannot be what only the service makes of it."""
     schemas = document["components"]["schemas"]
@@ -364,6 +374,14 @@ def test_what_is_counted_may_be_nothing(document: Any) -> None:
         "x-ratelimit-reset",
     }
     assert {headers[name]["schema"]["minimum"] for name in counted} == {0}
+
+
+@pytest.mark.parametrize(("auth", "environment"), [("open", "local"), ("required", "production")])
+@pytest.mark.needs("keys")
+def test_the_server_says_what_it_is_for(auth: str, environment: str) -> None:
+    """A rule of OWASP's: whoever reads the document knows whether it is of a service in production."""
+    (server,) = create_app(Config(auth=auth)).test_client().get("/openapi.json").json["servers"]
+    assert environment in server["description"] and server["x-internal"] == (environment == "local")
 
 
 def test_what_may_be_null_says_so_once() -> None:
@@ -428,6 +446,28 @@ def counting() -> Any:
     app.register_blueprint(handlers.blueprint(), url_prefix="/api/v1/orders")
     openapi.install(app, service)
     return app.test_client().get("/openapi.json").json
+
+
+CLOSED = {  # a feature with what is built on it, and words that only its part of the document has
+    "events webhooks": ("/api/v1/events", "Event", "OrderEvent", "CursorExpired", "webhook-id"),
+    "webhooks": ("/api/v1/webhooks", "Webhook", "WebhookEvent", "webhook-id", "webhook.ping"),
+    "keys": ("/api/v1/keys", "Key", "KeyWithSecret"),
+    "idempotency": ("IdempotencyKey", "IdempotencyKeyReused", "idempotency-key-invalid"),
+    "health": ("/healthz", "Health"),
+    "metrics": ("/metrics", "ForbiddenOrMetricsClosed"),
+    "pages": ("/", "/problems/{name}", "ProblemType", "Index"),
+}
+
+
+@pytest.mark.parametrize("names", CLOSED)
+@pytest.mark.needs("events", "webhooks", "keys", "idempotency", "health", "metrics", "pages")
+def test_a_closed_feature_is_not_documented(document: Any, names: str) -> None:
+    """It leaves no path and no component, and what is left is valid."""
+    closed = restkeeper.create_app(Config(), RESOURCES, features=FEATURES - set(names.split()))
+    found = closed.test_client().get("/openapi.json").json
+    OpenAPIV31SpecValidator(found).validate()
+    before, after = ({name for part in everything(each) for name in part} for each in (document, found))
+    assert set(CLOSED[names]) <= before and not set(CLOSED[names]) & after
 
 
 def test_what_is_not_registered_is_not_documented(counting: Any) -> None:

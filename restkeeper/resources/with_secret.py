@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from flask import Blueprint, request
 
-from restkeeper.errors import PreconditionFailed
+from restkeeper.errors import InsufficientStorage, PreconditionFailed
 from restkeeper.resources.collection import CollectionHandlers
 from restkeeper.resources.resource import JsonObject
 from restkeeper.storage.contract import Record, Transaction
@@ -101,7 +101,7 @@ class SecretHandlers(CollectionHandlers):
 
     @needs(ADMIN)
     @takes("IdempotencyKey", *ITEM_CONDITIONS)
-    @returns(ROTATED, *CHANGE_PROBLEMS, *KEY_PROBLEMS)
+    @returns(ROTATED, *CHANGE_PROBLEMS, *KEY_PROBLEMS, InsufficientStorage)
     def rotate_item(self, id: str) -> Reply:
         """Give it a new secret. Only this response has it."""
         require_acceptable(JSON)

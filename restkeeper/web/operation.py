@@ -57,7 +57,7 @@ WRITE_PROBLEMS = (
     *(Duplicate, InsufficientStorage),
 )
 CHANGE_PROBLEMS = (NotFound, PreconditionFailed)
-KEY_PROBLEMS = (IdempotencyKeyMissing, IdempotencyKeyInvalid, IdempotencyKeyReused, InsufficientStorage)
+KEY_PROBLEMS = (IdempotencyKeyMissing, IdempotencyKeyInvalid, IdempotencyKeyReused)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ which they do, so that a key that is revoked is refused from the very next reque
 
 from collections.abc import Callable, Iterable
 
-from restkeeper.errors import ValidationFailed
+from restkeeper.errors import InsufficientStorage, ValidationFailed
 from restkeeper.features.keys.credentials import CREDENTIALS, Credential, new_id, new_token
 from restkeeper.features.keys.schema import KeySchema
 from restkeeper.resources.changes import add_written
@@ -125,7 +125,7 @@ class KeyHandlers(SecretHandlers):
         return rotate_key(transaction, record.id, now=self._now())
 
     @needs(ADMIN)
-    @returns(ROTATED, *CHANGE_PROBLEMS, *KEY_PROBLEMS, ValidationFailed)
+    @returns(ROTATED, *CHANGE_PROBLEMS, *KEY_PROBLEMS, InsufficientStorage, ValidationFailed)
     def rotate_item(self, id: str) -> Reply:
         """Give it a new secret. Only this response has it."""
         return super().rotate_item(id)

@@ -6,7 +6,6 @@ from restkeeper.config import Config
 from restkeeper.web.operation import JsonSchema
 
 FIELD_BYTES = 8190  # of a header field with its name, which is all that gunicorn takes (`limit_request_field_size`)
-
 _VALUES = ("const", "default", "enum", "example", "examples")  # what is no schema, whatever it looks like
 
 

@@ -1,7 +1,7 @@
 """The interface as OpenAPI 3.1: the routes that are registered, with what their handlers declare."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -14,9 +14,10 @@ from restkeeper.features.openapi.spec import Spec, filled, media
 from restkeeper.features.webhooks.handlers import WEBHOOKS
 from restkeeper.resources.collection import CollectionHandlers
 from restkeeper.service import Service
+from restkeeper.web import operation
 from restkeeper.web.errors import PAGES, PROBLEM_JSON
 from restkeeper.web.guard import KNOWN, OWN, PROBE, PUBLIC
-from restkeeper.web.operation import EVERY_PROBLEM, Body, JsonSchema, Parameter, Result, SchemaOf, operation_of
+from restkeeper.web.operation import Body, JsonSchema, Parameter, Result, SchemaOf, operation_of
 
 _ARGUMENT = re.compile(r"<(?:[^:<>]+:)?(\w+)>")
 _VERSION = re.compile(r"/api/(v\d+)/")
@@ -37,7 +38,7 @@ def document(app: Flask, service: Service) -> JsonSchema:
         components.add_events(spec, types)
     for tag in (*(tag for tag in tags if tag not in known), *(tag for tag in known if tag in tags)):
         spec.tag({"name": tag, "description": known.get(tag, f"The {tag} that are stored.")})
-    return dict(bounded(_Operations(spec).document(routes), spec.longest, service.config))
+    return dict(bounded(_Operations(spec, service.features).document(routes), spec.longest, service.config))
 
 
 class _Route:
@@ -68,8 +69,7 @@ class _Route:
 
 
 def _routes(app: Flask) -> Iterator[_Route]:
-    """What can be called, but for HEAD and OPTIONS, which all routes have, and for paths that OpenAPI cannot describe,
-    with a parameter of several segments."""
+    """What can be called. All routes have HEAD and OPTIONS; OpenAPI has no parameters of several segments of a path."""
     for rule in app.url_map.iter_rules():
         for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"}):
             if "<path:" not in rule.rule:
@@ -79,12 +79,15 @@ def _routes(app: Flask) -> Iterator[_Route]:
 class _Operations:
     """The operations of a document."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, features: Collection[str]) -> None:
         self._spec = spec
-        self._config = config = spec.config
         self._bodies: dict[str, JsonSchema] = {}
-        used = {IdempotencyKeyMissing: config.idempotency == "required", PreconditionRequired: config.require_if_match}
-        self._unused = {kind for kind, is_used in used.items() if not is_used}
+        self._unused: set[type[Problem]] = set() if spec.config.require_if_match else {PreconditionRequired}
+        if spec.config.idempotency != "required":
+            self._unused.add(IdempotencyKeyMissing)
+        if "idempotency" not in features:
+            self._unused.update(operation.KEY_PROBLEMS)
+            spec.groups["IdempotencyKey"] = []
 
     def document(self, routes: Sequence[_Route]) -> JsonSchema:
         """The document with the operations of `routes`. References to request bodies are beyond apispec."""
@@ -122,7 +125,7 @@ class _Operations:
         if route.needs in (PUBLIC, PROBE, OWN):
             return {"security": [{"MetricsToken": []}]} if route.needs == OWN else {}
         ways: list[JsonSchema] = [{"Bearer": []}, {"ApiKey": []}, {"Basic": []}]
-        return {"security": ways if self._config.auth == "required" else [{}, *ways]}
+        return {"security": ways if self._spec.config.auth == "required" else [{}, *ways]}
 
     def _parameters(self, declared: str | Parameter, route: _Route) -> list[Any]:
         """What a declaration stands for: names of components, or a parameter of this operation."""
@@ -157,7 +160,7 @@ class _Operations:
 
     def _problems(self, kinds: Iterable[type[Problem]]) -> JsonSchema:
         """A response for each status of the problems that there can be."""
-        possible: set[type[Problem]] = {*EVERY_PROBLEM, *kinds}
+        possible: set[type[Problem]] = {*operation.EVERY_PROBLEM, *kinds}
         ordered = sorted(possible - self._unused, key=lambda kind: (kind.status, kind.name))
         by_status = groupby(ordered, key=lambda kind: kind.status)
         return {str(status): self._problem(status, list(same)) for status, same in by_status}
@@ -187,5 +190,5 @@ class _Operations:
         example = self._spec.examples.get(first.format(route.kind)) if isinstance(first, str) else None
         if at_most is None:
             return media(part, route.singular, example)
-        page = {"type": "array", "items": part, "maxItems": max(self._config.page_limit_max, at_most)}
+        page = {"type": "array", "items": part, "maxItems": max(self._spec.config.page_limit_max, at_most)}
         return media(page, route.tag, example and [example])

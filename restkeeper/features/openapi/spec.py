@@ -39,8 +39,7 @@ def media(schema: JsonSchema, label: str, example: Any) -> JsonSchema:
 class Spec(APISpec):
     """The document: a component is in it when something refers to it.
 
-    `common` has the content of common.toml, `examples` an example for a schema, by its name, and `groups` the
-    parameters that are declared by one name.
+    `common` is common.toml, `examples` has an example for a schema by its name, `groups` the parameters of one name.
     """
 
     def __init__(self, config: Config) -> None:
@@ -57,8 +56,9 @@ class Spec(APISpec):
         self.examples: dict[str, Any] = {}
         self.groups: dict[str, list[str]] = {}
         plugin = MarshmallowPlugin()
-        # With AUTH=open it serves its own machine alone.
-        servers = [{"url": "/", "description": "This service", "x-internal": config.auth == "open"}]
+        local = config.auth == "open"  # then it serves its own machine alone
+        about = f"This service, {'local' if local else 'in production'}"
+        servers = [{"url": "/", "description": about, "x-internal": local}]
         info = self.common["info"]
         super().__init__("Restkeeper", __version__, "3.1.0", [plugin], info=info, servers=servers, security=[{}])
         self._converter: Any = plugin.converter  # made by APISpec
@@ -85,8 +85,7 @@ class Spec(APISpec):
         return dict(self._converter.resolve_nested_schema(schema))
 
     def marshmallow(self, name: str, schema: type[Schema], *, nullable: bool = False) -> JsonSchema:
-        """What apispec makes of a marshmallow schema, also `nullable` where a field is optional; others that refer to
-        that schema refer to the component `name`."""
+        """What apispec makes of the schema of the component `name`; with `nullable`, optional fields may be null."""
         instance = schema()
         self._converter.refs[make_schema_key(instance)] = name
         for field in instance.fields.values() if nullable else ():

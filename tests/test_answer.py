@@ -8,7 +8,7 @@ from gunicorn.config import Config
 from gunicorn.http.errors import InvalidResponseHeader, InvalidResponseHeaderName
 from gunicorn.http.wsgi import Response
 
-from restkeeper.server.worker import Answer, Worker
+from restkeeper.server.worker import CheckedResponse, Worker
 
 GOOD = [("Content-Type", "text/plain"), ("Content-Length", "2"), ("X-Name", "a")]
 
@@ -16,9 +16,9 @@ GOOD = [("Content-Type", "text/plain"), ("Content-Length", "2"), ("X-Name", "a")
 @pytest.fixture(autouse=True)
 def learned(monkeypatch: pytest.MonkeyPatch) -> None:
     """The names of GOOD are known, as they are from the second response on."""
-    monkeypatch.setattr(Answer, "known", set())
-    head(Answer, GOOD)
-    assert Answer.known == {name for name, _ in GOOD}
+    monkeypatch.setattr(CheckedResponse, "known", set())
+    head(CheckedResponse, GOOD)
+    assert CheckedResponse.known == {name for name, _ in GOOD}
 
 
 def head(kind: type[Response], fields: list[tuple[str, str]], version: tuple[int, int] = (1, 1)) -> tuple[Any, ...]:
@@ -53,7 +53,7 @@ def head(kind: type[Response], fields: list[tuple[str, str]], version: tuple[int
 def test_fields_are_those_of_gunicorn(fields: list[tuple[str, str]], version: tuple[int, int]) -> None:
     """Known names and new ones, repeated ones and those of the connection alone: twice the same head as gunicorn's."""
     for _ in range(2):
-        assert head(Answer, fields, version) == head(Response, fields, version)
+        assert head(CheckedResponse, fields, version) == head(Response, fields, version)
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Other: b", "a\n", "\r", "\0", "\x7f"])
@@ -61,21 +61,21 @@ def test_a_known_name_takes_no_bad_value(value: str) -> None:
     """A value that would begin another field is refused, however often the name was seen with good ones."""
     for fields in ([("X-Name", value)], [*GOOD[:2], ("X-Name", value)]):
         with pytest.raises(InvalidResponseHeader):
-            head(Answer, fields)
+            head(CheckedResponse, fields)
 
 
 def test_a_bad_name_is_never_known() -> None:
     """What is no name is refused each time."""
     for _ in range(2):
         with pytest.raises(InvalidResponseHeaderName):
-            head(Answer, [("X-Na me", "a")])
+            head(CheckedResponse, [("X-Na me", "a")])
 
 
 def test_the_names_that_are_known_have_a_bound() -> None:
     """An application has some dozens; one that makes them up is checked by gunicorn each time."""
     for n in range(300):
-        head(Answer, [(f"X-{n}", "a")])
-    assert len(Answer.known) == 256
+        head(CheckedResponse, [(f"X-{n}", "a")])
+    assert len(CheckedResponse.known) == 256
 
 
 def test_the_date_is_gunicorns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def test_the_date_is_gunicorns(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = SimpleNamespace(method="GET", version=(1, 1), should_close=lambda: False)
     for second, told in ((0, "Thu, 01 Jan 1970 00:00:00 GMT"), (86400.9, "Fri, 02 Jan 1970 00:00:00 GMT")):
         monkeypatch.setattr("restkeeper.server.worker.time", lambda second=second: second)
-        response = Answer(asked, None, Config())
+        response = CheckedResponse(asked, None, Config())
         response.start_response("200 OK", GOOD)
         assert f"Date: {told}\r\n" in response.default_headers()
 

@@ -88,7 +88,7 @@ class StrictRequest(Request):  # type: ignore[misc]
         return bool(self.must_close)
 
 
-class Response(wsgi.Response):  # type: ignore[misc]
+class CheckedResponse(wsgi.Response):  # type: ignore[misc]
     """A response whose fields are checked together: by gunicorn's rules, and singly where names are new."""
 
     known: ClassVar[set[str]] = set()  # names that gunicorn sends on as they are; an application has some dozens
@@ -195,7 +195,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
         self.nr += 1
         if self.nr == self.max_requests:
             self.handle_exit(signal.SIGTERM, None)
-        response, environ = wsgi.create(req, sock, addr, listener_name, self.cfg, Response)
+        response, environ = wsgi.create(req, sock, addr, listener_name, self.cfg, CheckedResponse)
         environ["wsgi.multithread"] = True
         environ[IN_VAIN] = partial(self.is_in_vain, sock)
         result = self.wsgi(environ, response.start_response)

@@ -1,4 +1,4 @@
-"""`make bench`: ours beside bare Flask and beside a peer, on the same gunicorn settings, as ratios.
+"""`make bench`: ours beside bare Flask, on stock gunicorn and on our settings, and beside a peer, as ratios.
 
 All servers are up all the time; the scenarios' two sides take turns within each round, and a ratio is the median of the
 rounds' ratios, so that a noisy neighbour hits both. Besides requests a second, "per CPU" compares requests for each
@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import random
 import re
 import statistics
 import tempfile
@@ -20,7 +21,7 @@ from contextlib import ExitStack
 from http.client import HTTPConnection
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench.against import compare_with
 from bench.deliveries import deliveries
@@ -38,7 +39,7 @@ MIXED_LOAD = "mixed load / what its two rates alone predict"
 DELIVERIES = "deliveries a second, by one worker"
 DELIVERED = 3_000
 ADMIN_KEY = "an-admin-key-of-enough-characters"
-UNKEPT = 20_000  # items, more than a process keeps
+CHANCE = random.Random(0)  # noqa: S311 - the same order in each run
 SMALL, LARGE = 1_000, 1_000_000  # items
 MIXED = 10_000  # items that a mixed load reads, at random
 
@@ -77,7 +78,7 @@ def compare(scenario: Scenario, rounds: int, seconds: float) -> None:
     ours_rate, other_rate = (statistics.median(each.load.rate for each in side) for side in zip(*results, strict=True))
     goal = f"goal {scenario.goal:.2f}" if scenario.goal else ""
     print(
-        f"{scenario.name:<44} {ratio:6.2f}  {per_cpu:7.2f}  {more:7.1f}  {ours_rate:8.0f} {other_rate:8.0f}   {goal}",
+        f"{scenario.name:<50} {ratio:6.2f}  {per_cpu:7.2f}  {more:7.1f}  {ours_rate:8.0f} {other_rate:8.0f}   {goal}",
         flush=True,
     )
 
@@ -93,7 +94,7 @@ def mixed_load(server: Gunicorn, ids: list[str], rounds: int, seconds: float) ->
     late = statistics.median(both.load.reads_p99 for both, _, _ in results)
     alone = statistics.median(read.load.reads_p99 for _, read, _ in results)
     print(
-        f"{MIXED_LOAD:<44} {ratio:6.2f}  {'':7}  {'':7}  {statistics.median(rates):8.0f} "
+        f"{MIXED_LOAD:<50} {ratio:6.2f}  {'':7}  {'':7}  {statistics.median(rates):8.0f} "
         f"{statistics.median(predicted):8.0f}   p99 of its reads {late:.1f} ms, of reads alone {alone:.1f} ms",
         flush=True,
     )
@@ -126,28 +127,42 @@ def main() -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
 
-        def serve(name: str, *arguments: str, **settings: str) -> Gunicorn:
+        def serve(name: str, *arguments: str, **options: Any) -> Gunicorn:
             (folder / name).mkdir(exist_ok=True)
-            return stack.enter_context(Gunicorn(folder / name, *arguments, **settings))
+            return stack.enter_context(Gunicorn(folder / name, *arguments, **options))
 
         (folder / "small").mkdir()
         (folder / "large").mkdir()
         (folder / "mixed").mkdir()
-        item = fill(folder / "small" / "restkeeper.db", SMALL)[SMALL // 2]
+        ids = fill(folder / "small" / "restkeeper.db", SMALL)
         print(f"Filling a store with {asked.large:,} items …", flush=True)
         far = fill(folder / "large" / "restkeeper.db", asked.large)
-        ours, large = serve("small", LOG_FORMAT="json"), serve("large", LOG_FORMAT="json")
         counting = {"DATABASE_URL": f"sqlite:///{folder}/small/restkeeper.db", "RATE_LIMIT": "999999999 per day"}
-        limited = serve("limited", LOG_FORMAT="json", **counting)
-        guarded = serve("guarded", LOG_FORMAT="json", AUTH="required", ADMIN_KEY=ADMIN_KEY, **counting)
-        size = len(ours.get(f"/products/{item}").body)
-        bare = serve("bare", "bench.bare:app", BENCH_ITEM_BYTES=str(size))
-        peer = serve("peer", "bench.peer:create_app()", BENCH_PEER_URL=f"sqlite:///{folder}/peer/peer.db")
-        silent = serve("silent", "bench.silent:app", LOG_FORMAT="json")
+        ours = serve("small", LOG_FORMAT="json")
+        size = str(len(ours.get(f"/products/{ids[0]}").body))
+        servers = {
+            "small": ours,
+            "large": serve("large", LOG_FORMAT="json"),
+            "limited": serve("limited", LOG_FORMAT="json", **counting),
+            "guarded": serve("guarded", LOG_FORMAT="json", AUTH="required", ADMIN_KEY=ADMIN_KEY, **counting),
+            "bare": serve("bare", app="bench.bare:app", BENCH_ITEM_BYTES=size),
+            "stock": serve(
+                "stock",
+                "-k",
+                "gthread",
+                "--threads",
+                "4",
+                app="bench.bare:app",
+                configured=False,
+                BENCH_ITEM_BYTES=size,
+            ),
+            "peer": serve("peer", app="bench.peer:create_app()", BENCH_PEER_URL=f"sqlite:///{folder}/peer/peer.db"),
+            "silent": serve("silent", app="bench.silent:app", LOG_FORMAT="json"),
+        }
         for _ in range(SMALL):
-            peer.post("/products", PRODUCT)
-        theirs = peer.get("/products").json()[SMALL // 100]["id"]
-        for scenario in scenarios(ours, limited, guarded, large, silent, bare, peer, item, far, theirs, asked.large):
+            servers["peer"].post("/products", PRODUCT)
+        theirs = servers["peer"].get("/products").json()[SMALL // 100]["id"]
+        for scenario in scenarios(servers, ids, far, theirs):
             if asked.only in scenario.name:
                 compare(scenario, asked.rounds, asked.seconds)
         if asked.only in MIXED_LOAD:
@@ -158,7 +173,8 @@ def main() -> None:
             rates = [deliveries(folder / f"deliveries{n}", receiver, DELIVERED) for n in range(asked.rounds)]
             print(f"{DELIVERIES}: {statistics.median(rates):.0f}   goal 500", flush=True)
         latencies(
-            {"ours": Side(ours, get(f"/products/{item}")), "bare Flask": Side(bare, get("/item"))}, 2 * asked.seconds
+            {"ours": Side(ours, get(f"/products/{ids[0]}")), "bare Flask": Side(servers["bare"], get("/item"))},
+            2 * asked.seconds,
         )
 
 
@@ -175,44 +191,39 @@ def middle(server: Gunicorn, count: int) -> str:
     return path.replace("limit=100", "limit=20")
 
 
-def scenarios(
-    ours: Gunicorn,
-    limited: Gunicorn,
-    guarded: Gunicorn,
-    large: Gunicorn,
-    silent: Gunicorn,
-    bare: Gunicorn,
-    peer: Gunicorn,
-    item: str,
-    far: list[str],
-    theirs: str,
-    count: int,
-) -> list[Scenario]:
+def scenarios(servers: dict[str, Gunicorn], ids: list[str], far: list[str], theirs: str) -> list[Scenario]:
     """What is compared, printing the heading."""
-    # More pages than a process keeps the answers of.
-    anew = get(*(f"/products?offset={n}" for n in range(SMALL - 20)))
-    others = get(*(f"/products/{id}" for id in far[:: max(1, count // UNKEPT)]))
-    one = Side(ours, get(f"/products/{item}"))
-    made = guarded.post("/api/v1/keys", {"name": "bench", "scopes": ["products:read"]}, {"X-API-Key": ADMIN_KEY})
-    with_key = Side(
-        guarded, (with_field(get(f"/products/{item}")[0], f"Authorization: Bearer {made.json()['secret']}"),)
-    )
-    create = Side(ours, post("/products", PRODUCT))
-    once = Side(ours, creates())
-    print(f"\n{'':<44} {'ratio':>6}  {'per CPU':>7}  {'µs more':>7}  {'ours/s':>8} {'other/s':>8}")
+    ours, large, limited, guarded = (servers[name] for name in ("small", "large", "limited", "guarded"))
+    bare, stock, peer = (servers[name] for name in ("bare", "stock", "peer"))
+    middle_item, count = f"/products/{ids[SMALL // 2]}", len(far)
+    secret = guarded.post("/api/v1/keys", {"name": "bench", "scopes": ["products:read"]}, {"X-API-Key": ADMIN_KEY})
+    key = f"Authorization: Bearer {secret.json()['secret']}"
+
+    def reads(paths: list[str]) -> Side:
+        """With a key, limits and log, in a random order."""
+        return Side(guarded, tuple(with_field(each, key) for each in get(*CHANCE.sample(paths, len(paths)))))
+
+    def pages(limit: int) -> Side:
+        return reads([f"/products?limit={limit}&offset={n}" for n in range(SMALL)])
+
+    one, create = Side(ours, get(middle_item)), Side(ours, post("/products", PRODUCT))
+    constants = {size: Side(stock, get(path)) for size, path in ((1, "/item"), (20, "/page/20"), (100, "/page/100"))}
+    print(f"\n{'':<50} {'ratio':>6}  {'per CPU':>7}  {'µs more':>7}  {'ours/s':>8} {'other/s':>8}")
     return [
-        Scenario("one item / bare Flask", one, Side(bare, get("/item")), 0.8),
-        Scenario("page of 20 / bare Flask", Side(ours, get("/products")), Side(bare, get("/page/20")), 0.75),
-        Scenario("page of 100 / bare Flask", Side(ours, get("/products?limit=100")), Side(bare, get("/page/100")), 0.6),
-        Scenario("page of 20, another each time / bare Flask", Side(ours, anew), Side(bare, get("/page/20")), 0),
-        Scenario("one item with key and limits / bare Flask", with_key, Side(bare, get("/item")), 0.75),
-        Scenario("create with an idempotency key / without", once, create, 0.85),
-        Scenario("create with its event / without", create, Side(silent, create.requests), 0.9),
-        Scenario("one item with limits / without", Side(limited, get(f"/products/{item}")), one, 0),
-        Scenario("one item, another each time / bare Flask", Side(large, others), Side(bare, get("/item")), 0),
-        Scenario("one item / peer", one, Side(peer, get(f"/products/{theirs}")), 4),
-        Scenario("page of 20 / peer", Side(ours, get("/products")), Side(peer, get("/products")), 4),
-        Scenario("create, durable / peer", create, Side(peer, create.requests), 3),
+        Scenario(
+            "one item at random / bare Flask, gthread", reads([f"/products/{id}" for id in ids]), constants[1], 1.1
+        ),
+        Scenario("page of 20 at random / bare Flask, gthread", pages(20), constants[20], 0.6),
+        Scenario("page of 100 at random / bare Flask, gthread", pages(100), constants[100], 0.6),
+        Scenario("page of 20 again / bare Flask, gthread", reads(["/products"]), constants[20], 1.2),
+        Scenario("page of 100 again / bare Flask, gthread", reads(["/products?limit=100"]), constants[100], 1.2),
+        Scenario("one item / bare Flask, same worker", one, Side(bare, get("/item")), 0),
+        Scenario("one item with limits / without", Side(limited, get(middle_item)), one, 0),
+        Scenario("create with an idempotency key / without", Side(ours, creates()), create, 0.85),
+        Scenario("create with its event / without", create, Side(servers["silent"], create.requests), 0.9),
+        Scenario("create, durable / peer", create, Side(peer, create.requests), 3.5),
+        Scenario("one item / peer", one, Side(peer, get(f"/products/{theirs}")), 0),
+        Scenario("page of 20 / peer", Side(ours, get("/products")), Side(peer, get("/products")), 0),
         Scenario(
             f"one item, of {count:,} / of {SMALL:,}", Side(large, get(f"/products/{far[count // 2]}")), one, 1 / 1.5
         ),

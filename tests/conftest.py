@@ -50,12 +50,15 @@ def needed_by(item: pytest.Item) -> set[str]:
 
 
 def uses_application(item: pytest.Item) -> bool:
-    """Whether a test uses the tests' application, and not that of the top or none."""
+    """Whether a test uses the tests' application in its own process: not that of the top, none, or one that is served.
+
+    What a server does is the same with any features, and tested once, with all of them.
+    """
     assert isinstance(item, pytest.Function)
-    names = vars(item.module)
-    return not any(item.iter_markers("top")) and (
-        bool({"app", "client", "server"} & set(item.fixturenames)) or "create_app" in names or "Gunicorn" in names
-    )
+    fixtures, names = set(item.fixturenames), item.function.__code__.co_names
+    if any(item.iter_markers("top")) or fixtures & {"server", "listing", "edge", "live"} or "Gunicorn" in names:
+        return False
+    return bool({"app", "client"} & fixtures) or "create_app" in vars(item.module)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -44,7 +44,7 @@ class Gunicorn:
     """gunicorn with the project's configuration, in `folder`; `settings` become environment variables.
 
     One that is empty is left to its default. AUTH is open unless said. `root` is the checkout whose code runs, `app`
-    what is served; an empty one is that of the configuration.
+    what is served; an empty one is that of the configuration. Without it (`configured`) gunicorn is as it comes.
 
     The listening socket is made here and handed down, so that no other process can take the port in between.
     """
@@ -57,6 +57,7 @@ class Gunicorn:
         start_new_session: bool = False,
         root: Path = ROOT,
         app: str = "tests.shop:create_app()",
+        configured: bool = True,
         **settings: str,
     ) -> None:
         self.log = folder / "log.txt"
@@ -72,7 +73,8 @@ class Gunicorn:
             **settings,
         }
         self._database = Path(environ["DATABASE_URL"].removeprefix("sqlite:///"))
-        command = [sys.executable, "-m", "gunicorn", "-c", str(root / "gunicorn.conf.py"), *arguments]
+        configuration = ["-c", str(root / "gunicorn.conf.py")] if configured else ["-c", os.devnull]
+        command = [sys.executable, "-m", "gunicorn", *configuration, *arguments]
         with self.log.open("wb") as log, listener:
             self.process = subprocess.Popen(
                 [*command, "--bind", f"fd://{listener.fileno()}", *([app] if app else [])],

@@ -25,6 +25,7 @@ from restkeeper.features import (
     webhooks,
 )
 from restkeeper.resources.collection import CollectionHandlers
+from restkeeper.resources.items import Items
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import EXTENSION, Service, make_service
 from restkeeper.storage.contract import Collection as StoredCollection
@@ -119,7 +120,8 @@ def create_app(
     app.before.append(guard.authorize)  # what they may do
     install("ownership", "idempotency", "dialects", "events")  # what takes part in reading and writing items
     for resource in resources:  # the handlers: load, store, represent
-        routes = CollectionHandlers(resource, service.store, config, service.hooks, clock=clock).blueprint()
+        items = Items(resource, service.store, config, service.hooks, clock=clock)
+        routes = CollectionHandlers(items).blueprint()
         for prefix, name in PREFIXES.items():
             app.register_blueprint(routes, url_prefix=f"{prefix}/{resource.name}", name=name + resource.name)
     install("webhooks", "health", "pages", "openapi")  # the last one documents what there is

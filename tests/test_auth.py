@@ -220,11 +220,10 @@ def test_a_use_that_cannot_be_noted_holds_nobody_up(tmp_path: Path) -> None:
     assert [seconds for seconds in waited if seconds > 0] == []
 
 
-def test_a_key_that_has_ended_is_not_rotated(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_has_ended_is_not_rotated(client: FlaskClient, clock: SetClock) -> None:
     """A new secret for it would be void: the answer says to make another key."""
     key = make_key(client, "products:read", expires_at="2100-01-01T00:00:00Z")
-    handlers = client.application.view_functions["keys.rotate_item"].__self__
-    monkeypatch.setattr(handlers, "_now", lambda: "2100-01-01T00:00:01.000000Z")
+    clock.now = 4102444801.0  # 2100-01-01, and a second
     answer = client.post(f"/api/v1/keys/{key['id']}/rotate", headers=bearer(ADMIN_KEY))
     assert (answer.status_code, answer.json["errors"][0]["pointer"]) == (422, "#/expires_at")
 

@@ -9,7 +9,7 @@ from flask.testing import FlaskClient
 from werkzeug.datastructures import MultiDict
 from werkzeug.test import TestResponse
 
-from restkeeper.resources.collection import PAGES_BYTES
+from restkeeper.resources.items import PAGES_BYTES
 from restkeeper.web import pagination
 from restkeeper.web.recent import Recent
 

@@ -26,6 +26,7 @@ from restkeeper.features.webhooks.deliverer import LARGEST, Deliverer
 from restkeeper.features.webhooks.handlers import PING, disable_webhook
 from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.resources.collection import CollectionHandlers
+from restkeeper.resources.items import Items
 from restkeeper.service import make_service
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.guard import needs
@@ -442,7 +443,7 @@ def counting() -> Any:
     """The document of an application in which one collection is registered, and nothing else."""
     service = make_service(Config(), [ORDERS], [ORDERS.collection])
     app = Application("counting", static_folder=None)
-    handlers = CountingHandlers(ORDERS, service.store, service.config, service.hooks)
+    handlers = CountingHandlers(Items(ORDERS, service.store, service.config, service.hooks))
     app.register_blueprint(handlers.blueprint(), url_prefix="/api/v1/orders")
     openapi.install(app, service)
     return app.test_client().get("/openapi.json").json

@@ -16,7 +16,7 @@ from restkeeper.storage.contract import Page, Query
 from restkeeper.storage.sqlite.store import SqliteStore
 from restkeeper.web import pagination
 from restkeeper.web.pagination import LINK_BYTES, link_header, links, require_whole
-from restkeeper.web.queries import Asked
+from restkeeper.web.queries import ListRequest
 from restkeeper.web.recent import Recent
 from tests.shop import create_app
 
@@ -104,7 +104,7 @@ def test_a_cut_page_by_offset_is_refused() -> None:
         seen += [item["name"] for item in answer.json]
     assert seen == [f"n{n:03}" for n in range(20)]
     assert client.get("/products?range=[0,19]").status_code == 400
-    require_whole(Asked(Query(), 20), Page([b"{}"], cut=True))  # by cursor one goes on
+    require_whole(ListRequest(Query(), 20), Page([b"{}"], cut=True))  # by cursor one goes on
 
 
 def test_a_page_is_kept_under_the_revision_it_was_read_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +206,7 @@ def test_a_cursor_of_another_store_is_a_place_in_this_one(client: FlaskClient) -
 def test_memory_for_cursors_does_not_grow_by_queries() -> None:
     """Of a query a digest is kept, however long it is."""
     assert len(pagination._bound("/products", MultiDict({"q": "x" * 8000}))) == 16
-    asked = Asked(Query(limit=1), 1)
+    asked = ListRequest(Query(limit=1), 1)
     value = links(asked, asked.query, Page([b"{}"], more=True, last=("a",)), 2, "/p", MultiDict({"q": "x" * 1500}))
     assert re.findall(r'rel="(\w+)"', value) == ["first", "next"]
 

@@ -18,7 +18,7 @@ from werkzeug.datastructures import MultiDict
 
 from restkeeper.errors import InvalidQuery
 from restkeeper.storage.contract import Page, Position, Query
-from restkeeper.web.queries import Asked
+from restkeeper.web.queries import ListRequest
 
 LINK_BYTES = 4096  # of a Link header: what proxies have room for, and fetch of Node together with the other headers
 
@@ -27,26 +27,26 @@ _LEFT_OUT = ("last", "first", "prev")  # where there is no room, in this order; 
 _PLACE = ("cursor", "offset", "limit", "fields")  # what may change from page to page of one walk
 
 
-def resolve(asked: Asked, path: str, args: MultiDict[str, str]) -> Query:
+def resolve(wanted: ListRequest, path: str, args: MultiDict[str, str]) -> Query:
     """The query with its cursor read. Raises InvalidQuery for a cursor that is malformed or of another list."""
-    if asked.cursor is None:
-        return asked.query
+    if wanted.cursor is None:
+        return wanted.query
     try:
-        token = urlsafe_b64decode(asked.cursor.encode("ascii") + b"=" * (-len(asked.cursor) % 4))
+        token = urlsafe_b64decode(wanted.cursor.encode("ascii") + b"=" * (-len(wanted.cursor) % 4))
         checksum, payload = token[:_CHECKSUM], token[_CHECKSUM:]
-        if checksum != _checksum(payload, _bound(path, args)) or _token(token) != asked.cursor:
+        if checksum != _checksum(payload, _bound(path, args)) or _token(token) != wanted.cursor:
             raise ValueError
         backward, *after = orjson.loads(payload)
-        if type(backward) is not bool or not _fits(after, asked.query):
+        if type(backward) is not bool or not _fits(after, wanted.query):
             raise ValueError
     except (ValueError, TypeError):
         detail = "is not one that this list gave for this sort and these filters: begin again without it"
         raise InvalidQuery(f"cursor {detail}", errors=[{"parameter": "cursor", "detail": detail}]) from None
-    return replace(asked.query, after=tuple(after), backward=backward)
+    return replace(wanted.query, after=tuple(after), backward=backward)
 
 
 def _fits(after: list[object], query: Query) -> bool:
-    """Whether this can be a position in the order asked for: nobody vouches for a cursor but its checksum."""
+    """Whether this can be a position in this order. A cursor has a checksum and no signature: a client can make one."""
     keys = [key.field for key in query.sort]
     width = keys.index("id") + 1 if "id" in keys else len(keys) + 1
     return len(after) in (0, width) and all(map(_is_key, after))
@@ -57,10 +57,12 @@ def _is_key(value: object) -> bool:
     return value is None or type(value) in (str, float) or (type(value) is int and -(2**63) <= value < 2**63)
 
 
-def links(asked: Asked, query: Query, page: Page, total: int | None, path: str, args: MultiDict[str, str]) -> str:
+def links(
+    wanted: ListRequest, query: Query, page: Page, total: int | None, path: str, args: MultiDict[str, str]
+) -> str:
     """The value of the Link header: first, prev, next and last as far as there are such pages. Raises InvalidQuery."""
-    if asked.by_offset:
-        places = {rel: f"offset={offset}" for rel, offset in _by_offset(asked, page, total or 0)}
+    if wanted.by_offset:
+        places = {rel: f"offset={offset}" for rel, offset in _by_offset(wanted, page, total or 0)}
     else:
         bound = _bound(path, args)
         places = {rel: f"cursor={_cursor(place, bound)}" if place else "" for rel, place in _by_cursor(query, page)}
@@ -96,16 +98,16 @@ def _target(path: str, parameters: str) -> str:
     return f"{path}{'?' if parameters else ''}{parameters}"
 
 
-def require_whole(asked: Asked, page: Page) -> None:
+def require_whole(wanted: ListRequest, page: Page) -> None:
     """Raises InvalidQuery for a page by offset that its bytes have cut short: who counts pages would miss items."""
-    if asked.by_offset and page.cut:
+    if wanted.by_offset and page.cut:
         fitting = len(page.bodies)
         detail = f"can be {fitting} here: more items have no room in one page (PAGE_BYTES). Or page by cursor"
         raise InvalidQuery(f"limit {detail}", errors=[{"parameter": "limit", "detail": detail}], limit=fitting)
 
 
-def _by_offset(asked: Asked, page: Page, total: int) -> list[tuple[str, int]]:
-    offset, limit = asked.query.offset, asked.limit
+def _by_offset(wanted: ListRequest, page: Page, total: int) -> list[tuple[str, int]]:
+    offset, limit = wanted.query.offset, wanted.limit
     targets = [("first", 0)]
     if offset > 0:
         targets.append(("prev", max(0, offset - limit)))
@@ -124,7 +126,7 @@ def _by_cursor(query: Query, page: Page) -> list[tuple[str, Position]]:
     return [*targets, ("last", (True,))]
 
 
-@lru_cache(maxsize=1024)  # the ends of the first pages are asked for most; a place can have some KiB
+@lru_cache(maxsize=1024)  # the ends of the first pages are needed most; a place can have some KiB
 def _cursor(place: Position, bound: bytes) -> str:
     payload = orjson.dumps(place)
     return _token(_checksum(payload, bound) + payload)

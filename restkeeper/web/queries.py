@@ -35,8 +35,8 @@ _LOST_PLUS = re.compile(r" (\d\d:?\d\d)$")  # a "+" that came unescaped reads as
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a list was asked for. `fields` are those to show, None for all; `cursor` is still to be read."""
+class ListRequest:
+    """What the query of a list asks for. `fields` are those to show, None for all; `cursor` is not decoded yet."""
 
     query: Query
     limit: int
@@ -45,18 +45,20 @@ class Asked:
     by_offset: bool = False
 
 
-def parse(args: MultiDict[str, str], collection: Collection, names: Iterable[str], limit: int, limit_max: int) -> Asked:
+def parse(
+    args: MultiDict[str, str], collection: Collection, names: Iterable[str], limit: int, limit_max: int
+) -> ListRequest:
     """What the parameters ask of the collection, whose items have the fields `names`.
 
     It is `limit` items unless they say, and where they name ids, all of those.
     Raises InvalidQuery with every fault at once, each naming what would be right.
     """
     if not args:
-        return Asked(Query(limit=limit), limit)
+        return ListRequest(Query(limit=limit), limit)
     reader = Reader(args)
     filters = _filters(reader, collection)
     limit = next((len(ids) for field, _, ids in filters if field == "id" and isinstance(ids, tuple)), limit)
-    asked = Asked(
+    wanted = ListRequest(
         Query(
             filters=filters,
             search=reader.one("q", str, ""),
@@ -72,7 +74,7 @@ def parse(args: MultiDict[str, str], collection: Collection, names: Iterable[str
     if "cursor" in args and "offset" in args:
         reader.fault("offset", "does not go with cursor: page by one or the other")
     reader.finish()
-    return asked
+    return wanted
 
 
 def parse_fields(args: MultiDict[str, str], names: Iterable[str]) -> tuple[str, ...] | None:

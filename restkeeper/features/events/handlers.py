@@ -14,7 +14,7 @@ from restkeeper.errors import CursorExpired, Forbidden, InvalidQuery, Preconditi
 from restkeeper.features.events.envelope import enveloped
 from restkeeper.features.events.longpoll import LONGEST, Waiters, wait_until
 from restkeeper.features.events.types import OF_SERVICE, feed_collections, known_types
-from restkeeper.resources.collection import OF_CALLER, PAGE_OVERHEAD
+from restkeeper.resources.items import OF_CALLER, PAGE_OVERHEAD
 from restkeeper.resources.resource import Ownership
 from restkeeper.service import Service
 from restkeeper.storage.errors import EventsExpired

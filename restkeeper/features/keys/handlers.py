@@ -5,20 +5,41 @@ which they do, so that a key that is revoked is refused from the very next reque
 """
 
 from collections.abc import Callable, Iterable
+from typing import ClassVar
 
-from restkeeper.errors import InsufficientStorage, ValidationFailed
+from flask import Blueprint
+
+from restkeeper.errors import (
+    InsufficientStorage,
+    InvalidQuery,
+    NotFound,
+    PreconditionFailed,
+    PreconditionRequired,
+    ValidationFailed,
+)
 from restkeeper.features.keys.credentials import CREDENTIALS, Credential, new_id, new_token
 from restkeeper.features.keys.schema import KeySchema
 from restkeeper.resources.changes import add_written
+from restkeeper.resources.collection import DELETED, INPUT, LIST, PAGE, READ
+from restkeeper.resources.items import UNCACHED, Items
 from restkeeper.resources.resource import JsonObject, Resource, require_none
-from restkeeper.resources.with_secret import ROTATED, SecretHandlers
+from restkeeper.resources.secret_items import CREATED, ROTATED, create_with_secret, rotate_secret
 from restkeeper.service import Service
 from restkeeper.storage.contract import Index, Record, Store, Transaction
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
 from restkeeper.web.caller import ADMIN
 from restkeeper.web.guard import digest_of, needs
-from restkeeper.web.operation import CHANGE_PROBLEMS, KEY_PROBLEMS, returns
+from restkeeper.web.operation import (
+    CHANGE_PROBLEMS,
+    CONDITIONS,
+    ITEM_CONDITIONS,
+    KEY_PROBLEMS,
+    NOT_MODIFIED,
+    WRITE_PROBLEMS,
+    returns,
+    takes,
+)
 
 KEYS = Resource(
     name="keys", singular="key", schema=KeySchema, indexes=(Index("created_at"),), search=("name",), events=False
@@ -71,9 +92,13 @@ def rotate_key(transaction: Transaction, id: str, *, now: str) -> tuple[Record, 
 def revoke_key(transaction: Transaction, id: str) -> Record:
     """Make a key void; as it last was. Raises RecordNotFound."""
     record = transaction.read(KEYS.name, id)
+    _void(transaction, id)
+    return record
+
+
+def _void(transaction: Transaction, id: str) -> None:
     transaction.delete(KEYS.name, id)
     transaction.delete(CREDENTIALS.name, id)
-    return record
 
 
 def note_use(store: Store) -> Callable[[str, str], None]:
@@ -98,13 +123,13 @@ def _credential(record: Record, token: str) -> Credential:
     return Credential(digest_of(token), tuple(key["scopes"]), key["expires_at"])
 
 
-class KeyHandlers(SecretHandlers):
+class KeyHandlers:
     """The handlers of /api/v1/keys. What a key may do never changes: make another.
 
-    A key that is rotated or deleted is void for the very next request.
+    A key that is rotated or deleted is invalid from the next request on.
     """
 
-    secret = {
+    secret: ClassVar = {
         "type": "string",
         "description": "What to send as `Authorization: Bearer` or `X-API-Key`. Shown this once.",
         "maxLength": 63,
@@ -112,23 +137,66 @@ class KeyHandlers(SecretHandlers):
     }
 
     def __init__(self, service: Service) -> None:
-        super().__init__(KEYS, service.store, service.config, service.hooks, clock=service.clock, new_id=new_id)
-        self.choices = {"scopes": known_scopes(service.resources)}
+        self.name = KEYS.name
+        self._scopes = known_scopes(service.resources)
+        self.items = Items(
+            KEYS,
+            service.store,
+            service.config,
+            service.hooks,
+            clock=service.clock,
+            new_id=new_id,
+            caching=UNCACHED,
+            choices={"scopes": self._scopes},
+        )
 
-    def _make(self, sent: JsonObject) -> Record:
-        return make_key(sent, self.choices["scopes"], id=self._new_id(), now=self._now())
-
-    def _insert(self, transaction: Transaction, record: Record) -> str:
-        return insert_key(transaction, record)
-
-    def _renew(self, transaction: Transaction, record: Record) -> tuple[Record, str]:
-        return rotate_key(transaction, record.id, now=self._now())
+    def blueprint(self) -> Blueprint:
+        """The routes, relative to wherever keys are mounted."""
+        routes = Blueprint(self.name, __name__)
+        routes.add_url_rule("", view_func=self.list_items, methods=["GET"])
+        routes.add_url_rule("", view_func=self.create_item, methods=["POST"])
+        routes.add_url_rule("/<id>", view_func=self.read_item, methods=["GET"])
+        routes.add_url_rule("/<id>", view_func=self.delete_item, methods=["DELETE"])
+        routes.add_url_rule("/<id>/rotate", view_func=self.rotate_item, methods=["POST"])
+        return routes
 
     @needs(ADMIN)
+    @takes(*LIST)
+    @returns(PAGE, NOT_MODIFIED, InvalidQuery, PreconditionFailed)
+    def list_items(self) -> Reply:
+        """List the items of the collection, a page at a time."""
+        return self.items.page()
+
+    @needs(ADMIN)
+    @takes("{}Fields", *ITEM_CONDITIONS, "IfModifiedSince")
+    @returns(READ, NOT_MODIFIED, NotFound, InvalidQuery, PreconditionFailed)
+    def read_item(self, id: str) -> Reply:
+        """Read one item."""
+        return self.items.read(id)
+
+    @needs(ADMIN)
+    @takes(*CONDITIONS, "IdempotencyKey", body=INPUT)
+    @returns(CREATED, *WRITE_PROBLEMS, *KEY_PROBLEMS, PreconditionFailed)
+    def create_item(self) -> Reply:
+        """Create one. Only this response has its secret."""
+        return create_with_secret(self.items, self._make, insert_key)
+
+    @needs(ADMIN)
+    @takes("IdempotencyKey", *ITEM_CONDITIONS)
     @returns(ROTATED, *CHANGE_PROBLEMS, *KEY_PROBLEMS, InsufficientStorage, ValidationFailed)
     def rotate_item(self, id: str) -> Reply:
         """Give it a new secret. Only this response has it."""
-        return super().rotate_item(id)
+        return rotate_secret(self.items, id, self._renew)
 
-    def _remove(self, transaction: Transaction, id: str) -> None:
-        revoke_key(transaction, id)
+    @needs(ADMIN)
+    @takes(*ITEM_CONDITIONS)
+    @returns(DELETED, *CHANGE_PROBLEMS, PreconditionRequired)
+    def delete_item(self, id: str) -> Reply:
+        """Revoke it, from the next request on; the response is the key as it last was."""
+        return self.items.delete(id, lambda transaction, record: _void(transaction, record.id))
+
+    def _make(self, sent: JsonObject) -> Record:
+        return make_key(sent, self._scopes, id=self.items.new_id(), now=self.items.now())
+
+    def _renew(self, transaction: Transaction, record: Record) -> tuple[Record, str]:
+        return rotate_key(transaction, record.id, now=self.items.now())

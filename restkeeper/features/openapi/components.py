@@ -8,7 +8,7 @@ from restkeeper.features.openapi.spec import Spec, filled, media
 from restkeeper.features.webhooks.handlers import PING, WEBHOOKS
 from restkeeper.features.webhooks.schema import WebhookDeliverySchema
 from restkeeper.resources.changes import KINDS
-from restkeeper.resources.collection import CollectionHandlers
+from restkeeper.resources.items import Items
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.storage.contract import Kind, Op
@@ -25,11 +25,11 @@ def kind_of(resource: Resource) -> str:
     return resource.singular.title().replace("_", "")
 
 
-def add_collection(spec: Spec, handlers: CollectionHandlers) -> None:
-    """Add the components of a collection."""
-    resource, kind = handlers.resource, kind_of(handlers.resource)
-    schemas = _schemas(spec, handlers, kind)
-    if secret := getattr(handlers, "secret", None):
+def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
+    """Add the components of a collection, whose items may have a `secret`."""
+    resource, kind = items.resource, kind_of(items.resource)
+    schemas = _schemas(spec, items, kind)
+    if secret:
         schemas["WithSecret"] = returned(schemas[""]["properties"] | {"secret": secret})
     for name, part in schemas.items():
         spec.components.schema(f"{kind}{name}", part, lazy=True)
@@ -41,11 +41,11 @@ def add_collection(spec: Spec, handlers: CollectionHandlers) -> None:
         spec.examples |= {f"{kind}{name}": example for name in names}
 
 
-def _schemas(spec: Spec, handlers: CollectionHandlers, kind: str) -> dict[str, JsonSchema]:
+def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
     """The item as returned, with only some fields, as sent whole, as a patch; the names of fields."""
-    resource, texts = handlers.resource, spec.common["collection"]
+    resource, texts = items.resource, spec.common["collection"]
     whole, with_nulls = (spec.marshmallow(kind, resource.schema, nullable=nullable) for nullable in (False, True))
-    for field, values in handlers.choices.items():
+    for field, values in items.choices.items():
         for schema in (whole, with_nulls):
             schema["properties"][field]["items"] = {"type": "string", "enum": list(values)}
     properties = {name: whole["properties"][name] for name in resource.names}

@@ -12,7 +12,6 @@ from restkeeper.features.openapi import components
 from restkeeper.features.openapi.bounds import bounded
 from restkeeper.features.openapi.spec import Spec, filled, media
 from restkeeper.features.webhooks.handlers import WEBHOOKS
-from restkeeper.resources.collection import CollectionHandlers
 from restkeeper.service import Service
 from restkeeper.web import operation
 from restkeeper.web.errors import PAGES, PROBLEM_JSON
@@ -26,10 +25,10 @@ _VERSION = re.compile(r"/api/(v\d+)/")
 def document(app: Flask, service: Service) -> JsonSchema:
     """The OpenAPI 3.1 document of an application."""
     spec, routes = Spec(service.config), list(_routes(app))
-    collections = {each.tag: each.handlers for each in routes if isinstance(each.handlers, CollectionHandlers)}
-    for handlers in collections.values():
-        components.add_collection(spec, handlers)
-    types = list(components.event_types(each.resource for each in collections.values()))
+    collections = {each.tag: each for each in routes if each.items}
+    for each in collections.values():
+        components.add_collection(spec, each.items, getattr(each.handlers, "secret", None))
+    types = list(components.event_types(each.items.resource for each in collections.values()))
     if WEBHOOKS.name in collections:
         components.add_webhooks(spec)
         spec.options["webhooks"] = components.sent_to_webhooks(spec, types)
@@ -52,7 +51,8 @@ class _Route:
         self.needs: str = view.needs  # type: ignore[attr-defined] # without it the service does not start
         self.declared = operation_of(view)
         self.handlers = getattr(view, "__self__", None)
-        resource = getattr(self.handlers, "resource", None)
+        self.items: Any = getattr(self.handlers, "items", None)
+        resource = self.items.resource if self.items else None
         self.kind = components.kind_of(resource) if resource else ""
         self.plural: str = resource.name if resource else "items"
         self.singular: str = resource.singular if resource else "item"

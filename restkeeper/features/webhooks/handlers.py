@@ -7,7 +7,7 @@ import logging
 import secrets
 from base64 import b64encode
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from flask import Blueprint, request
@@ -19,13 +19,18 @@ from restkeeper.errors import (
     InsufficientStorage,
     InvalidQuery,
     NotFound,
+    PreconditionFailed,
+    PreconditionRequired,
 )
 from restkeeper.features.events.types import DISABLED, known_types
 from restkeeper.features.webhooks.schema import STATES, WebhookSchema
 from restkeeper.net import is_address, is_loopback, is_public
 from restkeeper.resources.changes import add_written
+from restkeeper.resources.collection import CHANGE, DELETED, INPUT, KEPT, LIST, PAGE, PATCH
+from restkeeper.resources.collection import READ as FOUND
+from restkeeper.resources.items import UNCACHED, Items
 from restkeeper.resources.resource import JsonObject, Resource, require_none
-from restkeeper.resources.with_secret import PRIVATE, SecretHandlers
+from restkeeper.resources.secret_items import CREATED, ROTATED, create_with_secret, rotate_secret
 from restkeeper.service import Service
 from restkeeper.storage.contract import Index, Record, Transaction
 from restkeeper.storage.errors import RecordNotFound
@@ -33,9 +38,21 @@ from restkeeper.storage.outbox import Event, Logged, Secret
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
 from restkeeper.web.caller import ADMIN
-from restkeeper.web.content import JSON, require_acceptable
+from restkeeper.web.content import JSON, MERGE_PATCH, require_acceptable
 from restkeeper.web.guard import needs
-from restkeeper.web.operation import CONDITIONS, Body, Parameter, Result, returns, takes
+from restkeeper.web.operation import (
+    CHANGE_PROBLEMS,
+    CONDITIONS,
+    ITEM_CONDITIONS,
+    KEY_PROBLEMS,
+    NOT_MODIFIED,
+    WRITE_PROBLEMS,
+    Body,
+    Parameter,
+    Result,
+    returns,
+    takes,
+)
 from restkeeper.web.pagination import link_header, target_with
 from restkeeper.web.queries import Reader, whole
 
@@ -62,8 +79,8 @@ DELIVERIES = (
     Parameter("cursor", lambda webhooks: {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}),
 )
 ONE = {JSON: "WebhookDelivery"}
-FOUND = Result("The page.", ONE, ("Link", "Cache-Control"), name="WebhookDeliveries", at_most=0)
-READ = Result("The delivery.", ONE, name="WebhookDelivery")
+DELIVERIES_FOUND = Result("The page.", ONE, ("Link", "Cache-Control"), name="WebhookDeliveries", at_most=0)
+DELIVERED = Result("The delivery.", ONE, name="WebhookDelivery")
 PLACE = {"id": "$request.path.id", "delivery": "$response.body#/id"}
 QUEUED = Result(
     "The delivery, to be sent once.",
@@ -105,10 +122,10 @@ def _changed(record: Record, now: str, **fields: Any) -> Record:
     return Record(record.id, version, now, WEBHOOKS.fingerprint, exactjson.dumps(webhook))
 
 
-class WebhookHandlers(SecretHandlers):
+class WebhookHandlers:
     """The handlers of /api/v1/webhooks."""
 
-    secret = {
+    secret: ClassVar = {
         "type": "string",
         "description": "What deliveries are signed with. Shown this once.",
         "maxLength": 50,
@@ -116,14 +133,31 @@ class WebhookHandlers(SecretHandlers):
     }
 
     def __init__(self, service: Service) -> None:
-        super().__init__(WEBHOOKS, service.store, service.config, service.hooks, clock=service.clock)
-        self.choices = {"types": known_types(service.resources)}
+        self.name = WEBHOOKS.name
+        self._types = known_types(service.resources)
+        self._store = service.store
+        self._config = service.config
+        self._clock = service.clock
+        self.items = Items(
+            WEBHOOKS,
+            service.store,
+            service.config,
+            service.hooks,
+            clock=service.clock,
+            caching=UNCACHED,
+            choices={"types": self._types},
+        )
 
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever webhooks are mounted."""
-        routes = super().blueprint()
+        routes = Blueprint(self.name, __name__)
+        routes.add_url_rule("", view_func=self.list_items, methods=["GET"])
+        routes.add_url_rule("", view_func=self.create_item, methods=["POST"])
+        routes.add_url_rule("/<id>", view_func=self.read_item, methods=["GET"])
         routes.add_url_rule("/<id>", view_func=self.replace_item, methods=["PUT"])
         routes.add_url_rule("/<id>", view_func=self.merge_item, methods=["PATCH"])
+        routes.add_url_rule("/<id>", view_func=self.delete_item, methods=["DELETE"])
+        routes.add_url_rule("/<id>/rotate", view_func=self.rotate_item, methods=["POST"])
         routes.add_url_rule("/<id>/ping", view_func=self.ping_item, methods=["POST"])
         routes.add_url_rule("/<id>/deliveries", view_func=self.list_item_deliveries, methods=["GET"])
         routes.add_url_rule("/<id>/deliveries/<delivery>", view_func=self.read_item_delivery, methods=["GET"])
@@ -131,64 +165,54 @@ class WebhookHandlers(SecretHandlers):
         routes.add_url_rule(redeliver, view_func=self.redeliver_to_item, methods=["POST"])
         return routes
 
-    def _make(self, sent: JsonObject) -> Record:
-        record = WEBHOOKS.create(sent, id=self._new_id(), now=self._now())
-        webhook = exactjson.loads(record.body)
-        faults = self._faults(webhook)
-        if webhook["status"] == "disabled":
-            faults.append({"pointer": "#/status", "detail": "must be one of: active, paused"})
-        require_none(faults)
-        return record
+    @needs(ADMIN)
+    @takes(*LIST)
+    @returns(PAGE, NOT_MODIFIED, InvalidQuery, PreconditionFailed)
+    def list_items(self) -> Reply:
+        """List the items of the collection, a page at a time."""
+        return self.items.page()
 
-    def _insert(self, transaction: Transaction, record: Record) -> str:
-        secret = new_secret()
-        transaction.insert(self.name, record)
-        add_written(len(record.body))
-        transaction.subscribe(record.id, [Secret(secret)])
-        return secret
-
-    def _renew(self, transaction: Transaction, record: Record) -> tuple[Record, str]:
-        """Until the grace is over, what was the newest secret signs as well, and so do those before it until theirs."""
-        secret, now, clock = new_secret(), self._now(), self._time()
-        newest, *older = transaction.secrets(record.id)
-        former = [Secret(newest.value, clock + GRACE_SECONDS), *(each for each in older if (each.until or 0) > clock)]
-        record = _changed(record, now)
-        transaction.update(self.name, record)
-        transaction.set_secrets(record.id, [Secret(secret), *former][:MOST_SECRETS])
-        return record, secret
-
-    def _require_valid(self, former: Record, record: Record) -> None:
-        """One that was made when more was allowed can be paused as it is."""
-        before, after = (exactjson.loads(each.body) for each in (former, record))
-        if after["status"] == "active" or any(before[name] != after[name] for name in ("url", "types")):
-            require_none(self._faults(after))
-
-    def _update(self, transaction: Transaction, former: Record, record: Record, now: str) -> None:
-        """Whoever mends a webhook wants to see whether it works now, not when the schedule comes to it."""
-        super()._update(transaction, former, record, now)
-        before, after = (exactjson.stored(each.body) for each in (former, record))
-        if (before["url"], before["status"]) != (after["url"], after["status"]):
-            transaction.resume(record.id, self._time())
-
-    def _remove(self, transaction: Transaction, id: str) -> None:
-        transaction.delete(self.name, id)
-        transaction.unsubscribe(id)
+    @needs(ADMIN)
+    @takes("{}Fields", *ITEM_CONDITIONS, "IfModifiedSince")
+    @returns(FOUND, NOT_MODIFIED, NotFound, InvalidQuery, PreconditionFailed)
+    def read_item(self, id: str) -> Reply:
+        """Read one item."""
+        return self.items.read(id)
 
     @needs(ADMIN)
     @takes(*CONDITIONS, "IdempotencyKey", body=Body("New{}"))
+    @returns(CREATED, *WRITE_PROBLEMS, *KEY_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create one. Only this response has its secret."""
-        return super().create_item()
+        return create_with_secret(self.items, self._make, self._insert)
 
     @needs(ADMIN)
+    @takes("IdempotencyKey", *ITEM_CONDITIONS)
+    @returns(ROTATED, *CHANGE_PROBLEMS, *KEY_PROBLEMS, InsufficientStorage)
+    def rotate_item(self, id: str) -> Reply:
+        """Give it a new secret. Only this response has it."""
+        return rotate_secret(self.items, id, self._renew)
+
+    @needs(ADMIN)
+    @takes(*ITEM_CONDITIONS, body=INPUT)
+    @returns(KEPT, *CHANGE)
     def replace_item(self, id: str) -> Reply:
         """Replace a webhook except its secret: optional fields that are left out take their defaults."""
-        return super().replace_item(id)
+        return self._change(id, WEBHOOKS.replace, JSON)
 
     @needs(ADMIN)
+    @takes(*ITEM_CONDITIONS, body=PATCH)
+    @returns(KEPT, *CHANGE)
     def merge_item(self, id: str) -> Reply:
         """Change some fields of a webhook (JSON Merge Patch, RFC 7396): `status` pauses and resumes it."""
-        return super().merge_item(id)
+        return self._change(id, WEBHOOKS.merge, MERGE_PATCH, JSON)
+
+    @needs(ADMIN)
+    @takes(*ITEM_CONDITIONS)
+    @returns(DELETED, *CHANGE_PROBLEMS, PreconditionRequired)
+    def delete_item(self, id: str) -> Reply:
+        """Revoke it, from the next request on; the response is the key as it last was."""
+        return self.items.delete(id, _delete)
 
     @needs(ADMIN)
     @takes("IdempotencyKey")
@@ -199,7 +223,7 @@ class WebhookHandlers(SecretHandlers):
         def work(transaction: Transaction) -> int:
             body = WEBHOOKS.body(transaction.read(self.name, id))
             add_written(len(body))
-            return transaction.ask(id, transaction.record(Event(PING, PINGS, id, self._now(), body)))
+            return transaction.ask(id, transaction.record(Event(PING, PINGS, id, self.items.now(), body)))
 
         return self._ask_for(id, work)
 
@@ -216,7 +240,7 @@ class WebhookHandlers(SecretHandlers):
 
     @needs(ADMIN)
     @takes(*DELIVERIES)
-    @returns(FOUND, NotFound, InvalidQuery)
+    @returns(DELIVERIES_FOUND, NotFound, InvalidQuery)
     def list_item_deliveries(self, id: str) -> Reply:
         """List the deliveries of a webhook, the newest first, each with the result of its last attempt."""
         require_acceptable(JSON)
@@ -229,13 +253,13 @@ class WebhookHandlers(SecretHandlers):
         self._store.read(self.name, id)
         found = self._store.deliveries(id, before, limit + 1, state)
         reply = Reply(exactjson.dumps([_shown(each) for each in found[:limit]]), content_type=JSON)
-        reply.headers["Cache-Control"] = PRIVATE
+        reply.headers["Cache-Control"] = UNCACHED
         reply.headers["Link"] = _links(found[limit - 1].id if len(found) > limit else None)
         return reply
 
     @needs(ADMIN)
     @takes(DELIVERY)
-    @returns(READ, NotFound)
+    @returns(DELIVERED, NotFound)
     def read_item_delivery(self, id: str, delivery: str) -> Reply:
         """Read one delivery of a webhook."""
         require_acceptable(JSON)
@@ -249,7 +273,7 @@ class WebhookHandlers(SecretHandlers):
     def _ask_for(self, id: str, ask: Callable[[Transaction], int]) -> Reply:
         """Queue a delivery by hand, once for each idempotency key."""
         require_acceptable(JSON)
-        once = self._hooks.idempotency(None)
+        once = self.items.hooks.idempotency(None)
 
         def work(transaction: Transaction) -> Reply:
             if (reply := once.find(transaction)) is not None:
@@ -260,14 +284,61 @@ class WebhookHandlers(SecretHandlers):
 
         return self._store.write(work)
 
+    def _make(self, sent: JsonObject) -> Record:
+        record = WEBHOOKS.create(sent, id=self.items.new_id(), now=self.items.now())
+        webhook = exactjson.loads(record.body)
+        faults = self._faults(webhook)
+        if webhook["status"] == "disabled":
+            faults.append({"pointer": "#/status", "detail": "must be one of: active, paused"})
+        require_none(faults)
+        return record
+
+    def _insert(self, transaction: Transaction, record: Record) -> str:
+        secret = new_secret()
+        transaction.insert(self.name, record)
+        add_written(len(record.body))
+        transaction.subscribe(record.id, [Secret(secret)])
+        return secret
+
+    def _renew(self, transaction: Transaction, record: Record) -> tuple[Record, str]:
+        """Give a webhook a new secret. For GRACE_SECONDS the former one signs, too."""
+        secret, now = new_secret(), self._clock.time()
+        newest, *older = transaction.secrets(record.id)
+        former = [Secret(newest.value, now + GRACE_SECONDS), *(each for each in older if (each.until or 0) > now)]
+        record = _changed(record, self.items.now())
+        transaction.update(self.name, record)
+        transaction.set_secrets(record.id, [Secret(secret), *former][:MOST_SECRETS])
+        return record, secret
+
+    def _change(self, id: str, change: Callable[..., Record], *types: str) -> Reply:
+        sent = self.items.body(*types)
+        return self.items.change(id, change, sent, check=self._require_valid, after_update=self._resume)
+
+    def _require_valid(self, before: Record, after: Record) -> None:
+        """Raises ValidationFailed. A webhook that was valid by other settings can be paused as it is."""
+        was, now = (exactjson.loads(each.body) for each in (before, after))
+        if now["status"] == "active" or any(was[name] != now[name] for name in ("url", "types")):
+            require_none(self._faults(now))
+
+    def _resume(self, transaction: Transaction, before: Record, after: Record) -> None:
+        """Try what waits for a retry at once, if the change may have mended the webhook."""
+        was, now = (exactjson.stored(each.body) for each in (before, after))
+        if (was["url"], was["status"]) != (now["url"], now["status"]):
+            transaction.resume(after.id, self._clock.time())
+
     def _faults(self, webhook: JsonObject) -> list[JsonObject]:
-        """Why events could not be sent so, as far as the schema does not tell."""
-        fault, types = _fault_of(webhook["url"], self._config.webhook_allow_private), self.choices["types"]
+        """What is wrong with a webhook beyond its schema."""
+        fault, types = _fault_of(webhook["url"], self._config.webhook_allow_private), self._types
         return ([{"pointer": "#/url", "detail": fault}] if fault else []) + [
             {"pointer": f"#/types/{n}", "detail": f"must be one of: {', '.join(types)}"}
             for n, type in enumerate(webhook["types"])
             if type not in types
         ]
+
+
+def _delete(transaction: Transaction, record: Record) -> None:
+    transaction.delete(WEBHOOKS.name, record.id)
+    transaction.unsubscribe(record.id)
 
 
 def _fault_of(url: str, allow_private: bool) -> str:
@@ -304,7 +375,7 @@ def _links(last: int | None) -> str:
 
 def _one(found: Logged) -> Reply:
     reply = Reply(exactjson.dumps(_shown(found)), content_type=JSON)
-    reply.headers["Cache-Control"] = PRIVATE
+    reply.headers["Cache-Control"] = UNCACHED
     return reply
 
 

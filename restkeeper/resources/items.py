@@ -1,0 +1,324 @@
+"""The items of one collection, as requests read and change them: loaded, stored, represented."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import NamedTuple
+
+from flask import request
+from werkzeug.datastructures import ImmutableMultiDict, MultiDict
+
+from restkeeper.clock import Clock, rfc3339
+from restkeeper.config import Config
+from restkeeper.errors import BodyTooLarge, ValidationFailed
+from restkeeper.resources.changes import Change, Hooks
+from restkeeper.resources.resource import ItemLimits, JsonObject, Resource
+from restkeeper.resources.turns import LARGE, Stale, Turns
+from restkeeper.storage.contract import Page, Query, Record, Store, Transaction
+from restkeeper.web.application import OwnHeaders, Reply
+from restkeeper.web.content import JSON, read_object, require_acceptable
+from restkeeper.web.pagination import links, require_whole, resolve
+from restkeeper.web.preconditions import is_conditional, is_not_modified, last_modified, require_match
+from restkeeper.web.queries import ListRequest, parse, parse_fields
+from restkeeper.web.recent import Recent
+from restkeeper.web.uuid7 import uuid7
+
+NO_ARGS: MultiDict[str, str] = ImmutableMultiDict()
+PAGES_BYTES = 4 * 1024 * 1024  # of responses to lists that each process caches for a collection
+PAGE_OVERHEAD = 2000  # bytes that Python's objects for one response take, as measured, rounded up
+
+# Cache-Control (RFC 9111, section 5.2.2): a cache asks each time whether its copy is still good, which the ETag makes
+# cheap; it does so for one caller only; it stores nothing.
+REVALIDATED = "no-cache"
+OF_CALLER = "private, no-cache"
+UNCACHED = "no-store"
+
+
+class _CachedPage(NamedTuple):
+    revision: str  # of the collection, at the moment that the page was read
+    tag: str
+    body: bytes
+    headers: list[tuple[str, str]]
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory it takes: its Link may be longer than its body."""
+        return len(self.body) + sum(len(name) + len(value) for name, value in self.headers) + PAGE_OVERHEAD
+
+
+class _Listing(NamedTuple):
+    """One page of a list with the ETag of the list. `total` is None if the items were not counted."""
+
+    page: Page
+    body: bytes
+    total: int | None
+    tag: str
+
+
+class Items:
+    """The items of one collection of a service.
+
+    `new_id` returns a new id. `caching` is the Cache-Control of responses. `choices` are the values that an array field
+    can have, by field, where only the service knows them.
+    """
+
+    def __init__(
+        self,
+        resource: Resource,
+        store: Store,
+        config: Config,
+        hooks: Hooks,
+        *,
+        clock: Clock = time,
+        new_id: Callable[[], str] = uuid7,
+        caching: str = REVALIDATED,
+        choices: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        self.resource = resource
+        self.name = resource.name
+        self.store = store
+        self.config = config
+        self.hooks = hooks
+        self.clock = clock
+        self.new_id = new_id
+        self.choices = choices or {}
+        self._access = hooks.access(resource)
+        self._caching = OF_CALLER if config.auth == "required" and caching == REVALIDATED else caching
+        self._limits = ItemLimits(*config.item_limits)
+        self._turns = Turns(clock)
+        self._pages: Recent[tuple[str, str | None, str, bytes], _CachedPage] = Recent(PAGES_BYTES)
+
+    def now(self) -> str:
+        """The present time, as it is stored."""
+        return rfc3339(self.clock.time())
+
+    def body(self, *types: str) -> JsonObject:
+        """The JSON object in the request's body, of one of these media types. Raises as `read_object`."""
+        require_acceptable(JSON)
+        config = self.config
+        return read_object(*types, max_body=config.max_body, max_depth=config.max_depth, max_values=config.max_nodes)
+
+    def page(self) -> Reply:
+        """The page of the list that the request asks for; 304 if the client has it already."""
+        require_acceptable(JSON)
+        revision, owner = self.store.revision(self.name), self._access.visible_owner()
+        path, query_string = request.path, request.query_string
+        if (page := self._pages.get((revision, owner, path, query_string))) is None:
+            wanted = self._list_request()
+            query = resolve(wanted, path, request.args)
+            if owner is None and is_conditional():
+                if unchanged := self._not_modified(self._list_tag(revision, wanted.limit)):
+                    return unchanged  # without reading the page
+            page = self._read_page(wanted, query if owner is None else replace(query, owner=owner))
+            size = page.size + len(path) + len(query_string) + len(owner or "")
+            self._pages.keep((page.revision, owner, path, query_string), page, size)
+        if is_conditional() and (unchanged := self._not_modified(page.tag)):
+            return unchanged
+        return Reply([page.body], headers=OwnHeaders(page.headers.copy()))
+
+    def read(self, id: str) -> Reply:
+        """One item, or some of its fields; 304 if the client has it already. Raises NotFound."""
+        require_acceptable(JSON)
+        fields = parse_fields(request.args, self.resource.names) if request.query_string else None
+        record = self.store.read(self.name, id)
+        self._access.require_sight(record)
+        if is_conditional() and (unchanged := self._not_modified(self.tag(record), record.updated_at)):
+            return unchanged
+        return self.represent(record, fields)
+
+    def create(self, sent: JsonObject) -> Reply:
+        """Create an item of what was sent."""
+
+        def make() -> Record:
+            record = self.resource.create(sent, id=self.new_id(), now=self.now(), limits=self._limits)
+            return record if (owner := self._access.owner_of_new()) is None else record._replace(owner=owner)
+
+        def insert(transaction: Transaction, record: Record) -> Reply:
+            self.hooks.apply(transaction, Change("created", self.resource, None, record, record.updated_at))
+            return self.represent(record)
+
+        return self.add(sent, make, insert)
+
+    def add(
+        self,
+        sent: JsonObject,
+        make: Callable[[], Record],
+        insert: Callable[[Transaction, Record], Reply],
+        *,
+        secret: bool = False,
+    ) -> Reply:
+        """Store what `make` returns by `insert`, whose response may hold a `secret`; once for each idempotency key.
+
+        If the request is conditional, the list must match: its first page, as it is tagged. Raises PreconditionFailed.
+        """
+        once = self.hooks.idempotency(sent, secret=secret)
+        try:
+            record = make()
+        except (ValidationFailed, BodyTooLarge):
+            if (reply := once.find(self.store)) is not None:
+                return reply  # to the same request, which was valid then
+            raise
+
+        def work(transaction: Transaction, seen: _Listing | None) -> Reply:
+            if (reply := once.find(transaction)) is not None:
+                return reply
+            if is_conditional():
+                self._require_list_match(transaction, seen)
+            reply = insert(transaction, record)
+            reply.headers["Location"] = f"{request.path}/{record.id}"
+            return once.save(transaction, reply)
+
+        return self._write_beside_list(work)
+
+    def change(
+        self,
+        id: str,
+        change: Callable[..., Record],
+        sent: JsonObject,
+        *,
+        check: Callable[[Record, Record], None] = lambda before, after: None,
+        after_update: Callable[[Transaction, Record, Record], None] = lambda transaction, before, after: None,
+    ) -> Reply:
+        """Change an item by `change` (`Resource.replace` or `Resource.merge`) and what was sent.
+
+        `check` may refuse the change, `after_update` takes part in its transaction. Whatever takes long is done before
+        the transaction, and again if the item has changed since. Raises NotFound, Forbidden and PreconditionFailed.
+        """
+
+        def attempt(deadline: float) -> Record:
+            before = self.store.read(self.name, id)
+            self._access.require_change(before)
+            self._require_match(before)
+            length = LARGE if request.content_length is None else request.content_length  # None: it came in chunks
+            with self._turns.of_size(max(len(before.body), length), deadline):
+                after = change(before, sent, now=self.now(), limits=self._limits)
+            if after is before:
+                return before
+            check(before, after)
+
+            def work(transaction: Transaction) -> None:
+                if transaction.read(self.name, id) != before:
+                    raise Stale
+                self.hooks.apply(transaction, Change("updated", self.resource, before, after, after.updated_at))
+                after_update(transaction, before, after)
+
+            self.store.write(work, deadline=deadline)
+            return after
+
+        return self.represent(self._turns.change(id, attempt))
+
+    def delete(self, id: str, delete: Callable[[Transaction, Record], None] | None = None) -> Reply:
+        """Delete an item; the response is the item as it last was. Raises NotFound, Forbidden, PreconditionFailed."""
+        require_acceptable(JSON)
+
+        def work(transaction: Transaction) -> Record:
+            record = transaction.read(self.name, id)
+            self._access.require_change(record)
+            self._require_match(record)
+            if delete:
+                delete(transaction, record)
+            else:
+                self.hooks.apply(transaction, Change("deleted", self.resource, record, None, self.now()))
+            return record
+
+        return Reply(self.resource.body(self.store.write(work, use_reserve=True)), content_type=JSON)
+
+    def represent(self, record: Record, fields: Iterable[str] | None = None) -> Reply:
+        """The response with an item, or with only these of its fields."""
+        body = self.resource.body(record)
+        tag = _digest(body)
+        if fields:
+            body = self.resource.show(body, fields)
+        headers = [
+            ("Content-Type", JSON),
+            ("Content-Length", str(len(body))),
+            ("ETag", f'"{tag}"'),
+            ("Last-Modified", last_modified(record.updated_at, self.clock.time())),
+            ("Cache-Control", self._caching),
+        ]
+        return Reply([body], headers=OwnHeaders(headers))
+
+    def tag(self, record: Record) -> str:
+        """The strong ETag of an item: a digest of its representation, so that no two of them share one."""
+        return _digest(self.resource.body(record))
+
+    def _write_beside_list(self, work: Callable[[Transaction, _Listing | None], Reply]) -> Reply:
+        """Run `work` in a transaction. If the request is conditional and the caller sees only its own items, the list
+        that it sees is read before, and again while the collection changes meanwhile."""
+        owner = self._access.visible_owner() if is_conditional() else None
+        if owner is None:
+            return self.store.write(lambda transaction: work(transaction, None))
+
+        def attempt(deadline: float) -> Reply:
+            limit = self.config.page_limit
+            query = Query(limit=limit, owner=owner)
+            seen = self._read_list(ListRequest(query, limit), query)
+            return self.store.write(lambda transaction: work(transaction, seen), deadline=deadline)
+
+        return self._turns.change(owner, attempt)
+
+    def _list_request(self) -> ListRequest:
+        args = request.args if request.query_string else NO_ARGS
+        resource, config = self.resource, self.config
+        return parse(args, resource.collection, resource.names, config.page_limit, config.page_limit_max)
+
+    def _read_page(self, wanted: ListRequest, query: Query) -> _CachedPage:
+        page, body, total, tag = self._read_list(wanted, query)
+        headers = [
+            ("Content-Type", JSON),
+            ("Content-Length", str(len(body))),
+            ("ETag", f'"{tag}"'),
+            ("Cache-Control", self._caching),
+        ]
+        if link := links(wanted, query, page, total, request.path, request.args):
+            headers.append(("Link", link))
+        if total is not None:
+            headers.append(("X-Total-Count", str(total)))
+        return _CachedPage(page.revision, tag, body, headers)
+
+    def _read_list(self, wanted: ListRequest, query: Query) -> _Listing:
+        """A page from the store. On a walk by cursor through a part of the list, the total is not counted again."""
+        page = self.store.page(self.name, query, self.config.page_bytes)
+        require_whole(wanted, page)
+        bodies = page.bodies
+        if page.fingerprints - {self.resource.fingerprint}:
+            bodies = [self.resource.reshape(body) for body in bodies]
+        if wanted.fields:
+            bodies = [self.resource.show(body, wanted.fields) for body in bodies]
+        body = b"[" + b",".join(bodies) + b"]"
+        total = None if query.narrows and query.after else self.store.count(self.name, query)
+        if query.owner is None:
+            tag = self._list_tag(page.revision, wanted.limit)
+        else:  # one that does not depend on what others do
+            tag = _digest(b"%d %b" % (-1 if total is None else total, body))
+        return _Listing(page, body, total, tag)
+
+    def _require_match(self, record: Record) -> None:
+        if is_conditional() or self.config.require_if_match:
+            require_match(self.tag(record), record.updated_at, must_say=self.config.require_if_match)
+
+    def _require_list_match(self, transaction: Transaction, seen: _Listing | None) -> None:
+        """Raises PreconditionFailed, and Stale when `seen` is not the present list."""
+        revision = transaction.revision(self.name)
+        if seen is None:
+            require_match(self._list_tag(revision, self.config.page_limit))
+        elif seen.page.revision != revision:
+            raise Stale
+        else:
+            require_match(seen.tag)
+
+    def _list_tag(self, revision: str, limit: int) -> str:
+        """The strong ETag of a list: it changes with anything in the collection, so that no page is read for it."""
+        return f"{revision}-{self.resource.fingerprint}-{limit}-{self.config.page_bytes}"
+
+    def _not_modified(self, tag: str, updated_at: str | None = None) -> Reply | None:
+        """The 304 to a client that has this state, with what a 200 says of caching (RFC 9110, section 15.4.5)."""
+        require_match(tag, updated_at)
+        if not is_not_modified(tag, updated_at):
+            return None
+        return Reply(b"", 304, headers=OwnHeaders([("ETag", f'"{tag}"'), ("Cache-Control", self._caching)]))
+
+
+def _digest(body: bytes) -> str:
+    return blake2b(body, digest_size=12).hexdigest()

@@ -1,15 +1,16 @@
-"""The service: the collections that it stores. `python app.py` serves it for development."""
+"""The service: the collections that it keeps. `python app.py` serves it for development."""
 
 from pathlib import Path
 
 import resources
 import restkeeper
 from restkeeper import Application, Config, find_resources
+from storage import STORES
 
 
 def create_app(config: Config | None = None) -> Application:
     """The WSGI application; configured by the environment, unless by `config`."""
-    return restkeeper.create_app(config, find_resources(resources))
+    return restkeeper.create_app(config, find_resources(resources), stores=STORES)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,9 @@ def imported(tree: ast.AST) -> Iterator[tuple[str, ...]]:
 def files_of_rooms() -> dict[str, list[Path]]:
     """The files of each room."""
     service = [ROOT / "app.py", ROOT / "gunicorn.conf.py"]
-    rooms = {SERVICE: [*service, *(ROOT / "resources").rglob("*.py"), *(ROOT / "schemas").rglob("*.py")]}
+    for folder in ("resources", "schemas", "storage"):
+        service += (ROOT / folder).rglob("*.py")
+    rooms = {SERVICE: service}
     for path in sorted(ENGINE.rglob("*")):
         parts = path.relative_to(ENGINE).with_suffix("").parts
         if (

@@ -2,6 +2,7 @@
 
 from restkeeper import Index, Resource
 from schemas.product import ProductSchema
+from storage.upgrades import upgrade_product
 
 RESOURCE = Resource(
     name="products",
@@ -17,4 +18,5 @@ RESOURCE = Resource(
         Index("updated_at"),
     ),
     search=("name", "description", "sku", "tags"),
+    upgrade=upgrade_product,
 )

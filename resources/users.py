@@ -2,6 +2,7 @@
 
 from restkeeper import Index, Resource
 from schemas.user import UserSchema
+from storage.upgrades import upgrade_user
 
 RESOURCE = Resource(
     name="users",
@@ -15,4 +16,5 @@ RESOURCE = Resource(
         Index("updated_at"),
     ),
     search=("email", "name"),
+    upgrade=upgrade_user,
 )

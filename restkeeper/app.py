@@ -28,6 +28,7 @@ from restkeeper.resources.collection import CollectionHandlers
 from restkeeper.resources.items import Items
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import EXTENSION, Service, make_service
+from restkeeper.storage import BACKENDS
 from restkeeper.storage.contract import Collection as StoredCollection
 from restkeeper.storage.errors import StoreError
 from restkeeper.web import edge, errors, observe
@@ -67,10 +68,11 @@ def create_app(
     resources: Sequence[Resource],
     *,
     features: Collection[str] = FEATURES,
+    stores: Collection[str] = tuple(BACKENDS),
     clock: Clock = time,
     serves: bool = True,
 ) -> Application:
-    """The WSGI application with these collections and features.
+    """The WSGI application with these collections and features, on one of these kinds of stores (schemes of URLs).
 
     `Config()` is what a test wants: a store in memory, its own. None takes the configuration from the environment.
     `clock` is asked for the time everywhere: a test may have one that it moves. `serves` is false for a command, which
@@ -83,10 +85,12 @@ def create_app(
     if config is None:
         try:
             config, serves = Config.from_env(), not commands.is_running()
-            return create_app(config, resources, features=features, clock=clock, serves=serves)
+            return create_app(config, resources, features=features, stores=stores, clock=clock, serves=serves)
         except (ConfigError, StoreError, Unavailable) as error:
             sys.exit(f"restkeeper: {error}")
     _require_possible(features, config, resources)
+    if (scheme := config.database_url.partition("://")[0]) in BACKENDS and scheme not in stores:
+        raise ConfigError(f"DATABASE_URL={scheme}://…: this service is made for {' or '.join(stores)}")
     stored = stored_collections(resources, features)
     service = make_service(config, resources, stored, features=features, clock=clock, serves=serves)
     app = Application("restkeeper", static_folder=None)

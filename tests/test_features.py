@@ -142,6 +142,12 @@ def test_a_closed_feature_is_not_reaped(tmp_path: Path) -> None:
     assert rows(tmp_path, ROWS["idempotency"]) == 1
 
 
+def test_a_store_that_the_service_is_not_made_for_stops_the_start() -> None:
+    """The line names those that it is made for."""
+    with pytest.raises(ConfigError, match="^DATABASE_URL=memory://…: this service is made for sqlite$"):
+        restkeeper.create_app(Config(), RESOURCES, stores=("sqlite",))
+
+
 def test_nothing_but_items(tmp_path: Path) -> None:
     """With all features closed, items, lists and preconditions are as ever."""
     client = served(tmp_path, *FEATURES)

@@ -39,6 +39,7 @@ SERVICE = [
     ROOT / "gunicorn.conf.py",
     *(ROOT / "resources").rglob("*.py"),
     *(ROOT / "schemas").rglob("*.py"),
+    *(ROOT / "storage").rglob("*.py"),
 ]
 
 
@@ -95,7 +96,8 @@ def test_the_service_imports_what_is_public(path: Path) -> None:
     found = imports_of(ast.parse(path.read_text(encoding="utf-8")))
     ours = {name for name in found if name.startswith("restkeeper.")}
     assert ours <= {f"restkeeper.{name}" for name in restkeeper.__all__} | {"restkeeper.server.settings.*"}
-    others = {name.partition(".")[0] for name in found} - {"restkeeper", "marshmallow", "resources", "schemas"}
+    own = {"resources", "schemas", "storage"}
+    others = {name.partition(".")[0] for name in found} - {"restkeeper", "marshmallow", *own}
     assert others <= sys.stdlib_module_names
 
 

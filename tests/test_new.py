@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 import app
 import restkeeper
+from restkeeper import Config
 from restkeeper.cli.main import COMMANDS, main
 from restkeeper.cli.new import SERVICE
 from tests.live import ROOT
@@ -63,3 +64,14 @@ def test_a_command_works_on_the_service_of_the_folder(tmp_path: Path, monkeypatc
     run = CliRunner().invoke(main, ["keys", "create", "mine", "--scope", "admin"])
     assert run.exit_code == 0 and "\nrk_" in run.output
     assert "mine" in CliRunner().invoke(main, ["keys", "list"]).output
+
+
+@pytest.mark.top
+@pytest.mark.parametrize("name", ["products", "users"])
+def test_samples_can_be_imported(tmp_path: Path, name: str) -> None:
+    """Those that a service starts with are valid items of its collections."""
+    samples = ROOT / "storage" / "samples" / f"{name}.ndjson"
+    runner = app.create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db")).test_cli_runner()
+    result = runner.invoke(args=["import", name, str(samples)])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(f"imported {len(samples.read_text().splitlines())} {name}\n")

@@ -6,6 +6,7 @@ from decimal import Decimal
 from importlib import import_module
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
@@ -330,6 +331,41 @@ def test_kept_items_take_the_new_shape(tmp_path: Path) -> None:
     assert after.get("/notes").json == [now.json]
     assert after.put(made.headers["Location"], json={"title": "y"}).json["version"] == 2
     assert after.delete(made.headers["Location"]).json["title"] == "y"
+
+
+class RenamedSchema(ItemSchema):
+    """After a change that renamed a field."""
+
+    name = Text(1, 50, required=True)
+    colour = Text(load_default="red")
+
+
+def upgrade(item: dict[str, Any]) -> dict[str, Any]:
+    if "title" in item:
+        item["name"] = item.pop("title")
+    return item
+
+
+def test_an_item_of_an_older_schema_is_upgraded(tmp_path: Path) -> None:
+    """When it is read, listed or changed, and for good by `migrate`; one of the present schema is not touched."""
+    url = f"sqlite:///{tmp_path}/store.db"
+    before = create_app(Config(database_url=url), [Resource("notes", "note", OldSchema)]).test_client()
+    where = before.post("/notes", json={"title": "x", "colour": "blue"}).headers["Location"]
+    calls: list[dict[str, Any]] = []
+
+    def noted(item: dict[str, Any]) -> dict[str, Any]:
+        calls.append(dict(item))
+        return upgrade(item)
+
+    renamed = Resource("notes", "note", RenamedSchema, upgrade=noted)
+    after = create_app(Config(database_url=url), [renamed])
+    client = after.test_client()
+    assert (client.get(where).json["name"], client.get("/notes").json[0]["name"]) == ("x", "x")
+    assert after.test_cli_runner().invoke(args=["migrate"]).exit_code == 0
+    assert len(calls) == 3 and all(call["title"] == "x" and call["version"] == 1 for call in calls)
+    changed = client.patch(where, json={"name": "y"}).json
+    assert (changed["name"], changed["colour"], changed["version"]) == ("y", "blue", 2)
+    assert "title" not in changed and len(calls) == 3
 
 
 def test_the_server_writes_times_of_one_length() -> None:

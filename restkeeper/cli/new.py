@@ -10,7 +10,7 @@ from restkeeper.cli.common import Command
 
 ENGINE = Path(restkeeper.__file__).parent
 SKELETON = ENGINE / "skeleton"
-SERVICE = ("app.py", "gunicorn.conf.py", "Procfile", "resources", "schemas")
+SERVICE = ("app.py", "gunicorn.conf.py", "Procfile", "resources", "schemas", "storage")
 
 
 @click.command("new", cls=Command)

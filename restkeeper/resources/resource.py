@@ -1,7 +1,7 @@
 """What a collection is declared by, and what its items are: validated once, represented once, kept as bytes."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -72,7 +72,8 @@ class Resource:
     """A collection: its names, the schema of its items, what is found fast and what full text looks through.
 
     `name` is the plural as it stands in paths, of ASCII letters, digits and underscores. `ownership` binds all callers
-    but admins. With `events`, every change of an item is told to whoever follows.
+    but admins. With `events`, every change of an item is an event. `upgrade` is given an item that an older schema
+    wrote, and returns it with the fields of the present schema; those that it leaves out have their defaults.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Resource:
     search: tuple[str, ...] = ()
     ownership: Ownership = Ownership.NONE
     events: bool = True
+    upgrade: Callable[[JsonObject], JsonObject] | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError for a declaration that could not be kept to."""
@@ -213,6 +215,8 @@ class Resource:
         return members if record.fingerprint == self.fingerprint else self._reshaped(members)
 
     def _reshaped(self, members: Members) -> Members:
+        if self.upgrade:
+            members = exactjson.cut(exactjson.dumps(self.upgrade(exactjson.loads(exactjson.joined(members)))))
         had = {**self._default_texts, **members}
         return {name: had[name] for name in self.names if name in had}
 

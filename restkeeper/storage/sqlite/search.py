@@ -33,24 +33,23 @@ def within(
     what else the process does waits for one of them and not for all.
     """
     turn.acquire()
-    now = clock.monotonic()
-    deadline, end = now + seconds, now + YIELD_SECONDS
+    monotonic = clock.monotonic
+    deadline, end = monotonic() + seconds, monotonic() + YIELD_SECONDS
     has_turn = True
     detail, failure = "", None
 
-    def must_end() -> bool:
+    def must_end() -> bool:  # called some hundred times for a page, so that what it mostly does is all in one call
         nonlocal failure
+        if (now := monotonic()) < end:
+            return False
         try:
-            return look()
+            return pause(now)
         except BaseException as error:  # SQLite would only say that it was interrupted
             failure = error
             return True
 
-    def look() -> bool:
+    def pause(now: float) -> bool:
         nonlocal deadline, end, has_turn, detail
-        now = clock.monotonic()
-        if now < end:
-            return False
         if now > deadline:
             detail = f"the search took more than {seconds:g} s; narrow it by a field with an index"
         elif is_in_the_way():
@@ -60,7 +59,7 @@ def within(
         has_turn = False
         clock.sleep(0)
         has_turn = turn.acquire()
-        after = clock.monotonic()
+        after = monotonic()
         deadline += after - now  # what others took is not this search's time
         end = after + YIELD_SECONDS
         return bool(detail)

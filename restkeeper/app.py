@@ -75,7 +75,7 @@ def create_app(
     """The WSGI application with these collections and features, on one of these kinds of stores (schemes of URLs).
 
     `Config()` is what a test wants: a store in memory, its own. None takes the configuration from the environment.
-    `clock` is asked for the time everywhere: a test may have one that it moves. `serves` is false for a command, which
+    `clock` gives the time everywhere: a test may have one that it moves. `serves` is false for a command, which
     answers no requests.
 
     With a configuration, raises ConfigError for features that cannot be closed alone, StoreUnavailable when the store

@@ -11,7 +11,7 @@ from werkzeug.test import TestResponse
 
 from restkeeper.resources.items import PAGES_BYTES
 from restkeeper.web import pagination
-from restkeeper.web.recent import Recent
+from restkeeper.web.cache import Cache
 
 
 def fill(client: FlaskClient, count: int) -> list[dict[str, Any]]:
@@ -228,14 +228,14 @@ def test_head_is_get_without_the_body(client: FlaskClient) -> None:
 def test_answers_that_are_kept_are_bounded(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many lists are asked for, what is kept of them stays within its bytes, and each answer is right."""
     kept: list[int] = []
-    keep = Recent.keep
+    add = Cache.add
 
-    def watched(self: Recent[Any, Any], key: Any, value: Any, size: int) -> None:
-        keep(self, key, value, size)
-        kept.append(sum(size for _, size in self._kept.values()))
+    def watched(self: Cache[Any, Any], key: Any, value: Any, size: int) -> None:
+        add(self, key, value, size)
+        kept.append(sum(size for _, size in self._cached.values()))
         assert size > len(value.headers[-2][1])  # the Link counts
 
-    monkeypatch.setattr(Recent, "keep", watched)
+    monkeypatch.setattr(Cache, "add", watched)
     for n in range(1500):
         assert client.get(f"/products?q={n}{'x' * 3000}").json == []
     assert len(kept) == 1500 and max(kept) <= PAGES_BYTES

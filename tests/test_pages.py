@@ -15,9 +15,9 @@ from restkeeper.errors import InvalidQuery
 from restkeeper.storage.contract import Page, Query
 from restkeeper.storage.sqlite.store import SqliteStore
 from restkeeper.web import pagination
+from restkeeper.web.cache import Cache
 from restkeeper.web.pagination import LINK_BYTES, link_header, links, require_whole
 from restkeeper.web.queries import ListRequest
-from restkeeper.web.recent import Recent
 from tests.shop import create_app
 
 QUERIES = [
@@ -213,22 +213,22 @@ def test_memory_for_cursors_does_not_grow_by_queries() -> None:
 
 def test_what_is_recent_is_bounded_and_the_oldest_goes() -> None:
     """Values stay while there is room; then the oldest go, one by one; what is too large is not kept at all."""
-    recent: Recent[str, str] = Recent(160)
+    recent: Cache[str, str] = Cache(160)
     for key in "abcdefghijklmnop":
-        recent.keep(key, key.upper(), 10)
+        recent.add(key, key.upper(), 10)
     assert [recent.get(key) for key in "ap"] == ["A", "P"]
-    recent.keep("q", "Q", 10)
+    recent.add("q", "Q", 10)
     assert [recent.get(key) for key in "abq"] == [None, "B", "Q"]
-    recent.keep("r", "R", 11)
+    recent.add("r", "R", 11)
     assert recent.get("r") is None
-    recent.keep("q", "other", 10)
+    recent.add("q", "other", 10)
     assert recent.get("q") == "Q"
 
 
 def test_what_is_kept_of_a_list_counts_all_of_its_key(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Path, query and headers count, besides the body."""
     sizes: list[tuple[int, int]] = []
-    monkeypatch.setattr(Recent, "keep", lambda self, key, value, size: sizes.append((size, weight(key, value))))
+    monkeypatch.setattr(Cache, "add", lambda self, key, value, size: sizes.append((size, weight(key, value))))
     for query in ("", "?q=" + "x" * 2000, "?limit=5"):
         client.get(f"/api/v1/products{query}")
     assert len(sizes) == 3 and all(size > least for size, least in sizes)

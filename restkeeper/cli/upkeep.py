@@ -55,11 +55,11 @@ def migrate() -> None:
         stale = (
             record.id for record in service.store.scan(resource.name) if record.fingerprint != resource.fingerprint
         )
-        count = sum(map(sum, in_batches(service.store, stale, partial(_reshape, resource))))
+        count = sum(map(sum, in_batches(service.store, stale, partial(_migrate, resource))))
         click.echo(f"{resource.name}: {count} of {service.store.count(resource.name)} brought into the present form")
 
 
-def _reshape(resource: Resource, transaction: Transaction, id: str) -> bool:
+def _migrate(resource: Resource, transaction: Transaction, id: str) -> bool:
     """Re-represent an item if it is still there and still of another shape; whether it was."""
     try:
         record = transaction.read(resource.name, id)

@@ -23,6 +23,6 @@ def require_free_names(resources: Sequence[Resource]) -> None:
     """Raises ValueError for collections that cannot be where their names say."""
     names, kinds = [each.name for each in resources], [each.singular for each in resources]
     taken = {name for name in names if name in RESERVED or names.count(name) > 1}
-    taken |= {kind for kind in kinds if kind in RESERVED_KINDS or kinds.count(kind) > 1}  # events are told apart by it
+    taken |= {kind for kind in kinds if kind in RESERVED_KINDS or kinds.count(kind) > 1}  # event types begin with it
     if taken:
         raise ValueError(f"{', '.join(sorted(taken))}: the name is taken; call the collection something else")

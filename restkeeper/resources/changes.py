@@ -18,7 +18,7 @@ KINDS = ("created", "updated", "deleted")
 class Change(NamedTuple):
     """One write of one item: its kind, the item before and after (None where there is none), and when (RFC 3339).
 
-    What only represents a record anew, or notes something beside it, is no change: its version stays.
+    A migration to a new schema, or a note beside the item, is no change: the version stays.
     """
 
     kind: str

@@ -17,18 +17,18 @@ from restkeeper.resources.resource import ItemLimits, JsonObject, Resource
 from restkeeper.resources.turns import LARGE, Stale, Turns
 from restkeeper.storage.contract import Page, Query, Record, Store, Transaction
 from restkeeper.web.application import OwnHeaders, Reply
+from restkeeper.web.cache import Cache
 from restkeeper.web.content import JSON, read_object, require_acceptable
 from restkeeper.web.pagination import links, require_whole, resolve
 from restkeeper.web.preconditions import is_conditional, is_not_modified, last_modified, require_match
 from restkeeper.web.queries import ListRequest, parse, parse_fields
-from restkeeper.web.recent import Recent
 from restkeeper.web.uuid7 import uuid7
 
 NO_ARGS: MultiDict[str, str] = ImmutableMultiDict()
 PAGES_BYTES = 4 * 1024 * 1024  # of responses to lists that each process caches for a collection
 PAGE_OVERHEAD = 2000  # bytes that Python's objects for one response take, as measured, rounded up
 
-# Cache-Control (RFC 9111, section 5.2.2): a cache asks each time whether its copy is still good, which the ETag makes
+# Cache-Control (RFC 9111, section 5.2.2): a cache validates its copy each time, which the ETag makes
 # cheap; it does so for one caller only; it stores nothing.
 REVALIDATED = "no-cache"
 OF_CALLER = "private, no-cache"
@@ -87,7 +87,7 @@ class Items:
         self._caching = OF_CALLER if config.auth == "required" and caching == REVALIDATED else caching
         self._limits = ItemLimits(*config.item_limits)
         self._turns = Turns(clock)
-        self._pages: Recent[tuple[str, str | None, str, bytes], _CachedPage] = Recent(PAGES_BYTES)
+        self._pages: Cache[tuple[str, str | None, str, bytes], _CachedPage] = Cache(PAGES_BYTES)
 
     def now(self) -> str:
         """The present time, as it is stored."""
@@ -105,14 +105,14 @@ class Items:
         revision, owner = self.store.revision(self.name), self._access.visible_owner()
         path, query_string = request.path, request.query_string
         if (page := self._pages.get((revision, owner, path, query_string))) is None:
-            wanted = self._list_request()
-            query = resolve(wanted, path, request.args)
+            listing = self._list_request()
+            query = resolve(listing, path, request.args)
             if owner is None and is_conditional():
-                if unchanged := self._not_modified(self._list_tag(revision, wanted.limit)):
+                if unchanged := self._not_modified(self._list_tag(revision, listing.limit)):
                     return unchanged  # without reading the page
-            page = self._read_page(wanted, query if owner is None else replace(query, owner=owner))
+            page = self._read_page(listing, query if owner is None else replace(query, owner=owner))
             size = page.size + len(path) + len(query_string) + len(owner or "")
-            self._pages.keep((page.revision, owner, path, query_string), page, size)
+            self._pages.add((page.revision, owner, path, query_string), page, size)
         if is_conditional() and (unchanged := self._not_modified(page.tag)):
             return unchanged
         return Reply([page.body], headers=OwnHeaders(page.headers.copy()))
@@ -263,33 +263,33 @@ class Items:
         resource, config = self.resource, self.config
         return parse(args, resource.collection, resource.names, config.page_limit, config.page_limit_max)
 
-    def _read_page(self, wanted: ListRequest, query: Query) -> _CachedPage:
-        page, body, total, tag = self._read_list(wanted, query)
+    def _read_page(self, listing: ListRequest, query: Query) -> _CachedPage:
+        page, body, total, tag = self._read_list(listing, query)
         headers = [
             ("Content-Type", JSON),
             ("Content-Length", str(len(body))),
             ("ETag", f'"{tag}"'),
             ("Cache-Control", self._caching),
         ]
-        if link := links(wanted, query, page, total, request.path, request.args):
+        if link := links(listing, query, page, total, request.path, request.args):
             headers.append(("Link", link))
         if total is not None:
             headers.append(("X-Total-Count", str(total)))
         return _CachedPage(page.revision, tag, body, headers)
 
-    def _read_list(self, wanted: ListRequest, query: Query) -> _Listing:
+    def _read_list(self, listing: ListRequest, query: Query) -> _Listing:
         """A page from the store. On a walk by cursor through a part of the list, the total is not counted again."""
         page = self.store.page(self.name, query, self.config.page_bytes)
-        require_whole(wanted, page)
+        require_whole(listing, page)
         bodies = page.bodies
         if page.fingerprints - {self.resource.fingerprint}:
-            bodies = [self.resource.reshape(body) for body in bodies]
-        if wanted.fields:
-            bodies = [self.resource.show(body, wanted.fields) for body in bodies]
+            bodies = [self.resource.migrated(body) for body in bodies]
+        if listing.fields:
+            bodies = [self.resource.show(body, listing.fields) for body in bodies]
         body = b"[" + b",".join(bodies) + b"]"
         total = None if query.narrows and query.after else self.store.count(self.name, query)
         if query.owner is None:
-            tag = self._list_tag(page.revision, wanted.limit)
+            tag = self._list_tag(page.revision, listing.limit)
         else:  # one that does not depend on what others do
             tag = _digest(b"%d %b" % (-1 if total is None else total, body))
         return _Listing(page, body, total, tag)

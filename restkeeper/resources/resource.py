@@ -1,4 +1,4 @@
-"""What a collection is declared by, and what its items are: validated once, represented once, kept as bytes."""
+"""The declaration of a collection, and its items: validated once, represented once, stored as bytes."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ from marshmallow import Schema, ValidationError, fields, missing, validate
 
 from restkeeper.errors import MOST_FAULTS, BodyTooLarge, IllegalTransition, ValidationFailed
 from restkeeper.schemas.fields import Status, Time
-from restkeeper.schemas.item import READ_ONLY, ItemSchema, KeptSchema
+from restkeeper.schemas.item import READ_ONLY, ItemSchema, StoredSchema
 from restkeeper.storage.contract import Collection, Field, Index, Kind, Record
 from restkeeper.web import exactjson
 
@@ -31,7 +31,7 @@ _KINDS: tuple[tuple[type[fields.Field[Any]], Kind], ...] = (
 
 MOVING = {"updated_at", "version"}  # of the read-only fields, those that a change changes
 
-_KEPT = KeptSchema()
+_STORED = StoredSchema()
 
 LONGEST_KEY = 300  # characters of a value that can be sorted by
 
@@ -59,7 +59,7 @@ NO_LIMITS = ItemLimits(2**63, 2**63)
 class Ownership(Enum):
     """What it means to have made an item, besides the scopes that reading and writing need anyhow.
 
-    A unique field is unique for all owners together: that a value is taken tells that somebody has it.
+    A unique field is unique for all owners together: a refused value shows that another item has it.
     """
 
     NONE = "nothing"
@@ -69,7 +69,7 @@ class Ownership(Enum):
 
 @dataclass(frozen=True)
 class Resource:
-    """A collection: its names, the schema of its items, what is found fast and what full text looks through.
+    """A collection: its names, the schema of its items, its indexes, and the fields that full-text search covers.
 
     `name` is the plural as it stands in paths, of ASCII letters, digits and underscores. `ownership` binds all callers
     but admins. With `events`, every change of an item is an event. `upgrade` is given an item that an older schema
@@ -86,7 +86,7 @@ class Resource:
     upgrade: Callable[[JsonObject], JsonObject] | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a declaration that could not be kept to."""
+        """Raises ValueError for a declaration that cannot work."""
         for name in (self.name, self.singular, *self._schema.fields):
             if not _NAME.fullmatch(name):
                 raise ValueError(f"{self.name}: {name!r} is no name: use ASCII letters, digits and underscores")
@@ -136,14 +136,14 @@ class Resource:
         return self._record(text, id=id, created_at=now, now=now, version=1, limits=limits)
 
     def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        """An item as it was exported: what the server sets is kept where it was sent, and made where not.
+        """An item as it was exported: fields that the server sets are taken if they were sent, and set otherwise.
 
         Raises as `create`.
         """
         made: JsonObject = {"id": id, "updated_at": now, "version": 1}
         faults: list[JsonObject] = []
         try:
-            made |= _KEPT.load({name: sent[name] for name in READ_ONLY if name in sent})
+            made |= _STORED.load({name: sent[name] for name in READ_ONLY if name in sent})
         except ValidationError as error:
             faults = _some(_faults(error.messages))
         text, more = self._load(sent)
@@ -193,17 +193,17 @@ class Resource:
             limits.require(merged)
         except BodyTooLarge:
             if merged == exactjson.dumps(current):
-                return record  # what was stored under other limits stays as it is
+                return record  # stored under other limits
             raise
         return self.replace(record, exactjson.stored(merged), now=now, limits=limits)
 
     def body(self, record: Record) -> bytes:
-        """The representation of a record in the schema's present shape."""
-        return record.body if record.fingerprint == self.fingerprint else self.reshape(record.body)
+        """The representation of a record by the present schema."""
+        return record.body if record.fingerprint == self.fingerprint else self.migrated(record.body)
 
-    def reshape(self, body: bytes) -> bytes:
-        """A representation of another shape in the present one: what is gone left out, what is new with its default."""
-        return exactjson.joined(self._reshaped(exactjson.cut(body)))
+    def migrated(self, body: bytes) -> bytes:
+        """The JSON of an item by an older schema, in the present one: removed fields are left out, new ones added."""
+        return exactjson.joined(self._migrated(exactjson.cut(body)))
 
     def show(self, body: bytes, names: Iterable[str]) -> bytes:
         """A representation with only these of its fields."""
@@ -212,9 +212,9 @@ class Resource:
 
     def _members(self, record: Record) -> Members:
         members = exactjson.cut(record.body)
-        return members if record.fingerprint == self.fingerprint else self._reshaped(members)
+        return members if record.fingerprint == self.fingerprint else self._migrated(members)
 
-    def _reshaped(self, members: Members) -> Members:
+    def _migrated(self, members: Members) -> Members:
         if self.upgrade:
             members = exactjson.cut(exactjson.dumps(self.upgrade(exactjson.loads(exactjson.joined(members)))))
         had = {**self._default_texts, **members}
@@ -266,8 +266,10 @@ class Resource:
             old, new = exactjson.stored(current[name]), exactjson.stored(members[name])
             moves = field.lifecycle.moves.get(old, ())
             if not field.lifecycle.allows(old, new):
-                told = f"{name} cannot go from {old} to {new}; from {old} it can go to {', '.join(moves) or 'nothing'}"
-                raise IllegalTransition(told, **{"from": old, "to": new, "allowed": list(moves)})
+                summary = (
+                    f"{name} cannot go from {old} to {new}; from {old} it can go to {', '.join(moves) or 'nothing'}"
+                )
+                raise IllegalTransition(summary, **{"from": old, "to": new, "allowed": list(moves)})
 
 
 def _is_short(field: fields.Field[Any]) -> bool:
@@ -281,7 +283,7 @@ def _is_short(field: fields.Field[Any]) -> bool:
 def merge_patch(target: Any, patch: Any) -> Any:
     """RFC 7396, section 2: null deletes, objects recurse, everything else replaces.
 
-    A target may be the text of a value, of which only the objects on the way of the patch are taken apart.
+    A target may be the text of a value; only its objects that the patch names are parsed.
     """
     if not isinstance(patch, dict):
         return patch
@@ -319,11 +321,11 @@ def _is_past(name: str, sent: JsonObject, current: JsonObject) -> bool:
 def require_none(faults: list[JsonObject]) -> None:
     """Raises ValidationFailed for any: the first of them in words, and those that one response lists with pointers."""
     if faults:
-        raise ValidationFailed(_told(faults), errors=faults[:MOST_FAULTS])
+        raise ValidationFailed(_summary(faults), errors=faults[:MOST_FAULTS])
 
 
 def _some(faults: Iterable[JsonObject]) -> list[JsonObject]:
-    """As many as one response lists, and one that tells that there are more."""
+    """As many as one response lists, and one more, which means that there are more."""
     return list(islice(faults, MOST_FAULTS + 1))
 
 
@@ -340,10 +342,10 @@ def _faults(messages: Mapping[Any, Any] | list[Any], path: tuple[object, ...] = 
         yield from _faults(inner, path if name == "_schema" else (*path, name))
 
 
-def _told(faults: list[JsonObject]) -> str:
-    told = [f"{fault['pointer'].removeprefix('#/') or 'the body'} {fault['detail']}" for fault in faults[:3]]
+def _summary(faults: list[JsonObject]) -> str:
+    summary = [f"{fault['pointer'].removeprefix('#/') or 'the body'} {fault['detail']}" for fault in faults[:3]]
     if len(faults) > MOST_FAULTS:
-        told.append(f"and more than {MOST_FAULTS - 3} more")
+        summary.append(f"and more than {MOST_FAULTS - 3} more")
     elif len(faults) > 3:
-        told.append(f"and {len(faults) - 3} more")
-    return "; ".join(told)
+        summary.append(f"and {len(faults) - 3} more")
+    return "; ".join(summary)

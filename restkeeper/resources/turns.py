@@ -1,4 +1,4 @@
-"""Changes that are worked out before their transaction: begun again where the store has moved on meanwhile."""
+"""Changes that are computed before their transaction, and again if the item has changed meanwhile."""
 
 import threading
 import time
@@ -12,13 +12,13 @@ from restkeeper.errors import Unavailable
 
 T = TypeVar("T")
 
-SECONDS = 5.0  # for which a change waits for others and begins again, before it is answered 503
-LARGE = 16 * 1024  # bytes of an item, from which on it takes milliseconds to work out a change
+SECONDS = 5.0  # for which a change waits for others and is retried, before it is answered 503
+LARGE = 16 * 1024  # bytes of an item, from which on it takes milliseconds to compute a change
 LOCKS = 256  # ids share them, so that their number has a bound
 
 
 class Stale(Exception):
-    """What a change was worked out from is not in the store any more. Undoes the transaction that raises it."""
+    """The item is not the one any more that a change was computed from. Rolls back the transaction that raises it."""
 
 
 def until_current(attempt: Callable[[], T], deadline: float, clock: Clock = time) -> T:
@@ -35,8 +35,8 @@ def until_current(attempt: Callable[[], T], deadline: float, clock: Clock = time
 class Turns:
     """Lets changes of one item in this process happen one after the other, and changes of large items as well.
 
-    Of so many changes of one item at once, each would else be worked out anew for each that comes before it. Of so many
-    changes of large items, all would be ready to run before a small request that comes after them.
+    Otherwise each of many changes of one item would be computed again after each of the others, and many changes of
+    large items would all run before a small request that comes after them.
     """
 
     def __init__(self, clock: Clock = time) -> None:
@@ -60,7 +60,7 @@ class Turns:
 
     @contextmanager
     def of_size(self, size: int, deadline: float) -> Iterator[None]:
-        """The turn to work out a change of so many bytes: at once if it is small, else one after the other.
+        """The turn to compute a change of so many bytes: at once if it is small, else one after the other.
 
         Raises Unavailable when the turn does not come before the deadline.
         """

@@ -20,14 +20,14 @@ class ItemSchema(Schema):
         metadata={
             "description": "UUIDv7, made by the server: its order is that of creation.",
             "maxLength": 64,
-        },  # as KeptSchema's
+        },  # as StoredSchema's
     )
     created_at = Time(dump_only=True, metadata={"description": "When it was created, in UTC."})
     updated_at = Time(dump_only=True, metadata={"description": "When it last changed, in UTC."})
     version = Whole(1, dump_only=True, metadata={"description": "Counts the changes, from 1."})
 
 
-class KeptSchema(Schema):
+class StoredSchema(Schema):
     """What the server set, as an export has it. Ids may be of another service, if they can stand in a path.
 
     "." and ".." cannot (RFC 3986, section 5.2.4). Versions leave room to count on.

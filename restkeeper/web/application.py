@@ -1,8 +1,7 @@
-"""Flask, less what a service of stored bytes does not need, through Flask's and werkzeug's own override points.
+"""Flask with a shorter dispatch, by the methods that Flask and werkzeug let a subclass override.
 
-No session is opened, the URL adapter's host is prepared once a host, and a response that is one string of bytes goes
-out without being taken apart. What runs around every request is given the request: it need not ask a proxy for it,
-which looks it up anew at every dot. Everything else is Flask as documented.
+No session is opened, hosts are checked once each, and a body that is one bytes object is sent as it is. Hooks around
+every request are given the request, so that they need no context-local proxy. Everything else is Flask as documented.
 """
 
 import logging
@@ -39,7 +38,7 @@ class Reply(Response):
 
 
 class OwnHeaders(Headers):
-    """Headers of our own making, taken as they are: without the checks that a caller's words would need."""
+    """Headers made of constants and checked values: without werkzeug's checks of each."""
 
     def __init__(self, pairs: list[tuple[str, str]]) -> None:
         self._list = pairs
@@ -72,8 +71,8 @@ class _NoSession(SessionInterface):
 class Application(Flask):
     """The WSGI application.
 
-    `before` runs before every handler, in order; the first answer there is the request's. `after` runs on every answer,
-    in the opposite order. Both run around those that are registered in Flask's way.
+    `before` run before every handler, in order; a response that one returns is that of the request. `after` run on
+    every response, in the opposite order. Both run outside of hooks that are registered in Flask's way.
     """
 
     response_class = Reply
@@ -90,19 +89,19 @@ class Application(Flask):
         self._known_hooks: dict[str | None, tuple[list[Any], list[Any]]] = {}
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        """As it is: nothing here is a coroutine, and asking every hook of every request whether it is takes time."""
+        """The function itself: none here is a coroutine, and Flask would check that for every hook of every request."""
         return func
 
     def preprocess_request(self) -> ResponseReturnValue | None:
         """As Flask's, with the hooks of each endpoint looked up once."""
-        asked = _context().request
-        for look in self.before:
-            if (reply := look(asked)) is not None:
+        request = _context().request
+        for check in self.before:
+            if (reply := check(request)) is not None:
                 return reply
-        for hook in self._hooks(asked.endpoint)[0]:
-            answer: ResponseReturnValue | None = hook()
-            if answer is not None:
-                return answer
+        for hook in self._hooks(request.endpoint)[0]:
+            response: ResponseReturnValue | None = hook()
+            if response is not None:
+                return response
         return None
 
     def process_response(self, response: Response) -> Response:
@@ -110,18 +109,18 @@ class Application(Flask):
         context = _context()
         for hook in (*context._after_request_functions, *self._hooks(context.request.endpoint)[1]):
             response = hook(response)
-        for tell in reversed(self.after):
+        for after in reversed(self.after):
             try:
-                tell(context.request, response)
+                after(context.request, response)
             except Exception as error:  # what was done is done: the response must not deny it
-                self._log_once(tell, error)
+                self._log_once(after, error)
         return response
 
-    def _log_once(self, tell: After, error: Exception) -> None:
+    def _log_once(self, hook: After, error: Exception) -> None:
         """Log a failure the first time that it happens there: it may go on with every request."""
-        if (failure := (tell, type(error))) not in self._failures:
+        if (failure := (hook, type(error))) not in self._failures:
             self._failures.add(failure)
-            _log.error("%s failed after the handler; the response goes out", tell.__qualname__, exc_info=error)
+            _log.error("%s failed after the handler; the response goes out", hook.__qualname__, exc_info=error)
 
     def do_teardown_request(self, exc: BaseException | None = None) -> None:
         """As Flask's, where there is anything to do."""
@@ -145,7 +144,7 @@ class Application(Flask):
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
         """As Flask's, for a service that answers alike on every host it is reached by.
 
-        The request's `host` is empty when it is malformed, or not one that `trusts_host`, which is asked once a host.
+        The request's `host` is empty if it is malformed, or if `trusts_host`, which is called once a host, refuses it.
         """
         if request is None:
             return None  # as Flask's, without a SERVER_NAME
@@ -190,7 +189,7 @@ def host_of(environ: dict[str, Any]) -> str:
     if host.rpartition("]")[2].count(":") > 1:  # werkzeug leaves out the scheme's own port before it looks
         return ""
     try:
-        get_current_url(environ, host_only=True)  # what tells where a request came to
+        get_current_url(environ, host_only=True)  # raises as werkzeug would later
         return get_host(environ)
     except ValueError:  # no address, or a label that is none of IDNA's
         return ""

@@ -1,4 +1,4 @@
-"""Who calls. Authentication says it once; limits, permissions, logs and what is kept for a caller go by it."""
+"""The caller of a request: resolved once, then used by limits, permissions, logs and ownership."""
 
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
@@ -10,7 +10,7 @@ ADMIN = "admin"  # the scope that holds all others
 
 
 class Caller(NamedTuple):
-    """`id` tells callers apart and is fit for a log, `scopes` are what this one may do."""
+    """`id` identifies the caller and may stand in a log, `scopes` are what it may do."""
 
     id: str
     scopes: frozenset[str]
@@ -20,7 +20,7 @@ class Caller(NamedTuple):
         return scope in self.scopes or ADMIN in self.scopes
 
 
-ANONYMOUS = "anonymous"  # the id of all who show nothing
+ANONYMOUS = "anonymous"  # the id of callers without credentials
 NOBODY = Caller(ANONYMOUS, frozenset())
 EVERYBODY = Caller(ANONYMOUS, frozenset({ADMIN}))
 
@@ -33,18 +33,18 @@ def caller() -> Caller:
 
 
 def caller_in(environ: dict[str, Any]) -> Caller:
-    """The caller of the request with this WSGI environment; nobody, while that is not known."""
+    """The caller of the request with this WSGI environment; NOBODY until it is resolved."""
     found: Caller = environ.get(_KEY, NOBODY)
     return found
 
 
 def remember(environ: dict[str, Any], who: Caller) -> None:
-    """Say who calls."""
+    """Set the caller."""
     environ[_KEY] = who
 
 
 def name_of(environ: dict[str, Any]) -> str:
-    """The caller's id, or for who shows nothing the address."""
+    """The caller's id, or its address if it has no credentials."""
     who = caller_in(environ)
     return who.id if who.id != ANONYMOUS else str(environ.get("REMOTE_ADDR", ""))
 

@@ -33,13 +33,13 @@ def require_acceptable(*offers: str) -> None:
 def quality(offer: str) -> float:
     """How much the client likes a media type, from 0 to 1: as its most specific range that fits says.
 
-    Parameters of a range are passed over: what is answered is UTF-8, and a client that asks for that is served.
+    Parameters of a range are ignored: responses are UTF-8, and a client that asks for UTF-8 is served.
     """
-    wanted = (offer, f"{offer.partition('/')[0]}/*", "*/*")
+    fitting = (offer, f"{offer.partition('/')[0]}/*", "*/*")
     ranges = {value.partition(";")[0].strip().lower(): weight for value, weight in reversed(request.accept_mimetypes)}
     if not ranges:
         return 1
-    return next((ranges[each] for each in wanted if each in ranges), 0)
+    return next((ranges[each] for each in fitting if each in ranges), 0)
 
 
 def read_object(*types: str, max_body: int, max_depth: int, max_values: int) -> dict[str, Any]:
@@ -66,9 +66,9 @@ def require_media_type(*types: str) -> None:
         return
     charset = request.mimetype_params.get("charset", "utf-8").lower()
     if request.mimetype not in types or charset not in ("utf-8", "utf8"):
-        told = f"it is {shortened(sent)!r}" if sent else "there is none"
+        found = f"it is {shortened(sent)!r}" if sent else "there is none"
         headers = {"Accept-Patch": ", ".join(types)} if request.method == "PATCH" else {"Accept": ", ".join(types)}
-        raise UnsupportedMediaType(f"Content-Type must be {' or '.join(types)}; {told}", headers=headers)
+        raise UnsupportedMediaType(f"Content-Type must be {' or '.join(types)}; {found}", headers=headers)
 
 
 def _read(limit: int) -> bytes:

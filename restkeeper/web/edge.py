@@ -1,4 +1,4 @@
-"""The edge: whom a request comes from and to, what is refused before anything looks at it, what browsers are told."""
+"""The edge: where a request comes from and goes to, and what is refused before anything else looks at it."""
 
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
@@ -25,7 +25,7 @@ def install(
     local_only: bool = False,
     count_refused_host: Callable[[dict[str, Any]], None] = lambda environ: None,
 ) -> None:
-    """Refuse malformed and strange hosts, and addresses of more than `max_url` bytes, in `app`; answer `OPTIONS *`.
+    """Refuse malformed and unknown hosts, and URLs of more than `max_url` bytes, in `app`; answer `OPTIONS *`.
 
     `trusted_hosts` are names in lower case without ports, `.example.org` for all below it; none means any, but for
     `local_only`: then names and addresses of this machine alone, and those listed. A page whose own name was pointed
@@ -35,22 +35,22 @@ def install(
         app.trusts_host = _trust(trusted_hosts, local_only)
         app.trusts_any_host = False
 
-    def require_sane_address(asked: Request) -> Response | None:
-        environ = asked.environ
+    def require_sane_address(request: Request) -> Response | None:
+        environ = request.environ
         path = environ.get("PATH_INFO", "")
-        if not asked.host:
+        if not request.host:
             count_refused_host(environ)
-            strange = host_of(environ)  # else it is malformed (RFC 9112, section 3.2)
+            unknown = host_of(environ)  # else it is malformed (RFC 9112, section 3.2)
             raise BadRequest(
-                (_NOT_LOCAL if local_only else _NOT_LISTED) if strange else "the Host header is not a host"
+                (_NOT_LOCAL if local_only else _NOT_LISTED) if unknown else "the Host header is not a host"
             )
         if len(path) + len(environ.get("QUERY_STRING", "")) > max_url:
             raise UriTooLong(f"path and query have at most {max_url} bytes together")
         return app.response_class() if path == "*" else None  # of the server as a whole (RFC 9110, section 9.3.7)
 
-    def forbid_guessing(asked: Request, response: Response) -> None:
+    def forbid_guessing(request: Request, response: Response) -> None:
         response.headers.add("X-Content-Type-Options", "nosniff")
-        if asked.method == "OPTIONS":  # is not cacheable (RFC 9110, section 9.3.7), and caches exist that ask nobody
+        if request.method == "OPTIONS":  # not cacheable (RFC 9110, section 9.3.7), but some caches store it
             response.headers["Cache-Control"] = "no-store"
 
     app.before.append(require_sane_address)
@@ -81,11 +81,11 @@ Wsgi = Callable[..., Iterable[bytes]]
 
 
 class TrustedProxies:
-    """A WSGI application behind `hops` proxies: caller and scheme are what the farthest of these was told.
+    """A WSGI application behind `hops` proxies: client and scheme are those that the farthest of these saw.
 
     Each proxy adds to `X-Forwarded-For` and `X-Forwarded-Proto` at the right; what is further left anyone can have
     written, and so can have what is there while fewer entries came than there are proxies. werkzeug's ProxyFix reads
-    quoted strings, so that a client who sends one quote makes all entries after it vanish; this one counts commas.
+    quoted strings, so that a client that sends one quote hides all entries after it; this one counts commas.
     """
 
     def __init__(self, app: Wsgi, hops: int) -> None:
@@ -93,30 +93,30 @@ class TrustedProxies:
         self._hops = hops
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        if address := _address(self._told(environ.get("HTTP_X_FORWARDED_FOR", ""))):
+        if address := _address(self._entry(environ.get("HTTP_X_FORWARDED_FOR", ""))):
             environ["REMOTE_ADDR"] = address
-        if (scheme := self._told(environ.get("HTTP_X_FORWARDED_PROTO", "")).lower()) in ("http", "https"):
+        if (scheme := self._entry(environ.get("HTTP_X_FORWARDED_PROTO", "")).lower()) in ("http", "https"):
             environ["wsgi.url_scheme"] = scheme
         return self._app(environ, start_response)
 
-    def _told(self, field: str) -> str:
+    def _entry(self, field: str) -> str:
         entries = field.rsplit(",", self._hops)
         return entries[-self._hops].strip() if len(entries) >= self._hops else ""
 
 
-def _address(told: str) -> str:
+def _address(entry: str) -> str:
     """As `_parsed`; what is too long for an address must not fill the cache."""
-    return _parsed(told) if len(told) <= LONGEST_ENTRY else ""
+    return _parsed(entry) if len(entry) <= LONGEST_ENTRY else ""
 
 
 @lru_cache(maxsize=1024)
-def _parsed(told: str) -> str:
+def _parsed(entry: str) -> str:
     """The IP address in an entry, which may have a port or brackets; empty where there is none."""
-    if told.startswith("["):
-        told = told[1:].partition("]")[0]
-    elif told.count(":") == 1:
-        told = told.partition(":")[0]
+    if entry.startswith("["):
+        entry = entry[1:].partition("]")[0]
+    elif entry.count(":") == 1:
+        entry = entry.partition(":")[0]
     try:
-        return "" if "%" in told else str(ip_address(told))
+        return "" if "%" in entry else str(ip_address(entry))
     except ValueError:
         return ""

@@ -1,7 +1,7 @@
 """Every exception as one shape: RFC 9457 problem details.
 
 Whatever is raised on the way of a request comes out here: the catalogue's problems, what stores raise, Flask's and
-werkzeug's HTTP errors, and what nobody foresaw, which is logged in full and told as nothing but a 500.
+werkzeug's HTTP errors, and unexpected exceptions, which are logged in full and answered with a plain 500.
 """
 
 import logging
@@ -67,7 +67,7 @@ def install(app: Application) -> None:
 
 
 def render(problem: Problem) -> Response:
-    """The answer that tells of a problem (RFC 9457, section 3). The log has the cause of one that is ours."""
+    """The response for a problem (RFC 9457, section 3). The cause of a server error is logged."""
     if problem.__cause__ and problem.status >= 500:
         _log.error("%s: %s", problem.name, problem.detail, exc_info=problem, extra={"request_id": request_id()})
     return _answer(

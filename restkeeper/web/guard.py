@@ -73,11 +73,11 @@ class FailureLimit:
 
 
 class Guard:
-    """Identifies the caller of each request, and then, once it has been counted, authorizes it.
+    """Identifies the caller of each request and, after the limits, authorizes it.
 
     Without a credential the caller is NOBODY if credentials are `required`, else EVERYBODY. With `local_only`, other
     machines are refused. Features add what resolves credentials: to `schemes` how the token is read from an
-    `Authorization` field of a scheme, to `resolvers` who its caller is; they are asked in order.
+    `Authorization` field of a scheme, to `resolvers` who its caller is; they are called in order.
     """
 
     def __init__(self, *, required: bool = False, local_only: bool = False) -> None:
@@ -89,16 +89,16 @@ class Guard:
         self._anonymous = NOBODY if required else EVERYBODY
         self.needs: dict[str | None, str] = {}  # by endpoint
 
-    def identify(self, asked: Request) -> None:
+    def identify(self, request: Request) -> None:
         """Remember the caller, or why there is none."""
-        environ = asked.environ
+        environ = request.environ
         remember(environ, self._anonymous)
         if self.local_only and not _is_of_here(environ):
             remember(environ, NOBODY)
             environ[_REFUSED] = Forbidden(
-                "AUTH=open serves its own machine alone; set AUTH=required, or AUTH=open-to-all to serve whoever comes"
+                "AUTH=open serves its own machine alone; set AUTH=required, or AUTH=open-to-all to serve every caller"
             )
-        elif self.needs.get(asked.endpoint) != OWN:
+        elif self.needs.get(request.endpoint) != OWN:
             try:
                 who = self._caller(environ)
             except Problem as problem:
@@ -108,15 +108,15 @@ class Guard:
                 if who is not None:
                     remember(environ, who)
 
-    def authorize(self, asked: Request) -> None:
+    def authorize(self, request: Request) -> None:
         """Raises Unauthorized and Forbidden. An unknown path and OPTIONS need no permission."""
-        environ = asked.environ
+        environ = request.environ
         if (refused := environ.get(_REFUSED)) is not None:
             raise refused
-        if asked.endpoint is None or asked.method == "OPTIONS":
+        if request.endpoint is None or request.method == "OPTIONS":
             return
-        if (needed := self.needs.get(asked.endpoint)) is None:
-            raise RuntimeError(f"{asked.endpoint}: was added after the guard had learned what routes need")
+        if (needed := self.needs.get(request.endpoint)) is None:
+            raise RuntimeError(f"{request.endpoint}: was added after the guard had learned what routes need")
         who = caller_in(environ)
         if needed in (PUBLIC, PROBE, OWN) or who.may(needed) or (needed == KNOWN and who is not NOBODY):
             return
@@ -192,7 +192,7 @@ def lacking(scope: str) -> Forbidden:
 
 
 def _is_of_here(environ: dict[str, Any]) -> bool:
-    """Whether a request comes from this machine, also by what proxies say that nobody told us to expect."""
+    """Whether a request comes from this machine, also by the headers of proxies that are not configured."""
     if "HTTP_FORWARDED" in environ:
         return False
     behind = environ.get("HTTP_X_FORWARDED_FOR", "")

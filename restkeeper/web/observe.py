@@ -12,7 +12,8 @@ from typing import Any
 from urllib.parse import quote
 
 import orjson
-from flask import Request, Response, request
+from flask import Request, Response
+from flask import request as current_request
 
 from restkeeper.clock import rfc3339
 from restkeeper.web.application import Application
@@ -34,17 +35,17 @@ def install(
 ) -> None:
     """Give every request of `app` an id, and every response its log line, dated by `now`."""
 
-    def begin(asked: Request) -> None:
-        environ = asked.environ
+    def begin(request: Request) -> None:
+        environ = request.environ
         environ[_BEGAN] = time.perf_counter()
         given = environ.get("HTTP_X_REQUEST_ID")
         environ[_REQUEST_ID] = given if given and _SANE_ID.fullmatch(given) else _new_id()
 
-    def add_id(asked: Request, response: Response) -> None:
-        response.headers.add("X-Request-Id", asked.environ[_REQUEST_ID])
+    def add_id(request: Request, response: Response) -> None:
+        response.headers.add("X-Request-Id", request.environ[_REQUEST_ID])
 
-    def log(asked: Request, response: Response) -> None:
-        environ = asked.environ
+    def log(request: Request, response: Response) -> None:
+        environ = request.environ
         access_log(  # type: ignore[misc]
             {
                 "time": rfc3339(now(), "milliseconds"),
@@ -52,9 +53,9 @@ def install(
                 "event": "request",
                 "request_id": environ[_REQUEST_ID],
                 "caller": name_of(environ),
-                "method": asked.method,
-                "path": asked.path,
-                "route": route_of(asked),
+                "method": request.method,
+                "path": request.path,
+                "route": route_of(request),
                 "status": response.status_code,
                 "ms": round(seconds_since_start(environ) * 1000, 3),
             }
@@ -64,9 +65,9 @@ def install(
     app.after += [log, add_id] if access_log else [add_id]  # each may fail by itself
 
 
-def route_of(asked: Request) -> str:
+def route_of(request: Request) -> str:
     """The rule that a request matched."""
-    return asked.url_rule.rule if asked.url_rule else "(none)"
+    return request.url_rule.rule if request.url_rule else "(none)"
 
 
 def seconds_since_start(environ: dict[str, Any]) -> float:
@@ -78,7 +79,7 @@ def seconds_since_start(environ: dict[str, Any]) -> float:
 def access_log(form: str, level: str) -> Callable[[Line], None] | None:
     """What writes a request's line to standard error, "json" or "text"; None where `level` leaves such lines out.
 
-    It is one system call and not a logging.Logger, which would cost more than reading the item that is asked for.
+    It is one system call and not a logging.Logger, which would cost more than reading the item.
     """
     if level not in ("debug", "info"):
         return None
@@ -98,8 +99,8 @@ def _json_line(line: Line) -> bytes:
 def _text_line(line: Line) -> bytes:
     """Time, level and event, then name=value; one line whatever a client sent, but for the lines of an exception."""
     fields = {name: value for name, value in line.items() if name not in ("time", "level", "event", "exception")}
-    told = (f"{name}={quote(str(value), _PLAIN)}" for name, value in fields.items())
-    text = " ".join([line["time"], line["level"], line["event"], *told])
+    pairs = (f"{name}={quote(str(value), _PLAIN)}" for name, value in fields.items())
+    text = " ".join([line["time"], line["level"], line["event"], *pairs])
     if "exception" in line:
         text = f"{text}\n{line['exception']}"
     return text.encode("utf-8", "backslashreplace") + b"\n"
@@ -111,8 +112,8 @@ def _new_id() -> str:
 
 
 def request_id() -> str:
-    """The id of the request that is being answered."""
-    return str(request.environ[_REQUEST_ID])
+    """The id of the current request."""
+    return str(current_request.environ[_REQUEST_ID])
 
 
 def configure_logging(form: str, level: str) -> None:

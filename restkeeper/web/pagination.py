@@ -2,7 +2,7 @@
 
 A cursor says "beyond this item, in this order, of this list": it holds the sort keys and the id at an end of a page,
 and a checksum that binds it to the list, sort and filters it was made for. It needs no secret: it opens nothing that
-its holder could not ask for in plain parameters.
+its holder could not request by plain parameters.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -23,26 +23,26 @@ from restkeeper.web.queries import ListRequest
 LINK_BYTES = 4096  # of a Link header: what proxies have room for, and fetch of Node together with the other headers
 
 _CHECKSUM = 8  # bytes
-_LEFT_OUT = ("last", "first", "prev")  # where there is no room, in this order; who walks needs `next`
+_LEFT_OUT = ("last", "first", "prev")  # if there is no room, in this order; a walk needs `next`
 _PLACE = ("cursor", "offset", "limit", "fields")  # what may change from page to page of one walk
 
 
-def resolve(wanted: ListRequest, path: str, args: MultiDict[str, str]) -> Query:
+def resolve(listing: ListRequest, path: str, args: MultiDict[str, str]) -> Query:
     """The query with its cursor read. Raises InvalidQuery for a cursor that is malformed or of another list."""
-    if wanted.cursor is None:
-        return wanted.query
+    if listing.cursor is None:
+        return listing.query
     try:
-        token = urlsafe_b64decode(wanted.cursor.encode("ascii") + b"=" * (-len(wanted.cursor) % 4))
+        token = urlsafe_b64decode(listing.cursor.encode("ascii") + b"=" * (-len(listing.cursor) % 4))
         checksum, payload = token[:_CHECKSUM], token[_CHECKSUM:]
-        if checksum != _checksum(payload, _bound(path, args)) or _token(token) != wanted.cursor:
+        if checksum != _checksum(payload, _bound(path, args)) or _token(token) != listing.cursor:
             raise ValueError
         backward, *after = orjson.loads(payload)
-        if type(backward) is not bool or not _fits(after, wanted.query):
+        if type(backward) is not bool or not _fits(after, listing.query):
             raise ValueError
     except (ValueError, TypeError):
         detail = "is not one that this list gave for this sort and these filters: begin again without it"
         raise InvalidQuery(f"cursor {detail}", errors=[{"parameter": "cursor", "detail": detail}]) from None
-    return replace(wanted.query, after=tuple(after), backward=backward)
+    return replace(listing.query, after=tuple(after), backward=backward)
 
 
 def _fits(after: list[object], query: Query) -> bool:
@@ -58,16 +58,16 @@ def _is_key(value: object) -> bool:
 
 
 def links(
-    wanted: ListRequest, query: Query, page: Page, total: int | None, path: str, args: MultiDict[str, str]
+    listing: ListRequest, query: Query, page: Page, total: int | None, path: str, args: MultiDict[str, str]
 ) -> str:
     """The value of the Link header: first, prev, next and last as far as there are such pages. Raises InvalidQuery."""
-    if wanted.by_offset:
-        places = {rel: f"offset={offset}" for rel, offset in _by_offset(wanted, page, total or 0)}
+    if listing.by_offset:
+        places = {rel: f"offset={offset}" for rel, offset in _by_offset(listing, page, total or 0)}
     else:
         bound = _bound(path, args)
         places = {rel: f"cursor={_cursor(place, bound)}" if place else "" for rel, place in _by_cursor(query, page)}
-    kept = urlencode([pair for pair in args.items(multi=True) if pair[0] not in ("cursor", "offset")]) if args else ""
-    return link_header({rel: _target(path, "&".join(filter(None, (kept, place)))) for rel, place in places.items()})
+    others = urlencode([pair for pair in args.items(multi=True) if pair[0] not in ("cursor", "offset")]) if args else ""
+    return link_header({rel: _target(path, "&".join(filter(None, (others, place)))) for rel, place in places.items()})
 
 
 def target_with(name: str, value: str | None) -> str:
@@ -98,16 +98,16 @@ def _target(path: str, parameters: str) -> str:
     return f"{path}{'?' if parameters else ''}{parameters}"
 
 
-def require_whole(wanted: ListRequest, page: Page) -> None:
-    """Raises InvalidQuery for a page by offset that its bytes have cut short: who counts pages would miss items."""
-    if wanted.by_offset and page.cut:
+def require_whole(listing: ListRequest, page: Page) -> None:
+    """Raises InvalidQuery for a page by offset that its bytes cut short: a client that counts would miss items."""
+    if listing.by_offset and page.cut:
         fitting = len(page.bodies)
         detail = f"can be {fitting} here: more items have no room in one page (PAGE_BYTES). Or page by cursor"
         raise InvalidQuery(f"limit {detail}", errors=[{"parameter": "limit", "detail": detail}], limit=fitting)
 
 
-def _by_offset(wanted: ListRequest, page: Page, total: int) -> list[tuple[str, int]]:
-    offset, limit = wanted.query.offset, wanted.limit
+def _by_offset(listing: ListRequest, page: Page, total: int) -> list[tuple[str, int]]:
+    offset, limit = listing.query.offset, listing.limit
     targets = [("first", 0)]
     if offset > 0:
         targets.append(("prev", max(0, offset - limit)))

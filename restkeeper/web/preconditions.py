@@ -1,7 +1,7 @@
 """Conditional requests: RFC 9110, section 13, in the order of its section 13.2.2.
 
 A date has whole seconds, and an item can change several times in one. So the date of an item is the first second after
-its last change, and it is compared with the very moment of that change: whoever has this date has seen all that
+its last change, and it is compared with the very moment of that change: a client with this date has seen all that
 happened before it (section 8.8.2.2).
 """
 
@@ -18,7 +18,7 @@ _LAST_SECOND = 253402300799  # of the year 9999, since 1970
 
 
 def is_conditional() -> bool:
-    """Whether the request bears any condition."""
+    """Whether the request has any condition."""
     environ = request.environ
     return (
         "HTTP_IF_NONE_MATCH" in environ

@@ -48,7 +48,7 @@ class ListRequest:
 def parse(
     args: MultiDict[str, str], collection: Collection, names: Iterable[str], limit: int, limit_max: int
 ) -> ListRequest:
-    """What the parameters ask of the collection, whose items have the fields `names`.
+    """The list that the parameters request of the collection, whose items have the fields `names`.
 
     It is `limit` items unless they say, and where they name ids, all of those.
     Raises InvalidQuery with every fault at once, each naming what would be right.
@@ -58,7 +58,7 @@ def parse(
     reader = Reader(args)
     filters = _filters(reader, collection)
     limit = next((len(ids) for field, _, ids in filters if field == "id" and isinstance(ids, tuple)), limit)
-    wanted = ListRequest(
+    listing = ListRequest(
         Query(
             filters=filters,
             search=reader.one("q", str, ""),
@@ -74,7 +74,7 @@ def parse(
     if "cursor" in args and "offset" in args:
         reader.fault("offset", "does not go with cursor: page by one or the other")
     reader.finish()
-    return wanted
+    return listing
 
 
 def parse_fields(args: MultiDict[str, str], names: Iterable[str]) -> tuple[str, ...] | None:
@@ -89,7 +89,7 @@ def parse_fields(args: MultiDict[str, str], names: Iterable[str]) -> tuple[str, 
 
 
 class Reader:
-    """Reads parameters one by one and keeps what is wrong with each; `finish` raises InvalidQuery with all of it."""
+    """Reads parameters one by one and collects their faults; `finish` raises InvalidQuery with all of them."""
 
     def __init__(self, args: MultiDict[str, str]) -> None:
         self.args = args
@@ -138,8 +138,8 @@ class Reader:
 
     def finish(self) -> None:
         if self._faults:
-            told = "; ".join(f"{fault['parameter']} {fault['detail']}" for fault in self._faults[:3])
-            raise InvalidQuery(told, errors=self._faults)
+            summary = "; ".join(f"{fault['parameter']} {fault['detail']}" for fault in self._faults[:3])
+            raise InvalidQuery(summary, errors=self._faults)
 
 
 def _filters(reader: Reader, collection: Collection) -> tuple[Filter, ...]:

@@ -20,6 +20,7 @@ from restkeeper.service import Service
 from restkeeper.storage.errors import EventsExpired
 from restkeeper.storage.outbox import EVENT_ID, EventFilter, Events, is_event_id
 from restkeeper.web.application import OwnHeaders, Reply
+from restkeeper.web.cache import Cache
 from restkeeper.web.caller import ADMIN, caller, caller_keys
 from restkeeper.web.content import JSON, require_acceptable
 from restkeeper.web.guard import KNOWN, lacking, needs
@@ -27,7 +28,6 @@ from restkeeper.web.operation import CONDITIONS, JsonSchema, Parameter, Result, 
 from restkeeper.web.pagination import link_header, target_with
 from restkeeper.web.preconditions import is_not_modified, require_match
 from restkeeper.web.queries import Reader, whole
-from restkeeper.web.recent import Recent
 
 PARAMETERS = ("after", "type", "collection", "limit", "wait")
 LATEST = "latest"
@@ -73,7 +73,7 @@ class EventHandlers:
         self._config = service.config
         self._clock = service.clock
         self._waiters = Waiters(service.config.waits_per_caller)
-        self._found: Recent[tuple[str, EventFilter, int, str], Events] = Recent(FOUND_BYTES)
+        self._found: Cache[tuple[str, EventFilter, int, str], Events] = Cache(FOUND_BYTES)
 
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever events are mounted."""
@@ -130,7 +130,7 @@ class EventHandlers:
         if (page := self._found.get(key)) is None:
             page = self._store.events(after, wanted, limit)
             size = PAGE_OVERHEAD + len(repr(key)) + sum(len(event.data) for event in page.events)
-            self._found.keep(key, page, size)
+            self._found.add(key, page, size)
         return page
 
     def _wait(self, last: str, deadline: float) -> bool:

@@ -21,7 +21,7 @@ from jwt import PyJWK, PyJWTError
 
 from restkeeper.errors import Unavailable
 from restkeeper.net import is_loopback
-from restkeeper.web.recent import Recent
+from restkeeper.web.cache import Cache
 
 FETCH_SECONDS = 5.0  # for each wait of a fetch, and for all of the body
 KEPT_SECONDS = 300.0  # of a set from a URL, whatever its Cache-Control: the removal of a key must not wait longer
@@ -65,7 +65,7 @@ class KeySet:
             raise ValueError('it is no JWK Set: {"keys": […]}')
         self.text = text
         self.keys = [key for key in map(_usable, members) if key]
-        self.verified: Recent[bytes, Any] = Recent(VERIFIED_BYTES)
+        self.verified: Cache[bytes, Any] = Cache(VERIFIED_BYTES)
 
     def find(self, algorithm: object, kid: str | None) -> Key | None:
         """The one key that fits: of that name or, where a token names none, of any. None where that is not one key."""

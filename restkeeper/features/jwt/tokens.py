@@ -116,7 +116,7 @@ class Tokens:
         except jwt.PyJWTError as error:  # its text may quote the token
             raise InvalidToken(type(error).__name__) from None
         claims = self._claims(payload)
-        keys.verified.keep(digest, claims, len(token))  # with the set that verified it, and gone with it
+        keys.verified.add(digest, claims, len(token))  # with the set that verified it, and gone with it
         return claims
 
     def _claims(self, payload: dict[str, Any]) -> Claims:

@@ -5,77 +5,77 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from restkeeper.web.recent import Recent
+from restkeeper.web.cache import Cache
 from tests.waiting import SECONDS
 
 CAPACITY = 160  # of which one value may be a sixteenth: 10
 
 
-def filled(count: int, size: int = 10) -> Recent[int, str]:
-    recent: Recent[int, str] = Recent(CAPACITY)
+def filled(count: int, size: int = 10) -> Cache[int, str]:
+    cache: Cache[int, str] = Cache(CAPACITY)
     for n in range(count):
-        recent.keep(n, f"value {n}", size)
-    return recent
+        cache.add(n, f"value {n}", size)
+    return cache
 
 
-def there(recent: Recent[int, str], count: int) -> list[int]:
-    return [n for n in range(count) if recent.get(n) is not None]
+def there(cache: Cache[int, str], count: int) -> list[int]:
+    return [n for n in range(count) if cache.get(n) is not None]
 
 
 def test_what_fits_stays() -> None:
     """As many as fill it to the last byte are all returned."""
-    recent = filled(16)
-    assert [recent.get(n) for n in range(16)] == [f"value {n}" for n in range(16)]
-    assert recent.get(16) is None
+    cache = filled(16)
+    assert [cache.get(n) for n in range(16)] == [f"value {n}" for n in range(16)]
+    assert cache.get(16) is None
 
 
 @pytest.mark.parametrize("size", [1, 9, 10])
 def test_the_oldest_goes_first(size: int) -> None:
     """One byte too many costs the oldest value and no other, whatever was read lately."""
-    recent = filled(16)
-    assert recent.get(0) == "value 0"  # a read makes nothing younger
-    recent.keep(16, "value 16", size)
-    assert there(recent, 17) == list(range(1, 17))
+    cache = filled(16)
+    assert cache.get(0) == "value 0"  # a read makes nothing younger
+    cache.add(16, "value 16", size)
+    assert there(cache, 17) == list(range(1, 17))
 
 
 def test_the_bound_is_in_bytes() -> None:
     """Small values go for a large one, as many as it takes; large ones that went leave their place to many small."""
-    recent = filled(160, size=1)
-    recent.keep(160, "large", 10)
-    assert there(recent, 161) == list(range(10, 161))
-    recent = filled(16)
+    cache = filled(160, size=1)
+    cache.add(160, "large", 10)
+    assert there(cache, 161) == list(range(10, 161))
+    cache = filled(16)
     for n in range(16, 36):
-        recent.keep(n, "small", 1)
-    assert there(recent, 36) == list(range(2, 36))
+        cache.add(n, "small", 1)
+    assert there(cache, 36) == list(range(2, 36))
 
 
 def test_what_is_too_large_displaces_nothing() -> None:
     """More than a sixteenth of the whole is not taken, and costs no other value."""
-    recent = filled(16)
-    recent.keep(16, "too large", 11)
-    assert there(recent, 17) == list(range(16))
+    cache = filled(16)
+    cache.add(16, "too large", 11)
+    assert there(cache, 17) == list(range(16))
 
 
 def test_the_same_again_counts_once() -> None:
     """A key that is there keeps its value, its place in the order and its size, however often it is given again."""
-    recent = filled(16)
+    cache = filled(16)
     for _ in range(100):
-        recent.keep(0, "another", 10)
-    assert there(recent, 16) == list(range(16)) and recent.get(0) == "value 0"
-    recent.keep(16, "value 16", 10)
-    assert there(recent, 17) == list(range(1, 17))
+        cache.add(0, "another", 10)
+    assert there(cache, 16) == list(range(16)) and cache.get(0) == "value 0"
+    cache.add(16, "value 16", 10)
+    assert there(cache, 17) == list(range(1, 17))
 
 
 def test_many_threads_keep_the_bound() -> None:
     """However many keep values at once, what is there afterwards is full and within the bound."""
-    recent: Recent[int, str] = Recent(CAPACITY)
+    cache: Cache[int, str] = Cache(CAPACITY)
     together = threading.Barrier(4, timeout=30)
 
     def keep(number: int) -> None:
         together.wait(SECONDS)
         for n in range(2_000):
-            recent.keep(number * 2_000 + n, "value", 10)
+            cache.add(number * 2_000 + n, "value", 10)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(keep, range(4)))
-    assert len(there(recent, 8_000)) == 16
+    assert len(there(cache, 8_000)) == 16

@@ -1,4 +1,4 @@
-"""What browsers are told of pages of other origins: preflights, and what a page may read of an answer."""
+"""CORS: preflights, and the headers that let a page read a response."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,8 +97,8 @@ def test_a_listed_page_reads_what_it_needs(client: FlaskClient) -> None:
 
 
 def test_answers_are_kept_apart_by_origin(client: FlaskClient) -> None:
-    """Every answer says that it depends on the origin, kept lists, 304 and pages with another Vary among them; what is
-    kept of a list has none of what one origin was told."""
+    """Every response varies by Origin, also cached lists, 304 and pages with another Vary; the cached list has no
+    headers for one origin."""
     tag = client.get("/products", headers=LISTED).headers["ETag"]
     for origin in (APP, EVIL, APP, None):
         answer = client.get("/products", headers={"Origin": origin} if origin else {})
@@ -162,7 +162,7 @@ def test_without_a_list_nothing_is_said() -> None:
     ],
 )
 def test_a_list_of_origins(given: str, kept: tuple[str, ...]) -> None:
-    """Origins are kept as browsers write them."""
+    """Origins are stored as browsers write them."""
     assert Config.from_env({"CORS_ORIGINS": given}).cors_origins == kept == Config(cors_origins=kept).cors_origins
 
 

@@ -193,10 +193,10 @@ def test_writes(client: FlaskClient, delete_headers: dict[str, str]) -> None:
         ("colour_gte=5", "colour_gte is not a parameter of this list; there are: limit,"),
         ("tags_like=x", "tags[like] is no operator of tags; there are: eq, in"),
         ("price_gte=much", "price[gte] must be a number"),
-        ("_embed=comments", "_embed asks for related items, and this collection declares no relations"),
-        ("_expand=user", "_expand asks for related items"),
-        ('embed="author"', "embed asks for related items"),
-        ('embed=["author"]', "embed asks for related items"),
+        ("_embed=comments", "_embed requests related items, but this collection declares no relations"),
+        ("_expand=user", "_expand requests related items"),
+        ('embed="author"', "embed requests related items"),
+        ('embed=["author"]', "embed requests related items"),
         ("range=[0,9", "range must be JSON"),
         ("range=[9,0]", "range must be [first, last]"),
         ("range=[-1,5]", "range must be [first, last]"),
@@ -212,20 +212,20 @@ def test_writes(client: FlaskClient, delete_headers: dict[str, str]) -> None:
         ("filter={", "filter must be JSON"),
         ("filter=[]", "filter is not a parameter of this list"),
         ('filter={"colour":"red"}', "colour is not a parameter of this list"),
-        ('filter={"price":null}', "filter has for 'price' what is no text, number, boolean or list of such"),
+        ('filter={"price":null}', "filter has for 'price' neither a text, number or boolean nor a list of these"),
         ('filter={"price":{"gte":5}}', "filter has for 'price'"),
         ('filter={"id":[["x"]]}', "filter has for 'id'"),
         ('filter={"price":true}', "price must be a number"),
         ('filter={"stock":1.5}', "stock must be a whole number"),
     ],
 )
-def test_malformed_habits(client: FlaskClient, query: str, told: str) -> None:
+def test_malformed_queries(client: FlaskClient, query: str, told: str) -> None:
     """What cannot be understood is refused with one fault, naming the parameter and what would be right."""
     assert fault(client.get("/products", query_string=query)).startswith(told)
 
 
 def test_links_lead_on(client: FlaskClient) -> None:
-    """The Link header of a page asked for in others' words leads to the next one, filter and order kept."""
+    """The Link header of a page in another dialect leads to the next one, with the same filter and order."""
     fill(client)
     link = client.get("/products?_page=1&_limit=3&_sort=price&_order=desc&stock_ne=1").headers["Link"]
     following = link.partition('>; rel="next"')[0].rpartition("<")[2]

@@ -130,7 +130,7 @@ def test_nothing_is_looked_up_for_a_guess_beyond_the_limit(monkeypatch: pytest.M
 
 
 def test_who_has_succeeded_stays_accepted() -> None:
-    """One that guesses locks out nobody who shares the address, and no other address at all."""
+    """Guessing does not lock out valid callers at the same address, nor any other address."""
     client = closed()
     used, unused = key_of(client), key_of(client)
     assert by_bearer(client, used) == 200
@@ -197,7 +197,7 @@ class Clock:
 
 
 class Numbers:
-    """Counters that count how often they are asked, too."""
+    """Counters that also count the calls."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -243,7 +243,7 @@ def is_let_in(failures: Failures, digest: str, remote: str = "192.0.2.1") -> boo
 
 
 def test_a_success_costs_nothing_for_a_minute(failures: Failures, numbers: Numbers, clock: Clock) -> None:
-    """A process asks nobody about credentials that succeeded there a moment ago, and notes them once a minute."""
+    """A process looks up credentials that succeeded there only once a minute, and stores them as often."""
     failures.note_success(came(), "known")
     asked = numbers.asked
     clock.seconds += NOTED_SECONDS - 1
@@ -283,7 +283,7 @@ def test_the_next_window_begins_with_none(failures: Failures, clock: Clock) -> N
 
 
 def test_a_site_of_ipv6_is_counted_as_one(failures: Failures, numbers: Numbers) -> None:
-    """A /64 has the quota, and all of a /48 sixteen times as much, so that nobody has 65,536 quotas and counters."""
+    """A /64 has the quota, and a whole /48 sixteen times as much, so that no caller has 65,536 quotas and counters."""
     for n in range(LIMIT):
         failures.note_failure(came(f"2001:db8::{n}"))
     assert not is_let_in(failures, "right", "2001:db8::ffff") and is_let_in(failures, "right", "2001:db8:0:1::1")

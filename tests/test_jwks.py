@@ -1,4 +1,4 @@
-"""Which keys of a set verify tokens, and how a set in a file is kept fresh."""
+"""The keys of a set that verify tokens, and the refresh of a set in a file."""
 
 import logging
 from pathlib import Path
@@ -87,8 +87,8 @@ def test_a_key_for_something_else_is_passed_over(key: Any) -> None:
     assert usable(key, jwk("ES384")) == [("first", ("ES384",))]
 
 
-def test_a_private_key_in_a_set_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    """A set that gives away a private key is a fault to be told, without telling the key."""
+def test_a_private_key_in_a_set_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """A private key in a set is logged as an error, without the key."""
     with caplog.at_level(logging.WARNING, "restkeeper"):
         usable(jwk("ES256", d="c2VjcmV0"))
     assert "private key" in caplog.text and "c2VjcmV0" not in caplog.text

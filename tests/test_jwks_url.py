@@ -1,4 +1,4 @@
-"""A key set at a URL is fetched no more than needed, kept while it cannot be, and only over safe ways."""
+"""A key set at a URL is fetched no more than needed, cached during failures, and only over safe connections."""
 
 import json
 import logging
@@ -112,7 +112,7 @@ def test_a_clock_that_is_put_back_stops_no_fetch(clock: Clock) -> None:
 
 
 def test_a_set_is_used_on_while_it_cannot_be_fetched(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
-    """Known tokens hold, each fault is told once, and it is tried again every ten seconds."""
+    """Known tokens stay valid, each error is logged once, and the fetch is retried every ten seconds."""
     issuer = Issuer(FIRST)
     tokens = from_url(issuer, clock)
     issuer.body = ConnectionRefusedError("down")
@@ -182,7 +182,7 @@ def test_many_who_want_a_new_key_cause_one_fetch(clock: Clock, monkeypatch: pyte
 
 def test_nobody_else_waits_for_a_fetch(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one fetches, tokens of known keys are judged by the set that there is."""
-    monkeypatch.setattr("restkeeper.features.jwt.jwks.KEPT_SECONDS", 100)
+    monkeypatch.setattr("restkeeper.features.jwt.jwks.CACHED_SECONDS", 100)
     issuer = Gate(FIRST)
     tokens = from_url(issuer, clock)
     issuer.open.clear()
@@ -257,7 +257,7 @@ def test_a_fetch_is_bounded(change: Any) -> None:
 
 
 def test_http_stays_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy of the environment is not asked for what is fetched without TLS."""
+    """A fetch without TLS does not use the proxy of the environment."""
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     with published(FIRST) as place:
         assert json.loads(fetch(place.url))["keys"][0]["kid"] == "first"

@@ -16,7 +16,7 @@ from restkeeper import clock as clocks
 from restkeeper.config import Config, ConfigError
 from restkeeper.errors import TooManyRequests, Unavailable
 from restkeeper.features.limits import requests as limits
-from restkeeper.features.limits.counters import ASK_AGAIN, CLOCKS_DIFFER, Quota, RedisOrOwn, open_counters
+from restkeeper.features.limits.counters import CLOCKS_DIFFER, RETRY_SECONDS, Quota, RedisOrOwn, open_counters
 from restkeeper.features.limits.mapped import uri_of
 from restkeeper.web import errors, observe
 from restkeeper.web.application import Application, Reply
@@ -122,7 +122,7 @@ def test_errors_are_counted_and_told_alike(method: str, path: str, status: int) 
 
 
 def test_a_refusal_is_the_registered_problem() -> None:
-    """429 is quota-exceeded with the quota's name; it says when to go on, not before the window's end; is not kept."""
+    """429 is quota-exceeded with the quota's name and a Retry-After at the window's end; it is not cached."""
     client = limited()
     answer = [client.post("/") for _ in range(3)][-1]
     assert answer.status_code == 429 and answer.content_type == "application/problem+json"
@@ -146,7 +146,7 @@ def test_the_next_window_begins_with_the_whole_quota() -> None:
 
 
 def test_probes_are_never_refused() -> None:
-    """An exempt endpoint is neither counted nor marked, however often it is asked."""
+    """Requests to an exempt endpoint are not counted, and the responses have no limits."""
     client = limited()
     answers = [client.get("/probe") for _ in range(10)]
     assert {answer.status_code for answer in answers} == {200}
@@ -321,7 +321,7 @@ def test_a_check_is_one_round_trip(redis: RedisServer) -> None:
     assert grown == {"evalsha": 10}
 
 
-def test_a_redis_that_hangs_up_is_asked_once() -> None:
+def test_a_redis_that_hangs_up_is_tried_once() -> None:
     """A request tries no second time: limits of the machine's own are at hand."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         asked: list[int] = []
@@ -344,7 +344,7 @@ def test_a_redis_that_hangs_up_is_asked_once() -> None:
 
 
 def test_a_counter_outlives_its_window_a_little(redis: RedisServer) -> None:
-    """It is kept while any machine's clock may still be in its window, and goes by itself."""
+    """A counter in Redis expires only when no machine's clock can be in its window any more."""
     limited(redis_url=redis.url).get("/")
     (key,) = redis.client.keys()
     assert 20 < redis.client.ttl(key) <= 20 + CLOCKS_DIFFER
@@ -360,15 +360,15 @@ def test_without_redis_limits_are_the_machines_own(
     assert admitted(client, 2) == 2
     redis.stop()
     assert admitted(client) == 3
-    clock.now += ASK_AGAIN + 1
+    clock.now += RETRY_SECONDS + 1
     assert admitted(client) == 0
     redis.start()
     assert admitted(client) == 0
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "Redis cannot be asked" in caplog.text
-    clock.now += ASK_AGAIN + 1
+    assert "Redis does not respond" in caplog.text
+    clock.now += RETRY_SECONDS + 1
     assert admitted(client) == 3  # a Redis that began anew
-    assert ["Redis is back" in record.message for record in caplog.records] == [False, True]
+    assert ["Redis responds again" in record.message for record in caplog.records] == [False, True]
     assert redis.calls()["incrby"] == 10
 
 
@@ -380,12 +380,12 @@ def test_a_start_without_redis_is_a_start(caplog: pytest.LogCaptureFixture) -> N
         client = limited(redis_url=server.url, clock=clock)
         assert admitted(client) == 3
         with server:
-            clock.now += ASK_AGAIN + 1
+            clock.now += RETRY_SECONDS + 1
             assert admitted(client) == 3
     assert len(caplog.records) == 2
 
 
-def test_redis_is_asked_by_one_request_at_a_time_while_it_is_gone() -> None:
+def test_one_request_at_a_time_tries_a_redis_that_has_failed() -> None:
     """Of those that come in the seconds between, none waits for it."""
     asked: list[str] = []
 
@@ -406,7 +406,7 @@ def test_redis_is_asked_by_one_request_at_a_time_while_it_is_gone() -> None:
     shared = RedisOrOwn(Gone(), Own(), clock.monotonic)  # type: ignore[arg-type]
     for _ in range(5):
         shared.incr("first", 60)
-    clock.now += ASK_AGAIN
+    clock.now += RETRY_SECONDS
     for _ in range(5):
         shared.incr("second", 60)
     assert asked == ["first", "second"]

@@ -73,7 +73,7 @@ def test_clear_forgets_one_key(storage: Storage) -> None:
 
 
 def test_reset_forgets_all(storage: Storage) -> None:
-    """After reset every quota is whole again, and the number of counts that there were is told."""
+    """After a reset every quota is unused again; it returns the number of deleted counts."""
     limiter, quota = FixedWindowRateLimiter(storage), RateLimitItemPerMinute(10)
     assert [limiter.hit(quota) for _ in range(11)] == [True] * 10 + [False]
     assert storage.reset() == 1
@@ -287,7 +287,7 @@ def test_a_file_half_made_is_made_whole(path: Path) -> None:
 
 
 def test_a_file_that_is_removed_is_made_anew(path: Path) -> None:
-    """When somebody deletes the file, those who count meet in a new one at their next new key."""
+    """If the file is deleted, all processes share a new one from their next new key on."""
     one, other = MappedStorage(uri_of(path)), MappedStorage(uri_of(path))
     one.incr("a", 60)
     other.incr("a", 60)
@@ -343,10 +343,10 @@ def test_no_other_file_is_taken_for_it(path: Path, prepare: Callable[[Path], Non
 
 
 def test_another_users_file_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that somebody else put there is not counted in."""
+    """A file of another user is refused."""
     MappedStorage(uri_of(path)).incr("a", 60)
     monkeypatch.setattr(mapped.os, "geteuid", lambda: os.getuid() + 1)
-    with pytest.raises(OSError, match="this user's"):
+    with pytest.raises(OSError, match="this user"):
         MappedStorage(uri_of(path)).incr("a", 60)
 
 

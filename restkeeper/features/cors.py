@@ -1,4 +1,4 @@
-"""Which pages of other origins a browser lets read this service: CORS (the Fetch standard, section 3.2)."""
+"""CORS: the origins whose pages a browser lets read the responses (the Fetch standard, section 3.2)."""
 
 import re
 from collections.abc import Callable, Collection
@@ -20,69 +20,69 @@ EXPOSED_HEADERS = (
     "Idempotent-Replayed, X-Request-Id, Deprecation, Sunset, X-RateLimit-Limit, X-RateLimit-Remaining, "
     "X-RateLimit-Reset"
 )
-MAX_AGE = "600"  # seconds that a browser may keep the answer to a preflight; Chromium keeps none for longer than 7200
+MAX_AGE = "600"  # seconds that a browser may cache the response to a preflight; Chromium's own limit is 7200
 
 _LOCAL = re.compile(r"https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?")
 _PREFLIGHT_VARY = "Access-Control-Request-Method, Access-Control-Request-Headers"
 
 
 def install(app: Application, service: Service) -> None:
-    """Let pages of the configured origins read what `app` answers."""
+    """Let pages of the configured origins read the responses of `app`."""
     allow_origins(app, service.config.cors_origins, local_only=service.guard.local_only)
 
 
 def allow_origins(app: Application, origins: Collection[str] = (), *, local_only: bool = False) -> None:
-    """Let pages of `origins` read what `app` answers, errors too: `https://app.example.org` exactly, or `*` for all.
+    """Let pages of `origins` read all responses of `app`: `https://app.example.org` exactly, or `*` for all.
 
-    With `local_only` and no origins, those of this machine; and no page of another site is answered at all, for such a
-    page reaches what is open on its reader's machine: also what it cannot read costs, and its size and time tell
-    something. Where no origin can be allowed, nothing is installed. Credentials that a browser adds by itself are never
-    asked for: keys travel in header fields that pages set.
+    With `local_only` and no origins, the origins of this machine are allowed, and requests from pages of other sites
+    are refused: an open service on the reader's machine would be reachable to them, and even unreadable responses cost
+    time and reveal their size. Without allowed origins nothing is installed. Credentials that a browser adds by itself
+    are not allowed: pages set the header fields with keys.
     """
     if not origins and not local_only:
         return
-    allows = _allowance(origins)
-    answer_all = "*" in origins
-    refuses_sites = local_only and not answer_all
+    allows = _origin_check(origins)
+    allow_all = "*" in origins
+    refuses_sites = local_only and not allow_all
 
-    def admit(asked: Request) -> Response | None:
-        environ = asked.environ
+    def admit(request: Request) -> Response | None:
+        environ = request.environ
         if (origin := environ.get("HTTP_ORIGIN")) is None:
             if refuses_sites and environ.get("HTTP_SEC_FETCH_SITE") == "cross-site" and not _is_navigation(environ):
-                raise CrossOrigin(
-                    "this is a request of a page of another site; CORS_ORIGINS lists the origins that may"
-                )
+                raise CrossOrigin("this request is from a page of another site; CORS_ORIGINS lists the allowed origins")
             return None
         if not allows(origin):
-            if local_only and origin != f"{environ['wsgi.url_scheme']}://{asked.host}":
-                raise CrossOrigin("the Origin is not the service's own; CORS_ORIGINS lists others that may")
+            if local_only and origin != f"{environ['wsgi.url_scheme']}://{request.host}":
+                raise CrossOrigin("the Origin is not the service's own; CORS_ORIGINS lists other allowed origins")
             return None
         if (
-            asked.method == "OPTIONS"
+            request.method == "OPTIONS"
             and "HTTP_ACCESS_CONTROL_REQUEST_METHOD" in environ
-            and not asked.routing_exception
+            and not request.routing_exception
         ):
             return _preflight()
         return None
 
-    def tell(asked: Request, response: Response) -> None:
+    def add_headers(request: Request, response: Response) -> None:
         headers = response.headers
-        origin = asked.environ.get("HTTP_ORIGIN")
+        origin = request.environ.get("HTTP_ORIGIN")
         if origin is not None and allows(origin):
-            headers.add("Access-Control-Allow-Origin", "*" if answer_all else origin)
+            headers.add("Access-Control-Allow-Origin", "*" if allow_all else origin)
             headers.add("Access-Control-Expose-Headers", EXPOSED_HEADERS)
-        # Also without an Origin: a cache that keeps such an answer must not give it to a page, which could not read it.
-        if varies := [value for name, value in headers if name == "Vary"]:  # as all here spell it; get() takes longer
+        # Also without an Origin: a cache must not return such a response to a page, which could not read it.
+        if varies := [
+            value for name, value in headers if name == "Vary"
+        ]:  # always in this spelling; get() takes longer
             headers["Vary"] = ", ".join([*varies, "Origin"])
         else:
             headers.add("Vary", "Origin")
 
     app.before.append(admit)
-    app.after.append(tell)
+    app.after.append(add_headers)
 
 
 def _is_navigation(environ: dict[str, Any]) -> bool:
-    """Whether a person goes to a page, as by a link (Fetch Metadata, sections 2.1 and 2.2): no other page reads it."""
+    """Whether a person navigates to a page, as by a link (Fetch Metadata, sections 2.1 and 2.2)."""
     return (
         environ["REQUEST_METHOD"] in ("GET", "HEAD")
         and environ.get("HTTP_SEC_FETCH_MODE") == "navigate"
@@ -90,8 +90,8 @@ def _is_navigation(environ: dict[str, Any]) -> bool:
     )
 
 
-def _allowance(origins: Collection[str]) -> Callable[[str], bool]:
-    """What tells whether an origin is allowed; `null`, which any page can make itself, never is."""
+def _origin_check(origins: Collection[str]) -> Callable[[str], bool]:
+    """A function that returns whether an origin is allowed; never `null`, which any page can produce."""
     if "*" in origins:
         return lambda origin: origin != "null"
     if origins:
@@ -100,7 +100,7 @@ def _allowance(origins: Collection[str]) -> Callable[[str], bool]:
 
 
 def _preflight() -> Response:
-    """What a page may send to the address; who may do so is asked when it does."""
+    """The methods and headers that a page may send to the address; authorization follows with the request itself."""
     adapter = request_ctx.url_adapter
     methods = ", ".join(sorted(adapter.allowed_methods())) if adapter else ""
     headers = {

@@ -1,6 +1,6 @@
-"""The wire habits of others' clients, turned into ours, so that they work unmodified.
+"""The query dialects of other clients, translated into ours, so that these clients work unmodified.
 
-    they write                                  we read                      who writes so
+    their query                                 our query                    clients
     _start=20&_end=30                           offset=20&limit=10           ra-data-json-server, refine's simple-rest
     _page=3&_limit=10, _start=20&_limit=10      offset=20&limit=10           json-server 0.17
     _sort=price,name&_order=DESC,ASC            sort=-price,name             all three
@@ -9,8 +9,8 @@
     sort=["price","DESC"]                       sort=-price                  ra-data-simple-rest
     filter={"status":"draft","tags":["a","b"]}  status=draft&tags=a&tags=b   ra-data-simple-rest
 
-`range` is also answered with `Content-Range: products 20-29/42`, where its client finds the total; the Range header
-that it sends besides says nothing more and is not read.
+The response to `range` has `Content-Range: products 20-29/42`, from which its client reads the total. The client's
+Range header has the same content and is ignored.
 """
 
 import re
@@ -28,57 +28,57 @@ from restkeeper.storage.contract import Collection
 from restkeeper.web.application import Application
 from restkeeper.web.queries import whole
 
-# What json-server and its like write; all other names are fields.
+# The parameters of json-server and similar clients; all other names are fields.
 _PLACE = ("_start", "_end", "_page", "_limit")
 _ORDER = ("_sort", "_order")
 _RELATIONS = ("_embed", "_expand")
 _UNDERSCORED = (*_PLACE, *_ORDER, *_RELATIONS)
 _OPERATOR = re.compile(r"(\w+?)(_ne|_gte?|_lte?|_like|_in)", re.ASCII)
 
-# What ra-data-simple-rest writes, in JSON, and what the values begin with.
+# The parameters of ra-data-simple-rest, in JSON, with the first characters of their values.
 _IN_JSON: Mapping[str, tuple[str, ...]] = {"range": ("[",), "sort": ("[",), "filter": ("{",), "embed": ("[", '"')}
 
-# Whether a query may hold any of it: our own queries cost this one look and no more.
-_HABIT = re.compile(rf"(?:{'|'.join(_UNDERSCORED)}|_ne|_gte?|_lte?|_like|_in)=|=(?:%5[Bb]|%7[Bb]|%22|[\[{{\"])")
+# Whether a query may contain any of these: our own queries cost only this one search.
+_DIALECT = re.compile(rf"(?:{'|'.join(_UNDERSCORED)}|_ne|_gte?|_lte?|_like|_in)=|=(?:%5[Bb]|%7[Bb]|%22|[\[{{\"])")
 
-PAGE = 10  # items, json-server's own
+PAGE = 10  # items, json-server's default
 _WHOLE = whole(0, 999_999_999)
-NOTHING = ("id[lt]", "")  # no item's id comes before the empty text
+NOTHING = ("id[lt]", "")  # no id sorts before the empty text
 
 Pairs = list[tuple[str, str]]
 Given = Mapping[str, str]
 
 
 def install(app: Application, service: Service) -> None:
-    """Let lists be asked for in the words of others' clients."""
+    """Accept the query dialects of other clients for lists."""
     service.hooks.before_list.append(translator)
 
 
 def translator(collection: Collection) -> Callable[[], None]:
-    """What translates the query of the current request, if it is for the list of a collection."""
+    """A function that translates the query of the current request, if that is for the list of the collection."""
 
     def translate() -> None:
         environ = request.environ
         if not (query := environ.get("QUERY_STRING")) or environ["REQUEST_METHOD"] == "OPTIONS":
-            return  # OPTIONS is answered without a look at the query
-        if _HABIT.search(query) and str(request.endpoint).endswith(".list_items"):
+            return  # OPTIONS ignores the query
+        if _DIALECT.search(query) and str(request.endpoint).endswith(".list_items"):
             request.args = ImmutableMultiDict(_translated(request.args.items(multi=True), collection))
 
     return translate
 
 
 def _translated(pairs: Iterable[tuple[str, str]], collection: Collection) -> Pairs:
-    """A query in our words. Raises InvalidQuery, as does whoever reads it then, for what is the same in all words."""
-    ours, theirs = _told_apart(pairs, collection)
+    """A query in our dialect. Raises InvalidQuery for errors of the other dialect; the reader checks the rest."""
+    ours, theirs = _split(pairs, collection)
     if related := [name for name in (*_RELATIONS, "embed") if name in theirs]:
-        raise _fault(related[0], "asks for related items, and this collection declares no relations")
+        raise _fault(related[0], "requests related items, but this collection declares no relations")
     ours = [(_with_operator(name, collection), value) for name, value in [*ours, *_filters(theirs)]]
     place = [*_place(theirs), *_range(theirs, collection.name)]
     return [*ours, *_sort(theirs), *((name, str(number)) for name, number in place)]
 
 
-def _told_apart(pairs: Iterable[tuple[str, str]], collection: Collection) -> tuple[Pairs, dict[str, str]]:
-    """What goes on as it is, or nearly, and what is to be taken apart."""
+def _split(pairs: Iterable[tuple[str, str]], collection: Collection) -> tuple[Pairs, dict[str, str]]:
+    """The parameters that stay, and those to translate."""
     ours: Pairs = []
     theirs: dict[str, str] = {}
     for name, value in pairs:
@@ -108,7 +108,7 @@ def _place(theirs: Given) -> Iterator[tuple[str, int]]:
         yield from (("offset", max(0, numbers["_page"] - 1) * limit), ("limit", limit))
     elif "_end" in numbers:
         if numbers["_end"] <= start:
-            raise _fault("_end", f"must be greater than _start, which is {start}: it is the first not to be shown")
+            raise _fault("_end", f"must be greater than _start, which is {start}: it is the first item after the page")
         yield from (("offset", start), ("limit", numbers["_end"] - start))
     elif numbers:
         yield "offset", start
@@ -123,16 +123,16 @@ def _range(theirs: Given, name: str) -> Iterator[tuple[str, int]]:
         case [int(first), int(last)] if 0 <= first <= last:
             offset, limit = first, last - first + 1
         case _:
-            raise _fault("range", "must be [first, last], both counted from 0 and both shown")
+            raise _fault("range", "must be [first, last], both counted from 0 and both included")
 
-    def tell_range(response: Response) -> Response:
+    def add_content_range(response: Response) -> Response:
         if response.status_code == 200:
             total = int(response.headers["X-Total-Count"])
-            shown = f"{offset}-{min(offset + limit, total) - 1}" if offset < total else "*"
-            response.headers["Content-Range"] = f"{name} {shown}/{total}"
+            place = f"{offset}-{min(offset + limit, total) - 1}" if offset < total else "*"
+            response.headers["Content-Range"] = f"{name} {place}/{total}"
         return response
 
-    after_this_request(tell_range)
+    after_this_request(add_content_range)
     yield from (("offset", offset), ("limit", limit))
 
 
@@ -160,14 +160,14 @@ def _key(name: str, field: str, order: str | None) -> str:
 
 
 def _filters(theirs: Given) -> Iterator[tuple[str, str]]:
-    """A list of values asks for any of them: of none, for nothing."""
-    wanted = _json(theirs, "filter") if "filter" in theirs else {}
-    for name, value in wanted.items():
+    """A list of values matches items with any of them; an empty list matches none."""
+    filters = _json(theirs, "filter") if "filter" in theirs else {}
+    for name, value in filters.items():
         if value == []:
             yield NOTHING
         for each in value if isinstance(value, list) else [value]:
             if each is None or isinstance(each, (dict, list)):
-                raise _fault("filter", f"has for {name!r:.100} what is no text, number, boolean or list of such")
+                raise _fault("filter", f"has for {name!r:.100} neither a text, number or boolean nor a list of these")
             yield name, each if isinstance(each, str) else orjson.dumps(each).decode()
 
 
@@ -175,7 +175,7 @@ def _json(theirs: Given, name: str) -> Any:
     try:
         return orjson.loads(theirs[name])
     except ValueError:
-        raise _fault(name, "must be JSON, and is not") from None
+        raise _fault(name, "must be JSON") from None
 
 
 def _number(name: str, text: str) -> int:

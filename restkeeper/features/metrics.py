@@ -1,4 +1,4 @@
-"""Metrics for Prometheus that are right across workers, for the bearer of the metrics token."""
+"""Metrics of all workers for Prometheus, behind the metrics token."""
 
 import hmac
 import os
@@ -18,16 +18,16 @@ _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
 _BEARER = {"WWW-Authenticate": 'Bearer realm="metrics"'}  # RFC 6750, section 3
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
-NUMBERS = Result("The numbers.", {"text/plain": {"type": "string", "maxLength": 2**26}})
+METRICS = Result("The metrics.", {"text/plain": {"type": "string", "maxLength": 2**26}})
 
 
 def install(app: Application, service: Service) -> None:
-    """Count and time every request, and answer /metrics."""
+    """Count and time every request, and serve /metrics."""
     metrics = Metrics()
 
-    def count(asked: Request, response: Response) -> None:
-        seconds = seconds_since_start(asked.environ)
-        metrics.count(asked.method, route_of(asked), response.status_code, seconds)
+    def count(served: Request, response: Response) -> None:
+        seconds = seconds_since_start(served.environ)
+        metrics.count(served.method, route_of(served), response.status_code, seconds)
 
     app.after.append(count)
     routes = Blueprint("metrics", __name__)
@@ -45,18 +45,18 @@ class MetricsHandlers:
         self._guard = guard
 
     @needs(OWN)
-    @returns(NUMBERS, MetricsClosed)
+    @returns(METRICS, MetricsClosed)
     def read_metrics(self) -> Response:
-        """Numbers for Prometheus, for the bearer of the metrics token."""
+        """Metrics for Prometheus. The credential is the metrics token."""
         if not self._digest:
-            raise MetricsClosed("set METRICS_TOKEN to open them to its bearer")
+            raise MetricsClosed("set METRICS_TOKEN to open them to callers with that token")
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not self._is_valid(token):
             raise Unauthorized("send the metrics token as Authorization: Bearer", headers=_BEARER)
         return Reply(self._metrics.text(), content_type=PROMETHEUS, headers={"Cache-Control": "no-store"})
 
     def _is_valid(self, token: str) -> bool:
-        """Raises TooManyRequests for an address that guesses."""
+        """Raises TooManyRequests for an address with too many failures."""
         digest, failures = digest_of(token), self._guard.failures
         failures.require_room(request.environ, digest)
         if not hmac.compare_digest(digest, self._digest):
@@ -69,15 +69,15 @@ class MetricsHandlers:
 class Metrics:
     """Requests counted and timed by method, route and status.
 
-    With `PROMETHEUS_MULTIPROC_DIR` in the environment before prometheus_client is first imported, the numbers of all
-    workers are in files of that folder, and any worker answers for all.
+    If `PROMETHEUS_MULTIPROC_DIR` is set before the first import of prometheus_client, the metrics of all workers are in
+    files of that folder, and each worker returns the metrics of all.
     """
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._seconds = Histogram(
             "restkeeper_request_seconds",
-            "Seconds from a request's arrival to its answer",
+            "Seconds from a request's arrival to its response",
             ("method", "route", "status"),
             registry=self._registry,
             buckets=_BUCKETS,
@@ -85,16 +85,16 @@ class Metrics:
         self._known: dict[tuple[str, str, int], Histogram] = {}
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count one answer."""
+        """Count one response."""
         if (known := self._known.get((method, route, status))) is None:
-            name = method if method in _METHODS else "other"  # clients must not make series at will
+            name = method if method in _METHODS else "other"  # clients must not create time series
             known = self._seconds.labels(name, route, status)
             if name == method:
                 self._known[method, route, status] = known
         known.observe(seconds)
 
     def text(self) -> bytes:
-        """All numbers in Prometheus' text format, version 0.0.4."""
+        """All metrics in Prometheus' text format, version 0.0.4."""
         registry = self._registry
         if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
             registry = CollectorRegistry()

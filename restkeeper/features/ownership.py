@@ -1,4 +1,4 @@
-"""Ownership: what callers may do with the items of others, in collections that declare it."""
+"""Ownership: access to the items of other callers, in collections that declare it."""
 
 from restkeeper.errors import Forbidden, NotFound
 from restkeeper.resources.changes import Access
@@ -10,19 +10,19 @@ from restkeeper.web.caller import ADMIN, caller
 
 
 def install(app: Application, service: Service) -> None:
-    """Note who creates an item, and let others do what the collection declares."""
+    """Store the owner of each new item, and restrict other callers as the collection declares."""
     service.hooks.access = access_to
 
 
 def access_to(resource: Resource) -> Access:
-    """What callers may do with the items of a collection."""
+    """The access of callers to the items of a collection."""
     if resource.ownership is Ownership.NONE:
         return Access()
     return _OwnedAccess(sees_others=resource.ownership is Ownership.CHANGES)
 
 
 class _OwnedAccess(Access):
-    """See `Access`. Admins may do everything; others see what is not theirs only where it `sees_others`."""
+    """See `Access`. Admins may do everything; other callers see items of others only if `sees_others`."""
 
     def __init__(self, *, sees_others: bool) -> None:
         self._sees_others = sees_others

@@ -7,7 +7,7 @@ from restkeeper.web.caller import Caller
 
 
 def install(app: Application, service: Service) -> None:
-    """Accept the tokens of the issuer, if one is configured. Raises Unavailable when its key file cannot be used."""
+    """Accept the tokens of the issuer, if one is configured. Raises Unavailable if its key file cannot be used."""
     config = service.config
     if not config.jwt_jwks:
         return

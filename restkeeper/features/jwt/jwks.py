@@ -1,7 +1,7 @@
-"""Key sets: the public keys of an issuer, read from a file or a URL and kept fresh (RFC 7517).
+"""Key sets: the public keys of an issuer, read from a file or a URL and refreshed (RFC 7517).
 
-A set says which tokens hold, so what it says is taken at once: a key that is gone verifies nothing more, and what was
-verified by an older set is forgotten with it. What cannot be read or understood changes nothing.
+A new set replaces the former one at once: a removed key verifies no more tokens, and the cache of verified tokens is
+deleted with its set. A set that cannot be read or parsed changes nothing.
 """
 
 import logging
@@ -23,15 +23,15 @@ from restkeeper.errors import Unavailable
 from restkeeper.net import is_loopback
 from restkeeper.web.cache import Cache
 
-FETCH_SECONDS = 5.0  # for each wait of a fetch, and for all of the body
-KEPT_SECONDS = 300.0  # of a set from a URL, whatever its Cache-Control: the removal of a key must not wait longer
-PAUSE_SECONDS = 10.0  # between fetches that an unknown key or a fault asks for: strangers must not make us a nuisance
-FILE_SECONDS = 1.0  # between readings of a file
+FETCH_SECONDS = 5.0  # for each wait of a fetch, and for the whole body
+CACHED_SECONDS = 300.0  # of a set from a URL, whatever its Cache-Control: the removal of a key must not wait longer
+PAUSE_SECONDS = 10.0  # between fetches after an unknown key or an error: clients must not make us overload the issuer
+FILE_SECONDS = 1.0  # between two reads of a file
 MOST_BYTES = 1024 * 1024  # of a set
-VERIFIED_BYTES = 4 * 1024 * 1024  # of tokens that a set has verified
+VERIFIED_BYTES = 4 * 1024 * 1024  # of the cache of verified tokens of a set
 
 RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
-# What a key may verify, by its type and curve (RFC 7518, section 3.1; RFC 8037): never none, never HMAC.
+# The algorithms of a key by its type and curve (RFC 7518, section 3.1; RFC 8037): never none, never HMAC.
 ALGORITHMS = {
     ("RSA", None): RSA,
     ("EC", "P-256"): ("ES256",),
@@ -45,7 +45,7 @@ _log = logging.getLogger("restkeeper")
 
 
 class Key(NamedTuple):
-    """A public key, its name if it has one, and the algorithms that it is for."""
+    """A public key, its id (`kid`) if it has one, and its algorithms."""
 
     kid: str | None
     algorithms: tuple[str, ...]
@@ -53,32 +53,32 @@ class Key(NamedTuple):
 
 
 class KeySet:
-    """The usable keys of a JWK Set, and what they have `verified`, by a digest of the token.
+    """The usable keys of a JWK Set, and a cache of the tokens that they have `verified`, by digest.
 
-    Raises ValueError when `text` is no JWK Set. A key that is not of a known kind, or not for verifying, is passed
-    over (RFC 7517, section 5); that may leave none.
+    Raises ValueError if `text` is not a JWK Set. Keys of an unknown type or not for verifying are ignored (RFC 7517,
+    section 5); that may leave none.
     """
 
     def __init__(self, text: bytes) -> None:
         document = orjson.loads(text)
         if not isinstance(document, dict) or not isinstance(members := document.get("keys"), list):
-            raise ValueError('it is no JWK Set: {"keys": […]}')
+            raise ValueError('it is not a JWK Set: {"keys": […]}')
         self.text = text
         self.keys = [key for key in map(_usable, members) if key]
         self.verified: Cache[bytes, Any] = Cache(VERIFIED_BYTES)
 
     def find(self, algorithm: object, kid: str | None) -> Key | None:
-        """The one key that fits: of that name or, where a token names none, of any. None where that is not one key."""
-        fitting = [key for key in self.keys if algorithm in key.algorithms and kid in (None, key.kid)]
-        same = all(key.public == fitting[0].public for key in fitting)  # some issuers list a key more than once
-        return fitting[0] if fitting and same else None
+        """The only key for this algorithm with this id (None: any id); None if there is none or more than one."""
+        matching = [key for key in self.keys if algorithm in key.algorithms and kid in (None, key.kid)]
+        same = all(key.public == matching[0].public for key in matching)  # some issuers list a key more than once
+        return matching[0] if matching and same else None
 
 
 def _usable(jwk: Any) -> Key | None:
     try:
         kid, use, operations = jwk.get("kid"), jwk.get("use", "sig"), jwk.get("key_ops", ["verify"])
         if "d" in jwk:
-            _log.warning("a key set holds a private key, which is not used: whoever reads the set can make tokens")
+            _log.warning("a key set contains a private key, which is not used: every reader of the set can make tokens")
             return None
         algorithms = ALGORITHMS.get((jwk.get("kty"), jwk.get("crv")), ())
         algorithms = tuple(name for name in algorithms if jwk.get("alg", name) == name)
@@ -91,11 +91,11 @@ def _usable(jwk: Any) -> Key | None:
 
 
 class KeySource:
-    """The key set at `where`, a path or a URL, as it is now.
+    """The current key set at `where`, a path or a URL.
 
-    A file is read once a second, which costs less than to be wrong about its times. A URL is fetched every five
-    minutes, and when a token names a key that is not known. While neither can be read the last set stays in use.
-    Raises Unavailable for a URL that is neither https nor of this machine, and for a file that has no usable key.
+    A file is read once a second, because its modification time is not reliable. A URL is fetched every five minutes,
+    and when a token names an unknown key. If reading fails, the last set stays in use. Raises Unavailable for a URL
+    that is neither https nor of this machine, and for a file without a usable key.
     """
 
     _keys: KeySet | None = None
@@ -103,24 +103,24 @@ class KeySource:
     def __init__(self, where: str, *, now: Callable[[], float], fetch: Callable[[str], bytes]) -> None:
         remote = "://" in where
         if remote and not _is_safe(where):
-            told = "must be a file, an https:// URL without a password, or an http:// URL of this machine"
-            raise Unavailable(f"JWT_JWKS={where.rpartition('@')[2]!r}: {told}")
+            allowed = "must be a file, an https:// URL without a password, or an http:// URL of this machine"
+            raise Unavailable(f"JWT_JWKS={where.rpartition('@')[2]!r}: {allowed}")
         self._where, self._now = where, now
         self._read = fetch if remote else _read_file
-        self._period, self._pause = (KEPT_SECONDS, PAUSE_SECONDS) if remote else (FILE_SECONDS, FILE_SECONDS)
+        self._period, self._pause = (CACHED_SECONDS, PAUSE_SECONDS) if remote else (FILE_SECONDS, FILE_SECONDS)
         self._fault = ""
-        self._read_at = self._sought_at = -inf
-        self._good_for = 0.0
+        self._read_at = self._requested_at = -inf
+        self._fresh_for = 0.0
         self._reading = threading.Lock()
         self._refresh()
         if not remote and not (self._keys and self._keys.keys):
             raise Unavailable(f"JWT_JWKS={where!r}: {self._fault or 'it has no key that can verify a token'}")
 
     def current(self) -> KeySet:
-        """The set, read again when it is time. Raises Unavailable when there never was one."""
+        """The set, read again when it is due. Raises Unavailable if none could be read yet."""
         if self._keys is None:
             return self.newer(None)
-        if self._is_due() and self._reading.acquire(blocking=False):  # the others go on with what there is
+        if self._is_due() and self._reading.acquire(blocking=False):  # other threads use the present set
             try:
                 if self._is_due():
                     self._refresh()
@@ -129,11 +129,11 @@ class KeySource:
         return self._keys
 
     def newer(self, than: KeySet | None) -> KeySet:
-        """The set, read again if it is still the one given and that was not asked for lately. Raises as `current`."""
-        if self._reading.acquire(timeout=FETCH_SECONDS):  # who comes while another reads, waits for what that brings
+        """The set, read again if it is still `than` and the pause is over. Raises Unavailable as `current`."""
+        if self._reading.acquire(timeout=FETCH_SECONDS):  # other threads wait for the one that reads
             try:
-                if self._keys is than and self._is_past(self._sought_at, self._pause):
-                    self._sought_at = self._now()
+                if self._keys is than and self._is_past(self._requested_at, self._pause):
+                    self._requested_at = self._now()
                     self._refresh()
             finally:
                 self._reading.release()
@@ -142,10 +142,10 @@ class KeySource:
         return self._keys
 
     def _is_due(self) -> bool:
-        return self._is_past(self._read_at, self._good_for)
+        return self._is_past(self._read_at, self._fresh_for)
 
     def _is_past(self, then: float, seconds: float) -> bool:
-        return not 0 <= self._now() - then < seconds  # a clock that was put back must not stop us
+        return not 0 <= self._now() - then < seconds  # a clock that was set back must not stop it
 
     def _refresh(self) -> None:
         self._read_at = self._now()
@@ -156,17 +156,17 @@ class KeySource:
             if keys is not self._keys or self._fault:
                 level = logging.INFO if keys.keys else logging.WARNING
                 _log.log(level, "key set %s: %d usable keys", self._where, len(keys.keys))
-            self._keys, self._fault, self._good_for = keys, "", self._period
+            self._keys, self._fault, self._fresh_for = keys, "", self._period
         except (OSError, ValueError) as error:
-            fault, self._good_for = str(error), self._pause
-            if fault != self._fault:  # each fault once, not at each try
-                effect = "what was read before stays in use" if self._keys else "no token can be verified"
+            fault, self._fresh_for = str(error), self._pause
+            if fault != self._fault:  # log each error once, not at each attempt
+                effect = "the last set stays in use" if self._keys else "no token can be verified"
                 _log.warning("key set %s: %s; %s", self._where, fault, effect)
             self._fault = fault
 
 
 def _is_safe(url: str) -> bool:
-    """Whether nobody on the way can give us other keys."""
+    """Whether the network cannot replace the keys: https, or http on this machine."""
     try:
         parts = urlsplit(url)
         scheme, host = parts.scheme, parts.hostname or ""
@@ -191,17 +191,17 @@ def _bounded(text: bytes) -> bytes:
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """The operator says where the keys are; no answer leads elsewhere."""
+    """The keys are at the configured URL; no response redirects."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
 def fetch(url: str) -> bytes:
-    """What is at an http or https URL, of at most 1 MiB. Waits 5 s for each step, and as long for all of the body.
+    """The body at an http or https URL, of at most 1 MiB. It waits 5 s for each step, and 5 s for the whole body.
 
-    Raises OSError when it cannot be had and ValueError when it is too long. No redirect is followed. A proxy that the
-    environment names is used, but for http, which is this machine's own.
+    Raises OSError if the request fails, ValueError if the body is too long. Redirects are not followed. The proxy of
+    the environment is used, except for http, which is this machine.
     """
     handlers = [ProxyHandler({})] if url.startswith("http:") else []
     request = Request(url, headers={"Accept": "application/jwk-set+json, application/json"})  # noqa: S310 - checked
@@ -211,10 +211,10 @@ def fetch(url: str) -> bytes:
             while chunk := response.read1(65536):
                 text = _bounded(text + chunk)
                 if time.monotonic() > until:
-                    raise TimeoutError("it comes too slowly")
+                    raise TimeoutError("the response is too slow")
             return text
     except HTTPError as error:
         error.close()
         raise
     except HTTPException as error:
-        raise OSError(f"no HTTP answer: {error!r}") from error
+        raise OSError(f"no HTTP response: {error!r}") from error

@@ -1,8 +1,7 @@
 """Access tokens: JWTs of one issuer for this service, verified (RFC 7519, RFC 8725, RFC 9068).
 
-Nothing in a token is believed before its signature holds, and only the issuer's key set says what may sign: `alg` picks
-among what a key is for, `kid` among the keys, and keys or addresses that a token brings along (`jwk`, `jku`, `x5u`,
-`x5c`) are not looked at.
+A token is trusted only after its signature is verified with a key of the issuer's set. `alg` selects one of the key's
+algorithms, `kid` one of the keys. Keys and addresses in a token (`jwk`, `jku`, `x5u`, `x5c`) are ignored.
 """
 
 import logging
@@ -20,21 +19,21 @@ from restkeeper.features.jwt.jwks import KeySet, KeySource, fetch
 from restkeeper.web.guard import InvalidCredential
 
 MOST_CHARACTERS = 16 * 1024  # of a token
-LONGEST_SUBJECT = 255  # characters of `sub` (as OpenID Connect Core, section 2): it is stored and counted by
+LONGEST_SUBJECT = 255  # characters of `sub` (as OpenID Connect Core, section 2): it is stored, and names counters
 LEEWAY = 30.0  # seconds that the issuer's clock may be ahead of ours, for nbf and iat; exp has none
 
-# Of `typ`, in lower case and without "application/" (RFC 7515, section 4.1.9). "at+jwt" is what an access token should
-# say (RFC 9068) and few issuers do. Another word is of a JWT for another use, such as a logout or proof token, which
-# must not pass for an access token (RFC 8725, section 3.11).
+# Values of `typ`, in lower case and without "application/" (RFC 7515, section 4.1.9). An access token should have
+# "at+jwt" (RFC 9068); few issuers set it. Other values mean another kind of JWT, such as a logout or proof token, which
+# is not an access token (RFC 8725, section 3.11).
 TYPES = ("jwt", "at+jwt")
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
-_FAR = float(2**53)  # seconds; times beyond are no times
+_FAR = float(2**53)  # seconds; larger values are not times
 _log = logging.getLogger("restkeeper")
 
 
 class Claims(NamedTuple):
-    """What a verified token says."""
+    """The claims of a verified token."""
 
     issuer: str
     subject: str
@@ -43,7 +42,7 @@ class Claims(NamedTuple):
 
 
 class InvalidToken(InvalidCredential):
-    """A token that does not hold. `cause` is for the log; whoever shows it is told the same for every cause."""
+    """An invalid token. `cause` is for the log only; the response is the same for every cause."""
 
     def __init__(self, cause: str) -> None:
         super().__init__(cause)
@@ -76,16 +75,16 @@ class Tokens:
         self._source = KeySource(jwks, now=now, fetch=fetch)
 
     def verify(self, token: str) -> Claims:
-        """What a token says.
+        """The claims of a token.
 
-        Raises InvalidToken when it does not hold, and Unavailable when no key set could be read yet.
+        Raises InvalidToken if it is not valid, and Unavailable if no key set could be read yet.
         """
         try:
             if len(token) > MOST_CHARACTERS:
                 raise InvalidToken("too long")
             keys = self._source.current()
             digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
-            claims: Claims = keys.verified.get(digest) or self._verify_anew(token, digest, keys)
+            claims: Claims = keys.verified.get(digest) or self._verify_signature(token, digest, keys)
             if claims.expires <= self._now():
                 raise InvalidToken("expired")
             return claims
@@ -93,12 +92,12 @@ class Tokens:
             _log.info("token refused: %s", refusal.cause)
             raise
 
-    def _verify_anew(self, token: str, digest: bytes, keys: KeySet) -> Claims:
+    def _verify_signature(self, token: str, digest: bytes, keys: KeySet) -> Claims:
         algorithm, kid = _header(token)
         if (key := keys.find(algorithm, kid)) is None:
             keys = self._source.newer(than=keys)
             if (key := keys.find(algorithm, kid)) is None:
-                raise InvalidToken("no key fits")
+                raise InvalidToken("no key matches")
         try:
             payload = jwt.decode(
                 token,
@@ -108,7 +107,7 @@ class Tokens:
                 audience=self._audience,
                 options={
                     "require": ["iss", "aud", "sub", "exp"],
-                    "verify_exp": False,  # times are told by our clock, below
+                    "verify_exp": False,  # the times are checked below, by our clock
                     "verify_nbf": False,
                     "verify_iat": False,
                 },
@@ -116,7 +115,7 @@ class Tokens:
         except jwt.PyJWTError as error:  # its text may quote the token
             raise InvalidToken(type(error).__name__) from None
         claims = self._claims(payload)
-        keys.verified.add(digest, claims, len(token))  # with the set that verified it, and gone with it
+        keys.verified.add(digest, claims, len(token))  # cached with the set that verified it
         return claims
 
     def _claims(self, payload: dict[str, Any]) -> Claims:
@@ -131,7 +130,7 @@ class Tokens:
 
 
 def _header(token: str) -> tuple[Any, str | None]:
-    """The algorithm and the key's name that a token claims."""
+    """The algorithm and the key id in a token's header."""
     if not is_token(token):
         raise InvalidToken("not three parts in base64url")
     first = token.partition(".")[0]
@@ -171,5 +170,5 @@ def _scopes(payload: dict[str, Any]) -> frozenset[str]:
 
 
 def _is_plain(value: Any) -> bool:
-    """A text that can be stored, compared and logged as it is: not empty, no control characters, no half characters."""
+    """Whether a value is a text to store, compare and log as it is: not empty, only printable characters."""
     return isinstance(value, str) and value != "" and value.isprintable()

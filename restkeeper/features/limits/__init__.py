@@ -1,4 +1,4 @@
-"""Limits: how often a caller may ask, how much it may write, and how often an address may fail."""
+"""Limits of each caller's requests and bytes written, and of each address's failed credentials."""
 
 from restkeeper.features.limits.counters import Counters, Quota, open_counters
 from restkeeper.features.limits.failures import Failures
@@ -23,8 +23,10 @@ def install(app: Application, service: Service) -> None:
 
 
 def _open_counters(app: Application, service: Service) -> Counters:
-    """The counters of all processes on this machine that serve one database; of this process alone if that is in
-    memory, or if it is a command, which answers no requests."""
+    """The counters that all processes share which serve this database on this machine.
+
+    A database in memory and a command, which serves no requests, have counters in this process only.
+    """
     alone = not service.serves or service.location.temporary
     shared = None if alone else shared_path(service.store.secret)
     return open_counters(app, shared, service.config.redis_url, clock=service.clock)

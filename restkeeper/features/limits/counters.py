@@ -1,8 +1,8 @@
-"""Counters of what callers do, in windows aligned to the clock: on this machine, or in Redis for several machines.
+"""Counters for limits, in windows aligned to the clock: on this machine, or in Redis for several machines.
 
-The window is part of a counter's key. So one increment is the whole check, nothing need be stored of when a window
-ends, and a counter never holds what belongs to the next one. Flask-Limiter opens the storages; its own way through a
-request would cost 80 µs, and two to four round trips with Redis.
+The window is part of a counter's key. So one increment is the whole check, the end of a window is not stored, and a
+counter never includes requests of the next window. Flask-Limiter opens the storages. Its own request hooks would cost
+80 µs, and two to four round trips with Redis.
 """
 
 import logging
@@ -23,12 +23,12 @@ from restkeeper.errors import TooManyRequests, Unavailable
 from restkeeper.features.limits.mapped import uri_of
 from restkeeper.web.caller import caller_keys
 
-CLOCKS_DIFFER = 5  # seconds by which machines that share Redis may disagree, so that no counter goes too early
-ASK_AGAIN = 5.0  # seconds until Redis, being gone, is asked again
-REDIS_SECONDS = 0.25  # that a request waits for Redis at most
-SITE_QUOTAS = 16  # quotas of a network that all networks of its site have together
+CLOCKS_DIFFER = 5  # seconds by which the clocks of machines that share Redis may differ: no counter expires too early
+RETRY_SECONDS = 5.0  # seconds until the next attempt after Redis has failed
+REDIS_SECONDS = 0.25  # the longest that a request waits for Redis
+SITE_QUOTAS = 16  # a site's quota, in quotas of one of its networks
 
-# No retries: limits of this machine's own are at hand. As many connections as requests can wait for Redis at once.
+# No retries: this machine's own counters are the fallback. Enough connections for all requests that wait for Redis.
 _REDIS_OPTIONS = {
     "socket_timeout": REDIS_SECONDS,
     "socket_connect_timeout": REDIS_SECONDS,
@@ -40,19 +40,19 @@ _log = logging.getLogger("restkeeper")
 
 
 class Counters(Protocol):
-    """Numbers by key, each of which expires."""
+    """Counts by key, each with an expiry."""
 
     def incr(self, key: str, expiry: int, amount: int = 1) -> int:
-        """Add to a key's number, which expires so many seconds after it began; the sum."""
+        """Add to a key's count and return it. It expires `expiry` seconds after its first increment."""
 
     def get(self, key: str) -> int:
-        """A key's number, 0 where there is none."""
+        """A key's count; 0 if it has none."""
 
 
 def open_counters(app: Flask, shared: Path | None = None, redis_url: str = "", *, clock: Clock = time) -> Counters:
-    """The counters of `app`: those of all processes that open the file `shared`; with None, this process's own.
+    """The counters of `app`: shared by all processes that open the file `shared`; with None, this process's own.
 
-    With `redis_url` all that use that Redis count together, as long as it can be asked.
+    With `redis_url` all machines that use that Redis share counters, while it responds.
     Raises Unavailable when `shared` cannot be used.
     """
     own = _storage(app, uri_of(shared), now=clock.time) if shared else _storage(app, "memory://")
@@ -64,7 +64,7 @@ def open_counters(app: Flask, shared: Path | None = None, redis_url: str = "", *
 
 
 def _storage(app: Flask, uri: str, **options: Any) -> Storage:
-    """A storage that Flask-Limiter owns, in an app that Flask-Limiter takes to have its hooks already."""
+    """A storage that Flask-Limiter opens. Its request hooks are not installed: it assumes that `app` has them."""
     limiter = Limiter(
         lambda: caller_keys(request.environ)[0], storage_uri=uri, storage_options=options, strategy="fixed-window"
     )
@@ -74,71 +74,71 @@ def _storage(app: Flask, uri: str, **options: Any) -> Storage:
 
 
 class RedisOrOwn:
-    """Counts in Redis, and in this machine's own storage while Redis cannot be asked."""
+    """Counters in Redis, and in this machine's own storage while Redis does not respond."""
 
     def __init__(self, redis: Storage, own: Storage, clock: Callable[[], float]) -> None:
         self._redis = redis
         self._own = own
         self._clock = clock
-        self._is_gone = False
-        self._ask_at = 0.0
+        self._has_failed = False
+        self._retry_at = 0.0
 
     def incr(self, key: str, expiry: int, amount: int = 1) -> int:
         """See `Counters`."""
-        return self._ask(lambda storage: storage.incr(key, expiry, amount))
+        return self._count(lambda storage: storage.incr(key, expiry, amount))
 
     def get(self, key: str) -> int:
         """See `Counters`."""
-        return self._ask(lambda storage: storage.get(key))
+        return self._count(lambda storage: storage.get(key))
 
-    def _ask(self, question: Callable[[Storage], int]) -> int:
-        if self._is_gone:
+    def _count(self, operation: Callable[[Storage], int]) -> int:
+        if self._has_failed:
             moment = self._clock()
-            if moment < self._ask_at:
-                return question(self._own)
-            self._ask_at = moment + ASK_AGAIN  # one request finds out; the others need not wait with it
+            if moment < self._retry_at:
+                return operation(self._own)
+            self._retry_at = moment + RETRY_SECONDS  # one request tries; the others do not wait for it
         try:
-            count = question(self._redis)
+            count = operation(self._redis)
         except self._redis.base_exceptions as error:
-            self._lose(error)
-            return question(self._own)
-        if self._is_gone:
-            self._is_gone = False
-            _log.warning("Redis is back: limits are counted there again")
+            self._note_failure(error)
+            return operation(self._own)
+        if self._has_failed:
+            self._has_failed = False
+            _log.warning("Redis responds again: limits are counted there")
         return count
 
-    def _lose(self, error: Exception) -> None:
-        self._ask_at = self._clock() + ASK_AGAIN
-        if not self._is_gone:
-            self._is_gone = True
-            _log.warning("Redis cannot be asked (%s): limits are this machine's own until it can", error)
+    def _note_failure(self, error: Exception) -> None:
+        self._retry_at = self._clock() + RETRY_SECONDS
+        if not self._has_failed:
+            self._has_failed = True
+            _log.warning("Redis does not respond (%s): until it does, each machine counts for itself", error)
 
 
-# How much of a quota is used: it, the sum, seconds until the next window (rounded up), and when that begins.
+# The use of a quota: the quota, the count, seconds until the next window (rounded up), and when that begins.
 Use = tuple["Quota", int, int, int]
 
 
 def remaining(use: Use) -> int:
-    """What is left."""
+    """The unused part of the quota."""
     quota, used, _, _ = use
     return quota.amount - used if used < quota.amount else 0
 
 
 def refusal(use: Use, what: str) -> TooManyRequests:
-    """The problem to raise beyond a quota, which is one of `what`."""
+    """The problem to raise when a quota is exceeded; `what` is the counted thing, in the plural."""
     quota, _, wait, _ = use
     return TooManyRequests(
-        f"at most {quota.amount} {what} in {quota.seconds} s; go on in {wait} s",
+        f"at most {quota.amount} {what} in {quota.seconds} s; retry in {wait} s",
         headers={"Retry-After": str(wait)},
         **{"violated-policies": [quota.name]},
     )
 
 
 class Quota:
-    """How much each caller may do in a window, given as `limits.parse` reads it; `unit` is another than requests.
+    """The limit of each caller in a window. `text` has the syntax of `limits.parse`; the default `unit` is requests.
 
-    A caller is counted by its first key, and by a second one for its whole site, which has SITE_QUOTAS times as much.
-    `now` is the time of day in seconds since the epoch.
+    A caller has a counter by its first key. By a second key its whole site has one, with a quota SITE_QUOTAS times as
+    large. `now` is the time of day in seconds since the epoch.
     """
 
     def __init__(
@@ -153,10 +153,10 @@ class Quota:
         self._prefix = f"{name}/{self.seconds}/"
         self._counters = counters
         self._now = now
-        self._present = "", 0  # what keys begin with in the present window, and when that ends
+        self._present = "", 0  # the prefix of keys in the current window, and its end
 
     def add(self, keys: tuple[str, ...], amount: int = 1) -> Use:
-        """Count for a caller with these keys. A site that is over its quota needs no counters for its networks."""
+        """Add to the counters of a caller. A site over its quota needs no counters for its networks."""
         window, wait, reset = self._window()
         expiry = wait + CLOCKS_DIFFER
         spread = 0
@@ -168,7 +168,7 @@ class Quota:
         return self, used if used > spread else spread, wait, reset
 
     def look(self, keys: tuple[str, ...]) -> Use:
-        """As `add`, with nothing to count."""
+        """The use by a caller, without adding to it."""
         window, wait, reset = self._window()
         used = self._counters.get(f"{window}{keys[0]}")
         if len(keys) > 1:
@@ -176,7 +176,7 @@ class Quota:
         return self, used, wait, reset
 
     def _window(self) -> tuple[str, int, int]:
-        """What its counters' keys begin with now, seconds until the next window, and when that begins."""
+        """The prefix of its counters' keys now, seconds until the next window, and when that begins."""
         moment = int(self._now())
         window, reset = self._present
         if not reset - self.seconds <= moment < reset:

@@ -1,11 +1,10 @@
-"""Counters that all processes of a machine share, as a storage of the limits library, which has none for that.
+"""Counters that all processes of a machine share: a storage for the limits library, which has none of this kind.
 
-They are a table of open addressing in a file that is mapped into memory: a key's slot is one of PROBES in a row from
-where its digest points. A slot is 32 bytes: the key's BLAKE2b digest (16), the count (8, unsigned), and when it expires
-(8, a double, seconds since the epoch; what lies in the past is free). The digest is keyed with random bytes in the
-file's header, so that nobody can choose keys that meet in the slots of another's. An flock holds for each change, which
-ends with the process whatever ends that, and each number is written by one store, in an order that makes a slot whole
-or free.
+They are a hash table with open addressing in a memory-mapped file. The digest of a key gives the first of its PROBES
+consecutive slots. A slot is 32 bytes: the key's BLAKE2b digest (16), the count (8, unsigned), and the expiry (8, a
+double, seconds since the epoch; in the past, the slot is free). The digest is keyed with random bytes from the file's
+header: a caller cannot choose keys that share the slots of another. Each change holds an flock, which the system
+releases when the process ends. Each number is one memory write, in an order that leaves a slot complete or free.
 """
 
 import logging
@@ -30,7 +29,7 @@ from urllib.parse import quote, unquote, urlsplit
 from limits.storage import Storage
 
 SLOTS = 65_536  # 2 MiB
-PROBES = 16  # slots that a key may be in: at half of them taken, one key in 10,000 finds none that is free
+PROBES = 16  # slots that a key may use: with half of all slots in use, one key in 10,000 finds none free
 
 _MAGIC = b"restkeeper limits, layout 2\n"
 _HEADER_BYTES = 64  # the magic, the number of slots, the digests' key
@@ -43,10 +42,10 @@ _log = logging.getLogger("restkeeper")
 
 
 def shared_path(secret: str) -> Path:
-    """Where this user's processes that know `secret` meet on this machine to count: in memory where files can be there.
+    """The file that this user's processes with this `secret` share on this machine; in memory if the system allows it.
 
-    Anybody can make a file in that folder, and so prevent the start of a service whose file's name is known. This name
-    is not: it cannot be guessed, and who sees the file there has seen the last of its name when the machine restarts.
+    Every user can create files in that folder, and so could block the start of a service with a known file name. This
+    name cannot be guessed, and it changes when the machine restarts.
     """
     folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()  # noqa: S108
     boot = _BOOT_ID.read_bytes() if _BOOT_ID.exists() else b""
@@ -55,16 +54,16 @@ def shared_path(secret: str) -> Path:
 
 
 def uri_of(path: Path) -> str:
-    """The URI by which the limits library opens the counters in a file."""
+    """The URI with which the limits library opens the counters in a file."""
     return f"mapped://{quote(str(path))}"
 
 
 class MappedStorage(Storage):
-    """Counters in the file that `mapped:///PATH` names, which is made when it is missing.
+    """Counters in the file that `mapped:///PATH` names; a missing file is created.
 
-    When all slots of a new key are taken, it takes the one with the lowest count, of several the one that expires
-    first, whose count is lost; the log says so once a process. So callers that come once never displace one that comes
-    often. Raises OSError when the file cannot be opened or is not this user's own table of `slots` slots.
+    If all slots of a new key are in use, it replaces the key with the lowest count, and of several the one that expires
+    first; each process logs this once. So callers with few requests never replace a caller with many. Raises OSError if
+    the file cannot be opened or is not this user's table of `slots` slots.
     """
 
     STORAGE_SCHEME = ["mapped"]
@@ -81,21 +80,21 @@ class MappedStorage(Storage):
         self._path = unquote(urlsplit(uri).path)
         self._slots = slots
         self._now = now
-        self._is_crowded = False
+        self._was_full = False
         self._table: _Table | None = None
         self._lock = Lock()
-        forget = weakref.WeakMethod(self._forget)
-        os.register_at_fork(after_in_child=lambda: _call(forget()))
+        reset = weakref.WeakMethod(self._reset_in_child)
+        os.register_at_fork(after_in_child=lambda: _call(reset()))
 
     @property
     def base_exceptions(self) -> type[Exception]:
-        """What incr and the others raise when the file cannot be used."""
+        """The errors of a file that cannot be used."""
         return OSError
 
     def incr(self, key: str, expiry: int, amount: int = 1) -> int:
-        """Add to a key's count, which expires `expiry` seconds after it began; the count that it now has."""
+        """Add to a key's count and return it. It expires `expiry` seconds after its first increment."""
         while True:
-            with self._lock:  # as _locked does, which would take a third of the time again
+            with self._lock:  # not by _locked(), which would take a third longer
                 table = self._table or self._open()
                 first, second = _digest(table.key, key)
                 try:
@@ -106,33 +105,33 @@ class MappedStorage(Storage):
                         words[place + _COUNT] = count = words[place + _COUNT] + amount
                         return count
                     if not table.is_removed():
-                        return self._seek(table, first, second, now, now + expiry, amount)
+                        return self._incr_elsewhere(table, first, second, now, now + expiry, amount)
                 finally:
                     flock(table.descriptor, LOCK_UN)
-                self._table = None  # the others have made another file, or will
+                self._table = None  # other processes use a new file
 
-    def _seek(self, table: "_Table", first: int, second: int, now: float, expiry: float, amount: int) -> int:
-        """As incr, for a key that is not in the first of its slots."""
+    def _incr_elsewhere(self, table: "_Table", first: int, second: int, now: float, expiry: float, amount: int) -> int:
+        """Increment a key that is not in the first of its slots."""
         place, known = table.find(first, second, now)
         if known:
             table.words[place + _COUNT] = count = table.words[place + _COUNT] + amount
             return count
-        if table.put(place, first, second, amount, now, expiry) and not self._is_crowded:
-            self._is_crowded = True
-            _log.warning("more callers than the limits can tell apart (%s): some are counted anew", self._slots)
+        if table.put(place, first, second, amount, now, expiry) and not self._was_full:
+            self._was_full = True
+            _log.warning("the table of limits (%s slots) is full: some counters are reset", self._slots)
         return amount
 
     def get(self, key: str) -> int:
-        """A key's count, 0 when there is none or it has expired."""
+        """A key's count; 0 if it has none or it has expired."""
         return self._slot(key)[0]
 
     def get_expiry(self, key: str) -> float:
-        """When a key's count expires, seconds since the epoch; now when there is none."""
+        """When a key's count expires, in seconds since the epoch; now if it has none."""
         return self._slot(key)[1]
 
     def clear(self, key: str) -> None:
-        """Forget a key's count."""
-        self._slot(key, forget=True)
+        """Delete a key's count."""
+        self._slot(key, delete=True)
 
     def check(self) -> bool:
         """Whether counting is possible."""
@@ -143,7 +142,7 @@ class MappedStorage(Storage):
         return True
 
     def reset(self) -> int:
-        """Forget all counts; how many there were."""
+        """Delete all counts and return their number."""
         with self._locked() as table:
             now = self._now()
             expiries = range(table.start + _EXPIRY, len(table.times), _SLOT_WORDS)
@@ -153,11 +152,11 @@ class MappedStorage(Storage):
             return len(live)
 
     def close(self) -> None:
-        """Let go of the file; the next use opens it again."""
+        """Close the file; the next use opens it again."""
         with self._lock:
             self._table = None
 
-    def _slot(self, key: str, *, forget: bool = False) -> tuple[int, float]:
+    def _slot(self, key: str, *, delete: bool = False) -> tuple[int, float]:
         with self._locked() as table:
             first, second = _digest(table.key, key)
             now = self._now()
@@ -165,7 +164,7 @@ class MappedStorage(Storage):
             if not known:
                 return 0, now
             found = table.words[place + _COUNT], table.times[place + _EXPIRY]
-            if forget:
+            if delete:
                 table.times[place + _EXPIRY] = 0.0
             return found
 
@@ -173,7 +172,7 @@ class MappedStorage(Storage):
     def _locked(self) -> Iterator["_Table"]:
         with self._lock:
             table = self._table or self._open()
-            try:  # around the locking itself, so that what interrupts it leaves no lock
+            try:  # includes the locking, so that an interruption leaves no lock
                 flock(table.descriptor, LOCK_EX)
                 yield table
             finally:
@@ -183,15 +182,15 @@ class MappedStorage(Storage):
         table = self._table = _Table(self._path, self._slots)
         return table
 
-    def _forget(self) -> None:
-        """In a forked child: an flock of the parent's opening would be the parent's own, so open anew."""
+    def _reset_in_child(self) -> None:
+        """In a forked child: a file that the parent opened shares the parent's flock, so it is opened again."""
         self._lock = Lock()
         self._table = None
 
 
 @lru_cache(maxsize=4096)  # a window has many requests of each caller
 def _digest(table_key: bytes, key: str) -> tuple[int, int]:
-    """A key's digest, in halves."""
+    """The two halves of a key's digest."""
     first, second = struct.unpack("QQ", blake2b(key.encode(), digest_size=16, key=table_key).digest())
     return first, second
 
@@ -202,7 +201,7 @@ def _call(method: Callable[[], None] | None) -> None:
 
 
 class _Table:
-    """The file, opened and mapped until nobody refers to it. The methods are for whoever holds the lock."""
+    """The file, opened and mapped until the last reference is gone. The caller of a method holds the lock."""
 
     start = _HEADER_BYTES // 8
     _is_open = False
@@ -224,7 +223,7 @@ class _Table:
         self.homes = slots - PROBES + 1
 
     def find(self, first: int, second: int, now: float) -> tuple[int, bool]:
-        """Where a key is and that it is there; or where it may be put: a free slot, else that of the lowest count."""
+        """The slot of a key, and whether the key is in it; if not, a free slot, or else that of the lowest count."""
         words, times = self.words, self.times
         home = self.start + first % self.homes * _SLOT_WORDS
         best, least = home, (inf, inf)
@@ -238,16 +237,16 @@ class _Table:
         return best, False
 
     def put(self, place: int, first: int, second: int, count: int, now: float, expiry: float) -> bool:
-        """Write a slot; whether a live one had to go for it. A process that ends in between leaves the slot free."""
+        """Write a slot; returns whether it was in use. A process that ends meanwhile leaves the slot free."""
         words, times = self.words, self.times
-        crowded = times[place + _EXPIRY] > now
+        replaced = times[place + _EXPIRY] > now
         times[place + _EXPIRY] = 0.0
         words[place], words[place + 1], words[place + _COUNT] = first, second, count
         times[place + _EXPIRY] = expiry
-        return crowded
+        return replaced
 
     def is_removed(self) -> bool:
-        """Whether the file has no name any more, so that no other process will find it."""
+        """Whether the file was deleted, so that no other process can open it."""
         return os.fstat(self.descriptor).st_nlink == 0
 
     def __del__(self) -> None:
@@ -256,15 +255,15 @@ class _Table:
 
 
 def _prepare(descriptor: int, path: str, size: int, header: bytes) -> bytes:
-    """Make a new file a table, and let no other file be taken for one; its key. The caller holds the lock."""
+    """Initialize a new file, or check the header of another; returns the table's key. The caller holds the lock."""
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077 or found.st_nlink > 1:
-        raise OSError(f"{path}: must be a plain file of this user's that nobody else can open; delete it")
+        raise OSError(f"{path}: must be a regular file of this user that no other user can open; delete it")
     begin = os.pread(descriptor, len(header), 0)
-    if not any(begin) and found.st_size <= size:  # new, or left by a process that ended right here
-        os.posix_fallocate(descriptor, 0, size)  # writing where a full disk has no room would end the process
+    if not any(begin) and found.st_size <= size:  # new, or from a process that ended here
+        os.posix_fallocate(descriptor, 0, size)  # on a full disk, writing to mapped memory would end the process
         os.pwrite(descriptor, os.urandom(_KEY_BYTES), len(header))
-        os.pwrite(descriptor, header, 0)  # last, for it makes the file a table
+        os.pwrite(descriptor, header, 0)  # last: it marks the file as complete
     elif begin != header or found.st_size != size:
-        raise OSError(f"{path}: is no table of counters of this version; delete it")
+        raise OSError(f"{path}: is not a table of counters of this version; delete it")
     return os.pread(descriptor, _KEY_BYTES, len(header))

@@ -1,4 +1,4 @@
-"""Rate limits: how many requests a caller may send, how many bytes its writes may add; each answer's headers say so."""
+"""Rate limits: the requests that a caller may send, the bytes that it may write, and the headers about them."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from restkeeper.web.application import Application
 from restkeeper.web.caller import address_keys, caller_keys
 
 READING = ("GET", "HEAD", "OPTIONS")
-USED_UP = 4096  # callers that each process remembers to have used up their bytes
+USED_UP = 4096  # callers without bytes left that each process caches
 
 Environ = dict[str, Any]  # WSGI's
 
@@ -26,12 +26,12 @@ def limit_requests(
     is_limited: Callable[[str | None], bool] = lambda endpoint: True,
     identify: Callable[[Environ], tuple[str, ...]] = caller_keys,
 ) -> None:
-    """Limit how often each caller may ask `app`, and say so in every answer (draft-ietf-httpapi-ratelimit-headers-11).
+    """Limit each caller's requests, and send its limits with every response (draft-ietf-httpapi-ratelimit-headers-11).
 
-    `quotas` has those of the classes "read" (GET, HEAD, OPTIONS) and "write" (all else); a class that it leaves out is
-    free. `write_bytes` is counted after the commit: a write is refused when nothing is left, as far as this process
-    knows from its own last responses to the caller and its site. Requests to endpoints that are not `is_limited` do not
-    count, and their responses have no limit's headers; `identify` gives the keys of the caller in a WSGI environment.
+    `quotas` has those of the classes "read" (GET, HEAD, OPTIONS) and "write" (all other methods); a missing class has
+    no limit. `write_bytes` is counted after the commit: a write is refused if nothing was left after this process's
+    last response to the caller or its site. Requests to endpoints that are not `is_limited` do not count, and their
+    responses have no headers on limits. `identify` returns the keys of the caller in a WSGI environment.
 
     Requests beyond a quota raise TooManyRequests.
     """
@@ -42,66 +42,66 @@ def limit_requests(
     write_policy = ", ".join(each.policy for each in (*quotas.values(), write_bytes) if each)
     used_up: set[str] = set()
 
-    def count(asked: Request, caller: Callable[[Environ], tuple[str, ...]]) -> Use | None:
-        quota = reading if asked.method in READING else writing
-        return quota.add(caller(asked.environ)) if quota else None
+    def count(request: Request, caller: Callable[[Environ], tuple[str, ...]]) -> Use | None:
+        quota = reading if request.method in READING else writing
+        return quota.add(caller(request.environ)) if quota else None
 
-    def require_quota(asked: Request) -> None:
-        if not is_limited(asked.endpoint):
+    def require_quota(request: Request) -> None:
+        if not is_limited(request.endpoint):
             return
-        use = asked.environ[_COUNTED] = count(asked, identify)
+        use = request.environ[_COUNTED] = count(request, identify)
         if use and use[1] > use[0].amount:
             raise refusal(use, f"{use[0].name} requests")
-        if used_up and write_bytes and asked.method not in (*READING, "DELETE"):  # who deletes makes room
-            keys = identify(asked.environ)
+        if used_up and write_bytes and request.method not in (*READING, "DELETE"):  # deleting frees space
+            keys = identify(request.environ)
             if not used_up.isdisjoint(keys):
                 use = write_bytes.look(keys)
                 if not remaining(use):
                     raise refusal(use, "bytes written")
                 used_up.difference_update(keys)
 
-    def add_headers(asked: Request, response: Response) -> None:
-        if not is_limited(asked.endpoint):
+    def add_headers(request: Request, response: Response) -> None:
+        if not is_limited(request.endpoint):
             return
-        environ = asked.environ
+        environ = request.environ
         try:
             use = environ[_COUNTED]
-        except KeyError:  # refused before it was known who asks
-            use = count(asked, address_keys)
+        except KeyError:  # refused before the caller was resolved
+            use = count(request, address_keys)
         add = response.headers.add
-        named, told = policy, ""
-        if write_bytes and asked.method not in READING:
+        policies, limits = policy, ""
+        if write_bytes and request.method not in READING:
             keys = identify(environ)
             written = _written(write_bytes, keys, environ, response)
-            named, told = write_policy, _field(written)
+            policies, limits = write_policy, _field(written)
             if not remaining(written) and not used_up.issuperset(keys):
                 if len(used_up) >= USED_UP:
-                    used_up.clear()  # each has one write more
-                used_up.update(keys)  # also of the site, which may have used it up: to look is no harm
+                    used_up.clear()  # each of them can write once more
+                used_up.update(keys)  # includes the site: a look-up is harmless
         if use:
             quota, used, wait, reset = use
             left = str(quota.amount - used if used < quota.amount else 0)
             field = f'"{quota.name}";r={left};t={wait}'
-            told = f"{field}, {told}" if told else field
-            # What clients read that do not know the draft: as GitHub sends them, the reset in seconds since the epoch.
+            limits = f"{field}, {limits}" if limits else field
+            # For clients that do not know the draft, as GitHub sends them: the reset in seconds since the epoch.
             add("X-RateLimit-Limit", quota.limit)
             add("X-RateLimit-Remaining", left)
             add("X-RateLimit-Reset", str(reset))
-        if named:
-            add("RateLimit-Policy", named)
-        if told:
-            add("RateLimit", told)
+        if policies:
+            add("RateLimit-Policy", policies)
+        if limits:
+            add("RateLimit", limits)
 
     app.before.append(require_quota)
     app.after.append(add_headers)
 
 
 def _written(quota: Quota, keys: tuple[str, ...], environ: Environ, response: Response) -> Use:
-    """The use of the quota with what this request wrote; what was not committed is answered with an error."""
+    """The use of the quota with the bytes of this request; a response with an error has committed none."""
     size = written_by(environ) if response.status_code < 400 else 0
     return quota.add(keys, size) if size else quota.look(keys)
 
 
 def _field(use: Use) -> str:
-    """An item of the RateLimit header field (draft-ietf-httpapi-ratelimit-headers-11, section 4)."""
+    """A member of the RateLimit header field (draft-ietf-httpapi-ratelimit-headers-11, section 4)."""
     return f'"{use[0].name}";r={remaining(use)};t={use[2]}'

@@ -45,7 +45,7 @@ NEAR = {  # what runs in other processes, by the beginning of its path: tests to
     "restkeeper/schemas/": ("test_openapi",),
     "restkeeper/app": ("test_smoke", "test_process"),
     "restkeeper/server/settings": ("test_smoke", "test_process", "test_security", "test_running", "test_delivering"),
-    "restkeeper/delivery/": ("test_deliver*", "test_sender", "test_lanes", "test_signature"),
+    "restkeeper/delivery/": ("test_deliver*", "test_sender", "test_concurrency", "test_signature"),
     "restkeeper/cli/": (
         "test_cli*",
         "test_no_store",

@@ -95,7 +95,7 @@ def test_the_loop_is_late_by_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("restkeeper.server.worker.gevent.get_hub", lambda: hub)
     monkeypatch.setattr("restkeeper.server.worker.monotonic", lambda: times["now"])
     worker = Worker.__new__(Worker)
-    worker._looked = worker._looked_at = 0.0
+    worker._loop_time = worker._checked_at = 0.0
     found = []
     for loop, now in ((1.0, 50.0), (1.0, 50.004), (1.0, 50.006), (2.0, 50.006), (2.0, 50.01), (2.0, 50.02)):
         times.update(loop=loop, now=now)

@@ -13,9 +13,9 @@ from restkeeper.clock import rfc3339
 from restkeeper.config import Config
 from restkeeper.features.events.types import event_collections
 from restkeeper.features.webhooks import deliverer as module
+from restkeeper.features.webhooks.concurrency import ENDPOINT_AT_ONCE
 from restkeeper.features.webhooks.deliverer import GIVE_UP_SECONDS, LEASE_SECONDS, QUEUED, Deliverer
 from restkeeper.features.webhooks.handlers import disable_webhook
-from restkeeper.features.webhooks.lanes import LANES
 from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.storage.contract import Store
 from restkeeper.storage.outbox import Event
@@ -305,7 +305,7 @@ class TestTryingAgain:
     def test_a_disabled_webhook_is_told_as_an_event(
         self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints
     ) -> None:
-        """410 disables at once; the feed has it with the reason, and other webhooks are told."""
+        """410 disables the webhook at once; the event with the reason is in the feed and sent to other webhooks."""
         gone = subscribe(client)
         subscribe(client, "https://b.example/", types=["webhook.disabled"])
         endpoints.answers["https://a.example/"] = DeliveryResult(410, "", None)
@@ -350,7 +350,7 @@ class TestTryingAgain:
     def test_retry_after_is_honoured(
         self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, clock: Clock
     ) -> None:
-        """Nothing at all is sent to an endpoint before the time that it asked for."""
+        """Nothing is sent to an endpoint before its Retry-After is over."""
         webhook = subscribe(client)
         endpoints.answers["https://a.example/"] = DeliveryResult(429, "slowly", 90.0)
         make(client, "one")
@@ -464,13 +464,13 @@ class TestOrder:
             return BROKEN
 
         endpoints.answers["https://hanging.example/"] = hang
-        for n in range(LANES * 3):
+        for n in range(ENDPOINT_AT_ONCE * 3):
             make(client, str(n))
         worker, done = another(app, endpoints, clock), threading.Event()
         thread = threading.Thread(target=worker.run, args=(done.is_set,))
         thread.start()
         try:
-            await_that(lambda: len(endpoints.names()) >= LANES * 3)
+            await_that(lambda: len(endpoints.names()) >= ENDPOINT_AT_ONCE * 3)
             assert len(endpoints.names("https://hanging.example/")) == 1, "until it is known, it has one lane"
         finally:
             done.set()
@@ -478,16 +478,16 @@ class TestOrder:
             join(thread)
             worker.close()
 
-    def test_success_opens_lanes_and_failure_closes_them(
+    def test_success_raises_the_limit_and_failure_resets_it(
         self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints
     ) -> None:
         """An endpoint gets more at a time as it proves itself, and one at a time after a failure."""
         subscribe(client)
         for n in range(40):
             make(client, str(n))
-        assert [worker.deliver_once() for _ in range(5)] == [1, 2, 4, 8, LANES]
+        assert [worker.deliver_once() for _ in range(5)] == [1, 2, 4, 8, ENDPOINT_AT_ONCE]
         endpoints.answers["https://a.example/"] = BROKEN
-        assert [worker.deliver_once() for _ in range(3)] == [LANES, 1, 1]
+        assert [worker.deliver_once() for _ in range(3)] == [ENDPOINT_AT_ONCE, 1, 1]
         endpoints.answers.clear()
         assert [worker.deliver_once() for _ in range(3)] == [1, 2, 4]
 
@@ -602,7 +602,7 @@ class TestTrouble:
         assert endpoints.names() == ["Lamp"]
         assert [each.getMessage() for each in caplog.records] == [
             "deliveries wait: locked",
-            f"deliveries go on after {99 * 20} s",
+            f"deliveries continue after {99 * 20} s",
         ]
         worker.close()
 

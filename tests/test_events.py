@@ -81,8 +81,8 @@ class TestWhatIsInIt:
         assert make(client, headers=once) == make(client, headers=once)
         assert len(client.get(FEED).json) == 1
 
-    def test_keys_are_none_of_its_business(self, client: FlaskClient) -> None:
-        """Who may call is told to nobody."""
+    def test_keys_have_no_events(self, client: FlaskClient) -> None:
+        """Changes of keys are not in the feed."""
         made = client.post("/api/v1/keys", json={"name": "k", "scopes": ["admin"]})
         client.delete(made.headers["Location"])
         assert client.get(FEED).json == []
@@ -90,7 +90,7 @@ class TestWhatIsInIt:
 
 class TestHowItIsFollowed:
     def test_next_leads_through_all_of_it(self, client: FlaskClient) -> None:
-        """Each event once, and then to what comes later; `next` is there always, with what was asked for."""
+        """`next` leads to each event once, then to later events; it always exists, and repeats the parameters."""
         for n in range(5):
             make(client, str(n))
         path, seen = f"{FEED}?limit=2&type=product.*", []
@@ -158,7 +158,7 @@ class TestHowItIsFollowed:
         assert [fault["parameter"] for fault in answer.json["errors"]] == [parameter]
 
     def test_a_cursor_that_expired_says_where_to_resume(self, app: Application, client: FlaskClient) -> None:
-        """410, with the cursor before the oldest event that is kept, in the body and as a link."""
+        """An expired cursor is 410, with the cursor before the oldest stored event, in the body and as a link."""
         store: Store = app.extensions["restkeeper"].store
         for n in range(4):
             make(client, str(n))
@@ -171,7 +171,7 @@ class TestHowItIsFollowed:
         assert names(client.get(f"{FEED}?after={second}")) == ["2", "3"]
 
     def test_what_was_swept_is_not_answered_from_memory(self, app: Application, client: FlaskClient) -> None:
-        """The same question is answered anew when the oldest events have gone."""
+        """A cached page is not used after the oldest events were deleted."""
         store: Store = app.extensions["restkeeper"].store
         for n in range(3):
             make(client, str(n))
@@ -220,7 +220,7 @@ def waiters_of(app: Application) -> Waiters:
 
 @contextmanager
 def written_meanwhile(app: Application, write: Callable[[FlaskClient], object]) -> Iterator[None]:
-    """Write once somebody waits for events, who is then answered long before their time is over."""
+    """Write while a request waits for events; its response arrives long before the time is over."""
     waiters = waiters_of(app)
     ended = threading.Event()
 
@@ -280,7 +280,7 @@ class TestWaiting:
         client = app.test_client()
         greedy, other = key(client, "products:read"), key(client, "products:read")
         ended = threading.Event()
-        over = {"restkeeper.in_vain": ended.is_set}
+        over = {"restkeeper.is_cancelled": ended.is_set}
         statuses: list[int] = []
 
         def wait(headers: dict[str, str]) -> None:
@@ -322,7 +322,7 @@ class TestWaiting:
     def test_it_ends_when_the_server_stops(self, client: FlaskClient) -> None:
         """Who waits is answered, with nothing, when the server says that it stops."""
         began = time.monotonic()
-        answer = client.get(f"{FEED}?wait=30", environ_overrides={"restkeeper.in_vain": lambda: True})
+        answer = client.get(f"{FEED}?wait=30", environ_overrides={"restkeeper.is_cancelled": lambda: True})
         assert answer.json == [] and time.monotonic() - began < 20
 
 

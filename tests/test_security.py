@@ -80,11 +80,11 @@ def test_it_does_not_start_open_where_others_reach_it(arguments: tuple[str, ...]
 
 
 def test_gunicorn_asks_for_credentials_unless_told_otherwise(tmp_path: Path) -> None:
-    """Under the production defaults AUTH is required; who starts it is told that nobody can call yet."""
+    """Under the production defaults AUTH is required; the start prints that no caller can authenticate yet."""
     with Gunicorn(tmp_path, AUTH="", workers=1) as server:
         assert server.get("/products").status == 401
         assert (
-            "nobody can call yet: set ADMIN_KEY, or run: restkeeper keys create NAME --scope admin"
+            "no caller can authenticate yet: set ADMIN_KEY, or run: restkeeper keys create NAME --scope admin"
             in server.log.read_text()
         )
     done = start(AUTH="off")

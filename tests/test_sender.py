@@ -1,4 +1,4 @@
-"""What is sent to strangers goes only to public addresses, ends in time, and never raises."""
+"""Messages to untrusted URLs go only to public addresses, end in time, and never raise."""
 
 import socket
 import ssl
@@ -179,7 +179,7 @@ def test_compressed_content_is_not_unpacked(sender: Sender) -> None:
 
 
 def test_chunked_content_is_read(sender: Sender) -> None:
-    """Its chunks are one text, and the connection is kept."""
+    """The chunks are one text, and the connection is reused."""
     chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"
     with serving(answering(chunked)) as endpoint:
         assert [sender(endpoint.url, {}, b"{}").excerpt for _ in range(2)] == ["abc", "abc"]
@@ -205,7 +205,7 @@ def test_chunked_content_is_read(sender: Sender) -> None:
     ],
 )
 def test_retry_after_is_seconds_or_a_date(sender: Sender, field: str, seconds: float | None) -> None:
-    """Seconds are told as they are, a date that is past as 0, what is neither as nothing."""
+    """Seconds are returned unchanged, a past date as 0, and any other value as None."""
     head = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nRetry-After: " + field.encode() + b"\r\n\r\n"
     with serving(answering(head)) as endpoint:
         assert sender(endpoint.url, {}, b"{}") == DeliveryResult(503, "", seconds)
@@ -270,14 +270,14 @@ def test_a_connection_that_is_to_be_closed_is_not_kept(sender: Sender) -> None:
 
 
 def test_a_longer_answer_is_read_to_its_end_to_keep_the_connection(sender: Sender) -> None:
-    """20,000 bytes of content are no reason to connect anew."""
+    """After 20,000 bytes of content the connection is reused."""
     with serving(answering(HEAD % 20000 + b"a" * 20000)) as endpoint:
         assert [len(sender(endpoint.url, {}, b"{}").excerpt) for _ in range(3)] == [EXCERPT] * 3
         assert endpoint.connected == 1
 
 
 def test_a_very_long_answer_ends_the_connection(sender: Sender) -> None:
-    """Its status and beginning are told; the rest is left, and never taken for the next answer."""
+    """Its status and beginning are returned; the rest is never read as the next response."""
     content = b"HTTP/1.1 500 Fake\r\nContent-Length: 0\r\n\r\n" * (MOST_BYTES // 20)
     with serving(answering(HEAD % len(content) + content)) as endpoint:
         assert [sender(endpoint.url, {}, b"{}").status for _ in range(2)] == [200] * 2
@@ -341,7 +341,7 @@ def test_what_comes_unasked_is_no_answer(sender: Sender) -> None:
 
 def test_no_more_connections_are_kept_than_a_number(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that was not used for longest goes first."""
-    monkeypatch.setattr("restkeeper.features.webhooks.sender.KEPT", 2)
+    monkeypatch.setattr("restkeeper.features.webhooks.sender.MAX_IDLE", 2)
     with serving(OK) as one, serving(OK) as two, serving(OK) as three:
         for endpoint in (one, two, three, three, two, one):
             assert sender(endpoint.url, {}, b"{}").status == 200
@@ -355,7 +355,7 @@ def test_a_new_connection_that_breaks_is_a_failure(sender: Sender) -> None:
         guest.request()
 
     with serving(script) as endpoint:
-        assert sender(endpoint.url, {}, b"{}") == DeliveryResult(None, "connection closed without an answer", None)
+        assert sender(endpoint.url, {}, b"{}") == DeliveryResult(None, "connection closed without a response", None)
         assert endpoint.connected == 1
 
 
@@ -512,7 +512,7 @@ def _forever(what: bytes) -> Script:
 def test_a_head_without_end_is_no_answer(sender: Sender, what: bytes) -> None:
     """So much as no answer needs is not read, however fast it comes."""
     with serving(_forever(what)) as endpoint:
-        assert sender(endpoint.url, {}, b"{}") == DeliveryResult(None, "what came is no HTTP answer", None)
+        assert sender(endpoint.url, {}, b"{}") == DeliveryResult(None, "not a valid HTTP response", None)
 
 
 @pytest.mark.parametrize(
@@ -524,7 +524,7 @@ def test_a_head_without_end_is_no_answer(sender: Sender, what: bytes) -> None:
     ],
 )
 def test_content_without_end_is_left(sender: Sender, head: bytes) -> None:
-    """Its beginning is told, and the endpoint cannot say the rest."""
+    """Only its beginning is returned."""
     cut = threading.Event()
 
     def script(guest: Guest) -> None:
@@ -547,13 +547,13 @@ def test_content_without_end_is_left(sender: Sender, head: bytes) -> None:
 @pytest.mark.parametrize(
     "said, reason",
     [
-        (b"", "connection closed without an answer"),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", "what came is no HTTP answer"),
-        (b"\0" * 100, "what came is no HTTP answer"),
-        (b"HTTP/1.1 abc\r\n\r\n", "what came is no HTTP answer"),
-        (b"HTTP/9.9 200 OK\r\n\r\n", "what came is no HTTP answer"),
-        (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200 + b"\r\n", "what came is no HTTP answer"),
-        (b"HTTP/1.1 200 OK\r\n" + b"a" * 70000, "what came is no HTTP answer"),
+        (b"", "connection closed without a response"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "not a valid HTTP response"),
+        (b"\0" * 100, "not a valid HTTP response"),
+        (b"HTTP/1.1 abc\r\n\r\n", "not a valid HTTP response"),
+        (b"HTTP/9.9 200 OK\r\n\r\n", "not a valid HTTP response"),
+        (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200 + b"\r\n", "not a valid HTTP response"),
+        (b"HTTP/1.1 200 OK\r\n" + b"a" * 70000, "not a valid HTTP response"),
     ],
 )
 def test_what_is_no_answer_is_told_plainly(sender: Sender, said: bytes, reason: str) -> None:
@@ -638,7 +638,7 @@ LITERALS = [
 
 @pytest.mark.parametrize("host", LITERALS)
 def test_no_way_of_writing_leads_around_the_guard(guarded: Sender, host: str) -> None:
-    """However an address that is not public is written, it is refused, and nobody connects."""
+    """An address that is not public is refused in every notation, without a connection."""
     with serving(OK) as endpoint:
         answer = guarded(f"https://{host}:{endpoint.port}/", {}, b"{}")
         assert endpoint.connected == 0
@@ -674,7 +674,7 @@ def test_no_way_of_writing_leads_around_the_guard(guarded: Sender, host: str) ->
     ],
 )
 def test_odd_hosts_lead_nowhere(guarded: Sender, host: str) -> None:
-    """What is hardly a host raises nothing, and nobody connects."""
+    """A malformed host raises nothing, and nothing connects."""
     with serving(OK) as endpoint:
         assert guarded(f"https://{host}:{endpoint.port}/", {}, b"{}").status is None
         assert endpoint.connected == 0
@@ -690,7 +690,7 @@ def test_what_is_no_url_is_told(sender: Sender, url: str) -> None:
 
 
 def test_what_was_checked_is_what_is_connected_to(guarded: Sender, net: Net) -> None:
-    """A name that is public when checked and private a moment later is asked for once, and the private never called."""
+    """A name that is public when checked and private later is resolved once; the private address is never called."""
     with serving(OK) as inside:
         net.names["evil.example"] = [[PUBLIC], ["127.0.0.1"]]
         net.ports["127.0.0.1"] = inside.port
@@ -731,7 +731,7 @@ def test_an_address_that_is_dead_leaves_time_for_the_others(guarded: Sender, net
 def test_only_https_is_called(guarded: Sender, net: Net, url: str) -> None:
     """Others are refused before a name is resolved."""
     assert guarded(url, {}, b"{}") == DeliveryResult(
-        None, "refused: only https is called (WEBHOOK_ALLOW_PRIVATE)", None
+        None, "refused: only https is allowed (WEBHOOK_ALLOW_PRIVATE)", None
     )
     assert net.asked == []
 
@@ -776,7 +776,7 @@ def _to(endpoint: Endpoint, net: Net, timeout: float = 30, body: bytes = b"{}", 
 
 
 def test_a_trusted_endpoint_is_sent_to_over_tls(hosted: Callable[..., Any], net: Net) -> None:
-    """The certificate is for the name, the address public, the connection kept, and the name asked for once."""
+    """The certificate is for the name, the address public, the connection reused, and the name resolved once."""
     with hosted(OK) as endpoint:
         assert _to(endpoint, net, times=3) == [DeliveryResult(200, "ok", None)] * 3
         assert net.asked == ["hook.example"] and net.connected == [PUBLIC]

@@ -3,7 +3,7 @@
 import pytest
 
 from restkeeper.features.webhooks.sender import DeliveryResult
-from restkeeper.features.webhooks.verdict import is_the_end, reason_of, verdict
+from restkeeper.features.webhooks.verdict import must_disable, reason_of, verdict
 from restkeeper.storage.outbox import Attempt, Delivery, StoredEvent
 
 BEGAN, AT = 1_000.0, 1_002.5
@@ -34,14 +34,14 @@ def test_every_2xx_is_success(status: int, asked: bool) -> None:
     """It is done with, and nothing waits; what was said beside is noted."""
     tried = of(status, asked=asked, attempts=3, retry_after=60)
     assert tried == Attempt(tried.delivery, AT, True, status, AT - BEGAN, "busy", None, 0.0)
-    assert not is_the_end(tried)
+    assert not must_disable(tried)
 
 
 @pytest.mark.parametrize("status", [None, 100, 199, 300, 304, 399, 400, 404, 409, 411, 429, 500, 599])
 def test_all_else_is_tried_again(status: int | None) -> None:
     """No status but 410 ends a delivery before its schedule does."""
     tried = of(status)
-    assert (tried.succeeded, tried.next, tried.is_final, is_the_end(tried)) == (False, AT + 10, False, False)
+    assert (tried.succeeded, tried.next, tried.is_final, must_disable(tried)) == (False, AT + 10, False, False)
     assert (tried.status, tried.at, tried.seconds) == (status, AT, 2.5)
 
 
@@ -50,7 +50,7 @@ def test_each_failure_has_its_delay(attempts: int, after: float | None) -> None:
     """The schedule's delays are counted from the end of each try; after the last of them there is none."""
     tried = of(attempts=attempts)
     assert tried.next == (None if after is None else AT + after)
-    assert is_the_end(tried) is (after is None)
+    assert must_disable(tried) is (after is None)
 
 
 @pytest.mark.parametrize(("chance", "after"), [(0.0, 100.0), (0.5, 110.0), (1.0, 120.0)])
@@ -80,23 +80,23 @@ def test_retry_after_holds_all_for_a_day_at_most(retry_after: float | None, afte
 
 
 def test_the_last_failure_still_holds() -> None:
-    """That a delivery is given up changes nothing of what its endpoint asked for."""
+    """After the last attempt, the Retry-After of the endpoint still holds."""
     tried = of(attempts=3, retry_after=60)
     assert (tried.next, tried.hold) == (None, AT + 60)
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_gone_is_the_end(asked: bool) -> None:
-    """410 is never tried again, and ends what is sent there, also when it was asked for by hand."""
+def test_gone_disables(asked: bool) -> None:
+    """410 is never retried and disables the webhook, also after a delivery on request."""
     tried = of(410, asked=asked)
-    assert (tried.next, tried.is_final, is_the_end(tried)) == (None, True, True)
+    assert (tried.next, tried.is_final, must_disable(tried)) == (None, True, True)
     assert reason_of(tried) == "410 Gone"
 
 
 def test_by_hand_is_once() -> None:
-    """What was asked for by hand is not repeated, and its failure ends nothing."""
+    """A delivery on request is not retried, and its failure does not disable the webhook."""
     tried = of(asked=True)
-    assert (tried.next, tried.is_final, is_the_end(tried)) == (None, True, False)
+    assert (tried.next, tried.is_final, must_disable(tried)) == (None, True, False)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_redirect_is_explained(status: int | None, excerpt: str, noted: str) -
 def test_the_end_has_its_reason(status: int | None, last: str) -> None:
     """How often it was tried, what, and what came last."""
     tried = of(status, attempts=3, excerpt="no address")
-    assert is_the_end(tried) and reason_of(tried) == f"4 attempts at e1 failed, the last with: {last}"
+    assert must_disable(tried) and reason_of(tried) == f"4 attempts at e1 failed, the last with: {last}"
 
 
 def test_a_failure_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -128,4 +128,4 @@ def test_a_failure_is_logged(caplog: pytest.LogCaptureFixture) -> None:
         of(503, attempts=1)
         of(None, excerpt="no address")
         of(204)
-    assert caplog.messages == ["webhook w1: e1: try 2: 503", "webhook w1: e1: try 1: no address"]
+    assert caplog.messages == ["webhook w1: e1: attempt 2: 503", "webhook w1: e1: attempt 1: no address"]

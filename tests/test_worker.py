@@ -314,7 +314,7 @@ def test_expect(client: Client) -> None:
 
 
 def test_expect_is_answered_without_content(client: Client) -> None:
-    """RFC 9110 section 10.1.1: nobody asks for content that nobody wants, so the connection cannot go on."""
+    """RFC 9110 section 10.1.1: content that is not read is not requested, so the connection is closed."""
     answer = client.ask(post(EXPECT + b"\r\nContent-Length: 2", path=b"/refuse"))
     assert (answer.status, answer.fields["connection"]) == (413, "close")
     assert client.ended()
@@ -328,7 +328,7 @@ def test_expect_is_answered_without_content(client: Client) -> None:
     ],
 )
 def test_expect_with_the_content_at_hand(client: Client, framed: bytes) -> None:
-    """Content that came with the head need not be asked for."""
+    """Content that arrived with the head needs no 100 (Continue)."""
     answer = client.ask(framed)
     assert (answer.status, answer.json["body"], answer.fields["connection"]) == (200, "ok", "keep-alive")
     assert client.ask(GET).status == 200
@@ -524,7 +524,7 @@ def until(port: int, condition: Callable[[dict[str, int]], bool], address: str =
 
 
 def test_a_refusal_arrives_before_a_large_body(port: int) -> None:
-    """A client that sends all before it reads gets its 413 each time: the rest is read although nobody wants it."""
+    """A client that sends everything before it reads always gets its 413: the rest is read and discarded."""
     for _ in range(30):
         with closing(HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
             connection.request("POST", "/refuse", bytes(10 * 2**20))
@@ -532,7 +532,7 @@ def test_a_refusal_arrives_before_a_large_body(port: int) -> None:
 
 
 def test_what_is_read_after_a_refusal_has_a_bound() -> None:
-    """Beyond it the connection is closed, whoever still sends."""
+    """Beyond the limit the connection is closed, also while the client sends."""
     with gunicorn(worker="Patient", processes=1) as (port, _), closing(Client(port)) as client:
         client.sock.sendall(post(b"Content-Length: 10000000000", path=b"/refuse"))
         assert client.answer().status == 413 and client.ended()
@@ -600,7 +600,7 @@ def test_nearly_full(begun: bytes) -> None:
 
 
 def test_nearly_full_of_content() -> None:
-    """Where nobody is idle, who has waited longest for content makes room."""
+    """Without idle connections, the one that waits longest for content is closed."""
     with gunicorn("--worker-connections", "20", worker="Patient", processes=1) as (port, _), ExitStack() as stack:
         clients = []
         for n in range(18):

@@ -1,7 +1,7 @@
 """The content of a chunked request (RFC 9112, section 7.1), decoded strictly and in time linear in its bytes.
 
-gunicorn's own reader waits for the end of a line that can no longer become valid, and lets any amount of framing
-pass: one byte of content can cost kilobytes of chunk extensions. This one refuses both as soon as they are seen.
+gunicorn's reader waits for the end of a line that is already invalid, and accepts any amount of framing: one byte of
+content can cost kilobytes of chunk extensions. This reader refuses both immediately.
 """
 
 import re
@@ -26,15 +26,15 @@ _SIZE_BEGUN = re.compile(rb"[0-9A-Fa-f]{1,16}(?:[ \t]*(?:;.*)?)\r?", re.S)
 
 
 class ChunkedReader:
-    """Reads the content for gunicorn's `Body`; `length` is what is unread of it, unknown (infinite) until its end.
+    """Reads the content for gunicorn's `Body`; `length` is the unread length, unknown (infinite) until the end.
 
-    Raises gunicorn's errors when the framing is malformed or too much. After each turn at the socket it lets the other
-    connections go on, so that one client's chunks never occupy the process for longer than one buffer takes.
+    Raises gunicorn's errors if the framing is malformed or too long. After each read of the socket, other connections
+    have their turn: one client's chunks occupy the process only for the time of one buffer.
     """
 
     def __init__(self, request: Any, unreader: Any) -> None:
         self._request, self._unreader = request, unreader
-        self._buffer, self._at = b"", 0  # what has arrived, and how much of that is done with
+        self._buffer, self._at = b"", 0  # the received bytes, and how many of them are read
         self._left = 0  # bytes of the current chunk that are unread
         self._content = self._framing = 0
         self.length = inf
@@ -88,7 +88,7 @@ class ChunkedReader:
         self.length = 0
 
     def _line(self, begun: re.Pattern[bytes] | None = None) -> bytes:
-        """The next line without its CRLF. What can become none, or nothing that `begun` matches, is refused at once."""
+        """The next line without its CRLF. Refuses an incomplete line if it is invalid or does not match `begun`."""
         while (end := self._buffer.find(b"\n", self._at)) < 0:
             rest = self._buffer[self._at :]
             if b"\r" in rest[:-1] or (begun and rest and not begun.fullmatch(rest)):
@@ -110,7 +110,7 @@ class ChunkedReader:
         if self._framing > self._content + MOST_FRAMING:
             raise InvalidChunkSize(b"more framing than content")
 
-    def _receive(self, wanted: int | None = None) -> None:
+    def _receive(self, size: int | None = None) -> None:
         gevent.sleep(0)
-        self._buffer = self._buffer[self._at :] + self._unreader.read(None, read_ahead=wanted)
+        self._buffer = self._buffer[self._at :] + self._unreader.read(None, read_ahead=size)
         self._at = 0

@@ -1,4 +1,4 @@
-"""Connections of clients: how long each is waited for, and how much all of them together may hold in a process."""
+"""Connections of clients, with limits of time for each and of memory for all in a process."""
 
 import socket
 from contextlib import suppress
@@ -13,13 +13,13 @@ from restkeeper.web.caller import address_keys
 
 
 class Incomplete(errors.ParseException, OSError):  # type: ignore[misc]
-    """The request did not arrive, or not in time (RFC 9110 §15.5.9)."""
+    """The request did not arrive completely and in time (RFC 9110 §15.5.9)."""
 
 
 class Client(gevent.socket.socket):  # type: ignore[misc]
-    """A connection: waiting wears out its `patience`, of so many seconds; a byte restores 1 / `slowest`.
+    """A connection. `patience` is the time left to wait for it, in seconds; each byte adds 1 / `slowest`.
 
-    `idle` is one that has sent nothing of its next request, `lost` one that no response reaches any more.
+    An `idle` connection has sent nothing of its next request; a `lost` one cannot receive a response any more.
     """
 
     def __init__(self, worker: Any, sock: Any, peer: Any) -> None:
@@ -34,7 +34,7 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
         self.patience, self.most, self.slowest = seconds, seconds, slowest
 
     def begin_request(self, idle: bool) -> None:
-        """Forget the last request; the first bytes of the next one have come unless it is idle."""
+        """Reset the state for the next request. Unless `idle`, its first bytes have arrived."""
         self.begun = self.expects = False
         self.in_head, self.idle = True, idle
         self.flushed, self.delayed_at = 0, 0.0
@@ -42,7 +42,7 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
             self.worker.connections.idle[self] = None
 
     def begin_content(self, expects: bool) -> None:
-        """The head is complete; `expects` tells whether the client waits for "100 Continue" before it goes on."""
+        """Note that the head is complete; `expects` is whether the client waits for "100 Continue"."""
         self.in_head, self.expects = False, expects
         self.worker.connections.heads.pop(self, None)
 
@@ -54,7 +54,7 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
             self.worker.connections.contents[self] = None
         start, data = monotonic(), b""
         try:
-            if self.expects:  # only now does somebody want the content (RFC 9110 §10.1.1)
+            if self.expects:  # the application reads the content (RFC 9110 §10.1.1)
                 self.expects = False
                 super().sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
             data = super().recv(size, flags)
@@ -62,28 +62,28 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
             self.lost = not isinstance(error, TimeoutError)
         finally:
             self.worker.connections.contents.pop(self, None)
-        if self.idle:  # neither silence between requests nor an end needs an answer
+        if self.idle:  # a timeout or an end between requests needs no response
             self.idle = not data
             self.worker.connections.idle.pop(self, None)
             self.limit(self.worker.header_timeout)
             return data
-        if not data:  # RFC 9112 §8: what is incomplete must not pass for complete
-            raise Incomplete("The request did not arrive whole and in time.")
+        if not data:  # RFC 9112 §8: an incomplete request is not valid
+            raise Incomplete("The request did not arrive completely and in time.")
         self.patience = min(self.most, self.patience - (monotonic() - start) + len(data) / self.slowest)
         return data
 
     def sendall(self, data: bytes, flags: int = 0) -> None:
-        """Gather what is written: the head of a response and its content leave together."""
+        """Buffer the data, to send the head and the content of a response together."""
         self.begun = True
         if len(data) >= self.worker.gathered:
-            self.flush(data)  # as it is: a copy of what is large would wait for a slow reader twice
+            self.flush(data)  # not copied: two copies of large data would wait for a slow reader
             return
         self.written += data
         if len(self.written) >= self.worker.gathered:
             self.flush()
 
     def flush(self, content: bytes = b"") -> None:
-        """Send what is gathered, and then the content."""
+        """Send the buffer, and then the content."""
         head, self.written = self.written, b""
         self.flushed += len(head) + len(content)
         self.lost = True
@@ -98,7 +98,7 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
         self.lost = False
 
     def _send_rest(self, data: bytes, sent: int) -> None:
-        """Wait for a client that reads more slowly than we write; its time is that of the whole response."""
+        """Send the rest to a slow reader; the time limit is that of the whole response."""
         worker, view = self.worker, memoryview(data)
         self.delayed_at = self.delayed_at or monotonic()
         deadline = self.delayed_at + min(worker.send_longest, worker.send_timeout + self.flushed / worker.slowest)
@@ -122,7 +122,7 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
             return True
 
     def linger(self) -> None:
-        """Read on for a while: closing with content unread would destroy the response on its way (RFC 9112 §9.6)."""
+        """Read and discard for a while: closing with unread content could destroy the response (RFC 9112 §9.6)."""
         worker, begun, unread = self.worker, monotonic(), self.worker.linger_limit
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_WR)
@@ -134,25 +134,24 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
                 if not (data := super().recv(worker.gathered)):
                     break
                 unread -= len(data)
-                gevent.sleep(0)  # a fast sender never makes us wait, so it would delay the others
+                gevent.sleep(0)  # without this, a fast sender would delay the others
 
     def stop_reading(self) -> None:
-        """Let it end: what has arrived is still served."""
+        """Stop receiving; requests that have arrived are still served."""
         with suppress(OSError):  # not gevent's shutdown: it discards what has just arrived
             self._sock.shutdown(socket.SHUT_RD)
 
     def abort(self) -> None:
-        """Let what waits for the client fail."""
+        """End the connection; all waits for the client fail."""
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
 
 
 class Connections:
-    """The connections that a process has open, and those of them that are the first to go.
+    """The open connections of a process, and the order in which they are closed if there are too many.
 
-    `idle`, `heads` and `contents`, who have sent nothing, a part of a head or a part of the content, and `waiting`, who
-    read more slowly than we write, with the bytes of the response that are held for them, each begin with who has
-    waited longest.
+    `idle` connections have sent nothing, `heads` a part of a head, `contents` a part of the content. Of `waiting` ones,
+    the number of bytes is stored that a slow reader has not received. Each begins with the one that waits longest.
     """
 
     def __init__(self, worker: Any) -> None:
@@ -167,7 +166,7 @@ class Connections:
         self._lingering = 0
 
     def admit(self, client: Client) -> bool:
-        """Take a new connection, at the expense of one that waits where there are too many; whether there is room."""
+        """Add a connection; if there are too many, a waiting one is closed for it. False if there is no room."""
         worker, address = self._worker, client.address
         self.open.add(client)
         if self._is_nearly_full() and not self._end_one(""):
@@ -185,7 +184,7 @@ class Connections:
         return bool(len(self.open) > self._worker.worker_connections * self._worker.nearly_full)
 
     def _end_one(self, address: str) -> bool:
-        """End the connection that has waited longest, of an address or of all; whether there is one."""
+        """End the connection that waits longest, of an address or of all. Returns whether there is one."""
         for table in (self.idle, self.heads):
             for client in table:
                 if address in ("", client.address):
@@ -195,7 +194,7 @@ class Connections:
         return False
 
     def _end_busy(self) -> None:
-        """End the connection that has waited longest for its content, or else for the client to read a response."""
+        """End the connection that waits longest for content, or else for the client to read a response."""
         if client := next(iter(self.contents), None):
             self.contents.pop(client)
             client.stop_reading()
@@ -204,7 +203,7 @@ class Connections:
             client.abort()
 
     def remove(self, client: Client) -> None:
-        """Forget one that is closed."""
+        """Remove a closed connection."""
         self.open.discard(client)
         self._forget(client)
 
@@ -218,22 +217,22 @@ class Connections:
                 del self._per_address[address]
 
     def begin_waiting(self, client: Client, size: int) -> None:
-        """Count what is held for a slow reader; beyond the limit for all, end those who have waited longest."""
+        """Count unsent bytes for a slow reader; beyond the limit, end the connections that wait longest."""
         self.waiting[client] = size
         self.unsent += size
         if self._is_nearly_full() and len(self.waiting) > 1:
-            self._end_busy()  # they may have come faster than any of them was answered
+            self._end_busy()  # new ones may arrive faster than responses are read
         while self.unsent > self._worker.unsent_limit and len(self.waiting) > 1:
             longest = next(iter(self.waiting))
             self.end_waiting(longest)
             longest.abort()
 
     def end_waiting(self, client: Client) -> None:
-        """What was held is sent, or never will be."""
+        """Stop counting the unsent bytes of a connection."""
         self.unsent -= self.waiting.pop(client, 0)
 
     def linger(self, client: Client) -> None:
-        """Let a client finish what it sends, unless too many do that already."""
+        """Let a client finish sending, unless too many do so already."""
         if self._lingering < self._worker.most_lingering:
             self._lingering += 1
             try:

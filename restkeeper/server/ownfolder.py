@@ -1,4 +1,4 @@
-"""Folders that belong to a running process: who is killed cannot delete its own, so the next one to start does."""
+"""Temporary folders of a process. A killed process cannot delete its folder; the next process deletes it."""
 
 import os
 import shutil
@@ -9,14 +9,14 @@ from pathlib import Path
 
 
 def make_folder(prefix: str, parent: str | None = None) -> Path:
-    """A new folder, locked until this process and all that are forked from it have ended.
+    """A new folder, locked until this process and all its forks have ended.
 
-    Those of the same prefix that nobody has locked any more are deleted.
+    Folders with the same prefix that are not locked any more are deleted.
     """
     where = Path(parent or tempfile.gettempdir())
     for each in where.glob(f"{prefix}*"):
         _delete_abandoned(each)
-    while True:  # another process that starts may take ours, not locked yet, for abandoned
+    while True:  # another process may delete the folder before it is locked
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=where))
         with suppress(FileNotFoundError):
             flock(os.open(folder, os.O_RDONLY | os.O_CLOEXEC), LOCK_EX)  # never closed: the lock ends with the process

@@ -1,8 +1,8 @@
-"""The gunicorn worker: gunicorn's own on gevent, with every wait bounded and its parser's gaps closed.
+"""The gunicorn worker: gunicorn's gevent worker with a limit for every wait and a stricter parser.
 
-Added are limits for slow clients, a fair share for each connection, a stop that does not wait for idle ones,
-and what RFC 9112 says of Host and the request target. It needs http_parser = "python": the C parser accepts
-bare LF, folded fields and a second space after the method. TLS and HTTP/2 belong to the proxy in front.
+It adds limits for slow clients, a fair share for each connection, a stop that does not wait for idle connections, and
+the rules of RFC 9112 for Host and the request target. It needs http_parser = "python": the C parser accepts bare LF,
+folded fields and a second space after the method. TLS and HTTP/2 are left to the proxy in front.
 """
 
 import json
@@ -24,26 +24,26 @@ from gunicorn.http.wsgi import HEADER_VALUE_RE as VALUE
 from gunicorn.workers.ggevent import GeventWorker
 
 from restkeeper.clock import TURN
-from restkeeper.features.events.longpoll import IN_VAIN
+from restkeeper.features.events.longpoll import IS_CANCELLED
 from restkeeper.server.chunked import ChunkedReader
 from restkeeper.server.connection import Client, Connections, Incomplete
 
-LOOK_SECONDS = 0.005  # after which the loop is made to look at its sockets: gevent goes through 50 callbacks before
+LOOK_SECONDS = 0.005  # after which the loop must check its sockets: gevent alone would run 50 callbacks before
 
 TARGET = re.compile(r"/[^#]*|[Hh][Tt][Tt][Pp][Ss]?://([^/?#]+)(?:[/?][^#]*)?")
 
 
-class Crowded(errors.ParseException):  # type: ignore[misc]
+class TooManyConnections(errors.ParseException):  # type: ignore[misc]
     """An address has too many connections."""
 
 
-STATUS = {Crowded: 503, Incomplete: 408, errors.LimitRequestLine: 414, errors.LimitRequestHeaders: 431}
+STATUS = {TooManyConnections: 503, Incomplete: 408, errors.LimitRequestLine: 414, errors.LimitRequestHeaders: 431}
 STATUS |= {errors.ExpectationFailed: 417, errors.UnsupportedTransferCoding: 501}
 STATUS |= {errors.InvalidResponseHeader: 500, errors.InvalidResponseHeaderName: 500}
 
 
 class StrictRequest(Request):  # type: ignore[misc]
-    """A request that limits how long its client is waited for, and refuses what gunicorn lets pass."""
+    """A request with limits for a slow client, and with checks that gunicorn lacks."""
 
     _expected_100_continue: bool
 
@@ -51,18 +51,18 @@ class StrictRequest(Request):  # type: ignore[misc]
         client, worker = unreader.sock, unreader.sock.worker
         client.begin_request(idle=not unreader.buf.tell())
         between = worker.cfg.keepalive if client.served else worker.header_timeout
-        between = between if worker.alive else 0.1  # for who connects while the service stops
+        between = between if worker.alive else 0.1  # for clients that connect while the service stops
         client.limit(between if client.idle else worker.header_timeout)
         self.max_buffer_headers = worker.head_limit
         return super().parse(unreader)  # type: ignore[no-any-return]
 
     def _peer_trusted_for_forwarded(self) -> tuple[dict[str, str], list[str]]:
-        """No peer: whom to believe is the application's to say."""
+        """No peer is trusted here: the application decides about forwarded headers."""
         return {}, []
 
     def set_body_reader(self) -> None:
         if self.version == (1, 1) and "HOST" not in dict(self.headers):
-            raise errors.InvalidHeader("HOST")  # RFC 9112 §3.2; of two of them gunicorn says so, of a bad one web.edge
+            raise errors.InvalidHeader("HOST")  # RFC 9112 §3.2; gunicorn refuses two of them, web.edge an invalid one
         target = TARGET.fullmatch(self.uri)
         if self.version > (1, 1) or (not target and (self.method, self.uri) != ("OPTIONS", "*")):
             raise errors.InvalidRequestLine(self.uri)
@@ -77,21 +77,21 @@ class StrictRequest(Request):  # type: ignore[misc]
         client = self.unreader.sock
         client.limit(client.worker.stall_timeout, client.worker.slowest)
         client.begin_content(self._expected_100_continue)
-        self._expected_100_continue = False  # gunicorn would send "100 Continue" before anybody wants the content
+        self._expected_100_continue = False  # gunicorn would send "100 Continue" before the content is read
 
     def should_close(self) -> bool:
-        """Also when the service stops, or what is unread of the content is too much, of unknown length or held back."""
+        """Also when the service stops, or the unread content is too long, of unknown length or not yet sent."""
         client, unread = self.unreader.sock, self.body.reader.length
         most = 0 if client.expects else client.worker.discard_limit
         if self.body.failed or unread > most or not client.worker.alive or super().should_close():
-            self.force_close()  # a close once announced is kept to
+            self.force_close()  # an announced close stays
         return bool(self.must_close)
 
 
 class CheckedResponse(wsgi.Response):  # type: ignore[misc]
-    """A response whose fields are checked together: by gunicorn's rules, and singly where names are new."""
+    """A response whose fields are checked together by gunicorn's rules, and one by one only if a name is new."""
 
-    known: ClassVar[set[str]] = set()  # names that gunicorn sends on as they are; an application has some dozens
+    known: ClassVar[set[str]] = set()  # names that gunicorn sends unchanged; an application has some dozens
 
     def process_headers(self, headers: list[tuple[str, str]]) -> None:
         fields = dict(headers)
@@ -106,7 +106,7 @@ class CheckedResponse(wsgi.Response):  # type: ignore[misc]
             self.known.add("Content-Length")
 
     def default_headers(self) -> list[str]:
-        """As gunicorn's, with the date written once a second."""
+        """The same as gunicorn's, with a cached date."""
         if self.upgrade:
             return super().default_headers()  # type: ignore[no-any-return]
         connection = "close" if self.should_close() else "keep-alive"
@@ -121,55 +121,55 @@ def _date(second: int) -> str:
 
 
 class Worker(GeventWorker):  # type: ignore[misc]
-    """Serves the application; seconds and bytes are attributes, for a subclass to change."""
+    """Serves the application. The limits are attributes, which a subclass can change, in seconds and bytes."""
 
     header_timeout = 10.0  # from the first byte of a request to the end of its fields
     head_limit = 64 * 1024
-    stall_timeout = 30.0  # waiting for the content, unless it comes faster than
+    stall_timeout = 30.0  # waiting for the content, unless it is faster than
     slowest = 16 * 1024  # bytes a second
-    send_timeout = 30.0  # for a whole response, and more by size, up to
+    send_timeout = 30.0  # for a whole response, and longer for a large one, up to
     send_longest = 120.0
-    discard_timeout = 2.0  # waiting for content that nobody has read, once the response is sent
-    unsent_limit = 32 * 1024 * 1024  # bytes of responses that wait for slow readers, in all
-    gathered = 64 * 1024  # bytes of a response that are worth a call of the system
-    discard_limit = 64 * 1024  # unread content that is worth reading to keep the connection
-    linger_limit = 16 * 1024 * 1024  # unread content that is read after a last response, so that it arrives
+    discard_timeout = 2.0  # waiting for unread content after the response
+    unsent_limit = 32 * 1024 * 1024  # bytes of responses that wait for slow readers, in total
+    gathered = 64 * 1024  # bytes of a response that are buffered before a system call
+    discard_limit = 64 * 1024  # unread content that is discarded to reuse the connection
+    linger_limit = 16 * 1024 * 1024  # unread content that is discarded after a last response, so that this arrives
     linger_longest = 10.0
-    linger_timeout = 1.0  # for each wait of it, and for all of it when the service stops
+    linger_timeout = 1.0  # for each wait while lingering, and in total when the service stops
     most_lingering = 100  # connections at a time
-    nearly_full = 0.9  # of worker_connections: beyond, a new connection ends the one that has been idle longest
+    nearly_full = 0.9  # of worker_connections: beyond, a new connection closes the one that has been idle longest
     connections_per_address: int | None = 500  # None: any number
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.connections = Connections(self)
-        self._looked = self._looked_at = 0.0  # by the loop's clock, and when that was first seen
+        self._loop_time = self._checked_at = 0.0  # the loop's time, and when it was first read
 
     def init_process(self) -> None:
-        self.cfg.__dict__.update({name: each.get() for name, each in self.cfg.settings.items()})  # looked up often
+        self.cfg.__dict__.update({name: each.get() for name, each in self.cfg.settings.items()})  # a faster look-up
         super().init_process()
 
     def load_wsgi(self) -> None:
-        """End the master too when the application cannot be made: another worker would fail alike, and so on."""
+        """Also end the master if the application cannot be created: every new worker would fail too."""
         try:
             super().load_wsgi()
         except SystemExit as error:
             raise AppImportError(error.code) from None
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
-        """Serve a connection, one request after the other."""
+        """Serve a connection, one request after another."""
         client, server = Client(self, client, addr), listener.getsockname()
         parser = RequestParser(self.cfg, client, addr)
         parser.mesg_class = StrictRequest
         try:
             if not self.connections.admit(client):
-                raise Crowded("This address has too many connections.")
+                raise TooManyConnections("This address has too many connections.")
             while True:
                 request = next(parser)
-                self.note_look()
+                self.note_check()
                 self.handle_request(server, request, client, addr)
                 client.limit(self.discard_timeout, self.slowest)
-                # A quick client never waits in recv, so it would delay the others.
+                # Without this, a fast client, which never waits in recv, would delay the others.
                 gevent.sleep(TURN if self.is_late() else 0)
         except Exception as error:
             if not isinstance(error, StopIteration):
@@ -180,24 +180,24 @@ class Worker(GeventWorker):  # type: ignore[misc]
                 self.connections.linger(client)
             client.close()
 
-    def note_look(self) -> None:
-        """Note when the loop was first seen after it looked at its sockets: its own time stands still in between."""
-        if (looked := gevent.get_hub().loop.now()) != self._looked:
-            self._looked, self._looked_at = looked, monotonic()
+    def note_check(self) -> None:
+        """Note the first time after the loop has checked its sockets: only then does the loop's own time change."""
+        if (loop_time := gevent.get_hub().loop.now()) != self._loop_time:
+            self._loop_time, self._checked_at = loop_time, monotonic()
 
     def is_late(self) -> bool:
-        """Whether the loop has not looked at its sockets for too long."""
-        self.note_look()
-        return monotonic() - self._looked_at > LOOK_SECONDS
+        """Whether the loop has not checked its sockets for too long."""
+        self.note_check()
+        return monotonic() - self._checked_at > LOOK_SECONDS
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> None:
-        """Answer a request; `StopIteration` says that it was the last."""
+        """Serve a request. Raises StopIteration after the last one of the connection."""
         self.nr += 1
         if self.nr == self.max_requests:
             self.handle_exit(signal.SIGTERM, None)
         response, environ = wsgi.create(req, sock, addr, listener_name, self.cfg, CheckedResponse)
         environ["wsgi.multithread"] = True
-        environ[IN_VAIN] = partial(self.is_in_vain, sock)
+        environ[IS_CANCELLED] = partial(self.is_cancelled, sock)
         result = self.wsgi(environ, response.start_response)
         try:
             for data in result:
@@ -210,14 +210,14 @@ class Worker(GeventWorker):  # type: ignore[misc]
                 result.close()
         bare = req.method == "HEAD" or response.status_code == 304
         short = response.sent < (response.response_length or 0) and not bare
-        if short or response.should_close():  # only closing tells that less came than was announced
+        if short or response.should_close():  # closing shows that the response is incomplete
             raise StopIteration
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
-        """Say what was wrong (RFC 9457), unless a response has begun; the connection is then closed."""
-        theirs = isinstance(exc, errors.ParseException)
-        status = STATUS.get(type(exc), 400) if theirs else 500
-        detail = str(exc) if theirs else "The server met an unexpected condition."
+        """Send the problem (RFC 9457), unless a response has begun; the caller then closes the connection."""
+        is_client_error = isinstance(exc, errors.ParseException)
+        status = STATUS.get(type(exc), 400) if is_client_error else 500
+        detail = str(exc) if is_client_error else "The server met an unexpected condition."
         if not client.lost:
             self.log.log(ERROR if status == 500 else INFO, "%d: %s", status, detail, exc_info=status == 500)
         title = HTTPStatus(status).phrase
@@ -231,15 +231,15 @@ class Worker(GeventWorker):  # type: ignore[misc]
                 client.flush()
 
     def is_stopping(self) -> bool:
-        """Whether it has been asked to stop."""
+        """Whether the worker is stopping."""
         return not self.alive
 
-    def is_in_vain(self, client: Client) -> bool:
-        """Whether to wait for what may yet happen makes no sense any more: the server stops, or the client has gone."""
+    def is_cancelled(self, client: Client) -> bool:
+        """Whether a waiting request should end: the server stops, or the client has left."""
         return not self.alive or client.has_left()
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        """Stop: requests in flight are finished, idle connections closed at once."""
+        """Stop: requests in progress are finished, idle connections are closed at once."""
         super().handle_exit(sig, frame)
         for client in list(self.connections.idle):
             client.stop_reading()

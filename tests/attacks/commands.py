@@ -81,7 +81,7 @@ def attack_a_long_lock_ends_no_worker(folder: Path) -> str:
             assert receiver.changed.wait_for(lambda: len(receiver.inboxes["healthy"].ids) == 2, 30)
         worker.send_signal(signal.SIGTERM)
         message = _done(worker)
-    assert message.count("deliveries wait") == message.count("deliveries go on") == 1, message
+    assert message.count("deliveries wait") == message.count("deliveries continue") == 1, message
     return f"held for {HELD_SECONDS:.0f} s, then delivered"
 
 

@@ -9,7 +9,7 @@ from restkeeper.web.application import Application
 
 
 def install(app: Application, service: Service) -> None:
-    """Record an event for each change, and answer /api/v1/events."""
+    """Record an event for each change, and serve /api/v1/events."""
     service.hooks.on_change.append(record_event)
     app.register_blueprint(EventHandlers(service).blueprint(), url_prefix="/api/v1/events")
 

@@ -1,4 +1,4 @@
-"""Events as readers and receivers get them: JSON in the form of Standard Webhooks 1.0.0, with the id beside."""
+"""Events as clients and webhooks receive them: JSON in the form of Standard Webhooks 1.0.0, with the id added."""
 
 from restkeeper.storage.outbox import StoredEvent
 

@@ -1,6 +1,6 @@
-"""The feed of events: everything that changed, in the order of the commits, to be followed by a cursor.
+"""The feed of events: all changes in the order of their commits, read with a cursor.
 
-Who may read a collection may read its events; of items that others do not see, just those of one's own.
+A caller sees the events of the collections that it may read; where items are private, only the events of its own.
 """
 
 from functools import partial
@@ -31,7 +31,7 @@ from restkeeper.web.queries import Reader, whole
 
 PARAMETERS = ("after", "type", "collection", "limit", "wait")
 LATEST = "latest"
-FOUND_BYTES = 4 * 1024 * 1024  # of pages, that each process keeps
+FOUND_BYTES = 4 * 1024 * 1024  # of pages that each process caches
 
 
 def _most(events: "EventHandlers") -> JsonSchema:
@@ -51,7 +51,7 @@ PAGE = Result("The events, in the order of their commits.", {JSON: "Event"}, FEE
 NOT_MODIFIED = Result("Nothing has changed.", headers=FEED_HEADERS, name="EventsNotModified", status=304)
 
 
-class _Asked(NamedTuple):
+class _FeedRequest(NamedTuple):
     after: str
     types: tuple[str, ...]
     collections: tuple[str, ...]
@@ -76,7 +76,7 @@ class EventHandlers:
         self._found: Cache[tuple[str, EventFilter, int, str], Events] = Cache(FOUND_BYTES)
 
     def blueprint(self) -> Blueprint:
-        """The routes, relative to wherever events are mounted."""
+        """The routes, relative to the URL prefix."""
         routes = Blueprint(self.name, __name__)
         routes.add_url_rule("", view_func=self.list_events, methods=["GET"])
         return routes
@@ -87,19 +87,19 @@ class EventHandlers:
     def list_events(self) -> Reply:
         """List events in the order of their commits; with `wait`, wait until there are some."""
         require_acceptable(JSON)
-        asked = self._ask()
-        wanted = self._wanted(asked)
+        params = self._parameters()
+        event_filter = self._filter(params)
         try:
-            page = self._events(asked, wanted)
+            page = self._events(params, event_filter)
         except EventsExpired as error:
-            link = self._link(asked, error.resume)
+            link = self._link(error.resume)
             raise CursorExpired(error.detail, headers={"Link": link}, resume=error.resume) from None
-        tag = _tag(page, wanted)
+        tag = _tag(page, event_filter)
         require_match(tag)
         headers = [
             ("ETag", f'"{tag}"'),
             ("Cache-Control", OF_CALLER),
-            ("Link", self._link(asked, page.last)),
+            ("Link", self._link(page.last)),
         ]
         if is_not_modified(tag):
             return Reply(b"", 304, headers=OwnHeaders(headers))
@@ -107,28 +107,28 @@ class EventHandlers:
         headers += [("Content-Type", JSON), ("Content-Length", str(len(body)))]
         return Reply([body], headers=OwnHeaders(headers))
 
-    def _events(self, asked: _Asked, wanted: EventFilter) -> Events:
-        """What there is behind the cursor; if that is nothing, what there is once something has happened."""
-        after = asked.after
+    def _events(self, params: _FeedRequest, event_filter: EventFilter) -> Events:
+        """The page after the cursor; if it is empty and the request waits, the first one with events."""
+        after = params.after
         if after == LATEST:
             after = self._store.last_event()
-        page = self._store.events(after, wanted, asked.limit)
-        if page.events or not asked.wait:
+        page = self._store.events(after, event_filter, params.limit)
+        if page.events or not params.wait:
             return page
-        deadline = self._clock.monotonic() + asked.wait
+        deadline = self._clock.monotonic() + params.wait
         with self._waiters.place(caller_keys(request.environ)[0]):
             while not page.events and self._clock.monotonic() < deadline:
                 if not page.more and not self._wait(page.last, deadline):
                     break
-                self._clock.sleep(TURN)  # others have their turn, however much there is to pass over
-                page = self._search(page.last, wanted, asked.limit)
+                self._clock.sleep(TURN)  # other requests have their turn, however many events are skipped
+                page = self._search(page.last, event_filter, params.limit)
         return page
 
-    def _search(self, after: str, wanted: EventFilter, limit: int) -> Events:
-        """Those who wait at one place for the same share a search: until something happens, it has one answer."""
-        key = (after, wanted, limit, self._store.last_event())
+    def _search(self, after: str, event_filter: EventFilter, limit: int) -> Events:
+        """Requests that wait at one cursor with one filter share a cached page until the next event."""
+        key = (after, event_filter, limit, self._store.last_event())
         if (page := self._found.get(key)) is None:
-            page = self._store.events(after, wanted, limit)
+            page = self._store.events(after, event_filter, limit)
             size = PAGE_OVERHEAD + len(repr(key)) + sum(len(event.data) for event in page.events)
             self._found.add(key, page, size)
         return page
@@ -139,11 +139,11 @@ class EventHandlers:
     def _is_behind(self, last: str) -> bool:
         return self._store.last_event() != last
 
-    def _ask(self) -> _Asked:
-        """What the parameters say. Raises InvalidQuery with every fault."""
+    def _parameters(self) -> _FeedRequest:
+        """The parsed parameters. Raises InvalidQuery with every fault."""
         reader = Reader(request.args)
         reader.only(PARAMETERS, "the feed")
-        asked = _Asked(
+        params = _FeedRequest(
             reader.one("after", _cursor, ""),
             reader.several("type", self._type, len(self._types)) or ("*",),
             reader.several("collection", self._collection, len(self._known)),
@@ -151,8 +151,8 @@ class EventHandlers:
             reader.one("wait", whole(0, LONGEST), 0),
         )
         reader.finish()
-        self._link(asked, asked.after)  # one that is too long is refused before anything is looked for
-        return asked
+        self._link(params.after)  # a link that is too long is refused before the search
+        return params
 
     def _type(self, text: str) -> str:
         if text not in self._types:
@@ -164,24 +164,24 @@ class EventHandlers:
             raise ValueError(f"cannot be {shortened(text)!r}; there are: {', '.join(self._known)}")
         return text
 
-    def _wanted(self, asked: _Asked) -> EventFilter:
-        """What the caller may see of what is asked for. Raises Forbidden for a collection that is named and closed."""
+    def _filter(self, params: _FeedRequest) -> EventFilter:
+        """The requested events that the caller may read. Raises Forbidden for a named collection that it may not."""
         who = caller()
         scopes = {name: ADMIN if name == OF_SERVICE else f"{name}:read" for name in self._known}
-        open_ = [name for name, scope in scopes.items() if who.may(scope)]
-        if closed := [name for name in asked.collections if name not in open_]:
-            raise lacking(scopes[closed[0]])
-        if not open_:
+        allowed = [name for name, scope in scopes.items() if who.may(scope)]
+        if forbidden := [name for name in params.collections if name not in allowed]:
+            raise lacking(scopes[forbidden[0]])
+        if not allowed:
             raise Forbidden("this needs the scope to read a collection")
-        names = [name for name in open_ if name in (asked.collections or open_)]
+        names = [name for name in allowed if name in (params.collections or allowed)]
         own = () if who.may(ADMIN) else tuple(name for name in names if self._is_private(name))
-        return EventFilter(tuple(name for name in names if name not in own), asked.types, own, who.id)
+        return EventFilter(tuple(name for name in names if name not in own), params.types, own, who.id)
 
     def _is_private(self, name: str) -> bool:
         return name in self._resources and self._resources[name].ownership is Ownership.ALL
 
-    def _link(self, asked: _Asked, last: str) -> str:
-        """Where to go on: always, for more will come."""
+    def _link(self, last: str) -> str:
+        """The link to the next page; always, because more events will follow."""
         return link_header({"next": target_with("after", last)})
 
 
@@ -191,7 +191,7 @@ def _cursor(text: str) -> str:
     return text
 
 
-def _tag(page: Events, wanted: EventFilter) -> str:
-    """The strong ETag of a page. Events never change: its ends and what it leaves out tell it from all others."""
+def _tag(page: Events, event_filter: EventFilter) -> str:
+    """The strong ETag of a page. Events never change: the ends of the page and its filter identify it."""
     first = page.events[0].id if page.events else ""
-    return blake2b(repr((first, page.last, len(page.events), wanted)).encode(), digest_size=12).hexdigest()
+    return blake2b(repr((first, page.last, len(page.events), event_filter)).encode(), digest_size=12).hexdigest()

@@ -1,4 +1,4 @@
-"""Webhooks: who is sent events, and the deliveries."""
+"""Webhooks: the endpoints that receive events, and the deliveries."""
 
 from restkeeper.features.events.types import event_collections
 from restkeeper.features.webhooks.deliverer import Deliverer
@@ -11,12 +11,12 @@ COLLECTIONS = (WEBHOOKS.collection,)
 
 
 def install(app: Application, service: Service) -> None:
-    """DeliveryResult /api/v1/webhooks. The deliveries are sent by a deliverer, in this process or in another one."""
+    """Serve /api/v1/webhooks. A deliverer sends the events, in this process or in another one."""
     app.register_blueprint(WebhookHandlers(service).blueprint(), url_prefix="/api/v1/webhooks")
 
 
 def deliverer_of(service: Service) -> Deliverer:
-    """What sends the events of a service as configured."""
+    """The deliverer of a service, as configured."""
     config, clock = service.config, service.clock
     timeout = float(config.webhook_timeout)
     send = Sender(allow_private=config.webhook_allow_private, timeout=timeout)

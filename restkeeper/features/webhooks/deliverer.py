@@ -1,7 +1,7 @@
-"""The webhook worker: what is due is sent, and what came of it is kept.
+"""The webhook worker: it sends the deliveries that are due and stores the results.
 
-One thread talks to the store: a turn of it settles what has been tried, queues what has happened and leases what is
-due, all in one transaction. Threads of a pool do the sending, so that who is slow delays nobody else.
+One thread uses the store: each of its turns settles attempts, queues new events and leases due deliveries, in one
+transaction. Threads of a pool send, so that a slow endpoint does not delay the others.
 """
 
 import logging
@@ -17,27 +17,27 @@ from typing import NamedTuple
 import orjson
 
 from restkeeper.features.events.envelope import enveloped
-from restkeeper.features.webhooks.lanes import AT_ONCE, Key, Lanes
+from restkeeper.features.webhooks.concurrency import AT_ONCE, ConcurrencyLimit, Key
 from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.features.webhooks.signature import signed
-from restkeeper.features.webhooks.verdict import is_the_end, reason_of, verdict
+from restkeeper.features.webhooks.verdict import must_disable, reason_of, verdict
 from restkeeper.storage.contract import Record, Store, Transaction
 from restkeeper.storage.errors import RecordNotFound, StoreGone, StoreUnavailable
 from restkeeper.storage.outbox import Attempt, Delivery, EventFilter, StoredEvent, Subscription
 
-LEASED = 64  # deliveries that are taken in one transaction, and
-QUEUED = 500  # events that are looked at: bounds how long others wait to write
-LEASE_SECONDS = 10.0  # beyond the longest try: as long as it may take to keep what came of it
-LOOK_SECONDS = 0.1  # between two looks while there is nothing to do
-GIVE_UP_SECONDS = 60.0  # for which the store's file may be away
-LARGEST = 20_000  # bytes of a payload; of what is larger, receivers get what it takes to fetch it
+LEASED = 64  # deliveries leased in one transaction, and
+QUEUED = 500  # events read: both limit how long other writes wait
+LEASE_SECONDS = 10.0  # beyond the longest attempt: the time to store its result
+LOOK_SECONDS = 0.1  # between two checks while there is nothing to do
+GIVE_UP_SECONDS = 60.0  # for which the store's file may be missing
+LARGEST = 20_000  # bytes of a payload; of a larger one, webhooks get the fields to fetch it
 
-WEBHOOKS = "webhooks"  # the collection that has the endpoints: where, what, and whether
+WEBHOOKS = "webhooks"  # the collection
 
 Send = Callable[[str, Mapping[str, str], bytes], DeliveryResult]
 Disable = Callable[[Transaction, str, str, float], None]
 
-AGAIN_SECONDS = 1.0  # after an error that nobody foresaw
+RETRY_SECONDS = 1.0  # after an unexpected error
 
 _log = logging.getLogger("restkeeper")
 
@@ -49,7 +49,7 @@ class _Endpoint(NamedTuple):
 
 
 class _Job(NamedTuple):
-    """A delivery that was leased until a time, and how it is to be sent."""
+    """A leased delivery, the end of its lease, and the URL and secrets to send it with."""
 
     delivery: Delivery
     until: float
@@ -58,28 +58,28 @@ class _Job(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """What tells it from all others, also of the same delivery."""
+        """Identifies the job; another lease of the same delivery has another key."""
         return self.delivery.id, self.delivery.lease
 
 
 class _Turn(NamedTuple):
-    """How much a turn did: attempts settled, events looked at, deliveries set off."""
+    """What a turn did: attempts settled, events read, deliveries started."""
 
     settled: int
     queued: int
     sent: int
 
 
-class _Waiting:
-    """How long the store has been out of reach: one line in the log when that begins, and one when it ends."""
+class _Outage:
+    """The time for which the store has been unavailable; its begin and its end are logged."""
 
     def __init__(self, elapsed: Callable[[], float]) -> None:
         self._elapsed = elapsed
         self._since: float | None = None
         self._gone_since: float | None = None
 
-    def go_on(self, error: StoreUnavailable) -> None:
-        """It is still out of reach. Raises the error when the file has been gone for too long."""
+    def note(self, error: StoreUnavailable) -> None:
+        """Note a failure. Raises the error if the file has been missing for too long."""
         now = self._elapsed()
         if self._since is None:
             self._since = now
@@ -92,18 +92,18 @@ class _Waiting:
             raise error
 
     def end(self) -> None:
-        """It can be had."""
+        """Note that the store is available."""
         if self._since is not None:
-            _log.warning("deliveries go on after %.0f s", self._elapsed() - self._since)
+            _log.warning("deliveries continue after %.0f s", self._elapsed() - self._since)
         self._since = self._gone_since = None
 
 
 class Deliverer:
-    """Sends events by `send`, giving each try up to `timeout` seconds.
+    """Sends events with `send`, which takes up to `timeout` seconds for each attempt.
 
-    `collections` are those whose events go to who wants all. `retries` are the seconds from each failure of a delivery
-    to its next try; after the last, or 410, `disable` is told in which transaction, which webhook, why and when. Any
-    number of these may work on one store, in any processes. Not safe for threads.
+    `collections` are those that the type `*` includes. `retries` are the seconds from each failure of a delivery to its
+    next attempt; after the last one, or 410, `disable` is called with the transaction, webhook, reason and time. Many
+    deliverers may use one store, in any processes. Not safe for threads.
     """
 
     def __init__(
@@ -129,39 +129,39 @@ class Deliverer:
         self._elapsed = elapsed
         self._chance = chance
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="deliver")
-        self._lanes = Lanes()
-        self._returned: deque[tuple[_Job, Attempt | None]] = deque()  # from the threads
-        self._tried: list[Attempt] = []  # what is still to be settled
-        self._news = Flag()  # that something was tried
+        self._limit = ConcurrencyLimit()
+        self._returned: deque[tuple[_Job, Attempt | None]] = deque()  # by the threads
+        self._tried: list[Attempt] = []  # not yet settled
+        self._news = Flag()  # set after each attempt
         self._active: list[str] = []
-        self._revision = ""  # of the webhooks that those are of
+        self._revision = ""  # of the webhooks, for `_active`
 
     def deliver_once(self) -> int:
-        """Send what is due, as much as is sent at a time, and keep what came of it; how many there were.
+        """Send one batch of due deliveries, store the results, and return their number.
 
         Raises StoreUnavailable.
         """
         turn = self._turn()
         while turn.queued and not turn.sent:
-            turn = self._turn()  # what was looked at was not wanted
+            turn = self._turn()  # no webhook has the types of these events
         self._settle_all()
         return turn.sent
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
-        """Send what is due for as long as nobody says stop; what is on its way then is seen to its end.
+        """Send due deliveries until `is_stopping`; deliveries under way are then finished.
 
-        While the store cannot be had, because another program writes for long, it waits. Raises StoreGone once the
-        store's file has been away, or another, for GIVE_UP_SECONDS.
+        It waits while the store is unavailable, as during a long write of another program. Raises StoreGone after the
+        store's file was missing or replaced for GIVE_UP_SECONDS.
         """
-        waiting = _Waiting(self._elapsed)
+        outage = _Outage(self._elapsed)
         while not is_stopping():
             self._news.clear()
             try:
                 busy = any(self._turn())
-                waiting.end()
+                outage.end()
             except StoreUnavailable as error:
                 busy = False
-                waiting.go_on(error)
+                outage.note(error)
             if not busy:
                 self._news.wait(LOOK_SECONDS)
         try:
@@ -170,45 +170,45 @@ class Deliverer:
             _log.warning("some deliveries will be repeated: %s", error.detail)
 
     def close(self) -> None:
-        """End the threads, once they have nothing to do."""
+        """Stop the threads when they are idle."""
         self._pool.shutdown()
 
     def _settle_all(self) -> None:
-        while self._lanes.under_way or self._tried:
+        while self._limit.under_way or self._tried:
             self._news.wait(LOOK_SECONDS)
             self._news.clear()
             self._turn(settle_only=True)
 
     def _turn(self, *, settle_only: bool = False) -> _Turn:
-        """Settle what was tried, queue what has happened, and set off what is due."""
+        """Settle attempts, queue new events, and start due deliveries."""
         self._collect()
         now, tried = self._now(), self._tried
         waiting = [] if settle_only else self._waiting(now)
         if not (tried or waiting):
             return _Turn(0, 0, 0)
         run = partial(self._work, tried=tried, waiting=waiting, now=now)
-        jobs, queued = self._store.write(run, use_reserve=True)  # what the service depends on
+        jobs, queued = self._store.write(run, use_reserve=True)  # deliveries must work on a full disk
         self._tried = []
         for job in jobs:
-            self._set_off(job, now)
+            self._start(job, now)
         return _Turn(len(tried), queued, len(jobs))
 
     def _collect(self) -> None:
-        """Take what the threads have done."""
+        """Collect the results of the threads."""
         while self._returned:
             job, tried = self._returned.popleft()
-            self._lanes.end(job.key, succeeded=bool(tried and tried.succeeded), seconds=tried.seconds if tried else 0.0)
+            self._limit.end(job.key, succeeded=bool(tried and tried.succeeded), seconds=tried.seconds if tried else 0.0)
             if tried:
                 self._tried.append(tried)
 
     def _waiting(self, now: float) -> list[tuple[Subscription, int]]:
-        """Who has something to do, and how many deliveries there is room for; by chance, so that all come first."""
+        """The subscriptions with work, and the free places of each; in random order, to be fair."""
         found = {each.webhook: each for each in self._store.subscriptions(self._known_active(), now)}
-        free = self._lanes.free(sorted(found, key=lambda _: self._chance()), now, LEASED)
+        free = self._limit.free(sorted(found, key=lambda _: self._chance()), now, LEASED)
         return [(found[webhook], room) for webhook, room in free.items()]
 
     def _known_active(self) -> list[str]:
-        """The webhooks that are active, read anew when one has changed."""
+        """The active webhooks, read again when one has changed."""
         if (revision := self._store.revision(WEBHOOKS)) != self._revision:
             self._active = [record.id for record in self._store.scan(WEBHOOKS) if _endpoint(record).active]
             self._revision = revision
@@ -221,15 +221,15 @@ class Deliverer:
         waiting: list[tuple[Subscription, int]],
         now: float,
     ) -> tuple[list[_Job], int]:
-        """What a turn does in its transaction: the deliveries to set off, and how many events were looked at."""
+        """The transaction of a turn; returns the deliveries to start, and the number of events read."""
         for each in tried:
-            if transaction.settle(each) and is_the_end(each):
+            if transaction.settle(each) and must_disable(each):
                 self._disable(transaction, each.delivery.webhook, reason_of(each), now)
         jobs: list[_Job] = []
         queued = 0
         for subscription, room in waiting:
             try:
-                endpoint = _endpoint(transaction.read(WEBHOOKS, subscription.webhook))  # as it is now
+                endpoint = _endpoint(transaction.read(WEBHOOKS, subscription.webhook))  # its current state
             except RecordNotFound:
                 continue
             if endpoint.active and subscription.behind and not subscription.due:
@@ -250,35 +250,35 @@ class Deliverer:
         leased = transaction.lease(subscription.webhook, now, until, room, asked_only=asked_only)
         return [_Job(each, until, endpoint.url, secrets) for each in leased]
 
-    def _set_off(self, job: _Job, now: float) -> None:
-        self._lanes.begin(job.key, job.delivery.webhook, now)
-        light = job.delivery._replace(event=lightened(job.delivery.event))  # what is on its way takes little memory
+    def _start(self, job: _Job, now: float) -> None:
+        self._limit.begin(job.key, job.delivery.webhook, now)
+        light = job.delivery._replace(event=reduced(job.delivery.event))  # deliveries under way need little memory
         try:
             self._pool.submit(self._run, job._replace(delivery=light))
-        except RuntimeError as error:  # the system has no thread for it: the lease will end
+        except RuntimeError as error:  # the system has no thread left: the lease will expire
             _log.warning("webhook %s: delivery %d: %s", job.delivery.webhook, job.delivery.id, error)
             self._returned.append((job, None))
 
     def _run(self, job: _Job) -> None:
-        """Attempt a delivery, and put what came of it where the next turn finds it. Runs in a thread of the pool."""
+        """Attempt a delivery and pass the result to the next turn. Runs in a thread of the pool."""
         tried = None
         try:
             tried = self._try(job)
         except Exception:
-            _log.exception("webhook %s: delivery %d", job.delivery.webhook, job.delivery.id)  # the lease will end
+            _log.exception("webhook %s: delivery %d", job.delivery.webhook, job.delivery.id)  # the lease will expire
         finally:
             self._returned.append((job, tried))
             self._news.set()
 
     def _try(self, job: _Job) -> Attempt | None:
-        """Send a delivery; None where that is too late."""
+        """Send a delivery; None if it is too late."""
         began, delivery = self._now(), job.delivery
         if began > job.until - self._timeout:
-            return None  # this process stood still for so long that the delivery may be another's by now
+            return None  # this process was suspended: another one may have leased the delivery
         body = enveloped(delivery.event)
-        answer = self._send(job.url, signed(delivery.event.id, body, job.secrets, now=began), body)
+        result = self._send(job.url, signed(delivery.event.id, body, job.secrets, now=began), body)
         at, chance = self._now(), self._chance()
-        return verdict(delivery, answer, began=began, at=at, retries=self._retries, chance=chance)
+        return verdict(delivery, result, began=began, at=at, retries=self._retries, chance=chance)
 
 
 def _endpoint(record: Record) -> _Endpoint:
@@ -286,8 +286,8 @@ def _endpoint(record: Record) -> _Endpoint:
     return _Endpoint(webhook["url"], tuple(webhook["types"]), webhook["status"] == "active")
 
 
-def lightened(event: StoredEvent) -> StoredEvent:
-    """An event as it is sent: all of it, or of one whose payload is too large, what it takes to fetch the item."""
+def reduced(event: StoredEvent) -> StoredEvent:
+    """An event as it is sent: complete, or if its payload is too large, only the fields to fetch the item."""
     if len(enveloped(event)) <= LARGEST:
         return event
     item = orjson.loads(event.data)
@@ -296,12 +296,12 @@ def lightened(event: StoredEvent) -> StoredEvent:
 
 
 def keep_delivering(deliverer: Deliverer, is_stopping: Callable[[], bool]) -> None:
-    """Deliver until it is time to stop, whatever happens meanwhile, for no supervisor would start this anew."""
+    """Deliver until `is_stopping`, despite all errors: no supervisor would restart this thread."""
     while not is_stopping():
         try:
             deliverer.run(is_stopping)
         except StoreUnavailable:
-            _log.error("deliveries still wait; /readyz tells why")
+            _log.error("deliveries still wait; see /readyz")
         except Exception:
-            _log.exception("deliveries go on in %s s", AGAIN_SECONDS)
-            time.sleep(AGAIN_SECONDS)
+            _log.exception("deliveries continue in %s s", RETRY_SECONDS)
+            time.sleep(RETRY_SECONDS)

@@ -1,4 +1,4 @@
-"""A webhook: where events are sent; and a delivery to it."""
+"""The schemas of a webhook and of a delivery to it."""
 
 from marshmallow import Schema, fields, validate
 
@@ -10,17 +10,17 @@ STATES = ("pending", "delivered", "failed")  # of a delivery
 
 LIFECYCLE = Lifecycle(
     "active",
-    {"active": ("paused",), "paused": ("active",), "disabled": ("active", "paused")},  # disabled by the service alone
+    {"active": ("paused",), "paused": ("active",), "disabled": ("active", "paused")},  # only the service disables
 )
 
 
 class WebhookSchema(ItemSchema):
-    """Where events are sent, and which. Its secret is shown once, when it is made, and is no part of this."""
+    """An endpoint and the events to send there. Its secret is returned only once, when the webhook is created."""
 
     url = Url(
         required=True,
         metadata={
-            "description": "Where to POST events: https and a public address, unless the service says otherwise.",
+            "description": "URL to POST events to: https and a public address, unless the service allows others.",
             "examples": ["https://shop.example.org/hooks"],
         },
     )
@@ -29,7 +29,7 @@ class WebhookSchema(ItemSchema):
         low=1,
         load_default=lambda: ["*"],
         metadata={
-            "description": "Which events: `*` (all of the collections), all of a kind (`product.*`), or types.",
+            "description": "Types of events: `*` (of all collections), all of a kind (`product.*`), or single types.",
             "examples": [["product.*"]],
         },
     )
@@ -37,8 +37,8 @@ class WebhookSchema(ItemSchema):
     status = Status(
         LIFECYCLE,
         metadata={
-            "description": "One that is `paused`, or that the service has `disabled`, is sent nothing; when it is "
-            "`active` again it goes on where it stopped, as far back as events are kept."
+            "description": "Nothing is sent to a webhook that is `paused`, or that the service has `disabled`. When "
+            "it is `active` again, it continues where it stopped, with the events that are still stored."
         },
     )
 
@@ -46,7 +46,7 @@ class WebhookSchema(ItemSchema):
 class WebhookDeliverySchema(Schema):
     """A delivery of an event to a webhook: how its attempts went."""
 
-    id = Whole(1, metadata={"description": "Counts all deliveries up."})
+    id = Whole(1, metadata={"description": "Increases with each delivery."})
     event = fields.String(
         metadata={"description": "Identifies the event.", "maxLength": 28, "pattern": f"^{EVENT_ID}$"}
     )

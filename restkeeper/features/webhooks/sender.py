@@ -1,4 +1,4 @@
-"""Sending webhooks: one POST to a URL that a stranger chose, whose answer is told whatever it is like."""
+"""Sending webhooks: one POST to an untrusted URL; any response or failure is a DeliveryResult."""
 
 import re
 import socket
@@ -18,14 +18,14 @@ from urllib3.util import Url, parse_url
 
 from restkeeper.features.webhooks.wire import Bounds, Connection, Refused, TlsConnection
 
-EXCERPT = 1024  # bytes of an answer's content that are told
-KEPT = 128  # connections, to all places together, that wait to be used again
+EXCERPT = 1024  # bytes of a response's content that are stored
+MAX_IDLE = 128  # idle connections for reuse, to all hosts together
 
 
 class DeliveryResult(NamedTuple):
-    """What came of a send: a status and the beginning of the content, or None and why there was no answer.
+    """The result of a send: a status and the beginning of the content, or None and why there was no response.
 
-    `retry_after` is in seconds, never negative; None where absent or malformed (RFC 9110, section 10.2.3).
+    `retry_after` is in seconds, never negative; None if absent or malformed (RFC 9110, section 10.2.3).
     """
 
     status: int | None
@@ -34,22 +34,22 @@ class DeliveryResult(NamedTuple):
 
 
 class Sender:
-    """Sends from any number of threads: call it, and `close` it in the end.
+    """Sends from any number of threads: call it; `close` it at the end.
 
-    A send takes `timeout` seconds in all and a little more. With `allow_private` all addresses may be called, and http.
+    A send takes little more than `timeout` seconds. With `allow_private`, http and all addresses are allowed.
     """
 
     def __init__(self, *, allow_private: bool = False, timeout: float = 15.0) -> None:
         self._allow_private, self._timeout = allow_private, timeout
-        self._tls = ssl.create_default_context()  # the system's authorities; certificates and names are verified
+        self._tls = ssl.create_default_context()  # verifies names and certificates, by the system's authorities
         self._lock = threading.Lock()
-        self._idle: list[Connection] = []  # the one used last at the end
+        self._idle: list[Connection] = []  # the last used one at the end
         self._closed = False
 
     def __call__(self, url: str, headers: Mapping[str, str], body: bytes) -> DeliveryResult:
         """POST a JSON body with these headers. A redirect is not followed.
 
-        Raises nothing for what the URL, the network or the endpoint is like; ValueError for a header that is none.
+        Errors of the URL, the network or the endpoint are results. Raises ValueError for an invalid header.
         """
         bounds = Bounds(self._timeout)
         headers = {"Content-Type": "application/json", "User-Agent": "Restkeeper", **headers}
@@ -57,10 +57,10 @@ class Sender:
             parts = self._checked(url)
             port = parts.port if parts.port is not None else 443 if parts.scheme == "https" else 80
             place = (str(parts.scheme), str(parts.host).strip("[]"), port)
-            if kept := self._take(place):
+            if idle := self._take(place):
                 try:
-                    return self._exchange(kept, bounds, parts.request_uri, headers, body)
-                except OSError as error:  # the endpoint may have closed what we kept; but not if it began to answer
+                    return self._exchange(idle, bounds, parts.request_uri, headers, body)
+                except OSError as error:  # the endpoint may have closed it, but not if a response began
                     if isinstance(error, TimeoutError) or bounds.received:
                         raise
             return self._exchange(self._new(place), bounds, parts.request_uri, headers, body)
@@ -68,7 +68,7 @@ class Sender:
             return DeliveryResult(None, _reason(TimeoutError() if bounds.over else error, self._timeout), None)
 
     def close(self) -> None:
-        """Close the connections that are kept; those in use follow with the end of that."""
+        """Close idle connections at once, and others after their use."""
         with self._lock:
             self._closed, idle, self._idle = True, self._idle, []
         for connection in idle:
@@ -80,7 +80,7 @@ class Sender:
         except (LocationValueError, UnicodeError):
             raise Refused("refused: the URL is malformed") from None
         if parts.scheme != "https" and not (self._allow_private and parts.scheme == "http"):
-            raise Refused("refused: only https is called (WEBHOOK_ALLOW_PRIVATE)")
+            raise Refused("refused: only https is allowed (WEBHOOK_ALLOW_PRIVATE)")
         if parts.auth is not None or not parts.host:
             raise Refused("refused: the URL has a user name, or no host")
         return parts
@@ -101,48 +101,48 @@ class Sender:
                 return found
             found.close()
 
-    def _give(self, connection: Connection) -> None:
+    def _put_back(self, connection: Connection) -> None:
         with self._lock:
             self._idle.append(connection)
-            surplus = self._idle.pop(0) if self._closed or len(self._idle) > KEPT else None
+            surplus = self._idle.pop(0) if self._closed or len(self._idle) > MAX_IDLE else None
         if surplus:
             surplus.close()
 
     def _exchange(
         self, connection: Connection, bounds: Bounds, target: str, headers: Mapping[str, str], body: bytes
     ) -> DeliveryResult:
-        connection.bounds, keep = bounds, False
+        connection.bounds, is_reusable = bounds, False
         try:
-            with connection.in_time():
+            with connection.limited():
                 if connection.is_closed:
                     connection.connect()
                 connection.request("POST", target, body, headers)
-                with suppress(BrokenPipeError, ConnectionResetError):  # it may have answered without reading all
+                with suppress(BrokenPipeError, ConnectionResetError):  # it may have responded without reading all
                     connection.flush()
-                with connection.answer() as response:
+                with connection.receive() as response:
                     content, whole = _read(response)
-            keep = whole and not response.will_close
+            is_reusable = whole and not response.will_close
             return DeliveryResult(response.status, _plain(content), _seconds(response.headers.get("Retry-After", "")))
         finally:
-            if keep:
-                self._give(connection)
+            if is_reusable:
+                self._put_back(connection)
             else:
                 connection.close()
 
 
 def _read(response: HTTPResponse) -> tuple[bytes, bool]:
-    """The beginning of the content, as far as it came, and whether all of the content has been read."""
+    """The received beginning of the content, and whether the whole content has been read."""
     content = b""
     try:
         while piece := response.read1(16384):
             content += piece[: EXCERPT - len(content)]
-    except (OSError, HTTPException):  # the status is known, and that is what counts
+    except (OSError, HTTPException):  # the status is known, which is enough
         return content, False
     return content, True
 
 
 def _plain(content: bytes) -> str:
-    """Text that does nothing to who shows it."""
+    """Text without control characters, safe to display."""
     text = content.decode("utf-8", "replace").replace("\r\n", "\n")
     return "".join(each if each.isprintable() or each in "\n\t" else "\N{REPLACEMENT CHARACTER}" for each in text)
 
@@ -152,14 +152,14 @@ def _seconds(field: str) -> float | None:
     if re.fullmatch("[0-9]{1,10}", field):
         return float(field)
     try:
-        date = parsedate_to_datetime(field).replace(tzinfo=UTC)  # which it always is (RFC 9110, section 5.6.7)
+        date = parsedate_to_datetime(field).replace(tzinfo=UTC)  # always UTC (RFC 9110, section 5.6.7)
         return max(0.0, date.timestamp() - time.time())
     except (ValueError, OverflowError):
         return None
 
 
 def _reason(error: OSError | HTTPException, timeout: float) -> str:
-    """Why there was no answer, in plain words: nothing that the endpoint wrote, and nothing of our inside."""
+    """Why there was no response, without text from the endpoint and without internal details."""
     match error:
         case Refused():
             return str(error)
@@ -174,7 +174,7 @@ def _reason(error: OSError | HTTPException, timeout: float) -> str:
         case ConnectionRefusedError():
             return "connection refused"
         case ConnectionError():
-            return "connection closed without an answer"
+            return "connection closed without a response"
         case OSError():
             return strerror(error.errno).lower() if error.errno else "the network failed"
-    return "what came is no HTTP answer"
+    return "not a valid HTTP response"

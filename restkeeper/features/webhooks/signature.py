@@ -1,4 +1,4 @@
-"""Signatures by which a receiver knows who sent a webhook, and that it is whole and new (Standard Webhooks 1.0.0).
+"""Signatures that prove the sender, content and time of a message to a webhook (Standard Webhooks 1.0.0).
 
 https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
 """
@@ -11,10 +11,10 @@ PREFIX = "whsec_"
 
 
 def signed(id: str, body: bytes, secrets: Sequence[str], *, now: float) -> dict[str, str]:
-    """The headers that say which message this is, when it is sent (`now`, in Unix seconds), and that it is from us.
+    """The headers with a message's id, the time of sending (`now`, in Unix seconds) and the signatures.
 
-    There is one signature for each secret, so that a receiver can change to a new one at any time in between. An id
-    has no full stop, which parts it from what follows. Raises ValueError for a secret that is not base64.
+    There is one signature for each secret: after a rotation the receiver can change to the new one at any time. An id
+    must not contain the separator, a full stop. Raises ValueError for a secret that is not base64.
     """
     timestamp = str(int(now))
     content = b".".join((id.encode(), timestamp.encode(), body))

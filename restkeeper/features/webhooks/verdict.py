@@ -1,4 +1,4 @@
-"""What an endpoint's answer means: success, another try, or the end (Standard Webhooks 1.0.0)."""
+"""The meaning of an endpoint's response: success, retry, or disable the webhook (Standard Webhooks 1.0.0)."""
 
 import logging
 from collections.abc import Sequence
@@ -6,43 +6,43 @@ from collections.abc import Sequence
 from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.storage.outbox import LONGEST_PAUSE, Attempt, Delivery
 
-JITTER = 0.2  # of a delay, at most, is added by chance: who failed together does not come back together
-GONE = 410  # send no more
+JITTER = 0.2  # of a delay, at most, is added at random: simultaneous failures are not retried simultaneously
+GONE = 410  # the endpoint wants no more messages
 
 _log = logging.getLogger("restkeeper")
 
 
 def verdict(
-    delivery: Delivery, answer: DeliveryResult, *, began: float, at: float, retries: Sequence[float], chance: float
+    delivery: Delivery, result: DeliveryResult, *, began: float, at: float, retries: Sequence[float], chance: float
 ) -> Attempt:
-    """What came of a try that lasted from one time to another, in seconds since 1970.
+    """The attempt with this result, which lasted from `began` to `at`, in seconds since 1970.
 
-    `retries` are the seconds from each failure to the next try, `chance` is from 0 to 1. What was asked for by hand is
-    tried once. An endpoint that says when to come again (RFC 9110, section 10.2.3) is sent nothing before.
+    `retries` are the seconds from each failure to the next attempt, `chance` is from 0 to 1. A delivery on request has
+    one attempt. Nothing is sent to an endpoint before its `Retry-After` (RFC 9110, section 10.2.3) is over.
     """
-    took = at - began
-    if answer.status is not None and 200 <= answer.status < 300:
-        return Attempt(delivery, at, True, answer.status, took, answer.excerpt)
-    excerpt = answer.excerpt
-    if answer.status is not None and 300 <= answer.status < 400:
+    seconds = at - began
+    if result.status is not None and 200 <= result.status < 300:
+        return Attempt(delivery, at, True, result.status, seconds, result.excerpt)
+    excerpt = result.excerpt
+    if result.status is not None and 300 <= result.status < 400:
         excerpt = excerpt or "redirects are not followed"
-    told = answer.status or excerpt
-    _log.info("webhook %s: %s: try %d: %s", delivery.webhook, delivery.event.id, delivery.attempts + 1, told)
-    pause = min(answer.retry_after or 0.0, LONGEST_PAUSE)
+    text = result.status or excerpt
+    _log.info("webhook %s: %s: attempt %d: %s", delivery.webhook, delivery.event.id, delivery.attempts + 1, text)
+    pause = min(result.retry_after or 0.0, LONGEST_PAUSE)
     next = None
-    if not delivery.asked and answer.status != GONE and delivery.attempts < len(retries):
+    if not delivery.asked and result.status != GONE and delivery.attempts < len(retries):
         next = at + max(retries[delivery.attempts] * (1 + JITTER * chance), pause)
-    return Attempt(delivery, at, False, answer.status, took, excerpt, next, hold=at + pause if pause else 0.0)
+    return Attempt(delivery, at, False, result.status, seconds, excerpt, next, hold=at + pause if pause else 0.0)
 
 
-def is_the_end(tried: Attempt) -> bool:
-    """Whether nothing more is to be sent there: it is gone, or failed to the end of the schedule."""
-    return tried.is_final and (tried.status == GONE or not tried.delivery.asked)
+def must_disable(attempt: Attempt) -> bool:
+    """Whether to disable the webhook: its endpoint is gone, or all attempts have failed."""
+    return attempt.is_final and (attempt.status == GONE or not attempt.delivery.asked)
 
 
-def reason_of(tried: Attempt) -> str:
-    """Why it is the end, in words."""
-    if tried.status == GONE:
+def reason_of(attempt: Attempt) -> str:
+    """The reason for disabling, in words."""
+    if attempt.status == GONE:
         return "410 Gone"
-    attempts, event = tried.delivery.attempts + 1, tried.delivery.event.id
-    return f"{attempts} attempts at {event} failed, the last with: {tried.status or tried.excerpt}"
+    attempts, event = attempt.delivery.attempts + 1, attempt.delivery.event.id
+    return f"{attempts} attempts at {event} failed, the last with: {attempt.status or attempt.excerpt}"

@@ -1,7 +1,7 @@
-"""Connections to places that strangers chose: only to public addresses, and no longer or larger than is allowed.
+"""Connections to untrusted hosts: only to public addresses, with limits of time and bytes.
 
-A name is resolved once for each connection, and the very address that was checked is the one that is connected to:
-between the two nobody can put another (DNS rebinding).
+A name is resolved once for each connection, and the connection uses the checked address: a second look-up could return
+another address (DNS rebinding).
 """
 
 import errno
@@ -18,15 +18,15 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from restkeeper.net import is_public
 
-MOST_BYTES = 128 * 1024  # of an answer that are read, head and all: more ends the connection
+MOST_BYTES = 128 * 1024  # of a response with its head; more ends the connection
 
 
 class Refused(OSError):
-    """It is not to be called."""
+    """The URL or address is not allowed."""
 
 
 class Bounds:
-    """What is left of one send: time in all, and bytes of the answer."""
+    """The limits of one send: total time, and bytes of the response."""
 
     def __init__(self, seconds: float) -> None:
         self._until = time.monotonic() + seconds
@@ -34,25 +34,25 @@ class Bounds:
 
     @property
     def over(self) -> bool:
-        """Whether there is no time left."""
+        """Whether the time is over."""
         return time.monotonic() >= self._until
 
     def left(self) -> float:
-        """Seconds, more than 0. Raises TimeoutError when there are none."""
+        """The seconds that are left. Raises TimeoutError if there are none."""
         if (left := self._until - time.monotonic()) <= 0:
             raise TimeoutError
         return left
 
     def count(self, received: int) -> int:
-        """So many bytes more. Raises HTTPException when that is too many."""
+        """Add received bytes and return their number. Raises HTTPException beyond the limit."""
         self.received += received
         if self.received > MOST_BYTES:
-            raise HTTPException("it is too long")
+            raise HTTPException("the response is too long")
         return received
 
 
 class _Reader(io.RawIOBase):
-    """What comes from a socket, each piece waited for no longer than what is left: to drip wins no time."""
+    """Reads from a socket. Each wait is limited by the time left, so slow senders gain no time."""
 
     def __init__(self, raw: io.RawIOBase, sock: socket.socket, bounds: Bounds) -> None:
         self._raw, self._sock, self._bounds = raw, sock, bounds
@@ -70,7 +70,7 @@ class _Reader(io.RawIOBase):
 
 
 class _Response(HTTPResponse):
-    """A final answer: interim ones are passed over (RFC 9110, section 15.2), where http.client knows only the 100."""
+    """A final response: all interim ones are skipped (RFC 9110, section 15.2); http.client skips only 100."""
 
     def __init__(self, sock: socket.socket, method: str | None, bounds: Bounds) -> None:
         super().__init__(sock, method=method)
@@ -79,42 +79,42 @@ class _Response(HTTPResponse):
     def begin(self) -> None:
         super().begin()
         while self.status < 200:
-            self.headers = self.msg = None  # type: ignore[assignment]  # begin() sees by it whether it has been called
+            self.headers = self.msg = None  # type: ignore[assignment]  # else begin() returns at once
             super().begin()
 
 
 class Connection(HTTPConnection):
-    """A connection to one place, checked when it is made; `bounds` are those of the send that it is used for.
+    """A connection to one host; its address is checked on connecting. `bounds` are those of the current send.
 
-    It raises OSError for what is wrong with the network, among them Refused, and HTTPException for what is no answer.
+    It raises OSError for errors of the network and Refused, and HTTPException for an invalid response.
     """
 
     place: tuple[str, str, int]  # scheme, host, port
     allow_private: bool
     bounds: Bounds
-    _gathered = b""
+    _unsent = b""
 
-    def in_time(self) -> AbstractContextManager[None]:
-        """Within this, all waits together are bounded: those of plain sockets each are, by what is left."""
+    def limited(self) -> AbstractContextManager[None]:
+        """A context that limits the total time. Plain sockets need none: each wait is limited by the time left."""
         return nullcontext()
 
-    def answer(self) -> HTTPResponse:
-        """The answer to a request. Its content is not decoded."""
-        # Not urllib3's own, which writes into the log whatever odd header an endpoint thinks of.
+    def receive(self) -> HTTPResponse:
+        """The response to a request. Its content is not decoded."""
+        # Not urllib3's method, which logs malformed headers of an endpoint.
         return super(HTTPConnection, self).getresponse()
 
     def send(self, data: Any) -> None:
-        """Gather what http.client writes: head and content leave together."""
-        self._gathered += bytes(data)
+        """Collect what http.client writes, to send head and content together."""
+        self._unsent += bytes(data)
 
     def flush(self) -> None:
-        """Send what was gathered, in what is left of the time: a timeout is one for a whole sendall, over TLS too."""
-        data, self._gathered = self._gathered, b""
+        """Send the collected data in the time left: the timeout of a socket limits a whole sendall, over TLS too."""
+        data, self._unsent = self._unsent, b""
         self.sock.settimeout(self.bounds.left())
         self.sock.sendall(data)
 
     def response_class(self, sock: socket.socket, method: str | None = None) -> HTTPResponse:  # type: ignore[override]
-        """What http.client makes of the socket when the request is sent."""
+        """The response that http.client reads after the request was sent."""
         return _Response(sock, method, self.bounds)
 
     def _new_conn(self) -> socket.socket:
@@ -123,9 +123,9 @@ class Connection(HTTPConnection):
         if found and not allowed:
             raise Refused(f"refused: {found[0][4][0]} is not a public address (WEBHOOK_ALLOW_PRIVATE)")
         fault: OSError = socket.gaierror(socket.EAI_NONAME, "no address")
-        for tried, (family, kind, protocol, _, address) in enumerate(allowed):
-            try:  # an address that is dead leaves the others their share of the time
-                return self._connected(family, kind, protocol, address, self.bounds.left() / (len(allowed) - tried))
+        for index, (family, kind, protocol, _, address) in enumerate(allowed):
+            try:  # each address has a share of the time: a dead one does not use up all
+                return self._connected(family, kind, protocol, address, self.bounds.left() / (len(allowed) - index))
             except OSError as error:
                 fault = error
         raise fault
@@ -136,7 +136,7 @@ class Connection(HTTPConnection):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.settimeout(seconds)
             sock.connect(address)
-            sock.settimeout(self.bounds.left())  # for all of the TLS handshake
+            sock.settimeout(self.bounds.left())  # for the whole TLS handshake
         except BaseException:
             sock.close()
             raise
@@ -144,18 +144,18 @@ class Connection(HTTPConnection):
 
 
 class TlsConnection(Connection, HTTPSConnection):
-    """The same over TLS, where to drip within a handshake or a record could win time: gevent gives each wait all."""
+    """A connection over TLS. It needs a timer: with gevent, each wait within a TLS record has the full timeout."""
 
-    _twin: socket.socket | None = None  # of the socket, which TLS takes for itself
+    _duplicate: socket.socket | None = None  # of the socket, which the TLS socket detaches
 
     def _new_conn(self) -> socket.socket:
         sock = super()._new_conn()
-        self._twin = sock.dup()
+        self._duplicate = sock.dup()
         return sock
 
     @contextmanager
-    def in_time(self) -> Iterator[None]:
-        """Whatever is done with the connection, it ends with the time of the send."""
+    def limited(self) -> Iterator[None]:
+        """A context at whose time limit the connection is shut down."""
         timer = threading.Timer(self.bounds.left(), self._end)
         timer.daemon = True
         _start(timer)
@@ -165,20 +165,20 @@ class TlsConnection(Connection, HTTPSConnection):
             timer.cancel()
 
     def _end(self) -> None:
-        if twin := self._twin:
-            with suppress(OSError):  # it may have ended by itself
-                twin.shutdown(socket.SHUT_RDWR)
+        if duplicate := self._duplicate:
+            with suppress(OSError):  # the connection may be closed
+                duplicate.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close it, with its twin."""
+        """Close the socket and its duplicate."""
         super().close()
-        twin, self._twin = self._twin, None
-        if twin:
-            twin.close()
+        duplicate, self._duplicate = self._duplicate, None
+        if duplicate:
+            duplicate.close()
 
 
 def _start(thread: threading.Thread) -> None:
-    """Start a thread. Raises OSError where the system has none left, as for all else that it may lack."""
+    """Start a thread. Raises OSError if the system has none left."""
     try:
         thread.start()
     except RuntimeError as error:
@@ -186,7 +186,7 @@ def _start(thread: threading.Thread) -> None:
 
 
 def _resolved(host: str, port: int, seconds: float) -> list[Any]:
-    """The addresses of a name. Raises gaierror, and TimeoutError: nothing else bounds how long the system looks."""
+    """The addresses of a name. Raises gaierror, and TimeoutError: the system's resolver has no limit of its own."""
     found: list[Any] = []
     faults: list[OSError] = []
 
@@ -198,7 +198,7 @@ def _resolved(host: str, port: int, seconds: float) -> list[Any]:
         except OSError as error:
             faults.append(error)
 
-    resolving = threading.Thread(target=resolve, daemon=True)  # a name that is slow must not hold up the end either
+    resolving = threading.Thread(target=resolve, daemon=True)  # a slow look-up must not delay the exit of the process
     _start(resolving)
     resolving.join(seconds)
     if resolving.is_alive():

@@ -52,7 +52,7 @@ def make_key(client: FlaskClient, *scopes: str, **fields: Any) -> dict[str, Any]
 
 
 def test_nobody_gets_in_without_credentials(client: FlaskClient) -> None:
-    """A request that shows nothing is asked for a key, in the terms of RFC 6750."""
+    """The response to a request without credentials requires a key, in the terms of RFC 6750."""
     answer = client.get("/products")
     assert (answer.status_code, answer.json["type"]) == (401, "/problems/unauthorized")
     assert answer.headers["WWW-Authenticate"] == 'Bearer realm="restkeeper"'
@@ -101,7 +101,7 @@ def test_bad_credentials_are_never_anonymous(auth: str, way: dict[str, str]) -> 
 
 
 def test_all_causes_read_alike(client: FlaskClient) -> None:
-    """Unknown, wrong, revoked and expired keys are told in the same words: nobody learns which keys there are."""
+    """Unknown, wrong, revoked and expired keys get the same response, which does not reveal the keys that exist."""
     key, other = make_key(client, "products:read"), make_key(client, "products:read")
     client.delete(f"/api/v1/keys/{other['id']}", headers=bearer(ADMIN_KEY))
     tokens = [f"rk_{'0' * 16}_{'x' * 43}", key["secret"][:-1] + "!", other["secret"]]
@@ -180,7 +180,7 @@ def test_a_use_is_noted_again_after_a_minute(client: FlaskClient, clock: SetCloc
 
 
 def test_a_use_that_another_process_noted_is_not_noted_again(tmp_path: Path) -> None:
-    """Within the minute, whoever sees it."""
+    """The time of the last use is stored once a minute, by any process."""
     config = Config(database_url=f"sqlite:///{tmp_path}/a.db", auth="required", admin_key=ADMIN_KEY)
     one, other = (create_app(config).test_client() for _ in range(2))
     key = make_key(one, "products:read")

@@ -118,7 +118,7 @@ def test_another_body_is_422(client: FlaskClient, post: Post) -> None:
 
 
 def test_the_order_of_names_is_no_other_body(client: FlaskClient) -> None:
-    """A client that writes its JSON anew sends the same thing."""
+    """The same JSON value in another form is the same request."""
     bodies = (
         b'{"name": "Lamp", "price": 49.9, "attributes": {"a": 1, "b": {"c": 2, "d": 3}}}',
         b'{"attributes":{"b":{"d":3,"c":2},"a":1},"price":49.9,"name":"Lamp"}',
@@ -188,7 +188,7 @@ def test_a_key_may_be_required() -> None:
 
 
 def test_a_key_ends(client: FlaskClient, post: Post, clock: SetClock) -> None:
-    """After its time a key is new again, and its answer the one that is kept from then on."""
+    """After its time a key is new again, and the new response is stored."""
     first = post()
     clock.now += 24 * 3600
     assert post().data == first.data
@@ -200,7 +200,7 @@ def test_a_key_ends(client: FlaskClient, post: Post, clock: SetClock) -> None:
 
 
 def answers(client: FlaskClient) -> int:
-    """How many answers are kept."""
+    """The number of stored responses."""
     store: Store = client.application.extensions["restkeeper"].store
 
     def count_and_undo(transaction: Transaction) -> None:
@@ -290,7 +290,7 @@ def live(tmp_path: Path) -> Iterator[Gunicorn]:
 
 
 def test_concurrent_twins_create_one(live: Gunicorn) -> None:
-    """Twins that arrive at once, at any worker, get one answer: whoever is second waits and finds it."""
+    """Concurrent requests with one key, at any workers, get one response: the second waits for the first."""
     together = threading.Barrier(8)
 
     def send(key: str) -> Answer:
@@ -314,7 +314,7 @@ def test_retries_and_killed_workers_make_each_item_once() -> None:
 
 
 def test_a_bad_body_waits_for_no_writer(tmp_path: Path) -> None:
-    """While another process writes, a body that is not valid is told so at once, with a key or without."""
+    """While another process writes, an invalid body is refused at once, with a key or without."""
     path = tmp_path / "a.db"
     client = create_app(Config(database_url=f"sqlite:///{path}")).test_client()
     other = sqlite3.connect(path, isolation_level=None)
@@ -325,7 +325,7 @@ def test_a_bad_body_waits_for_no_writer(tmp_path: Path) -> None:
 
 
 def test_a_sealed_answer_needs_the_credentials_of_then(tmp_path: Path) -> None:
-    """The idempotency key alone, which may be guessed, opens no secret; who has other credentials now is told so."""
+    """The idempotency key alone, which may be guessed, decrypts no secret; other credentials get an error."""
     admin = "an-admin-key-of-enough-characters"
     client = create_app(Config(auth="required", admin_key=admin)).test_client()
     sent = {"name": "x", "scopes": ["admin"]}

@@ -380,7 +380,7 @@ def test_what_is_counted_may_be_nothing(document: Any) -> None:
 @pytest.mark.parametrize(("auth", "environment"), [("open", "local"), ("required", "production")])
 @pytest.mark.needs("keys")
 def test_the_server_says_what_it_is_for(auth: str, environment: str) -> None:
-    """A rule of OWASP's: whoever reads the document knows whether it is of a service in production."""
+    """A rule of OWASP's: the document shows whether it is of a service in production."""
     (server,) = create_app(Config(auth=auth)).test_client().get("/openapi.json").json["servers"]
     assert environment in server["description"] and server["x-internal"] == (environment == "local")
 
@@ -515,7 +515,7 @@ def test_an_override_has_the_declaration_of_what_it_overrides(counting: Any) -> 
     assert "412" in delete["responses"] and len(delete["parameters"]) == 3
 
 
-def test_no_component_is_in_vain(document: Any) -> None:
+def test_every_component_is_used(document: Any) -> None:
     """Something refers to every component; security schemes are referred to by name."""
     text = json.dumps(document)
     unused = [

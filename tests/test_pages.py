@@ -169,7 +169,7 @@ def test_a_list_of_many_ids_has_a_short_link(client: FlaskClient, count: int) ->
 
 
 def test_the_feed_has_a_short_link(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A feed that is asked for in too many words is refused before it is looked for."""
+    """A feed with too long a query is refused before the search."""
     assert client.get("/api/v1/events?type=" + ",".join(["product.*"] * 200)).status_code == 200
     monkeypatch.setattr(SqliteStore, "events", None)
     answer = client.get("/api/v1/events?type=" + ",".join(["product.*"] * 700))
@@ -204,7 +204,7 @@ def test_a_cursor_of_another_store_is_a_place_in_this_one(client: FlaskClient) -
 
 
 def test_memory_for_cursors_does_not_grow_by_queries() -> None:
-    """Of a query a digest is kept, however long it is."""
+    """Only a digest of a query is stored, whatever its length."""
     assert len(pagination._bound("/products", MultiDict({"q": "x" * 8000}))) == 16
     asked = ListRequest(Query(limit=1), 1)
     value = links(asked, asked.query, Page([b"{}"], more=True, last=("a",)), 2, "/p", MultiDict({"q": "x" * 1500}))

@@ -1,4 +1,4 @@
-"""Probes: whether the process answers, and whether it can serve requests."""
+"""Probes: whether the process responds, and whether it can serve requests."""
 
 from flask import Blueprint, Response
 
@@ -12,11 +12,11 @@ from restkeeper.web.content import JSON, require_acceptable
 from restkeeper.web.guard import PROBE, needs
 from restkeeper.web.operation import Result, returns
 
-HEALTH = Result("All is well.", {JSON: "Health"})
+HEALTH = Result("No part has failed.", {JSON: "Health"})
 
 
 def install(app: Application, service: Service) -> None:
-    """Answer /healthz and /readyz."""
+    """Serve /healthz and /readyz."""
     handlers = HealthHandlers(service.store)
     routes = Blueprint("health", __name__)
     routes.add_url_rule("/healthz", view_func=handlers.read_health)
@@ -33,14 +33,14 @@ class HealthHandlers:
     @needs(PROBE)
     @returns(HEALTH)
     def read_health(self) -> Response:
-        """Whether the process answers."""
+        """Whether the process responds."""
         require_acceptable(JSON)
         return _ok({"status": "ok"})
 
     @needs(PROBE)
     @returns(HEALTH)
     def read_readiness(self) -> Response:
-        """Whether requests can be served; 503 names the part that fails, and the log says why."""
+        """Whether requests can be served; 503 names the part that fails; the log has the cause."""
         require_acceptable(JSON)
         try:
             self._store.check()

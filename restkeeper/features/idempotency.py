@@ -1,8 +1,8 @@
-"""Idempotency-Key: a POST that is sent again is answered as it first was, and done once.
+"""Idempotency-Key: a repeated POST is executed once and gets the first response again.
 
-draft-ietf-httpapi-idempotency-key-header-07, and Stripe's practice where that is silent. The answer is kept in the very
-transaction of what it tells of, so that either both are there or neither. A twin that arrives meanwhile waits for its
-turn to write and then finds the answer: no request is ever refused for being under way. Failures are not kept.
+This follows draft-ietf-httpapi-idempotency-key-header-07, and Stripe's API where the draft is silent. The response is
+stored in the transaction of its change: both are stored, or neither. A concurrent request with the same key waits for
+the first and then finds its response; it is never refused. Responses with errors are not stored.
 """
 
 import re
@@ -26,22 +26,22 @@ from restkeeper.web.application import Application, Reply
 from restkeeper.web.caller import caller_in
 
 LONGEST = 255  # characters of a key
-SWEEP_ONE_IN = 16  # of so many new answers, one
-SWEPT = 32  # takes away so many that have expired: more than come, so that they never pile up
+SWEEP_ONE_IN = 16  # one of so many new responses deletes expired ones,
+SWEPT = 32  # this many at most: more than are stored, so that they never accumulate
 
 _QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')  # a string of RFC 9651, section 3.3.3
 _BARE = re.compile(r"[!#-~](?:[ -~]*[!-~])?")
 
 
 def install(app: Application, service: Service) -> None:
-    """Do each POST that has a key once."""
+    """Execute each POST with a key only once."""
     config, now = service.config, service.clock.time
     policy = Idempotency(config.idempotency_ttl, required=config.idempotency == "required", now=now)
     service.hooks.idempotency = policy.record
 
 
 class Idempotency:
-    """The policy: for how many seconds answers are kept, and whether every POST must bear a key."""
+    """The policy: for how many seconds responses are stored, and whether every POST needs a key."""
 
     def __init__(self, seconds: int, *, required: bool = False, now: Callable[[], float] = time.time) -> None:
         self.seconds = seconds
@@ -51,35 +51,35 @@ class Idempotency:
     def record(self, sent: Any, *, secret: bool = False) -> IdempotencyRecord:
         """The record of the current request, whose body is this JSON value.
 
-        If the answer is `secret`, it is sealed with the key and the caller's credentials: the store has neither.
-        Raises IdempotencyKeyInvalid, and IdempotencyKeyMissing where a key is required.
+        A `secret` response is encrypted with the key and the caller's credentials; the store has neither.
+        Raises IdempotencyKeyInvalid, and IdempotencyKeyMissing if a key is required.
         """
         environ = request.environ
         field = environ.get("HTTP_IDEMPOTENCY_KEY")
         if field is None:
             if self._required:
-                raise IdempotencyKeyMissing("send an Idempotency-Key, a new one for each thing that is to be done")
+                raise IdempotencyKeyMissing("send an Idempotency-Key, a new one for each new request")
             return IdempotencyRecord()
         key = read_key(field)
-        place = [environ.get("SCRIPT_NAME", ""), environ.get("PATH_INFO", "")]  # PEP 3333: what is empty may be missing
+        place = [environ.get("SCRIPT_NAME", ""), environ.get("PATH_INFO", "")]  # PEP 3333: they may be missing
         id = sha256(orjson.dumps([caller_in(environ).id, *place, key])).digest()
         seal = _seal_of(environ, key) if secret else None
         now = self._now()
         return _Keyed(id, _print_of(sent), seal, now, now - self.seconds)
 
     def sweep(self, transaction: Transaction, limit: int) -> int:
-        """Take away at most so many answers that have expired; how many there were."""
+        """Delete at most `limit` expired responses and return their number."""
         now = self._now()
         return transaction.sweep_responses(now - self.seconds, limit, latest=now + self.seconds)
 
 
 def _seal_of(environ: dict[str, Any], key: str) -> Fernet:
-    shown = [environ.get("HTTP_AUTHORIZATION", ""), environ.get("HTTP_X_API_KEY", ""), key]
-    return Fernet(urlsafe_b64encode(sha256(orjson.dumps(shown)).digest()))
+    secrets = [environ.get("HTTP_AUTHORIZATION", ""), environ.get("HTTP_X_API_KEY", ""), key]
+    return Fernet(urlsafe_b64encode(sha256(orjson.dumps(secrets)).digest()))
 
 
 def _print_of(sent: Any) -> str:
-    """A digest of a JSON value, whatever the order of names; empty for what is no text, which is never kept."""
+    """A digest of a JSON value, independent of the order of names; empty if it is not valid text (never stored)."""
     try:
         return sha256(exactjson.dumps(sent, sort=True)).hexdigest()
     except orjson.JSONEncodeError:
@@ -113,7 +113,7 @@ class _Keyed(IdempotencyRecord):
         head, _, body = found.body.partition(b"\n")
         print_, status, headers = orjson.loads(head)
         if print_ != self._print:
-            raise IdempotencyKeyReused("the first request with this key had another body; take a new key for this one")
+            raise IdempotencyKeyReused("the first request with this key had another body; use a new key for this one")
         headers.append(("Idempotent-Replayed", "true"))
         try:
             body = self._seal.decrypt(body) if self._seal else body
@@ -124,9 +124,9 @@ class _Keyed(IdempotencyRecord):
     def save(self, transaction: Transaction, reply: Reply) -> Reply:
         body = reply.get_data()
         head = orjson.dumps([self._print, reply.status_code, list(reply.headers)])
-        kept = head + b"\n" + (self._seal.encrypt(body) if self._seal else body)
-        transaction.store_response(self._id, StoredResponse(self._now, kept))
-        add_written(len(kept))
+        stored = head + b"\n" + (self._seal.encrypt(body) if self._seal else body)
+        transaction.store_response(self._id, StoredResponse(self._now, stored))
+        add_written(len(stored))
         if self._id[0] < 256 // SWEEP_ONE_IN:
             transaction.sweep_responses(self._oldest, SWEPT, latest=2 * self._now - self._oldest)
         return reply

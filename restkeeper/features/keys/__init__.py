@@ -1,4 +1,4 @@
-"""API keys: the collection, and what they are checked by."""
+"""API keys: the collection, and the check of credentials."""
 
 from restkeeper.features.keys.credentials import CREDENTIALS, KeyResolver, basic_token
 from restkeeper.features.keys.handlers import KEYS, KeyHandlers, note_use
@@ -9,7 +9,7 @@ COLLECTIONS = (KEYS.collection, CREDENTIALS)
 
 
 def install(app: Application, service: Service) -> None:
-    """Accept keys as credentials, also by Basic, and answer /api/v1/keys."""
+    """Accept keys as credentials, also by Basic, and serve /api/v1/keys."""
     store, clock = service.store, service.clock
     service.guard.schemes["basic"] = basic_token
     service.guard.resolvers.append(KeyResolver(store, note_use(store), admin_key=service.config.admin_key, clock=clock))
@@ -17,5 +17,5 @@ def install(app: Application, service: Service) -> None:
 
 
 def has_keys(service: Service) -> bool:
-    """Whether anybody has a key of this service."""
+    """Whether the service has a key."""
     return "keys" in service.features and service.store.count(KEYS.name) > 0

@@ -1,4 +1,4 @@
-"""What API keys are checked by: their tokens, the stored digests of those, and the callers that these resolve to.
+"""The credentials of API keys: tokens, their stored digests, and the callers that they resolve to.
 
 A key is sent as `Authorization: Bearer` (RFC 6750), `X-API-Key`, or Basic with its id as user and its secret as
 password (RFC 7617).
@@ -22,16 +22,16 @@ from restkeeper.storage.errors import RecordNotFound, StoreError
 from restkeeper.web.caller import ADMIN, Caller
 from restkeeper.web.guard import InvalidCredential, digest_of
 
-# `updated_at` is when the key was last seen in use. No resource can have such a name.
+# `updated_at` is the time of the last use. No resource can have this name.
 CREDENTIALS = Collection("_credentials", {})
 
-USE_SECONDS = 60  # how exactly it is known when a key was last used
-NOTED = 4096  # keys whose last use each process knows
+USE_SECONDS = 60  # the precision of the time of last use
+NOTED = 4096  # keys whose last use each process caches
 
 _PREFIX = "rk_"
 _ID_DIGITS = 16
 _NEVER = rfc3339(0)
-_NO_DIGEST = "0" * 64  # no token has it
+_NO_DIGEST = "0" * 64  # of no token
 
 
 class Credential(NamedTuple):
@@ -42,7 +42,7 @@ class Credential(NamedTuple):
     expires_at: str | None
 
     def record(self, id: str) -> Record:
-        """The record to store; not yet used."""
+        """The record to store, of a key not yet used."""
         return Record(id, 1, _NEVER, "", orjson.dumps(list(self)))
 
 
@@ -55,7 +55,7 @@ def new_id() -> str:
 
 
 def new_token(id: str) -> str:
-    """The token of the key with this id: 256 random bits, answered once and never stored."""
+    """The token of the key with this id: 256 random bits, returned once and never stored."""
     return f"{_PREFIX}{id}_{secrets.token_urlsafe(32)}"
 
 
@@ -71,7 +71,7 @@ def basic_token(credentials: str) -> str:
 class KeyResolver:
     """Resolves the tokens of API keys, and `admin_key` if that is set, to their callers.
 
-    `note_use` is called with the id of a key that is used and the time, every USE_SECONDS at most.
+    `note_use` is called with the id of a used key and the time, at most once in USE_SECONDS.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class KeyResolver:
         try:
             record = self._store.read(CREDENTIALS.name, id)
         except RecordNotFound:
-            record = _NONE  # and the same steps as for any other, so that it takes no less time
+            record = _NONE  # then the same steps as for any key, so that the time reveals nothing
         known, who, expires = _known(id, record.body)
         now = self._clock.time()
         if not hmac.compare_digest(digest, known) or expires <= now:
@@ -106,8 +106,8 @@ class KeyResolver:
         if len(self._noted) >= NOTED:
             self._noted.clear()
         self._noted[id] = now
-        if record.updated_at < rfc3339(now - USE_SECONDS):  # else another process has noted it
-            with suppress(StoreError):  # a use that cannot be noted is no less allowed
+        if record.updated_at < rfc3339(now - USE_SECONDS):  # else another process has stored it
+            with suppress(StoreError):  # the request is valid even if its time cannot be stored
                 self._note_use(id, rfc3339(now))
 
 

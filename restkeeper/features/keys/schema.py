@@ -5,7 +5,7 @@ from restkeeper.schemas.item import ItemSchema
 
 
 class KeySchema(ItemSchema):
-    """What lets a program call. Its secret is shown once, when it is made, and is no part of this."""
+    """A credential of a program. Its secret is returned only once, when the key is created."""
 
     name = Text(1, 200, required=True, metadata={"description": "What it is for.", "examples": ["Shop front end"]})
     scopes = Items(
@@ -13,7 +13,7 @@ class KeySchema(ItemSchema):
         low=1,
         required=True,
         metadata={
-            "description": "What it allows: `<collection>:read`, `<collection>:write`, or `admin`, which is all.",
+            "description": "What it allows: `<collection>:read`, `<collection>:write`, or `admin` for everything.",
             "examples": [["products:read", "products:write"]],
         },
     )

@@ -1,4 +1,4 @@
-"""The interface as OpenAPI 3.1 (/openapi.json) and as a page (/docs). Install it last: it has what is registered."""
+"""The API as OpenAPI 3.1 (/openapi.json) and as a page (/docs). Install it last: it describes the registered routes."""
 
 from dataclasses import replace
 from importlib.resources import files
@@ -18,7 +18,7 @@ from restkeeper.web.operation import CONDITIONS, NOT_MODIFIED, Result, returns, 
 _FOLDER = Path(__file__).parent
 _OWN = {"docs.css": "text/css; charset=utf-8", "start.js": "text/javascript; charset=utf-8"}
 
-# Swagger UI is served from where pip put it: the page asks nothing of any network.
+# Swagger UI is served from its pip package: the page needs no other server.
 _SWAGGER_UI = Path(str(files("flask_swagger_ui"))) / "dist"
 _ASSETS = {"swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"}
 
@@ -48,7 +48,7 @@ class OpenApiHandlers:
     @takes(*CONDITIONS)
     @returns(_DOCUMENT, NOT_MODIFIED, PreconditionFailed)
     def read_openapi(self) -> Response:
-        """This interface as OpenAPI 3.1."""
+        """This API as OpenAPI 3.1."""
         require_acceptable(JSON)
         return pages.document(self.document, JSON)
 
@@ -56,7 +56,7 @@ class OpenApiHandlers:
     @takes(*CONDITIONS)
     @returns(_PAGE, NOT_MODIFIED, PreconditionFailed)
     def read_docs(self) -> Response:
-        """The interface as a page to read and try."""
+        """The API as a page to read and try."""
         return pages.page((_FOLDER / "docs.html").read_text("utf-8"))
 
     @needs(PUBLIC)

@@ -1,20 +1,20 @@
-"""Bounds for all schemas of the OpenAPI document: what a schema leaves out, the limits of the service give."""
+"""Bounds for all schemas of the OpenAPI document: if a schema has none, they follow from the limits of the service."""
 
 from typing import Any
 
 from restkeeper.config import Config
 from restkeeper.web.operation import JsonSchema
 
-FIELD_BYTES = 8190  # of a header field with its name, which is all that gunicorn takes (`limit_request_field_size`)
-_VALUES = ("const", "default", "enum", "example", "examples")  # what is no schema, whatever it looks like
+FIELD_BYTES = 8190  # of a header field with its name: gunicorn's `limit_request_field_size`
+_VALUES = ("const", "default", "enum", "example", "examples")  # values that are never schemas
 
 
 def bounded(part: Any, most: int, config: Config) -> Any:
     """A part of the document in which every schema has bounds, and every integer its format.
 
-    `most` is how many characters a string has at most where its schema does not say. A parameter is limited by the
-    address, or by the header field, that it is sent in. An array has half as many items: each takes a character and a
-    comma. An object that does not forbid other members allows them.
+    `most` is the default `maxLength` of a string. A parameter is limited by the URL or the header field that it is sent
+    in. An array has half as many items: each takes a character and a comma. An object allows other members, unless its
+    schema forbids them.
     """
     if isinstance(part, list):
         return [bounded(each, most, config) for each in part]

@@ -1,4 +1,4 @@
-"""The components that the document has for collections, events and webhooks."""
+"""The components of the document for collections, events and webhooks."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -21,7 +21,7 @@ CLOSED: JsonSchema = {"type": "object", "additionalProperties": False}
 
 
 def kind_of(resource: Resource) -> str:
-    """What the components of a collection begin with."""
+    """The prefix of a collection's components."""
     return resource.singular.title().replace("_", "")
 
 
@@ -42,7 +42,7 @@ def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
 
 
 def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
-    """The item as returned, with only some fields, as sent whole, as a patch; the names of fields."""
+    """The item as returned, with selected fields, as sent complete, and as a patch; the names of fields."""
     resource, texts = items.resource, spec.common["collection"]
     whole, with_nulls = (spec.marshmallow(kind, resource.schema, nullable=nullable) for nullable in (False, True))
     for field, values in items.choices.items():
@@ -50,7 +50,7 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
             schema["properties"][field]["items"] = {"type": "string", "enum": list(values)}
     properties = {name: whole["properties"][name] for name in resource.names}
     own = {name: part for name, part in properties.items() if not part.get("readOnly")}
-    shown = {name: _without(part, "readOnly") for name, part in properties.items()}  # webhooks are sent these too
+    shown = {name: _without(part, "readOnly") for name, part in properties.items()}  # also the data of webhooks
     patch = {name: _without(with_nulls["properties"][name], "default") for name in own}
     sortable = [field.name for field in resource.collection.fields.values() if field.sortable]
     return {
@@ -64,7 +64,7 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
 
 
 def _parameters(spec: Spec, resource: Resource, kind: str) -> Iterator[tuple[str, JsonSchema]]:
-    """The parameters of this collection but for its filters, by component name."""
+    """The parameters of this collection except its filters, by component name."""
     texts = filled(spec.common["collection"], kind=resource.singular, fields=", ".join(resource.search))
     sortable = sum(field.sortable for field in resource.collection.fields.values())
     sort = several(spec.schema(f"{kind}SortKey"), uniqueItems=True, maxItems=sortable)
@@ -94,12 +94,12 @@ def parameter(name: str, schema: JsonSchema, about: str, *, place: str = "query"
 
 
 def returned(properties: JsonSchema) -> JsonSchema:
-    """The schema of an object as it is returned: with all its members and no others."""
+    """The schema of a returned object: all members are required, and no others are allowed."""
     return CLOSED | {"properties": properties, "required": list(properties)}
 
 
 def example_of(resource: Resource, *, whole: bool = False) -> JsonSchema | None:
-    """An item made of the examples and defaults that the schema's fields give, None where they do not suffice."""
+    """An item of the examples and defaults of the schema's fields; None if a required field has no example."""
     id = "01912d68-783e-7a03-8467-5661c1243ad4"
     made: JsonSchema = {"id": id, "created_at": EXAMPLE_TIME, "updated_at": EXAMPLE_TIME, "version": 1}
     for name, field in resource.schema().fields.items():
@@ -118,7 +118,7 @@ def _without(part: JsonSchema, keyword: str) -> JsonSchema:
 
 
 class EventType(NamedTuple):
-    """A type of event: the schemas of its `data`, and of such events in the feed."""
+    """A type of event, with the names of the schemas of its `data` and of the event in the feed."""
 
     name: str
     data: str
@@ -151,7 +151,7 @@ def add_events(spec: Spec, types: Sequence[EventType]) -> None:
 
 
 def add_webhooks(spec: Spec) -> None:
-    """Add what a webhook can be when it is new, and when it is disabled; and its deliveries."""
+    """Add the schemas of a new webhook, a disabled one, and a delivery."""
     known = spec.components.schemas_lazy
     disabled = known["Webhook"]["properties"] | {"reason": spec.common["webhooks"]["reason"]}
     spec.components.schema("DisabledWebhook", returned(disabled), lazy=True)
@@ -175,7 +175,7 @@ def _message(spec: Spec, type: EventType) -> JsonSchema:
     data = {"anyOf": [spec.schema(type.data), spec.schema("ItemReference")]}
     return {
         "operationId": f"on_{type.name.replace('.', '_')}",
-        "summary": f"Tell of {type.name}",
+        "summary": f"Send {type.name}",
         "description": texts["about"] + (f"\n\n{texts['ping']}" if type.name == PING else ""),
         "tags": [WEBHOOKS.name],
         "parameters": [spec.components.get_ref("parameter", name) for name in texts["headers"]],

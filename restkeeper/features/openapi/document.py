@@ -1,4 +1,4 @@
-"""The interface as OpenAPI 3.1: the routes that are registered, with what their handlers declare."""
+"""The API as OpenAPI 3.1: the registered routes, with the declarations of their handlers."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -41,7 +41,7 @@ def document(app: Flask, service: Service) -> JsonSchema:
 
 
 class _Route:
-    """One method of a route: where it is, and whose. `kind` is what the components of its collection begin with."""
+    """One method of a route, with its handlers. `kind` is the prefix of its collection's components."""
 
     def __init__(self, rule: str, method: str, view: Callable[..., Any]) -> None:
         self.path = _ARGUMENT.sub(r"{\1}", rule)
@@ -59,17 +59,17 @@ class _Route:
         self.tag: str = getattr(self.handlers, "name", "service")
 
     def words(self, name: str) -> str:
-        """The name of a handler, with that of its collection in the place of "item"."""
+        """The name of a handler, with the collection's name instead of "item"."""
         return name.replace("items", self.plural).replace("item", self.singular)
 
     def id(self, name: str) -> str:
-        """The id of the operation of a handler of the same object, under the same version."""
+        """The operation id of a handler of the same object and version."""
         version = _VERSION.match(self.path)
         return f"{self.words(name)}_{version[1]}" if version else self.words(name)
 
 
 def _routes(app: Flask) -> Iterator[_Route]:
-    """What can be called. All routes have HEAD and OPTIONS; OpenAPI has no parameters of several segments of a path."""
+    """The operations. HEAD and OPTIONS are left out, and parameters of several path segments, which OpenAPI has not."""
     for rule in app.url_map.iter_rules():
         for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"}):
             if "<path:" not in rule.rule:
@@ -90,7 +90,7 @@ class _Operations:
             spec.groups["IdempotencyKey"] = []
 
     def document(self, routes: Sequence[_Route]) -> JsonSchema:
-        """The document with the operations of `routes`. References to request bodies are beyond apispec."""
+        """The document with the operations of `routes`. apispec has no references to request bodies."""
         for route in routes:
             in_path: list[Any] = [self._in_path(name, route) for name in route.arguments]
             self._spec.path(route.path, operations={route.method: self._operation(route)}, parameters=in_path)
@@ -128,7 +128,7 @@ class _Operations:
         return {"security": ways if self._spec.config.auth == "required" else [{}, *ways]}
 
     def _parameters(self, declared: str | Parameter, route: _Route) -> list[Any]:
-        """What a declaration stands for: names of components, or a parameter of this operation."""
+        """The names of components, or the parameter of this operation, for a declaration."""
         if isinstance(declared, str):
             name = declared.format(route.kind)
             return self._spec.groups.get(name, [name])
@@ -159,7 +159,7 @@ class _Operations:
         return self._made(name, declared.about, declared.headers, content=content, links=links)
 
     def _problems(self, kinds: Iterable[type[Problem]]) -> JsonSchema:
-        """A response for each status of the problems that there can be."""
+        """A response for each status of the possible problems."""
         possible: set[type[Problem]] = {*operation.EVERY_PROBLEM, *kinds}
         ordered = sorted(possible - self._unused, key=lambda kind: (kind.status, kind.name))
         by_status = groupby(ordered, key=lambda kind: kind.status)
@@ -176,7 +176,7 @@ class _Operations:
         return self._made("Or".join(kind.__name__ for kind in kinds), about, headers, content=content)
 
     def _made(self, name: str, about: str, headers: Iterable[str], **parts: JsonSchema) -> JsonSchema:
-        """A response, or a reference to it where it has a name."""
+        """A response, or a reference to it if it has a name."""
         known, every = self._spec.components, self._spec.common["response_headers"]["all"]
         made = {"description": about, **{key: part for key, part in parts.items() if part}}
         made["headers"] = {each: known.get_ref("header", each) for each in (*every, *headers)}
@@ -185,7 +185,7 @@ class _Operations:
         return known.get_ref("response", name or made)
 
     def _media(self, schema: SchemaOf, route: _Route, at_most: int | None = None) -> JsonSchema:
-        """What a body has of one media type: a schema or a list of it, and an example."""
+        """The media type object of a body: a schema or a list of it, and an example."""
         part, first = self._spec.schema(schema, route.kind), schema[0] if isinstance(schema, tuple) else schema
         example = self._spec.examples.get(first.format(route.kind)) if isinstance(first, str) else None
         if at_most is None:

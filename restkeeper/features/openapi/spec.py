@@ -1,4 +1,4 @@
-"""A document in the making: apispec's, with what the documents of all services have in common."""
+"""The OpenAPI document as an apispec object, with the common parts of all services."""
 
 import re
 import tomllib
@@ -22,7 +22,7 @@ _WORD = re.compile(r"<(\w+)>")
 
 
 def filled(part: Any, **values: Any) -> Any:
-    """A part of common.toml with values for its <words>, where they are known."""
+    """A part of common.toml with the known values for its <words>."""
     if isinstance(part, dict):
         return {name: filled(each, **values) for name, each in part.items()}
     if not isinstance(part, str):
@@ -32,14 +32,14 @@ def filled(part: Any, **values: Any) -> Any:
 
 
 def media(schema: JsonSchema, label: str, example: Any) -> JsonSchema:
-    """What a body has of one media type, with an example if there is one."""
+    """A media type object, with an example if there is one."""
     return {"schema": schema} | ({"examples": {label: {"value": example}}} if example else {})
 
 
 class Spec(APISpec):
-    """The document: a component is in it when something refers to it.
+    """The document; it contains only the components with a reference to them.
 
-    `common` is common.toml, `examples` has an example for a schema by its name, `groups` the parameters of one name.
+    `common` is common.toml, `examples` has an example by name of schema, `groups` a list of parameters by its name.
     """
 
     def __init__(self, config: Config) -> None:
@@ -52,16 +52,16 @@ class Spec(APISpec):
             delays=", ".join(map(str, config.webhook_retries)),
         )
         self.config = config
-        self.longest = max(config.max_body, 2**20)  # characters of what is sent; no page of the service is longer
+        self.longest = max(config.max_body, 2**20)  # characters of a body; no page of the service is longer
         self.examples: dict[str, Any] = {}
         self.groups: dict[str, list[str]] = {}
         plugin = MarshmallowPlugin()
-        local = config.auth == "open"  # then it serves its own machine alone
+        local = config.auth == "open"  # then it serves only its own machine
         about = f"This service, {'local' if local else 'in production'}"
         servers = [{"url": "/", "description": about, "x-internal": local}]
         info = self.common["info"]
         super().__init__("Restkeeper", __version__, "3.1.0", [plugin], info=info, servers=servers, security=[{}])
-        self._converter: Any = plugin.converter  # made by APISpec
+        self._converter: Any = plugin.converter  # set by APISpec
         for name, part in self.common["headers"].items():
             self.components.header(name, part, lazy=True)
         for name, part in self.common["securitySchemes"].items():
@@ -69,12 +69,12 @@ class Spec(APISpec):
         for name, part in self.common["parameters"].items():
             self.components.parameter(name, part["in"], part, lazy=True)
         for name, part in self.common["schemas"].items():
-            of_problem = name in ("Problem", "Fault")  # a pointer names what is in the body, and escapes that
+            of_problem = name in ("Problem", "Fault")  # a pointer has names from the body, escaped
             part = bounded(part, 4 * self.longest, config) if of_problem else part
             self.components.schema(name, part, lazy=True)
 
     def schema(self, schema: SchemaOf, kind: str = "") -> JsonSchema:
-        """What a declared schema stands for. The component of a marshmallow schema has its name without "Schema"."""
+        """The JSON Schema of a declared schema. A marshmallow schema is a component with its name without "Schema"."""
         match schema:
             case str():
                 return dict(self.components.get_ref("schema", schema.format(kind)))
@@ -85,7 +85,7 @@ class Spec(APISpec):
         return dict(self._converter.resolve_nested_schema(schema))
 
     def marshmallow(self, name: str, schema: type[Schema], *, nullable: bool = False) -> JsonSchema:
-        """What apispec makes of the schema of the component `name`; with `nullable`, optional fields may be null."""
+        """The JSON Schema of the component `name`; with `nullable`, optional fields may be null."""
         instance = schema()
         self._converter.refs[make_schema_key(instance)] = name
         for field in instance.fields.values() if nullable else ():

@@ -1,5 +1,5 @@
-// Shows /openapi.json with Swagger UI. The document is complete, which makes a page long: every collection has two paths,
-// every filter is a parameter, and every operation has the same errors and headers. The page shows each of these once.
+// Shows /openapi.json with Swagger UI. In the complete document every collection has two paths, every filter is a
+// parameter, and every operation has the same errors and headers. To be shorter, the page shows each of these once.
 
 const FILTER = /^#\/components\/parameters\/\w+\.(\w+)\.(\w+)$/;
 const VERSION = /^\/api\/v\d+/;
@@ -9,20 +9,20 @@ const operationsOf = (item) => METHODS.filter((method) => method in item).map((m
 const intersection = (sets) => sets.reduce((one, other) => one.filter((each) => other.includes(each)));
 const code = (texts) => texts.map((text) => `\`${text}\``).join(", ");
 
-// Leave out the path without a version where there is one with it; links to its operations go on working.
+// Remove the path without a version if there is one with a version; links to its operations still work.
 function withoutTwins(paths) {
   for (const [path, item] of Object.entries(paths)) {
     const plain = path.replace(VERSION, "");
     if (plain === path || !(plain in paths)) continue;
     for (const [method, operation] of operationsOf(item)) {
       operation.operationId = paths[plain][method].operationId;
-      operation.description += `\n\nWithout a version, \`${method.toUpperCase()} ${plain}\` answers likewise.`;
+      operation.description += `\n\nWithout a version, \`${method.toUpperCase()} ${plain}\` is the same operation.`;
     }
     delete paths[plain];
   }
 }
 
-// Put a table of filters into the place of a parameter for each.
+// Replace the parameters of the filters by one table.
 function withFoldedFilters(operation, components) {
   const rows = new Map(); // the fields that have a filter, by its operator and its meaning
   for (const { $ref } of operation.parameters ?? []) {
@@ -38,31 +38,31 @@ function withFoldedFilters(operation, components) {
     name: "filters",
     in: "query",
     description: `Filters: \`price[gte]=10\` finds the items whose price is at least 10. Try \`{"name[like]": "a"}\`.\n\n| Filter | The field | Fields |\n| --- | --- | --- |\n${table}`,
-    schema: { type: "object" }, // each member is sent as a parameter; it has none unless someone writes them
+    schema: { type: "object" }, // each member is sent as a parameter; by default it has none
   };
   const others = operation.parameters.filter(({ $ref }) => !FILTER.test($ref));
   operation.parameters = [...others, filters];
 }
 
-// Say once, at the top, which errors and headers all responses have; show of other errors what they mean.
+// List the common errors and headers of all responses once, at the top; of other errors show the meaning.
 function withCommonResponsesOnce(document, operations) {
   const resolved = (response) => document.components.responses[response.$ref?.split("/").pop()] ?? response;
   const errors = intersection(operations.map(({ responses }) => Object.values(responses).map(({ $ref }) => $ref)));
   const all = operations.flatMap(({ responses }) => Object.values(responses).map(resolved));
   const headers = intersection(all.map((response) => Object.keys(response.headers ?? {})));
   const [first] = operations;
-  const told = Object.entries(first.responses)
+  const common = Object.entries(first.responses)
     .filter(([, { $ref }]) => errors.includes($ref))
     .map(([status, response]) => `${status} ${resolved(response).description}`);
-  document.info.description += `\n\nEvery response has ${code(headers)}. Every operation can fail with: ${told.join(" ")}`;
+  document.info.description += `\n\nEvery response has ${code(headers)}. Every operation can fail with: ${common.join(" ")}`;
   for (const operation of operations) {
     for (const [status, response] of Object.entries(operation.responses)) {
       const { description, content, headers: own, ...more } = resolved(response);
       if (errors.includes(response.$ref)) delete operation.responses[status];
       else if (status >= 400) operation.responses[status] = { description };
       else {
-        const kept = Object.entries(own ?? {}).filter(([name]) => !headers.includes(name));
-        operation.responses[status] = { description, content, headers: Object.fromEntries(kept), ...more };
+        const others = Object.entries(own ?? {}).filter(([name]) => !headers.includes(name));
+        operation.responses[status] = { description, content, headers: Object.fromEntries(others), ...more };
       }
     }
   }
@@ -87,7 +87,7 @@ window.onload = async () => {
     filter: true,
     defaultModelsExpandDepth: 0,
     validatorUrl: null,
-    // Swagger UI looks for a component by the format of what a list has, and warns where there is none.
+    // Swagger UI looks up a component by the format of a list's items, and warns if there is none.
     plugins: [({ React }) => ({
       components: {
         JsonSchema_integer_int64: (props) => React.createElement(props.getComponent("JsonSchema_string"), props),

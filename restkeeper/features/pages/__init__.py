@@ -1,4 +1,4 @@
-"""Pages for people, and the same as JSON for programs: the index, and one page for each problem type."""
+"""The index and a page for each problem type: HTML for people, JSON for programs."""
 
 from base64 import b64encode
 from hashlib import sha256
@@ -21,9 +21,9 @@ from restkeeper.web.operation import CONDITIONS, NOT_MODIFIED, Parameter, Result
 from restkeeper.web.pages import document, page
 
 _CSS = (Path(__file__).parent / "templates" / "base.css").read_bytes().removesuffix(b"\n")
-_STYLE = f"'sha256-{b64encode(sha256(_CSS).digest()).decode()}'"  # the pages have it within
+_STYLE = f"'sha256-{b64encode(sha256(_CSS).digest()).decode()}'"  # the pages contain it
 
-LINKS = {  # of the index, where there is such a path
+LINKS = {  # of the index, if the path exists
     "docs": "/docs",
     "events": "/api/v1/events",
     "openapi": "/openapi.json",
@@ -33,12 +33,12 @@ LINKS = {  # of the index, where there is such a path
 
 HEADERS = ("Cache-Control", "ETag")
 INDEX = Result("The index of the service.", {JSON: "Index", HTML: {"type": "string"}}, HEADERS)
-PROBLEM_TYPE = Result("What it means.", {JSON: "ProblemType", HTML: {"type": "string"}}, HEADERS)
+PROBLEM_TYPE = Result("The meaning of the type.", {JSON: "ProblemType", HTML: {"type": "string"}}, HEADERS)
 PROBLEM_NAME = Parameter("name", lambda pages: {"type": "string", "enum": list(errors.catalogue())})
 
 
 def install(app: Application, service: Service) -> None:
-    """Answer / and /problems/NAME."""
+    """Serve / and /problems/NAME."""
     handlers = PageHandlers(app, service)
     routes = Blueprint("pages", __name__, template_folder="templates")
     routes.add_url_rule("/", view_func=handlers.read_index)
@@ -57,7 +57,7 @@ class PageHandlers:
     @takes(*CONDITIONS)
     @returns(INDEX, NOT_MODIFIED, PreconditionFailed)
     def read_index(self) -> Response:
-        """What is here: the collections, with their counts for callers who may read them all, and where to go on."""
+        """The collections, with their counts for callers that may read all items, and links."""
         service = self._service
         collections = [{"name": each.name, "url": f"/{each.name}"} | self._count(each) for each in service.resources]
         paths = {rule.rule for rule in self._app.url_map.iter_rules()}
@@ -74,14 +74,14 @@ class PageHandlers:
     @takes(PROBLEM_NAME, *CONDITIONS)
     @returns(PROBLEM_TYPE, NOT_MODIFIED, PreconditionFailed, NotFound)
     def read_problem(self, name: str) -> Response:
-        """What a problem type means and what to do."""
+        """The meaning of a problem type, and what to do."""
         if (problem := errors.catalogue().get(name)) is None:
             raise NotFound(f"there is no problem type {shortened(name)!r}")
         return _negotiated("problem.html", {"title": problem.title, "status": problem.status, "about": problem.about})
 
 
 def _negotiated(template: str, value: dict[str, Any], **more: Any) -> Response:
-    """A value as a page for clients that prefer HTML to JSON, which are browsers."""
+    """A value as HTML for clients that prefer it to JSON (browsers), else as JSON."""
     require_acceptable(JSON, HTML)
     if quality(HTML) > quality(JSON):
         reply = page(render_template(template, **value, **more), _STYLE)

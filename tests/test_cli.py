@@ -112,14 +112,14 @@ def test_exact_numbers(app: Application, run: Callable[..., Result], tmp_path: P
 
 
 def test_all_or_nothing(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
-    """One bad line and nothing is kept."""
+    """With one bad line, nothing is imported."""
     result = run("import", "products", lines(tmp_path / "a.ndjson", GOOD, {"name": ""}, GOOD))
     assert (result.exit_code, count(app)) == (1, 0)
     assert "nothing was imported: 1 of 3 are bad" in result.stderr
 
 
 def test_bad_lines_are_told(run: Callable[..., Result], tmp_path: Path) -> None:
-    """Every bad line is told by its number in the file, with each of its faults."""
+    """Every bad line is listed with its number in the file and all its faults."""
     file = lines(tmp_path / "a.ndjson", GOOD, "", {"name": "", "price": "9"}, "{", [1], {**GOOD, "colour": 1})
     assert run("import", "products", file).stderr.splitlines() == [
         "line 3: #/name: must have 1 to 200 characters; #/price: must be a number",
@@ -131,13 +131,13 @@ def test_bad_lines_are_told(run: Callable[..., Result], tmp_path: Path) -> None:
 
 
 def test_twenty_are_told(run: Callable[..., Result], tmp_path: Path) -> None:
-    """Of many bad lines the first twenty are told in full and the rest are counted."""
+    """Of many bad lines the first twenty are listed and the rest are counted."""
     told = run("import", "products", lines(tmp_path / "a.ndjson", *[{}] * 25)).stderr.splitlines()
     assert told[19:] == ["line 20: #/name: is required", "and 5 more", "Error: nothing was imported: 25 of 25 are bad"]
 
 
 def test_skip_bad(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
-    """With --skip-bad the good lines are kept and the bad ones told and counted."""
+    """With --skip-bad the good lines are imported and the bad ones listed and counted."""
     result = run("import", "products", "--skip-bad", lines(tmp_path / "a.ndjson", GOOD, {}, GOOD))
     assert (result.exit_code, count(app)) == (0, 2)
     assert said(result) == "imported 2 products, skipped 1"
@@ -162,7 +162,7 @@ def test_duplicate_id(run: Callable[..., Result], tmp_path: Path) -> None:
 
 
 def test_what_the_server_sets_is_kept(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
-    """An id, times and version that an item brings are kept, the times in UTC; what it lacks is made."""
+    """An item's own id, times and version are stored, the times in UTC; missing ones are generated."""
     brought = {"name": "a", "id": "lamp.1~x", "updated_at": "2020-01-31T12:00:00+02:00", "version": 7}
     run("import", "products", lines(tmp_path / "a.ndjson", brought))
     item = items(app)[0]
@@ -187,14 +187,14 @@ def test_what_the_server_sets_is_kept(app: Application, run: Callable[..., Resul
     ],
 )
 def test_what_the_server_sets_is_checked(run: Callable[..., Result], tmp_path: Path, bad: dict[str, Any]) -> None:
-    """An id, time or version that the service could not have made is told."""
+    """An id, time or version that the service could not have generated is an error."""
     result = run("import", "products", lines(tmp_path / "a.ndjson", {**GOOD, **bad}))
     assert result.exit_code == 1
     assert result.stderr.startswith(f"line 1: #/{next(iter(bad))}: must be ")
 
 
 def test_json_array(run: Callable[..., Result], tmp_path: Path) -> None:
-    """In a JSON array the number of the element is told, and one that no program would agree on spoils no other."""
+    """In a JSON array an error names the number of the element; an ambiguous element does not affect others."""
     file = tmp_path / "a.json"
     file.write_text('\ufeff[ {"name":"a"},\n {"name":"b","name":"c"} ,{"name":"]"}, {"name":"\\u0000"}, NaN ]\n')
     result = run("import", "products", "--skip-bad", file)
@@ -232,7 +232,7 @@ def test_csv(app: Application, run: Callable[..., Result], tmp_path: Path) -> No
 
 
 def test_bad_csv_lines(run: Callable[..., Result], tmp_path: Path) -> None:
-    """A bad CSV row is told by the line that it begins on, though cells span lines."""
+    """An error in a CSV row names its first line, also if cells span lines."""
     rows = ["name,price,tags", '"two', 'lines",1,', "", "b,cheap,x", "c,1", "d,2,", "e\0,2,"]
     assert run("import", "products", lines(tmp_path / "a.csv", *rows)).stderr.splitlines()[:-1] == [
         "line 5: #/price: must be a number; #/tags: must be an array",
@@ -261,7 +261,7 @@ def test_a_cell_is_as_deep_as_an_item(run: Callable[..., Result], tmp_path: Path
     ],
 )
 def test_csv_that_cannot_be_read(run: Callable[..., Result], tmp_path: Path, content: bytes, told: str) -> None:
-    """CSV whose rows cannot be told apart or named is refused in one line."""
+    """CSV with malformed rows or unknown fields is refused in one line."""
     (tmp_path / "a.csv").write_bytes(content)
     result = run("import", "products", "--skip-bad", tmp_path / "a.csv")
     assert result.exit_code == 1
@@ -386,7 +386,7 @@ def test_stdin_and_stdout(tmp_path: Path) -> None:
     ],
 )
 def test_one_line_for_an_error(run: Callable[..., Result], arguments: list[str], code: int, told: str) -> None:
-    """What cannot be done is told in one line."""
+    """Each error is one line."""
     result = run(*arguments)
     assert (result.exit_code, result.stderr.count("\n")) == (code, 1)
     assert result.stderr.startswith(f"Error: {told}")
@@ -454,7 +454,7 @@ def test_a_key_is_revoked_on_a_full_disk(tmp_path: Path) -> None:
     ],
 )
 def test_keys_that_cannot_be(run: Callable[..., Result], arguments: tuple[str, ...], told: str) -> None:
-    """What is wrong is told in one line, and nothing is made."""
+    """Each error is one line, and no key is created."""
     result = run("keys", *arguments)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith(f"Error: {told}") and result.stderr.count("\n") == 1

@@ -41,7 +41,7 @@ def run(app: Application) -> Callable[..., Result]:
 def test_a_file_has_the_form_of_its_name(
     run: Callable[..., Result], tmp_path: Path, name: str, options: list[str], begin: bytes
 ) -> None:
-    """Unless another is asked for."""
+    """The option --format overrides the suffix."""
     assert run(tmp_path / name, *options).exit_code == 0
     assert (tmp_path / name).read_bytes().startswith(begin)
 

@@ -1,4 +1,4 @@
-"""`flask import`: it can be repeated, holds nobody for long, and reads all of its input before it locks anything."""
+"""`restkeeper import`: it can be repeated, locks the store for short times, and only after it has read its input."""
 
 import json
 import os
@@ -92,7 +92,7 @@ def test_an_interrupted_import_goes_on(
         Writes(store, patch, fails=5)
         result = run(file)
     assert (result.exit_code, len(names(app))) == (1, 4)
-    assert "4 of 9 were imported; the same command goes on from there" in result.stderr
+    assert "4 of 9 were imported; the same command continues from there" in result.stderr
     assert said(run(file)) == "imported 5 products, 4 already there"
     assert names(app) == [f"{n}" for n in range(9)]
 
@@ -100,7 +100,7 @@ def test_an_interrupted_import_goes_on(
 def test_an_item_that_was_changed_since_is_still_there(
     app: Application, run: Callable[..., Result], tmp_path: Path
 ) -> None:
-    """An id that comes from the file is nobody else's; one that the item brought may be."""
+    """An id from the file's content belongs to no other item; an item's own id may."""
     file = lines(tmp_path / "a.ndjson", {"name": "a"}, {"name": "b", "id": "b"})
     run(file)
     client = app.test_client()
@@ -125,7 +125,7 @@ def test_a_duplicate_stops_where_it_is(app: Application, run: Callable[..., Resu
     assert (result.exit_code, names(app)) == (1, ["a"])
     assert result.stderr.splitlines() == [
         "line 2: #/sku: is taken by another item",
-        "Error: stopped there: 1 of 3 were imported; the same command with --skip-bad goes on",
+        "Error: stopped there: 1 of 3 were imported; the same command with --skip-bad continues",
     ]
     assert said(run("--skip-bad", file)) == "imported 1 products, 1 already there, skipped 1"
     assert names(app) == ["a", "c"]
@@ -159,7 +159,7 @@ def test_nothing_is_locked_for_a_bad_file(
 def test_a_pipe_by_name_is_read_before_anything_is_locked(
     app: Application, run: Callable[..., Result], tmp_path: Path, options: list[str]
 ) -> None:
-    """While somebody is still writing into it, others write to the store."""
+    """While a program still writes to the pipe, others write to the store."""
     os.mkfifo(tmp_path / "pipe")
     results: list[Result] = []
     thread = threading.Thread(target=lambda: results.append(run(*options, tmp_path / "pipe")))

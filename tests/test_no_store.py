@@ -70,7 +70,7 @@ def test_a_worker_that_waits_for_the_store_can_be_stopped(tmp_path: Path, monkey
     asked: list[int] = []
     module = sys.modules["restkeeper.cli.deliver"]  # which in the package is hidden by its command
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(module, "_asked_to_stop", lambda: lambda: asked.append(1) or len(asked) > 3)
+    monkeypatch.setattr(module, "_stop_requested", lambda: lambda: asked.append(1) or len(asked) > 3)
     app = create_app(Config(database_url=f"sqlite:///{tmp_path}/typo.db"), RESOURCES, serves=False)
     result = app.test_cli_runner().invoke(args=["deliver"])
     assert (result.exit_code, len(asked)) == (1, 4)
@@ -81,7 +81,7 @@ def test_a_worker_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.Mon
     """A mistyped path ends it after GIVE_UP_SECONDS."""
     module = sys.modules["restkeeper.cli.deliver"]
     monkeypatch.setattr(module, "GIVE_UP_SECONDS", 0.0)
-    monkeypatch.setattr(module, "_asked_to_stop", lambda: lambda: False)
+    monkeypatch.setattr(module, "_stop_requested", lambda: lambda: False)
     app = create_app(Config(database_url=f"sqlite:///{tmp_path}/typo.db"), RESOURCES, serves=False)
     result = app.test_cli_runner().invoke(args=["deliver"])
     assert result.exit_code == 1 and "there is no store at" in result.stderr

@@ -1,1 +1,1 @@
-"""The commands. Importing this package imports none of them: a server has to patch the standard library before."""
+"""The commands. This package imports none of them: a server must patch the standard library first."""

@@ -1,4 +1,4 @@
-"""Many small changes without keeping others from writing: a transaction ends after a time, and the next one waits."""
+"""Many changes in short transactions with pauses, so that other writers need not wait long."""
 
 import time
 from collections import deque
@@ -12,8 +12,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 READ_AHEAD = 200  # entries that are read before a transaction begins
-HOLD_SECONDS = 0.15  # of work in one transaction; with its commit others wait for 0.25 at most
-PAUSE_SECONDS = 0.005  # between two transactions: who waits asks again every half millisecond, and gets its turn
+HOLD_SECONDS = 0.15  # of work in one transaction; with its commit, others wait for at most 0.25 s
+PAUSE_SECONDS = 0.005  # between two transactions: other writers retry every half millisecond, and have their turn
 
 
 def in_batches(
@@ -24,9 +24,9 @@ def in_batches(
     now: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[list[R]]:
-    """Do `each` with every entry, in transactions of HOLD_SECONDS; after each commit, what that returned.
+    """Call `each` with every entry, in transactions of HOLD_SECONDS; yields the results after each commit.
 
-    No entry is read inside a transaction. Raises what `Store.write` raises; what was committed stays.
+    No entry is read inside a transaction. Raises the errors of `Store.write`; earlier commits remain.
     """
     entries = iter(entries)
     waiting: deque[T] = deque()

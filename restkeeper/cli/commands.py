@@ -1,4 +1,4 @@
-"""The operator's commands, on the store that `DATABASE_URL` names.
+"""The operator's commands, for the store that `DATABASE_URL` names.
 
 They may run while the service serves that store. An error is one line on stderr.
 """
@@ -21,6 +21,6 @@ def install(app: Flask) -> None:
 
 
 def is_running() -> bool:
-    """Whether a command is what loads the application."""
+    """Whether a command loads the application."""
     context = click.get_current_context(silent=True)
     return context is not None and context.find_object(ScriptInfo) is not None

@@ -1,4 +1,4 @@
-"""What all commands share: the service they work on, and failures of one line each."""
+"""The common parts of all commands: their service, and errors of one line."""
 
 from typing import Any
 
@@ -13,31 +13,31 @@ from restkeeper.web.errors import problem_of
 
 
 class Refused(click.ClickException):
-    """The command cannot do what is asked, whatever is in the store."""
+    """The command cannot run with these arguments and this configuration."""
 
     exit_code = 2
 
 
 class Command(click.Command):
-    """A command whose foreseen failures are one line each."""
+    """A command that prints each expected error as one line."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it; raises click's own exceptions."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            raise  # whoever read the output has gone; click ends quietly
+            raise  # the reader of the output has ended; click exits silently
         except (Problem, StoreError) as problem:
-            raise click.ClickException(told_of(problem)) from None
+            raise click.ClickException(message_of(problem)) from None
         except UnicodeDecodeError as error:
             raise click.ClickException(f"the file is not UTF-8 (byte {error.start})") from None
         except OSError as error:
-            told = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-            raise click.ClickException(told) from None
+            message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            raise click.ClickException(message) from None
 
 
 def resource_of(service: Service, name: str) -> Resource:
-    """The collection of that name; refuses any other."""
+    """The collection of that name. Raises Refused if there is none."""
     for resource in service.resources:
         if resource.name == name:
             return resource
@@ -46,25 +46,24 @@ def resource_of(service: Service, name: str) -> Resource:
 
 
 def service_of_app(*, creates: bool = False, feature: str = "") -> Service:
-    """The service that a command works on; refuses a command of a `feature` that is closed.
+    """The service of a command. Raises Refused if the `feature` of the command is not installed.
 
-    Its store is opened when it is first used. Raises StoreUnavailable when there is none yet, unless the command
-    `creates` it.
+    Its store is opened at first use. Raises StoreUnavailable if there is none yet, unless the command `creates` it.
     """
     service = service_of(current_app)
     if feature and feature not in service.features:
         raise Refused(f"this service has no {feature}: the feature {feature!r} is closed")
     if service.location.temporary:
         raise Refused(
-            f"DATABASE_URL={service.location.name!r}: is gone when the command ends; name a file, sqlite:///FILE"
+            f"DATABASE_URL={service.location.name!r}: is deleted when the command ends; name a file, sqlite:///FILE"
         )
     if not creates:
         service.location.require()
     return service
 
 
-def told_of(problem: Problem | StoreError) -> str:
-    """All that a problem says, in one line."""
+def message_of(problem: Problem | StoreError) -> str:
+    """All details of a problem, in one line."""
     problem = problem_of(problem) if isinstance(problem, StoreError) else problem
     faults = [f"{fault['pointer']}: {fault['detail']}" for fault in problem.members.get("errors", ())]
     return "; ".join(faults) or str(problem)

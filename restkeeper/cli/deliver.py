@@ -25,10 +25,10 @@ def deliver(once: bool) -> None:
     Deliveries under way are then finished. Any number of these can run beside the service, on the same store. While
     another program locks the store, it waits; when the store's file is missing for a minute, it ends.
     """
-    is_stopping = (lambda: False) if once else _asked_to_stop()
+    is_stopping = (lambda: False) if once else _stop_requested()
     service = service_of_app(feature="webhooks") if once else _service_in_time(is_stopping)
     configure_logging(service.config.log_format, service.config.log_level)
-    service.store.last_event()  # opens it: what is wrong with it ends the command now
+    service.store.last_event()  # opens it, so that an error ends the command now
     deliverer = deliverer_of(service)
     if once:
         click.echo(f"tried {_deliver_all(deliverer)}")
@@ -39,7 +39,7 @@ def deliver(once: bool) -> None:
 
 
 def _service_in_time(is_stopping: Callable[[], bool]) -> Service:
-    """The service, once its store is there: who makes that may start at the same moment. Raises StoreUnavailable."""
+    """The service, as soon as its store exists: a process that starts now may create it. Raises StoreUnavailable."""
     end, has_waited = time.monotonic() + GIVE_UP_SECONDS, False
     while True:
         try:
@@ -54,21 +54,21 @@ def _service_in_time(is_stopping: Callable[[], bool]) -> Service:
 
 
 def _deliver_all(deliverer: Deliverer) -> int:
-    """Send until nothing more is due; how many tries there were."""
+    """Send until nothing more is due; returns the number of attempts."""
     total = 0
     while tried := deliverer.deliver_once():
         total += tried
     return total
 
 
-def _asked_to_stop() -> Callable[[], bool]:
-    """Whether SIGTERM or SIGINT came, from now on."""
-    asked: list[int] = []
+def _stop_requested() -> Callable[[], bool]:
+    """A function that returns whether SIGTERM or SIGINT has arrived since this call."""
+    received: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
-        signal.signal(number, signal.SIG_DFL)  # who asks again is not kept waiting
+        received.append(number)
+        signal.signal(number, signal.SIG_DFL)  # a second signal ends the process at once
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, note)
-    return lambda: bool(asked)
+    return lambda: bool(received)

@@ -50,7 +50,7 @@ def export_items(name: str, file: str, form: str | None) -> None:
 
 @contextmanager
 def _written(file: str) -> Iterator[IO[bytes]]:
-    """Where to write: stdout, a pipe or device, or beside a file that is replaced at the end."""
+    """The file to write to: stdout, a pipe or device, or a temporary file that replaces `file` at the end."""
     target = Path(os.path.realpath(file))
     if file == "-" or (target.exists() and not target.is_file()):
         with click.open_file(file, "wb") as out:

@@ -19,21 +19,21 @@ from restkeeper.storage.contract import Kind
 from restkeeper.web import exactjson
 
 FORMS = ("ndjson", "json", "csv")
-BOM = b"\xef\xbb\xbf"  # spreadsheets begin their CSV with it
-FORMULA = tuple("=+-@\t\r")  # what a spreadsheet takes for the beginning of a formula
+BOM = b"\xef\xbb\xbf"  # at the beginning of CSV from spreadsheets
+FORMULA = tuple("=+-@\t\r")  # spreadsheets read a cell that begins with one of these as a formula
 
 _BY_SUFFIX = {".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv"}
 
-Entries = Iterator[tuple[int, Callable[[], Any]]]  # where in the file, and what reads the value there
+Entries = Iterator[tuple[int, Callable[[], Any]]]  # the place in the file, and a function that reads its value
 
 
 def form_by_name(file: str) -> str | None:
-    """The form that a file's name ends as."""
+    """The form by the suffix of a file's name."""
     return _BY_SUFFIX.get(Path(file).suffix.lower())
 
 
 def form_of(file: str, first: bytes) -> str:
-    """By the first character, else by the file's name; what neither tells is CSV."""
+    """The form by the first character, else by the file's name, else CSV."""
     by_content = {b"[": "json", b"{": "ndjson"}.get(first.lstrip()[:1])
     return by_content or form_by_name(file) or "csv"
 
@@ -47,7 +47,7 @@ def _read_ndjson(lines: Iterable[bytes], _: Resource, config: Config) -> Entries
 def _line(line: bytes, max_depth: int) -> Any:
     try:
         return exactjson.loads(line, max_depth)
-    except InvalidJson as problem:  # the line is told already, and it is the file's
+    except InvalidJson as problem:  # the message has the line in the file already
         raise InvalidJson(problem.detail.replace("(line 1, column ", "(column ")) from None
 
 
@@ -58,11 +58,11 @@ def _read_json(lines: Iterable[bytes], _: Resource, config: Config) -> Entries:
 
 
 _MARK = re.compile(r"[ \t\n\r]*(.?)[ \t\n\r]*", re.DOTALL)
-_ROUGH = json.JSONDecoder(parse_int=str, parse_float=str)  # finds where a value ends, and makes nothing of it
+_ROUGH = json.JSONDecoder(parse_int=str, parse_float=str)  # finds where a value ends; the result is not used
 
 
 def _elements(text: str) -> Iterator[str]:
-    """The texts of an array's elements, so that one that is bad does not spoil the others. Raises InvalidJson."""
+    """The texts of an array's elements, so that each is parsed by itself. Raises InvalidJson."""
     mark = _mark(text, 0, "[")
     if _MARK.match(text, mark.end())[1] == "]":  # type: ignore[index]  # it matches anything
         mark = _mark(text, mark.end(), "]")
@@ -87,11 +87,11 @@ def _end_of_value(text: str, at: int) -> int:
     except json.JSONDecodeError as error:
         raise InvalidJson(f"{error.msg} (line {error.lineno}, column {error.colno})") from None
     except RecursionError:
-        raise InvalidJson(f"nesting is far too deep at character {at}") from None
+        raise InvalidJson(f"nesting is too deep at character {at}") from None
 
 
 def _read_csv(lines: Iterable[bytes], resource: Resource, config: Config) -> Entries:
-    csv.field_size_limit(2 * config.max_body)  # an item can be written longer than it was sent
+    csv.field_size_limit(2 * config.max_body)  # an item can be longer in CSV than in JSON
     rows = _rows(csv.reader(_texts(lines), strict=True))
     _, header = next(rows, (1, []))
     _require_fields(header, resource)
@@ -100,7 +100,7 @@ def _read_csv(lines: Iterable[bytes], resource: Resource, config: Config) -> Ent
 
 
 def _rows(reader: Any) -> Iterator[tuple[int, list[str]]]:
-    """The rows that are not blank, each with the line that it begins on."""
+    """The rows that are not blank, each with its first line number."""
     begins = 1
     try:
         for row in reader:
@@ -122,8 +122,8 @@ def _texts(lines: Iterable[bytes]) -> Iterator[str]:
 def _require_fields(header: list[str], resource: Resource) -> None:
     unknown = [name for name in header if name not in resource.names]
     if unknown:
-        told, names = ", ".join(map(repr, unknown)), ", ".join(resource.names)
-        raise click.ClickException(f"line 1: no fields of {resource.name}: {told}; there are {names}")
+        wrong, names = ", ".join(map(repr, unknown)), ", ".join(resource.names)
+        raise click.ClickException(f"line 1: no fields of {resource.name}: {wrong}; there are {names}")
     if len(set(header)) < len(header):
         raise click.ClickException("line 1: a field is named twice")
 
@@ -141,7 +141,7 @@ def _value(cell: str, max_depth: int) -> Any:
     try:
         return exactjson.loads(cell, max_depth)
     except InvalidJson:
-        return cell  # a text: the schema says what it must be instead
+        return cell  # a text: validation reports what it must be
 
 
 def _is_text(resource: Resource, name: str) -> bool:

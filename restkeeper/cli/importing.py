@@ -1,7 +1,7 @@
 """`restkeeper import`: the items of a file, in NDJSON, JSON or CSV.
 
-The input is read and validated first, and what is to be inserted is written to a temporary file beside the store; only
-then does anything lock the store, for a short time at a time.
+The input is read and validated first, and the items are written to a temporary file on the store's disk. Only then is
+the store locked, for short times.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ import orjson
 from flask.cli import with_appcontext
 
 from restkeeper.cli.batches import in_batches
-from restkeeper.cli.common import Command, resource_of, service_of_app, told_of
+from restkeeper.cli.common import Command, message_of, resource_of, service_of_app
 from restkeeper.cli.formats import BOM, FORMS, READERS, Entries, form_of
 from restkeeper.clock import rfc3339
 from restkeeper.errors import BodyTooLarge, InvalidJson, Problem, ValidationFailed
@@ -35,7 +35,7 @@ from restkeeper.storage.errors import DuplicateValue, RecordNotFound
 from restkeeper.web import exactjson
 
 SHOWN = 20  # bad lines that are listed in full
-WRITE_COST = 1.0  # seconds that inserting takes for each second of validating, about
+WRITE_COST = 1.0  # seconds of inserting for each second of validating, about
 
 
 @click.command("import", cls=Command)
@@ -49,7 +49,7 @@ def import_items(name: str, file: str, form: str | None, skip_bad: bool, atomic:
     """Add the items of FILE to the collection NAME. FILE can be "-" for stdin.
 
     Items are validated as those that clients send; if any is not valid, none is imported. An item that has an id, times
-    and a version is imported with them, so that an export comes back as it was; an item without an id gets one from the
+    and a version is imported with them, so that an export is restored exactly; an item without an id gets one from the
     content of FILE and its place in it. NDJSON and CSV are read line by line, of any length; a JSON array is read into
     memory as a whole. The first line of CSV names the fields; lists and objects are JSON in their cell, and an empty
     cell means that the field is left out.
@@ -74,16 +74,16 @@ def import_items(name: str, file: str, form: str | None, skip_bad: bool, atomic:
         spool.seek(0)
         run.insert(spool, atomic)
     run.report()
-    there = f", {run.there} already there" if run.there else ""
-    click.echo(f"imported {run.done} {name}{there}" + (f", skipped {run.bad}" if run.bad else ""))
+    existing = f", {run.existing} already there" if run.existing else ""
+    click.echo(f"imported {run.done} {name}{existing}" + (f", skipped {run.bad}" if run.bad else ""))
     click.echo(f"the store has {service.location.size():,} bytes now")
 
 
 class _Item(NamedTuple):
-    """A valid item in the temporary file: where it was, which of the server's fields it brought, and its record."""
+    """A valid item in the temporary file: its place in the input, its own server fields, and its record."""
 
     number: int
-    brought: list[str]
+    given: list[str]
     id: str
     version: int
     updated_at: str
@@ -91,7 +91,7 @@ class _Item(NamedTuple):
 
 
 class _Import:
-    """One run of `restkeeper import`: `done` is how many are inserted for good."""
+    """One run of `restkeeper import`: `done` is the number of committed items."""
 
     def __init__(self, service: Service, resource: Resource, unit: str, skip_bad: bool) -> None:
         self._store = service.store
@@ -106,11 +106,11 @@ class _Import:
         self._inserted = 0
         self.good = 0
         self.bad = 0
-        self.there = 0
+        self.existing = 0
         self.done = 0
 
     def validate(self, entries: Entries, digest: bytes, spool: BinaryIO) -> None:
-        """Write what is good to the temporary file. Raises ClickException at the end when any is bad and must not."""
+        """Write valid items to the temporary file. Raises ClickException if one is bad, without --skip-bad."""
         began = time.monotonic()
         for number, read in entries:
             try:
@@ -122,7 +122,7 @@ class _Import:
         self._require_none_bad()
 
     def insert(self, spool: BinaryIO, atomic: bool) -> None:
-        """Insert what the temporary file has. Raises ClickException for a duplicate that must not be."""
+        """Insert the items of the temporary file. Raises ClickException for a duplicate, without --skip-bad."""
         items = (_Item(*orjson.loads(line)) for line in spool)
         if atomic:
             seconds = self._validated * WRITE_COST
@@ -138,16 +138,16 @@ class _Import:
                     if self._is_over:
                         break
         except BaseException:
-            click.echo(f"{self.done} of {self.good} were imported; the same command goes on from there", err=True)
+            click.echo(f"{self.done} of {self.good} were imported; the same command continues from there", err=True)
             raise
         if self._is_over:
             self.report()
             raise click.ClickException(
-                f"stopped there: {self.done} of {self.good} were imported; the same command with --skip-bad goes on"
+                f"stopped there: {self.done} of {self.good} were imported; the same command with --skip-bad continues"
             )
 
     def report(self) -> None:
-        """The bad lines, the first of them in full, to stderr."""
+        """Print the bad lines to stderr, the first of them in full."""
         for line in self._listed:
             click.echo(line, err=True)
         if self.bad > SHOWN:
@@ -166,8 +166,8 @@ class _Import:
         if not isinstance(value, dict):
             raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
         record = self._resource.restore(value, id=id, now=self._now, limits=self._limits)
-        brought = [name for name in READ_ONLY if name in value]
-        return _Item(number, brought, record.id, record.version, record.updated_at, record.body.decode())
+        given = [name for name in READ_ONLY if name in value]
+        return _Item(number, given, record.id, record.version, record.updated_at, record.body.decode())
 
     def _insert_all(self, transaction: Transaction, items: Iterable[_Item]) -> None:
         for item in items:
@@ -184,30 +184,30 @@ class _Import:
             self._hooks.apply(transaction, Change("created", self._resource, None, record, self._now))
             self._inserted += 1
         except DuplicateValue as problem:
-            if self._is_there(transaction, item):
-                self.there += 1
+            if self._exists(transaction, item):
+                self.existing += 1
             else:
                 self._note(item.number, problem)
 
-    def _is_there(self, transaction: Transaction, item: _Item) -> bool:
-        """Whether the store has this very item: by an id from the file's content, or with all that the item brought."""
+    def _exists(self, transaction: Transaction, item: _Item) -> bool:
+        """Whether the store has this item: the same id from the file's content, or the same content."""
         try:
             found = transaction.read(self._resource.name, item.id)
         except RecordNotFound:
             return False
-        made = set(READ_ONLY) - set(item.brought)
+        made = set(READ_ONLY) - set(item.given)
         return "id" in made or _without(self._resource.body(found), made) == _without(item.body.encode(), made)
 
     def _note(self, number: int, problem: Problem | DuplicateValue) -> None:
         self.bad += 1
         if self.bad <= SHOWN:
-            self._listed.append(f"{self._unit} {number}: {told_of(problem)}")
+            self._listed.append(f"{self._unit} {number}: {message_of(problem)}")
 
 
 def id_at(digest: bytes, number: int) -> str:
-    """The id of an item that brings none: a UUIDv8 (RFC 9562, section 5.8) of a file's content and a place in it.
+    """The id of an item without one: a UUIDv8 (RFC 9562, section 5.8) from the file's content and the place in it.
 
-    Those of one file are in its order; the same file gives the same ids again.
+    The ids of one file are in its order; the same file gives the same ids again.
     """
     bits = int.from_bytes(digest[:16])
     first, second, last = bits >> 80, bits >> 64 & 0xFFF, bits & (1 << 30) - 1
@@ -220,7 +220,7 @@ def _without(body: bytes, names: set[str]) -> bytes:
 
 
 def _opened(file: str, service: Service) -> BinaryIO:
-    """The file; of a pipe or a device, all that comes from there."""
+    """The file; for a pipe or a device, a temporary copy."""
     source = sys.stdin.buffer if file == "-" else Path(file).open("rb")
     if file != "-" and stat.S_ISREG(os.fstat(source.fileno()).st_mode):
         return source
@@ -232,12 +232,12 @@ def _opened(file: str, service: Service) -> BinaryIO:
 
 
 def _temporary(service: Service) -> BinaryIO:
-    """A file without a name on the store's disk, which must have room for the items anyhow."""
+    """A file without a name on the store's disk, which needs space for the items anyway."""
     return tempfile.TemporaryFile(dir=service.location.folder)
 
 
 def _bar(length: int, label: str) -> Any:
-    """A progress bar, while a person looks on."""
+    """A progress bar, if stderr is a terminal."""
     hidden = not (length and sys.stderr.isatty())
     return click.progressbar(
         length=length, label=label, hidden=hidden, file=sys.stderr, update_min_steps=length // 200 + 1

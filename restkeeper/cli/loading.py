@@ -1,4 +1,4 @@
-"""How a program of ours, a command or a server, gets the service of a folder."""
+"""Loads the service of a folder, for a command or a server."""
 
 import os
 import sys
@@ -14,9 +14,9 @@ ENGINE = str(Path(__file__).parent.parent.parent)  # the folder that the engine 
 
 
 def load_application(folder: Path) -> Application:
-    """What `create_app()` of app.py in `folder` returns. What is no Restkeeper service ends the program with one line.
+    """The application of `create_app()` in app.py of `folder`; exits with one line if that is not a Restkeeper service.
 
-    The folder's other modules can be imported from then on, but hide none of Python's own.
+    The folder's other modules can then be imported, but hide none of the standard library.
     """
     file = folder / FILE
     if not file.is_file():
@@ -40,15 +40,15 @@ def load_application(folder: Path) -> Application:
 
 
 def python_path() -> str:
-    """PYTHONPATH for a program that is to import this engine: what it is here, and a checkout's folder before."""
+    """PYTHONPATH for a program that imports this engine: the present value, preceded by a checkout's folder."""
     checkout = None if ENGINE in INSTALLED else ENGINE
     return os.pathsep.join(filter(None, [checkout, os.environ.get("PYTHONPATH")]))
 
 
 def _let_import_from(folder: Path) -> None:
-    """Put the folder behind the standard library, before what is installed and before a checkout of the engine."""
+    """Put the folder after the standard library, before installed packages and before a checkout of the engine."""
     if ENGINE in sys.path and ENGINE not in INSTALLED and ENGINE != str(folder):
-        sys.path.remove(ENGINE)  # its top has a service, too
+        sys.path.remove(ENGINE)  # its top folder has a service, too
         sys.path.append(ENGINE)
     if str(folder) not in sys.path:
         place = next((place for place, path in enumerate(sys.path) if path in INSTALLED), len(sys.path))

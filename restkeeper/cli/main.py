@@ -1,7 +1,7 @@
-"""The command `restkeeper`: it makes, serves and keeps the service of the folder that it is started in.
+"""The command `restkeeper`: it creates, serves and maintains the service in the current folder.
 
-A command is imported when it is asked for (click's "lazily loading subcommands"): a server has to patch the standard
-library before anything else is imported, and whoever makes a service need not wait for what keeps it.
+A command is imported when it is called (click's "lazily loading subcommands"): a server must patch the standard library
+before any other import, and `restkeeper new` starts faster.
 """
 
 from importlib import import_module
@@ -25,7 +25,7 @@ COMMANDS = {
     "reap": "restkeeper.cli.upkeep:reap",
     "deliver": "restkeeper.cli.deliver:deliver",
 }
-WITHOUT_SERVICE = {"new", "serve"}  # and so not as a command within an application
+WITHOUT_SERVICE = {"new", "serve"}  # so these are not commands of an application
 
 
 class _Commands(click.Group):

@@ -1,4 +1,4 @@
-"""`restkeeper new`: a service to start from, in the shape of the one that this project ships."""
+"""`restkeeper new`: a new service, as a copy of the one in this project."""
 
 import shutil
 from pathlib import Path
@@ -43,7 +43,7 @@ def _copy_skeleton(target: Path) -> None:
     (target / "gitignore").rename(target / ".gitignore")
     readme = target / "README.md"
     readme.write_text(readme.read_text(encoding="utf-8").replace("NAME", target.name), encoding="utf-8")
-    packed = SKELETON / "service"  # in a wheel; a checkout has the service at its top
+    packed = SKELETON / "service"  # in a wheel; a checkout has the service in its top folder
     source = packed if packed.is_dir() else ENGINE.parent
     for part in SERVICE:
         if (source / part).is_dir():

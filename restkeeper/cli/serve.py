@@ -19,7 +19,7 @@ SETTINGS = "restkeeper.server.settings"
 
 
 class _Gunicorn(BaseApplication):  # type: ignore[misc]
-    """gunicorn as a program of ours: its settings are the engine's, no file of the folder is read for them."""
+    """gunicorn with the engine's settings; no configuration file in the folder is read."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -42,26 +42,26 @@ def serve_folder(folder: Path) -> None:
     Only this machine can reach it, unless AUTH says otherwise. The environment configures it, as in a deployment: HOST,
     PORT, DATABASE_URL, AUTH and the others.
     """
-    os.environ.setdefault("AUTH", "open")  # on this machine alone: Config sees to that
+    os.environ.setdefault("AUTH", "open")  # only on this machine: Config enforces that
     os.environ.setdefault("WEBHOOK_WORKER", "inside")
     os.environ.setdefault("RESTKEEPER_WELCOME", "1")
     try:
         config = Config.from_env()
     except ConfigError as error:
         sys.exit(f"restkeeper: {error}")
-    if "GUNICORN_FD" not in os.environ and _is_taken(config.host, config.port):  # else it is handed down (USR2)
+    if "GUNICORN_FD" not in os.environ and _is_taken(config.host, config.port):  # else the socket is inherited (USR2)
         sys.exit(f"restkeeper: PORT='{config.port}': another program uses this port; set PORT to a free one")
     _Gunicorn(folder.resolve()).run()
 
 
 def serve(folder: Path) -> None:
-    """Become `restkeeper serve` for the service in `folder`: in another program, for this one has imported too much."""
+    """Replace this process with `restkeeper serve`: this one has imported modules that must be patched first."""
     os.environ["PYTHONPATH"] = python_path()
     os.execv(sys.executable, [sys.executable, "-m", "restkeeper", "serve", str(folder)])  # noqa: S606
 
 
 def _is_taken(host: str, port: int) -> bool:
-    """Whether a program listens there already."""
+    """Whether another program listens there."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

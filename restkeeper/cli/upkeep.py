@@ -15,7 +15,7 @@ from restkeeper.resources.resource import Resource
 from restkeeper.storage.contract import Store, Transaction
 from restkeeper.storage.errors import RecordNotFound
 
-BATCH = 500  # records that change in one transaction: others' writes wait no longer than for that
+BATCH = 500  # records per transaction: limits how long other writes wait
 
 
 @click.command(cls=Command)
@@ -55,12 +55,12 @@ def migrate() -> None:
         stale = (
             record.id for record in service.store.scan(resource.name) if record.fingerprint != resource.fingerprint
         )
-        count = sum(map(sum, in_batches(service.store, stale, partial(_migrate, resource))))
+        count = sum(map(sum, in_batches(service.store, stale, partial(_migrate_item, resource))))
         click.echo(f"{resource.name}: {count} of {service.store.count(resource.name)} brought into the present form")
 
 
-def _migrate(resource: Resource, transaction: Transaction, id: str) -> bool:
-    """Re-represent an item if it is still there and still of another shape; whether it was."""
+def _migrate_item(resource: Resource, transaction: Transaction, id: str) -> bool:
+    """Migrate an item to the present schema; False if it is deleted or migrated already."""
     try:
         record = transaction.read(resource.name, id)
     except RecordNotFound:
@@ -82,20 +82,20 @@ def reap() -> None:
     ttl, clock = service.config.events_ttl, service.clock
     idempotency, now = Idempotency(service.config.idempotency_ttl, now=clock.time), clock.time()
     sweep_events = partial(_sweep_events, rfc3339(now - ttl), rfc3339(now + ttl))
-    answers = events = 0
+    responses = events = 0
     if "idempotency" in service.features:
-        answers = _swept(service.store, lambda transaction: idempotency.sweep(transaction, BATCH))
+        responses = _sweep_all(service.store, lambda transaction: idempotency.sweep(transaction, BATCH))
     if "events" in service.features:
-        events = _swept(service.store, sweep_events)
-    click.echo(f"deleted {answers} expired responses and {events} expired events")
+        events = _sweep_all(service.store, sweep_events)
+    click.echo(f"deleted {responses} expired responses and {events} expired events")
 
 
 def _sweep_events(before: str, latest: str, transaction: Transaction) -> int:
     return transaction.sweep_events(before, BATCH, latest=latest)
 
 
-def _swept(store: Store, sweep: Callable[[Transaction], int]) -> int:
-    """How many were deleted in all."""
+def _sweep_all(store: Store, sweep: Callable[[Transaction], int]) -> int:
+    """Sweep until nothing is left; returns the number of deleted records."""
     total = 0
     while count := store.write(sweep, use_reserve=True):
         total += count

@@ -25,9 +25,9 @@ def queue(store: Store, webhook: str = "w", wanted: EventFilter = THINGS, now: f
 
 
 def lease(
-    store: Store, webhook: str = "w", now: float = 10.0, until: float = 40.0, asked_only: bool = False
+    store: Store, webhook: str = "w", now: float = 10.0, until: float = 40.0, manual_only: bool = False
 ) -> list[Delivery]:
-    return store.write(lambda transaction: transaction.lease(webhook, now, until, 100, asked_only=asked_only))
+    return store.write(lambda transaction: transaction.lease(webhook, now, until, 100, manual_only=manual_only))
 
 
 def settle(

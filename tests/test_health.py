@@ -171,7 +171,7 @@ def test_an_opening_waits_for_a_restore(tmp_path: Path, monkeypatch: pytest.Monk
     """And says so when that takes too long."""
     monkeypatch.setattr("restkeeper.storage.sqlite.lockfile.SHARE_SECONDS", 0.0)
     lock = LockFile(f"{tmp_path}/store.db")
-    assert lock.try_alone()
+    assert lock.try_exclusive()
     with pytest.raises(StoreUnavailable, match="is being restored"):
         opened(tmp_path)
     lock.close()

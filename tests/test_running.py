@@ -181,7 +181,7 @@ def test_readiness_names_what_fails(tmp_path: Path) -> None:
             connection.execute("PRAGMA user_version = 99")
         connection.close()
         answer = server.get("/readyz")
-        assert answer.status == 503 and answer.json()["detail"].startswith("store: migration 99 is in force")
+        assert answer.status == 503 and answer.json()["detail"].startswith("store: the store has migration 99")
 
 
 def test_a_host_that_is_no_name_is_400(server: Gunicorn) -> None:

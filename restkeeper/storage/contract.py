@@ -1,6 +1,6 @@
-"""What a store promises: records, responses and an outbox, each a pair of protocols, for reading and within a write.
+"""The interface of a store: records, responses and an outbox, for reading and inside a transaction.
 
-It speaks in records and queries, never in requests. What a store raises is in `storage.errors`.
+It knows records and queries, and no requests. `storage.errors` has its exceptions.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,16 +15,16 @@ from restkeeper.storage.outbox import OutboxStore, OutboxTransaction
 
 T = TypeVar("T")
 Scalar = str | int | Decimal | bool | None
-Position = tuple[str | int | float | None, ...]  # of JSON: clients get it, and bring it back; integers have 64 bits
+Position = tuple[str | int | float | None, ...]  # JSON that clients receive and send back; integers have 64 bits
 
 
 class Record(NamedTuple):
-    """One item as stored. `body` is its complete JSON representation, the very bytes that are answered."""
+    """One item as stored. `body` is its complete JSON representation, byte for byte as it is sent."""
 
     id: str
     version: int
     updated_at: str  # RFC 3339, UTC, microseconds: sorts as text
-    fingerprint: str  # of the schema that `body` was written by
+    fingerprint: str  # of the schema of `body`
     body: bytes
     owner: str | None = None
 
@@ -37,12 +37,12 @@ class Kind(Enum):
     INTEGER = "integer"  # of 64 bits
     NUMBER = "number"  # an integer of 64 bits, a decimal of up to 15 digits, or a double; compared exactly
     BOOLEAN = "boolean"
-    LIST = "list"  # of texts; EQ and IN ask whether it contains
+    LIST = "list"  # of texts; EQ and IN compare its elements
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A top-level field of a collection's items that can be asked for: whether it may be null, and be sorted by."""
+    """A top-level field that queries can use."""
 
     name: str
     kind: Kind
@@ -52,9 +52,9 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A field that can be found and sorted by without reading the whole collection.
+    """An index: queries on its field do not read the whole collection.
 
-    `unique` admits a value once (null any number of times), `fold` compares without regard to ASCII case.
+    In a `unique` index each value occurs once (null any number of times); `fold` ignores ASCII case.
     """
 
     field: str
@@ -62,11 +62,11 @@ class Index:
     fold: bool = False
 
 
-@dataclass(frozen=True, eq=False)  # each is itself alone, so that it can be a key
+@dataclass(frozen=True, eq=False)  # identity as equality, so that it is hashable
 class Collection:
-    """What a store has to know of a collection. `search` names the text fields that full text looks through.
+    """The declaration of a collection. `search` names the fields of the full-text search.
 
-    Of one that is `owned`, the items of one owner are found without reading those of others.
+    If it is `owned`, there is an index on the owner.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Collection:
 
 
 class Op(StrEnum):
-    """Comparisons. LIKE is containment without regard to case; a null satisfies NE and no other."""
+    """Comparisons. LIKE means "contains" and ignores case. Null satisfies NE only."""
 
     EQ = "eq"
     NE = "ne"
@@ -90,7 +90,7 @@ class Op(StrEnum):
 
 
 class Filter(NamedTuple):
-    """`value` has the field's type; for IN it is a tuple of such values."""
+    """A comparison. `value` has the field's type; for IN it is a tuple of such values."""
 
     field: str
     op: Op
@@ -98,7 +98,7 @@ class Filter(NamedTuple):
 
 
 class Sort(NamedTuple):
-    """One sort key. A null sorts as the lowest value of its kind, which for a text is the empty one."""
+    """One sort key. Null sorts as the lowest value of its kind, which for a text is the empty text."""
 
     field: str
     descending: bool = False
@@ -106,15 +106,14 @@ class Sort(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Which records, in which order, and which stretch of them.
+    """A query: filters, an order, and a range of the result.
 
-    Ties are broken by id, in the direction of the last sort key. `after` is a `Page.last` (with `backward`, a
-    `Page.first`): the page begins beyond it; an empty tuple with `backward` means the end of the list. `limit` None
-    means all. `owner` None means everybody's.
+    Ties are sorted by id, in the direction of the last sort key. `after` is a `Page.last` (with `backward`, a
+    `Page.first`): the page starts after it; an empty tuple with `backward` means the end of the list. `limit` None
+    means all records, `owner` None those of all owners.
 
-    A client may have made up what is in `after`: a value of another kind than its key's gives some page, and no error.
-    `search` and LIKE compare texts by `str.casefold`, which databases do not know and whose own rules are their
-    collation's: a backend stores what it needs for that.
+    A client may send any `after`: a value of a wrong kind gives some page, and no error. `search` and LIKE compare
+    texts by `str.casefold`, also where the database has other rules.
     """
 
     filters: tuple[Filter, ...] = ()
@@ -128,7 +127,7 @@ class Query:
 
     @property
     def narrows(self) -> bool:
-        """Whether it leaves any record out."""
+        """Whether it selects a part of the records only."""
         return bool(self.filters or self.search or self.owner is not None)
 
 
@@ -136,11 +135,10 @@ ALL = Query()
 
 
 class Page(NamedTuple):
-    """A stretch of items in the order asked for: their bodies, and the schemas' fingerprints that occur among them.
+    """The result of a query: the bodies of its items in order, and the fingerprints of their schemas.
 
-    `more` says whether items follow in the direction of the walk; `first` and `last` are the positions of its ends.
-    `cut` is set where the bound of bytes ended it, before its limit and before the end of the list. `revision` is that
-    of the collection which has exactly these items.
+    `more` is true if items follow in the direction of the query. `first` and `last` are the positions of its ends.
+    `cut` is true if the limit of bytes ended the page. `revision` is the revision of the collection at that moment.
     """
 
     bodies: list[bytes]
@@ -153,128 +151,124 @@ class Page(NamedTuple):
 
 
 class StoredResponse(NamedTuple):
-    """What a request was answered, to be answered again: `stored_at` in seconds since 1970."""
+    """The response to a request, for repetitions of it. `stored_at` is in seconds since 1970."""
 
     stored_at: float
     body: bytes
 
 
 class ItemTransaction(Protocol):
-    """What can be done with records inside `Store.write`.
+    """Records inside `Store.write`.
 
-    After what these raise, the transaction goes on as if the call had not been: who imports passes over duplicates. A
-    database that gives up a transaction at the first error needs a savepoint for each.
+    After an exception the transaction continues as if the call had not been made: an import skips duplicates. A
+    database that aborts a transaction at the first error needs a savepoint for each call.
     """
 
     def read(self, collection: str, id: str) -> Record:
-        """The record, which nobody else changes until this transaction ends. Raises RecordNotFound."""
+        """Return a record, locked until this transaction ends. Raises RecordNotFound."""
 
     def revision(self, collection: str) -> str:
-        """As `ItemStore.revision`, with what this transaction did so far.
+        """As `ItemStore.revision`, with the changes of this transaction.
 
-        Nobody else changes the collection until this transaction ends: what is conditional on a list compares this.
+        The collection is locked until this transaction ends, so a precondition on a list can compare it.
         """
 
     def insert(self, collection: str, record: Record) -> None:
-        """Add a new record. Raises DuplicateValue when its id or a unique value is taken."""
+        """Add a record. Raises DuplicateValue if its id or a unique value exists."""
 
     def update(self, collection: str, record: Record) -> None:
-        """Put `record` in the place of the one with its id. Raises DuplicateValue and RecordNotFound."""
+        """Replace the record with this id. Raises DuplicateValue and RecordNotFound."""
 
     def delete(self, collection: str, id: str) -> None:
-        """Remove the record. Raises RecordNotFound."""
+        """Delete the record. Raises RecordNotFound."""
 
 
 class ItemStore(Protocol):
-    """What can be read of records, each method as of one moment."""
+    """Records for reading. Each method sees one moment."""
 
     def read(self, collection: str, id: str) -> Record:
-        """The record. Raises RecordNotFound."""
+        """Return a record. Raises RecordNotFound."""
 
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
-        """The records that the query asks for.
+        """Return the page of a query.
 
-        With `max_bytes` it ends before the item whose body would bring the bodies over so many bytes, but not before
-        the first; of a walk backwards it has the items next to where the walk begins.
+        Its bodies have at most `max_bytes` together, except that it has at least one item. A backward query has the
+        items nearest to its start.
         """
 
     def count(self, collection: str, query: Query = ALL) -> int:
-        """How many records the filters and the search leave. Without either it costs the same at any size."""
+        """Count the records of a query. Without a filter or search the cost does not depend on their number."""
 
     def revision(self, collection: str) -> str:
-        """A token that differs whenever anything in the collection does, also from that of any other store.
+        """Return a token that changes with each change of the collection. Two stores never have the same token.
 
-        That includes copies of a store, and one that a copy was restored into while it was in use.
+        This holds also for copies of a store, and after a restore into a store that is in use.
         """
 
     def scan(self, collection: str) -> Iterator[Record]:
-        """Every record in order of id. A slow reader of it is in nobody's way."""
+        """Yield every record in order of id. A slow reader blocks no other caller."""
 
 
 class ResponseTransaction(Protocol):
-    """What can be done with stored responses inside `Store.write`."""
+    """Stored responses inside `Store.write`."""
 
     def find_response(self, id: bytes) -> StoredResponse | None:
-        """The response to the request with this id, if it is stored (still)."""
+        """Return the response to the request with this id, if it is stored."""
 
     def store_response(self, id: bytes, response: StoredResponse) -> None:
-        """Store a response, in the place of an older one to the same request."""
+        """Store a response; it replaces an older one to the same request."""
 
     def sweep_responses(self, before: float, limit: int, *, latest: float = inf) -> int:
-        """Delete at most `limit` responses that were stored before a time, the oldest first; how many there were.
+        """Delete at most `limit` responses that were stored before a time, the oldest first; return how many.
 
-        One that was stored after the time `latest` is deleted like an expired one: a clock was wrong. Costs the same at
-        any size.
+        One that was stored after the time `latest` is deleted too: a clock was wrong. The cost does not depend on
+        the number of stored responses.
         """
 
 
-class ResponseStore(Protocol):
-    """What can be read of stored responses."""
-
-    def find_response(self, id: bytes) -> StoredResponse | None:
-        """As `ResponseTransaction.find_response`."""
-
-
 class Transaction(ItemTransaction, ResponseTransaction, OutboxTransaction, Protocol):
-    """What can be done inside `Store.write`: all of it is committed or none."""
+    """The operations inside `Store.write`: all are committed, or none."""
 
 
-class Store(ItemStore, ResponseStore, OutboxStore, Protocol):
-    """Stores the records of some collections. Safe for threads and greenlets; several processes may share one.
+class Store(ItemStore, OutboxStore, Protocol):
+    """The store of some collections. Safe for threads and greenlets; several processes may share one.
 
-    Any method raises StoreUnavailable when the store cannot be had in time. `secret` is random, known to those who can
-    read the store, and not in a copy of it.
+    Every method raises StoreUnavailable if the store does not respond in time. `secret` is random; readers of the
+    store know it, and no copy has it.
     """
 
     secret: str
+
+    def find_response(self, id: bytes) -> StoredResponse | None:
+        """As `ResponseTransaction.find_response`."""
 
     def write(
         self,
         work: Callable[[Transaction], T],
         *,
-        patient: bool = True,
+        wait: bool = True,
         use_reserve: bool = False,
         deadline: float | None = None,
     ) -> T:
-        """Run `work` in one transaction and return its result once that is durable.
+        """Run `work` in one transaction, and return its result once it is durable.
 
-        While others write it waits for some seconds from its call on, or until `deadline` (of time.monotonic), or if it
-        is not `patient` not at all; then it raises StoreUnavailable. Raises StoreFull when there is no space left, or
-        less than is reserved, unless the work may `use_reserve`: it deletes, or the service depends on it.
+        If other callers write, it waits until `deadline` (of time.monotonic), by default some seconds, or without
+        `wait` not at all; then it raises StoreUnavailable. Raises StoreFull if the disk has no space, or less than is
+        reserved; work that deletes, or that the service depends on, may `use_reserve`.
 
-        What `work` raises undoes what it did and is raised here. `work` runs once at most, for it may change more than
-        the store: one that the store cannot commit, as after a deadlock, is StoreUnavailable. It runs in a copy of the
-        caller's context (contextvars), maybe on another thread: several callers' works can share one commit.
+        An exception of `work` rolls back its changes and is raised here. `work` runs at most once, because it may have
+        other effects: if it cannot be committed, as after a deadlock, StoreUnavailable is raised. It runs in a copy of
+        the caller's context (contextvars), possibly on another thread: several callers can share one commit.
         """
 
     def backup(self, target: Path) -> None:
-        """Write a complete, consistent copy to a new file while others read and write.
+        """Write a consistent copy to a new file, while other callers read and write.
 
-        Raises FileExistsError, and StoreUnavailable where the database has a tool of its own for that, which it names.
+        Raises FileExistsError, and StoreUnavailable if the database needs a tool of its own, which it names.
         """
 
     def check(self) -> None:
-        """Return when the store answers and its migrations are those of this program. Raises StoreUnavailable."""
+        """Raises StoreUnavailable if the store cannot be used, or has other migrations than this program."""
 
     def close(self) -> None:
         """Close every connection."""

@@ -1,8 +1,8 @@
-"""What a store raises. `detail` is a sentence for whoever called; a `__cause__` is for the log alone."""
+"""The exceptions of a store. `detail` is a sentence for the client; a `__cause__` is for the log only."""
 
 
 class StoreError(Exception):
-    """Base of all that a store raises."""
+    """Base of all exceptions that a store raises."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
@@ -10,11 +10,11 @@ class StoreError(Exception):
 
 
 class RecordNotFound(StoreError):
-    """There is no such record, webhook, event or delivery (any more)."""
+    """The record, webhook, event or delivery does not exist, or no longer."""
 
 
 class DuplicateValue(StoreError):
-    """Another record of the collection has this value of a unique `field`, which can be its id."""
+    """Another record of the collection has this value of a unique `field`, which can be the id."""
 
     def __init__(self, field: str) -> None:
         super().__init__(f"another item has this {field}")
@@ -22,7 +22,7 @@ class DuplicateValue(StoreError):
 
 
 class EventsExpired(StoreError):
-    """What came after a cursor is not stored any more. From the cursor `resume` on, nothing is missing."""
+    """Events after a cursor are deleted. After the cursor `resume` none is missing."""
 
     def __init__(self, detail: str, *, resume: str) -> None:
         super().__init__(detail)
@@ -30,12 +30,12 @@ class EventsExpired(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The store is busy, damaged, not there, or not of this program; nothing was changed."""
+    """The store is busy, damaged, missing, or of another program; nothing was changed."""
 
 
 class StoreGone(StoreUnavailable):
-    """What the store was opened from is not there any more, or holds something else."""
+    """The file of the store was moved, deleted or replaced while the store was open."""
 
 
 class StoreFull(StoreError):
-    """There is no space left to write to, or less than is reserved; nothing was changed."""
+    """The disk is full, or has less free space than is reserved; nothing was changed."""

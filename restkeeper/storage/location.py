@@ -1,4 +1,4 @@
-"""What a backend offers: a class of locations, one of which is where a store is, or could be made."""
+"""The locations of stores. Each backend has a class of them."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,7 +9,7 @@ from restkeeper.storage.contract import Collection, Store
 
 
 class Restored(NamedTuple):
-    """What a backup had: items by collection, and the time of the newest; and where the replaced store is now."""
+    """The result of a restore: items by collection, the time of the newest, and the path of the replaced store."""
 
     items: dict[str, int]
     newest: str | None
@@ -17,10 +17,10 @@ class Restored(NamedTuple):
 
 
 class Location(Protocol):
-    """Where the store at a URL is. Making one touches nothing; it raises ValueError for a URL of another `form`.
+    """The location of a store. The constructor touches no file; it raises ValueError if the URL has not the `form`.
 
-    `name` is the URL as it may be shown, without any password. A store that is `temporary` is one process's own, and
-    gone with that. `folder` is on the disk of the store, None where that is not of this machine.
+    `name` is the URL without any password. A `temporary` store belongs to one process and ends with it. `folder` is
+    a folder on the disk of the store, or None if that disk is not of this machine.
     """
 
     form: ClassVar[str]
@@ -35,22 +35,22 @@ class Location(Protocol):
     def folder(self) -> str | None: ...
 
     def open(self, collections: Iterable[Collection], *, synchronous: str, min_free_space: int, clock: Clock) -> Store:
-        """The store, made if need be, migrated and ready.
+        """Open the store; create and migrate it if necessary.
 
-        What is written survives a loss of power where `synchronous` is "full", and the end of a process where it is
-        "normal". Of the bytes of a disk of this machine, `min_free_space` stay free: below, writes raise StoreFull.
-        Raises StoreUnavailable when the store cannot be opened, or was written by a newer program.
+        If `synchronous` is "full", a commit survives a loss of power; if it is "normal", the end of the process.
+        Writes raise StoreFull while a local disk has less than `min_free_space` free bytes. Raises StoreUnavailable if
+        the store cannot be opened, or was written by a newer program.
         """
 
     def require(self) -> None:
-        """Raises StoreUnavailable when no store is there yet."""
+        """Raises StoreUnavailable if the store does not exist."""
 
     def size(self) -> int:
-        """Bytes that the store takes."""
+        """The size of the store in bytes."""
 
     def restore(self, backup: Path, *, discard: bool) -> Restored:
-        """Put a copy of `backup` in the place of the store.
+        """Replace the store by a copy of `backup`.
 
-        The former store is renamed, or with `discard` deleted. Raises StoreUnavailable when that is in use, or the
-        backup is none, or the database has a tool of its own for that; then nothing has changed.
+        The former store is renamed, or with `discard` deleted. Raises StoreUnavailable, and changes nothing, if the
+        store is in use, if the file is no backup, or if the database needs a tool of its own for this.
         """

@@ -1,7 +1,7 @@
-"""What a store promises of events and of their delivery: the part of `contract` by which others learn what has changed.
+"""Events and their delivery: the part of the store's interface that other services learn about changes from.
 
-An event is recorded in the transaction of its change. Events have one order, that of the commits. A subscription goes
-through them at its own pace: what it wants is queued for it, and each delivery is leased to one worker at a time.
+An event is recorded in the transaction of its change. All events have one order, that of the commits. Events are queued
+for each webhook that subscribes to them, and each delivery is leased to one worker at a time.
 """
 
 import re
@@ -9,24 +9,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-EVENT_ID = r"evt_[0-9a-f]{8}_(0|[1-9a-f][0-9a-f]{0,14})"  # as an expression: which store's, and which of it
+EVENT_ID = r"evt_[0-9a-f]{8}_(0|[1-9a-f][0-9a-f]{0,14})"  # a regular expression: the store's epoch, and the position
 
-LOOKED_AT = 2000  # events that one search looks at: some milliseconds
-PAGE_BYTES = 1024 * 1024  # of events in one page, but for the last of them
+MOST_EXAMINED = 2000  # events that one search reads, in some milliseconds
+PAGE_BYTES = 1024 * 1024  # of events in one page, without the last one
 
-# Seconds from now that a time can be ahead, of any configuration: what is beyond was written by a clock that was wrong.
-LONGEST_LEASE = 3600.0  # a try takes a minute at most
-LONGEST_PAUSE = 86_400.0  # that an endpoint may ask for (Retry-After)
-LONGEST_DELAY = 10 * 86_400.0  # to the next try: a week, and a fifth of it by chance
+# The longest times from now, in seconds, in any configuration. A later time was written by a wrong clock.
+LONGEST_LEASE = 3600.0  # an attempt takes at most a minute
+LONGEST_PAUSE = 86_400.0  # that an endpoint can request (Retry-After)
+LONGEST_DELAY = 10 * 86_400.0  # to the next attempt: a week, and a random fifth of it
 
 
 def is_event_id(text: str) -> bool:
-    """Whether a text could be the id of an event."""
+    """Whether a text has the form of an event's id."""
     return re.fullmatch(EVENT_ID, text) is not None
 
 
 class Event(NamedTuple):
-    """One change. `data` is JSON, `at` RFC 3339 in UTC."""
+    """A change of an item. `data` is JSON, `at` is RFC 3339 in UTC."""
 
     type: str  # such as product.created
     collection: str
@@ -37,7 +37,7 @@ class Event(NamedTuple):
 
 
 class StoredEvent(NamedTuple):
-    """An event as it was recorded. No other event has its `id`, of whatever store."""
+    """An event as it is stored. Its `id` is unique among all stores."""
 
     id: str
     type: str
@@ -47,9 +47,9 @@ class StoredEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Which events. `types` may end with `*`, which stands for anything.
+    """A filter of events: all events of `collections`, and those of `own` whose item belongs to `owner`.
 
-    All of the `collections` count, and of those in `own` just what happened to items of `owner`.
+    In `types`, `*` stands for any text.
     """
 
     collections: tuple[str, ...]
@@ -59,9 +59,9 @@ class EventFilter:
 
 
 class Events(NamedTuple):
-    """A stretch of events in their order. `last` is the id of the last that was looked at, be it among them or not.
+    """A page of events in order. `last` is the id of the last event that was examined, whether it matches or not.
 
-    `more` says whether there were others behind that one.
+    `more` is true if there are events after it.
     """
 
     events: list[StoredEvent]
@@ -70,16 +70,16 @@ class Events(NamedTuple):
 
 
 class Secret(NamedTuple):
-    """What deliveries are signed with, until a time in seconds since 1970, or for good."""
+    """A secret for signatures. It is valid until a time in seconds since 1970, or without limit."""
 
     value: str
     until: float | None = None
 
 
 class Subscription(NamedTuple):
-    """A webhook with something to do: events to queue (it is `behind`), or deliveries that are `due`.
+    """A webhook that has work: events to queue (it is `behind`), or deliveries that are `due`.
 
-    Of one that is not `open`, because it is paused or its endpoint asked for a pause, only what was asked for by hand.
+    If it is not `open`, because it or its endpoint is paused, only manual deliveries are sent.
     """
 
     webhook: str
@@ -90,21 +90,21 @@ class Subscription(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """A delivery that was leased. One that was `asked` for by hand is tried once, outside of any order."""
+    """A leased delivery. A `manual` one, which a user requested, is attempted once and outside of the order."""
 
     id: int
     lease: int
     webhook: str
-    asked: bool
+    manual: bool
     attempts: int  # before this one
     event: StoredEvent
 
 
 class Attempt(NamedTuple):
-    """How it went. It ended `at` a time, and took `seconds`; `status` is None where nobody answered.
+    """The result of an attempt. It ended at the time `at` and took `seconds`; without a response `status` is None.
 
-    Unless it `succeeded`, it is to be repeated at the time `next`, or if that is None, never. Until the time `hold`
-    nothing else is to be sent there either. All times in seconds since 1970.
+    After a failure, `next` is the time of the next attempt, or None if it was the last one. Until the time `hold`
+    nothing else is sent to the endpoint. All times are in seconds since 1970.
     """
 
     delivery: Delivery
@@ -118,14 +118,15 @@ class Attempt(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Whether it failed, and is not to be repeated."""
+        """Whether it failed and is not repeated."""
         return not self.succeeded and self.next is None
 
 
-class Logged(NamedTuple):
-    """A delivery as the log has it: `state` is pending, delivered or failed; the rest is of the last try.
+class LogEntry(NamedTuple):
+    """An entry of the delivery log. `state` is pending, delivered or failed. The last fields are of the last attempt.
 
-    `due` is when to try next; None while somebody has it or another of its item comes first, and at the end.
+    `due` is the time of the next attempt. It is None while the delivery is leased or waits for another one of the same
+    item, and at the end.
     """
 
     id: int
@@ -141,77 +142,76 @@ class Logged(NamedTuple):
 
 
 class OutboxTransaction(Protocol):
-    """What can be done with events and deliveries inside `Store.write`."""
+    """Events and deliveries inside `Store.write`."""
 
     def record(self, event: Event) -> str:
-        """Record an event, behind all others; its id."""
+        """Record an event after all others, and return its id."""
 
     def sweep_events(self, before: str, limit: int, *, latest: str = "9999") -> int:
-        """Delete at most `limit` events from before a time, with their deliveries; how many.
+        """Delete at most `limit` events from before a time, with their deliveries; return how many.
 
-        The oldest go first, as far as there is none from after that time among them; the newest stays whatever its age.
-        One that is dated after the time `latest` counts as expired: a clock was wrong.
+        The oldest are deleted, up to the first that is not expired; the newest event is always left. An event from
+        after the time `latest` counts as expired: a clock was wrong.
         """
 
     def subscribe(self, webhook: str, secrets: Sequence[Secret]) -> None:
-        """Queue what happens from now on for a webhook."""
+        """Subscribe a webhook to all events from now on."""
 
     def set_secrets(self, webhook: str, secrets: Sequence[Secret]) -> None:
-        """Sign deliveries with these from now on."""
+        """Set the secrets that deliveries are signed with."""
 
     def secrets(self, webhook: str) -> tuple[Secret, ...]:
-        """What deliveries are signed with. Raises RecordNotFound."""
+        """Return the secrets that deliveries are signed with. Raises RecordNotFound."""
 
     def resume(self, webhook: str, now: float) -> None:
-        """End the pause that an endpoint asked for: what waits for another try, and nobody has, is due now.
+        """End the pause of the endpoint: all deliveries that wait for another attempt are due now.
 
-        Nobody has what is leased for longer than LONGEST_LEASE.
+        Those that are leased stay leased, for LONGEST_LEASE at most.
         """
 
     def unsubscribe(self, webhook: str) -> None:
-        """Deliver nothing more to a webhook. What its log has goes with the events."""
+        """Delete the subscription of a webhook. Its log is deleted with the events."""
 
     def queue(self, webhook: str, filter: EventFilter, now: float, limit: int) -> int:
-        """Look at so many further events, and queue those that the filter leaves; an item's events one after the other.
+        """Examine at most `limit` further events, and queue those that match; return how many were examined.
 
-        Returns how many there were to look at.
+        The events of one item are delivered in order.
         """
 
-    def lease(self, webhook: str, now: float, until: float, limit: int, *, asked_only: bool = False) -> list[Delivery]:
-        """Take at most `limit` deliveries that are due, the earliest first; nobody else has them `until` that time.
+    def lease(self, webhook: str, now: float, until: float, limit: int, *, manual_only: bool = False) -> list[Delivery]:
+        """Lease at most `limit` deliveries that are due, the earliest first, until a time; at most one of each item.
 
-        Also due is what a clock that was ahead has put beyond LONGEST_LEASE or LONGEST_DELAY from now. Never two of one
-        item at once. `asked_only`: just what was asked for by hand.
+        A delivery whose time is beyond LONGEST_LEASE or LONGEST_DELAY from now is due too: a clock was wrong.
         """
 
     def settle(self, attempt: Attempt) -> bool:
-        """Note how an attempt went; whether that still mattered: the lease may be another's by now."""
+        """Store the result of an attempt. Returns False if the lease had ended, and stores nothing."""
 
-    def ask(self, webhook: str, event: str) -> int:
-        """Queue one event by its id, to be tried once, at once; the delivery's id. Raises RecordNotFound."""
+    def queue_manually(self, webhook: str, event: str) -> int:
+        """Queue one event by its id, for one attempt now; return the delivery's id. Raises RecordNotFound."""
 
-    def logged(self, webhook: str, id: int) -> Logged:
-        """A delivery of this webhook. Raises RecordNotFound."""
+    def find_delivery(self, webhook: str, id: int) -> LogEntry:
+        """Return a delivery of this webhook. Raises RecordNotFound."""
 
 
 class OutboxStore(Protocol):
-    """What can be read of events and deliveries, each as of one moment."""
+    """Events and deliveries for reading. Each method sees one moment."""
 
     def last_event(self) -> str:
-        """The id of the newest event; before the first one, that of their beginning. Costs next to nothing."""
+        """Return the id of the newest event; without events, the id before the first. It is cheap."""
 
     def events(self, after: str, filter: EventFilter, limit: int) -> Events:
-        """Events behind the one with the id `after` (empty: all that are stored), at most `limit`.
+        """Return at most `limit` events after the one with the id `after`; if it is empty, from the oldest on.
 
-        Looks at LOOKED_AT of them at most, and ends with the one that brings their data over PAGE_BYTES. Raises
-        EventsExpired where that one, or what came right after it, is not (any more) in this store.
+        It examines at most MOST_EXAMINED events, and ends with the one that brings their data over PAGE_BYTES. Raises
+        EventsExpired if this store does not have that event, or the one after it (any more).
         """
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
-        """Those that have something to do: of webhooks that are not `active`, what was asked for by hand.
+        """Return the subscriptions that have work; of webhooks that are not `active`, manual deliveries only.
 
-        A pause that an endpoint asked for counts up to LONGEST_PAUSE from now.
+        A pause that an endpoint requested ends after LONGEST_PAUSE at most.
         """
 
-    def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[Logged]:
-        """The log of a webhook, the newest first, from before the delivery with that id."""
+    def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[LogEntry]:
+        """Return the log of a webhook, the newest first, from before the delivery with that id."""

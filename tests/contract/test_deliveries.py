@@ -103,16 +103,16 @@ def test_what_is_asked_for_goes_at_once_and_alone(outbox: Store) -> None:
     """Also to a webhook that is not active, whatever waits; another worker takes it up when the first dies."""
     ids = record(outbox, event("a"), event("a"))
     queue(outbox)
-    asked = outbox.write(lambda transaction: transaction.ask("w", ids[1]))
+    asked = outbox.write(lambda transaction: transaction.queue_manually("w", ids[1]))
     assert outbox.subscriptions([], 5.0) == [("w", SECRETS, False, True, False)]
-    lease(outbox, now=5.0, until=25.0, asked_only=True)
+    lease(outbox, now=5.0, until=25.0, manual_only=True)
     assert outbox.subscriptions([], 24.0) == []
     assert outbox.subscriptions([], 25.0)[0].due
-    (delivery,) = lease(outbox, now=25.0, asked_only=True)
-    assert (delivery.id, delivery.asked, delivery.event.id, delivery.lease) == (asked, True, ids[1], 2)
+    (delivery,) = lease(outbox, now=25.0, manual_only=True)
+    assert (delivery.id, delivery.manual, delivery.event.id, delivery.lease) == (asked, True, ids[1], 2)
     settle(outbox, delivery)
     assert outbox.subscriptions([], LONG) == []
-    assert outbox.write(lambda transaction: transaction.logged("w", asked)).state == "failed"
+    assert outbox.write(lambda transaction: transaction.find_delivery("w", asked)).state == "failed"
 
 
 def test_what_was_swept_is_not_looked_at(outbox: Store) -> None:
@@ -149,10 +149,10 @@ def test_what_is_not_there_cannot_be_asked_for(outbox: Store) -> None:
     """An event that is not, a delivery of another webhook, the secrets of none."""
     for unknown in ("x", "evt_00000000_1", "evt_00000000_99"):
         with pytest.raises(RecordNotFound):
-            outbox.write(lambda transaction, id=unknown: transaction.ask("w", id))
-    asked = outbox.write(lambda transaction: transaction.ask("w", all_of(outbox)[0]))
+            outbox.write(lambda transaction, id=unknown: transaction.queue_manually("w", id))
+    asked = outbox.write(lambda transaction: transaction.queue_manually("w", all_of(outbox)[0]))
     with pytest.raises(RecordNotFound):
-        outbox.write(lambda transaction: transaction.logged("v", asked))
+        outbox.write(lambda transaction: transaction.find_delivery("v", asked))
     with pytest.raises(RecordNotFound):
         outbox.write(lambda transaction: transaction.secrets("v"))
 

@@ -6,7 +6,7 @@ import pytest
 
 from restkeeper.storage.contract import Store, Transaction
 from restkeeper.storage.errors import EventsExpired
-from restkeeper.storage.outbox import LOOKED_AT, PAGE_BYTES, EventFilter
+from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, EventFilter
 from tests.outbox import THINGS, all_of, event, record
 from tests.waiting import join
 
@@ -76,7 +76,7 @@ def test_only_what_is_wanted_is_read(outbox: Store, wanted: EventFilter, items: 
 
 def test_one_search_is_bounded(outbox: Store) -> None:
     """Where nothing is wanted, a search ends after so many, and the next goes on from there."""
-    record(outbox, *(event("x", collection="others") for _ in range(LOOKED_AT)))
+    record(outbox, *(event("x", collection="others") for _ in range(MOST_EXAMINED)))
     (id,) = record(outbox, event("y"))
     events, last, more = outbox.events("", THINGS, 10)
     assert events == [] and more

@@ -120,10 +120,10 @@ ASKING = """
 import sys
 from restkeeper.storage.sqlite.lockfile import LockFile
 lock = LockFile(sys.argv[1])
-lock.ask_for_write()
+lock.start_waiting()
 print("asks", flush=True)
 sys.stdin.readline()
-lock.stop_asking()
+lock.stop_waiting()
 print("asks no more", flush=True)
 sys.stdin.readline()
 """
@@ -135,13 +135,13 @@ def test_who_looks_does_not_ask(tmp_path: Path) -> None:
     lock = LockFile(path)
     script = (
         "import sys; from restkeeper.storage.sqlite.lockfile import LockFile; "
-        "sys.exit(LockFile(sys.argv[1]).others_ask())"
+        "sys.exit(LockFile(sys.argv[1]).others_wait())"
     )
     for asks in (False, True):
         if asks:
-            lock.ask_for_write()
+            lock.start_waiting()
         else:
-            assert not lock.others_ask()
+            assert not lock.others_wait()
         assert subprocess.run([sys.executable, "-c", script, path], cwd=ROOT, timeout=SECONDS).returncode == asks
     lock.close()
 

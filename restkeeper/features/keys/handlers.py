@@ -113,7 +113,7 @@ def note_use(store: Store) -> Callable[[str, str], None]:
             # No new version: what a key may do has not changed. Its ETag is of the representation, and changes.
             transaction.update(KEYS.name, record._replace(fingerprint=KEYS.fingerprint, body=exactjson.dumps(key)))
 
-        store.write(work, patient=False, use_reserve=True)
+        store.write(work, wait=False, use_reserve=True)
 
     return note
 

@@ -246,8 +246,8 @@ class Deliverer:
     ) -> list[_Job]:
         until = now + self._timeout + LEASE_SECONDS
         secrets = tuple(each.value for each in subscription.secrets if each.until is None or each.until > now)
-        asked_only = not (endpoint.active and subscription.open)
-        leased = transaction.lease(subscription.webhook, now, until, room, asked_only=asked_only)
+        manual_only = not (endpoint.active and subscription.open)
+        leased = transaction.lease(subscription.webhook, now, until, room, manual_only=manual_only)
         return [_Job(each, until, endpoint.url, secrets) for each in leased]
 
     def _start(self, job: _Job, now: float) -> None:

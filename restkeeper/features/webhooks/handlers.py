@@ -34,7 +34,7 @@ from restkeeper.resources.secret_items import CREATED, ROTATED, create_with_secr
 from restkeeper.service import Service
 from restkeeper.storage.contract import Index, Record, Transaction
 from restkeeper.storage.errors import RecordNotFound
-from restkeeper.storage.outbox import Event, Logged, Secret
+from restkeeper.storage.outbox import Event, LogEntry, Secret
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
 from restkeeper.web.caller import ADMIN
@@ -223,7 +223,7 @@ class WebhookHandlers:
         def work(transaction: Transaction) -> int:
             body = WEBHOOKS.body(transaction.read(self.name, id))
             add_written(len(body))
-            return transaction.ask(id, transaction.record(Event(PING, PINGS, id, self.items.now(), body)))
+            return transaction.queue_manually(id, transaction.record(Event(PING, PINGS, id, self.items.now(), body)))
 
         return self._ask_for(id, work)
 
@@ -234,7 +234,7 @@ class WebhookHandlers:
         """Send the event of a delivery again, once, whatever the webhook's status; the response is the new delivery."""
 
         def work(transaction: Transaction) -> int:
-            return transaction.ask(id, transaction.logged(id, _number(delivery)).event)
+            return transaction.queue_manually(id, transaction.find_delivery(id, _number(delivery)).event)
 
         return self._ask_for(id, work)
 
@@ -280,7 +280,7 @@ class WebhookHandlers:
                 return reply
             transaction.read(self.name, id)
             asked = ask(transaction)
-            return once.save(transaction, _one(transaction.logged(id, asked)))
+            return once.save(transaction, _one(transaction.find_delivery(id, asked)))
 
         return self._store.write(work)
 
@@ -373,13 +373,13 @@ def _links(last: int | None) -> str:
     return link_header({"first": target_with("cursor", None)} | following)
 
 
-def _one(found: Logged) -> Reply:
+def _one(found: LogEntry) -> Reply:
     reply = Reply(exactjson.dumps(_shown(found)), content_type=JSON)
     reply.headers["Cache-Control"] = UNCACHED
     return reply
 
 
-def _shown(found: Logged) -> JsonObject:
+def _shown(found: LogEntry) -> JsonObject:
     """A delivery as it is answered."""
     return {
         "id": found.id,

@@ -30,14 +30,14 @@ def verdict(
     _log.info("webhook %s: %s: attempt %d: %s", delivery.webhook, delivery.event.id, delivery.attempts + 1, text)
     pause = min(result.retry_after or 0.0, LONGEST_PAUSE)
     next = None
-    if not delivery.asked and result.status != GONE and delivery.attempts < len(retries):
+    if not delivery.manual and result.status != GONE and delivery.attempts < len(retries):
         next = at + max(retries[delivery.attempts] * (1 + JITTER * chance), pause)
     return Attempt(delivery, at, False, result.status, seconds, excerpt, next, hold=at + pause if pause else 0.0)
 
 
 def must_disable(attempt: Attempt) -> bool:
     """Whether to disable the webhook: its endpoint is gone, or all attempts have failed."""
-    return attempt.is_final and (attempt.status == GONE or not attempt.delivery.asked)
+    return attempt.is_final and (attempt.status == GONE or not attempt.delivery.manual)
 
 
 def reason_of(attempt: Attempt) -> str:

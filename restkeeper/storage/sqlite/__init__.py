@@ -1,1 +1,1 @@
-"""SQLite: the statements, migrations and waits of one backend."""
+"""The backend SQLite."""

@@ -1,5 +1,6 @@
-"""Deliveries in SQLite: the half of `outbox` that is about who receives them."""
+"""Events and deliveries in SQLite: the writing half of `outbox`, and the subscriptions and the log."""
 
+import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,32 +13,36 @@ from restkeeper.storage.outbox import (
     LONGEST_PAUSE,
     Attempt,
     Delivery,
+    Event,
     EventFilter,
-    Logged,
+    LogEntry,
     Secret,
     Subscription,
 )
 from restkeeper.storage.sqlite.events import (
-    WANTED,
-    EventLog,
-    EventReader,
+    MATCHES,
     id_of,
     newest_of,
     oldest_of,
     origin_of,
     parameters_of,
     parse_id,
-    recorded,
+    stored_event,
 )
 
-# The oldest events, as far as none among them is from between the times: what is left has no holes.
+_RECORD = """\
+INSERT INTO events
+    (origin, type, collection, item, owner, at, data)
+VALUES (?, ?, ?, ?, ?, ?, ?)"""
+
+# The oldest events up to the first that is not expired, so that the rest has no gaps.
 _EXPIRED = """\
 WITH oldest AS (SELECT position, at FROM events ORDER BY position LIMIT :limit)
 SELECT max(position) FROM oldest
 WHERE position < (SELECT max(position) FROM events)
     AND position < coalesce((SELECT min(position) FROM oldest WHERE at >= :before AND at <= :latest), 9e18)"""
 
-_LOST = """\
+_UNDELIVERED = """\
 SELECT DISTINCT
     webhook,
     item
@@ -49,7 +54,7 @@ SELECT
     position,
     collection || '/' || item
 FROM events
-WHERE {WANTED}
+WHERE {MATCHES}
 ORDER BY position"""  # noqa: S608 - constant conditions
 
 _QUEUE = """\
@@ -69,9 +74,9 @@ UPDATE deliveries SET
     leased = 1
 WHERE id IN (SELECT id FROM deliveries WHERE webhook = :webhook AND due <= :now{} ORDER BY due, id LIMIT :limit)
 RETURNING id"""
-_LEASE_ALL, _LEASE_ASKED = _LEASE.format(""), _LEASE.format(" AND item IS NULL")
+_LEASE_ALL, _LEASE_MANUAL = _LEASE.format(""), _LEASE.format(" AND item IS NULL")
 
-# What a clock that was ahead has put further away than can be.
+# Times that only a wrong clock can have written.
 _FREE = """\
 UPDATE deliveries SET
     due = :now,
@@ -108,7 +113,7 @@ UPDATE deliveries SET
 WHERE id = :id AND lease = :lease AND state = 'pending'
 RETURNING item"""
 
-# What waited for a delivery that is settled or gone.
+# The next delivery of the item, which waited for one that is settled or deleted.
 _RELEASE = """\
 UPDATE deliveries SET due = :now
 WHERE id = (SELECT min(id) FROM deliveries WHERE webhook = :webhook AND item = :item AND state = 'pending')
@@ -151,7 +156,7 @@ SELECT
 FROM known
 WHERE behind OR ready"""  # noqa: S608 - constant conditions
 
-_LOGGED = """\
+_LOG = """\
 SELECT
     id,
     event,
@@ -167,36 +172,43 @@ SELECT
 FROM deliveries JOIN events ON position = event
 WHERE webhook = :webhook"""
 
-
 _LONGEST = {"longest_lease": LONGEST_LEASE, "longest_pause": LONGEST_PAUSE, "longest_delay": LONGEST_DELAY}
 
-# A query has to say what a partial index is limited to.
+# SQLite uses a partial index only if the query repeats its condition.
 _OF_STATE = {None: "", "delivered": " AND state = :state"}
 _OF_STATE |= dict.fromkeys(("pending", "failed"), " AND state = :state AND state <> 'delivered'")
 
 
-class Outbox(EventLog):
+class Outbox:
     """See `outbox.OutboxTransaction`."""
 
+    def __init__(self, connection: sqlite3.Connection, epoch: str) -> None:
+        self._connection = connection
+        self._epoch = epoch
+
+    def record(self, event: Event) -> str:
+        type, collection, item, at, data, owner = event
+        row = (self._epoch, type, collection, item, owner, at, data.decode())
+        return id_of(self._connection.execute(_RECORD, row).lastrowid or 0, self._epoch)
+
     def sweep_events(self, before: str, limit: int, *, latest: str = "9999") -> int:
-        wanted = {"before": before, "latest": latest, "limit": limit}
-        (last,) = self._connection.execute(_EXPIRED, wanted).fetchone()
+        bounds = {"before": before, "latest": latest, "limit": limit}
+        (last,) = self._connection.execute(_EXPIRED, bounds).fetchone()
         if last is None:
             return 0
-        lost = self._connection.execute(_LOST, (last,)).fetchall()
+        undelivered = self._connection.execute(_UNDELIVERED, (last,)).fetchall()
         swept = self._connection.execute("DELETE FROM events WHERE position <= ?", (last,)).rowcount
-        self._connection.executemany(
-            _RELEASE, [{"webhook": webhook, "item": item, "now": 0.0} for webhook, item in lost]
-        )
+        released = [{"webhook": webhook, "item": item, "now": 0.0} for webhook, item in undelivered]
+        self._connection.executemany(_RELEASE, released)
         return swept
 
     def subscribe(self, webhook: str, secrets: Sequence[Secret]) -> None:
         statement = "INSERT INTO subscriptions (webhook, position, secrets) VALUES (?, ?, ?)"
-        self._connection.execute(statement, (webhook, newest_of(self._connection), _written(secrets)))
+        self._connection.execute(statement, (webhook, newest_of(self._connection), _dumped(secrets)))
 
     def set_secrets(self, webhook: str, secrets: Sequence[Secret]) -> None:
         statement = "UPDATE subscriptions SET secrets = ? WHERE webhook = ?"
-        self._connection.execute(statement, (_written(secrets), webhook))
+        self._connection.execute(statement, (_dumped(secrets), webhook))
 
     def secrets(self, webhook: str) -> tuple[Secret, ...]:
         row = self._connection.execute("SELECT secrets FROM subscriptions WHERE webhook = ?", (webhook,)).fetchone()
@@ -216,22 +228,23 @@ class Outbox(EventLog):
         row = self._connection.execute("SELECT position FROM subscriptions WHERE webhook = ?", (webhook,)).fetchone()
         if row is None:
             return 0  # it was deleted meanwhile
-        begin = max(row[0], oldest_of(self._connection) - 1)  # what was swept meanwhile is passed over
-        until = min(begin + limit, newest_of(self._connection))
-        rows = self._connection.execute(_SELECT_ITEMS, parameters_of(begin, until, filter)).fetchall()
+        start = max(row[0], oldest_of(self._connection) - 1)  # skips the events that were swept meanwhile
+        end = min(start + limit, newest_of(self._connection))
+        rows = self._connection.execute(_SELECT_ITEMS, parameters_of(start, end, filter)).fetchall()
         queued = [{"webhook": webhook, "event": event, "item": item, "now": now} for event, item in rows]
         self._connection.executemany(_QUEUE, queued)
-        self._connection.execute("UPDATE subscriptions SET position = ? WHERE webhook = ?", (until, webhook))
-        return int(until - begin)
+        self._connection.execute("UPDATE subscriptions SET position = ? WHERE webhook = ?", (end, webhook))
+        return int(end - start)
 
-    def lease(self, webhook: str, now: float, until: float, limit: int, *, asked_only: bool = False) -> list[Delivery]:
+    def lease(self, webhook: str, now: float, until: float, limit: int, *, manual_only: bool = False) -> list[Delivery]:
         self._free(webhook, now)
-        wanted = {"webhook": webhook, "now": now, "until": until, "limit": limit}
-        ids = sorted(self._connection.execute(_LEASE_ASKED if asked_only else _LEASE_ALL, wanted).fetchall())
+        parameters = {"webhook": webhook, "now": now, "until": until, "limit": limit}
+        statement = _LEASE_MANUAL if manual_only else _LEASE_ALL
+        ids = sorted(self._connection.execute(statement, parameters).fetchall())
         rows = (self._connection.execute(_LEASED, id).fetchone() for id in ids)
         return [
-            Delivery(id, lease, of, bool(asked), attempts, recorded(*rest))
-            for id, lease, of, asked, attempts, *rest in rows
+            Delivery(id, lease, of, bool(manual), attempts, stored_event(*rest))
+            for id, lease, of, manual, attempts, *rest in rows
         ]
 
     def _free(self, webhook: str, now: float) -> None:
@@ -253,42 +266,37 @@ class Outbox(EventLog):
             self._connection.execute(_HOLD, hold)
         return True
 
-    def ask(self, webhook: str, event: str) -> int:
-        statement = "INSERT INTO deliveries (webhook, event, due) VALUES (?, ?, 0)"
+    def queue_manually(self, webhook: str, event: str) -> int:
         position, origin = parse_id(event)
         if origin_of(self._connection, position) != origin:
             raise RecordNotFound("there is no such event (any more)")
+        statement = "INSERT INTO deliveries (webhook, event, due) VALUES (?, ?, 0)"
         return self._connection.execute(statement, (webhook, position)).lastrowid or 0
 
-    def logged(self, webhook: str, id: int) -> Logged:
-        row = self._connection.execute(f"{_LOGGED} AND id = :id", {"webhook": webhook, "id": id}).fetchone()
+    def find_delivery(self, webhook: str, id: int) -> LogEntry:
+        row = self._connection.execute(f"{_LOG} AND id = :id", {"webhook": webhook, "id": id}).fetchone()
         if row is None:
             raise RecordNotFound("there is no such delivery")
-        return _logged(*row)
+        return _log_entry(*row)
 
 
-class OutboxReader(EventReader):
-    """See `outbox.OutboxStore`."""
-
-    def _require_file(self) -> None:
-        raise NotImplementedError
-
-    def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
-        self._require_file()  # who only reads would never notice that another file has its name
-        with self._reader() as connection:
-            wanted = {"active": orjson.dumps(active).decode(), "now": now, **_LONGEST}
-            rows = connection.execute(_SUBSCRIPTIONS, wanted).fetchall()
-        return [Subscription(webhook, _secrets(secrets), *map(bool, rest)) for webhook, secrets, *rest in rows]
-
-    def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[Logged]:
-        statement = _LOGGED + (" AND id < :before" if before else "") + _OF_STATE[state]
-        asked = {"webhook": webhook, "before": before, "state": state, "limit": limit}
-        with self._reader() as connection:
-            rows = connection.execute(f"{statement} ORDER BY id DESC LIMIT :limit", asked).fetchall()
-        return [_logged(*row) for row in rows]
+def find_subscriptions(connection: sqlite3.Connection, active: Sequence[str], now: float) -> list[Subscription]:
+    """See `outbox.OutboxStore.subscriptions`."""
+    parameters = {"active": orjson.dumps(active).decode(), "now": now, **_LONGEST}
+    rows = connection.execute(_SUBSCRIPTIONS, parameters).fetchall()
+    return [Subscription(webhook, _secrets(secrets), *map(bool, rest)) for webhook, secrets, *rest in rows]
 
 
-def _written(secrets: Sequence[Secret]) -> str:
+def read_log(
+    connection: sqlite3.Connection, webhook: str, before: int | None, limit: int, state: str | None
+) -> list[LogEntry]:
+    """See `outbox.OutboxStore.deliveries`."""
+    statement = f"{_LOG}{' AND id < :before' if before else ''}{_OF_STATE[state]} ORDER BY id DESC LIMIT :limit"
+    parameters = {"webhook": webhook, "before": before, "state": state, "limit": limit}
+    return [_log_entry(*row) for row in connection.execute(statement, parameters).fetchall()]
+
+
+def _dumped(secrets: Sequence[Secret]) -> str:
     return orjson.dumps([list(secret) for secret in secrets]).decode()
 
 
@@ -296,6 +304,6 @@ def _secrets(text: str) -> tuple[Secret, ...]:
     return tuple(Secret(*each) for each in orjson.loads(text))
 
 
-def _logged(*row: Any) -> Logged:
+def _log_entry(*row: Any) -> LogEntry:
     id, event, *rest, origin, type = row
-    return Logged(id, id_of(event, origin), type, *rest)
+    return LogEntry(id, id_of(event, origin), type, *rest)

@@ -9,7 +9,7 @@ from restkeeper.storage.errors import StoreFull, StoreUnavailable
 
 @contextmanager
 def translated(failure: str) -> Iterator[None]:
-    """SQLite's own errors as StoreUnavailable, or StoreFull: what failed, and why."""
+    """Raise SQLite's errors as `store_error`."""
     try:
         yield
     except sqlite3.Error as error:
@@ -17,10 +17,6 @@ def translated(failure: str) -> Iterator[None]:
 
 
 def store_error(failure: str, error: sqlite3.Error) -> StoreUnavailable | StoreFull:
-    """An error of SQLite's as one of `storage.errors`, to be raised from it."""
-    kind = StoreFull if _is_full(error) else StoreUnavailable
-    return kind(f"{failure}: {error}")
-
-
-def _is_full(error: sqlite3.Error) -> bool:
-    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    """The error of a store: what failed, and SQLite's reason."""
+    is_full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    return (StoreFull if is_full else StoreUnavailable)(f"{failure}: {error}")

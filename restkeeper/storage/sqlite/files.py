@@ -1,4 +1,4 @@
-"""The files of a SQLite store: who may read them, the space that they have, and the bound of the log."""
+"""The files of a SQLite store: their permissions, the free space of their disk, and the size of the log."""
 
 import os
 import sqlite3
@@ -11,31 +11,26 @@ import orjson
 from restkeeper.clock import Clock
 from restkeeper.storage.contract import Record
 
-LOG_BYTES = 16 * 1024 * 1024  # of the -wal file; SQLite itself begins it anew every 4 MiB unless somebody reads
-LOG_FULL = 4 * LOG_BYTES  # at each multiple of which searches end, all at once, so that the log can be begun anew
-CHECKPOINT_SECONDS = 0.1  # from look to look at how long it is
-PINNED_SECONDS = 60.0  # for which nobody waits for a log that stayed long: another program reads from it
-SPOOL_BYTES = 1024 * 1024  # of a scan that stay in memory
+LOG_BYTES = 16 * 1024 * 1024  # of the -wal file; SQLite restarts it every 4 MiB unless a reader needs it
+LOG_FULL = 4 * LOG_BYTES  # at each multiple all searches end, so that the log can be restarted
+CHECKPOINT_SECONDS = 0.1  # between two checks of its size
+PINNED_SECONDS = 60.0  # without another wait, after a wait without effect: another program reads from the log
+SPOOL_BYTES = 1024 * 1024  # of a scan in memory
 
 
 def create_private(path: str) -> None:
-    """Make an empty file that only its owner may read. SQLite gives -wal and -shm its mode. Raises OSError."""
+    """Create an empty file that only its owner can read; SQLite copies its mode. Raises OSError."""
     os.close(os.open(os.path.realpath(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
-def free_space_beside(path: str) -> Callable[[], int]:
-    """What returns the bytes that are free on the disk of a file."""
-    folder = os.path.dirname(os.path.realpath(path))
-
-    def free_space() -> int:
-        status = os.statvfs(folder)
-        return status.f_bavail * status.f_frsize
-
-    return free_space
+def free_space_of(folder: str) -> int:
+    """The free bytes on the disk of a folder. Raises OSError."""
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize
 
 
 class LogLimit:
-    """Makes a store's log short again once it is longer than LOG_BYTES and nobody reads what is in it."""
+    """Truncates a store's log that is longer than LOG_BYTES, once no reader needs it."""
 
     def __init__(self, path: str, clock: Clock) -> None:
         self._log = f"{os.path.realpath(path)}-wal"
@@ -44,47 +39,52 @@ class LogLimit:
         self._pinned_until = 0.0
 
     def apply(self, connection: sqlite3.Connection) -> None:
-        """Shorten the log if that is due. Waits for nobody, so `connection` must have no busy time-out."""
+        """Truncate the log if necessary. It must not wait: `connection` needs a busy time-out of 0."""
         if (now := self._clock.monotonic()) < self._next:
             return
         self._next = now + CHECKPOINT_SECONDS
         if self.size() <= LOG_BYTES:
             return
-        with suppress(sqlite3.OperationalError):  # what was committed is safe; the next commit tries again
+        with suppress(sqlite3.OperationalError):  # a reader needs it; the next commit tries again
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
-    def wait(self, seconds: float, shorten: Callable[[], object]) -> None:
-        """Wait for so long at most while the log is too long, and `shorten` it again and again."""
+    def wait(self, seconds: float, truncate: Callable[[], object]) -> None:
+        """Wait until the log is short, at most for some seconds; call `truncate` repeatedly."""
         end = self._clock.monotonic() + seconds
         while self.size() > LOG_BYTES and (now := self._clock.monotonic()) >= self._pinned_until:
             if now >= end:
                 self._pinned_until = now + PINNED_SECONDS
-            shorten()
+            truncate()
             self._clock.sleep(CHECKPOINT_SECONDS)
 
     def next_end(self) -> int:
-        """Bytes of the log at which a search that begins now has to end."""
+        """The size of the log at which a search that starts now must end."""
         return LOG_FULL * (1 + self.size() // LOG_FULL)
 
     def has_reached(self, end: int) -> bool:
-        """Whether a search has to end. Who comes next waits: it was searches that kept the log, or they as well."""
+        """Whether a search must end. The next ones wait again: not only another program used the log."""
         if self.size() < end:
             return False
         self._pinned_until = 0.0
         return True
 
     def size(self) -> int:
-        """Bytes of the log."""
-        try:
-            return os.stat(self._log).st_size
-        except OSError:
-            return 0
+        """The size of the log in bytes."""
+        return size_of(self._log)
+
+
+def size_of(path: str) -> int:
+    """The size of a file in bytes; 0 if it does not exist."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
 
 
 def spooled(rows: Iterable[tuple[str, int, str, str, bytes, str | None]], beside: str) -> Iterator[Record]:
-    """Records, all read into a temporary file before the first is yielded: who is slow to take them holds no log.
+    """Read all records into a temporary file, then yield them: a slow caller does not keep the log long.
 
-    The file is on the disk of the file `beside`: elsewhere it may be memory.
+    The file is in the folder of the file `beside`; other folders may be in memory.
     """
     with SpooledTemporaryFile(SPOOL_BYTES, dir=os.path.dirname(os.path.realpath(beside))) as spool:
         for id, version, updated_at, fingerprint, body, owner in rows:
@@ -96,7 +96,7 @@ def spooled(rows: Iterable[tuple[str, int, str, str, bytes, str | None]], beside
 
 
 def forget_identity(path: str) -> None:
-    """Let a copy get its own when it is first opened: each that is restored from it has its own future."""
+    """Delete epoch and secret from a copy. It gets new ones when it is opened."""
     with closing(sqlite3.connect(path, isolation_level=None)) as copy:
-        copy.execute("PRAGMA journal_mode = MEMORY")  # which leaves no file behind
+        copy.execute("PRAGMA journal_mode = MEMORY")  # no -wal file
         copy.execute("UPDATE store SET epoch = '', secret = ''")

@@ -1,7 +1,7 @@
-"""Whether a store's file is the one that was opened, and whole.
+"""Whether a store's file is the one that was opened, and not damaged.
 
-What is asked at each call costs the same at any size: the file's identity, its size, and its header
-(https://sqlite.org/fileformat2.html, section 1.3). The whole file is looked through once, after an unclean end.
+The checks of each call cost the same at any size: the file's identity, its size, and its header
+(https://sqlite.org/fileformat2.html, section 1.3). The whole file is checked once, after a crash.
 """
 
 import os
@@ -12,10 +12,11 @@ from collections.abc import Callable
 from contextlib import closing
 
 from restkeeper.storage.errors import StoreGone, StoreUnavailable
+from restkeeper.storage.sqlite.files import size_of
 from restkeeper.storage.sqlite.lockfile import LockFile
 
-CHECK_SECONDS = 5.0  # for which the first start after an unclean end may look through the file
-STEPS = 100_000  # of SQLite's machine, some milliseconds: how often that looks at the clock
+CHECK_SECONDS = 5.0  # that the check of the whole file may take, at the first start after a crash
+STEPS = 100_000  # of SQLite's virtual machine between two looks at the clock, some milliseconds
 HEADER = 100  # bytes
 MAGIC = b"SQLite format 3\0"
 WITH_LOG = 2  # the version of a file in WAL mode, in two bytes at 18
@@ -26,10 +27,10 @@ _users: dict[int, int] = {}  # of each descriptor
 
 
 class StoreFile:
-    """The SQLite file of a store, by a descriptor of its own. It must exist.
+    """The SQLite file of a store, which must exist, by a descriptor besides those of SQLite.
 
-    Close it when no connection of this process is open any more: closing any descriptor of a file ends all the POSIX
-    locks that the process has on it, SQLite's too. All who use the same file share one.
+    All objects for the same file share one descriptor. Close them after the last connection of this process: closing
+    any descriptor of a file releases all POSIX locks of the process on it, also SQLite's.
     """
 
     def __init__(self, path: str) -> None:
@@ -37,12 +38,12 @@ class StoreFile:
         self._descriptor = _open_shared(path)
         status = os.fstat(self._descriptor)
         self._identity = status.st_dev, status.st_ino
-        self.has_log = True  # that it is in WAL mode; not every file system allows it
+        self.has_log = True  # whether it is in WAL mode; some file systems do not support that
 
     def require(self) -> None:
-        """Raises StoreGone when the path leads to another file by now, or the file holds something else."""
+        """Raises StoreGone if the path leads to another file, or the file has other contents."""
         if not self._is_same():
-            cause = FileNotFoundError(f"{self._path}: is not the file that was opened")  # for the log, not for callers
+            cause = FileNotFoundError(f"{self._path}: is not the file that was opened")  # clients do not see the path
             raise StoreGone("the store's file is not the one that was opened") from cause
 
     def _is_same(self) -> bool:
@@ -55,25 +56,27 @@ class StoreFile:
         return is_store and (status.st_dev, status.st_ino) == self._identity
 
     def check(self) -> None:
-        """Raises StoreGone as `require`, and StoreUnavailable for a header or a size that cannot be."""
+        """As `require`; also raises StoreUnavailable for an impossible header or size."""
         self.require()
         page, size = self.page_size, os.fstat(self._descriptor).st_size
         if not page or size % page:
             raise StoreUnavailable(f"the store is damaged: {size} bytes are no whole number of pages of {page}")
-        if not any(_is_consistent(self._header()) for _ in range(3)):  # one may be read in the middle of a write
+        if not any(
+            header[24:28] == header[92:96] for header in (self._header() for _ in range(3))
+        ):  # a write can be under way
             raise StoreUnavailable("the store is damaged: its header contradicts itself")
 
     @property
     def page_size(self) -> int:
-        """Bytes of a page; 0 for a size that cannot be."""
+        """The bytes of a page; 0 if that is impossible."""
         size = int.from_bytes(self._header()[16:18])
         size = 65536 if size == 1 else size
         return size if 512 <= size and not size & (size - 1) else 0
 
     def require_own_log(self) -> None:
-        """Raises StoreUnavailable when the file `-wal` is not this file's, which it would damage.
+        """Raises StoreUnavailable if the file `-wal` belongs to another file: it would damage this one.
 
-        A file that was not in WAL mode when it was last closed, as no backup is, cannot have one.
+        A file that is not in WAL mode, as every backup, cannot have one.
         """
         header = self._header()
         if header[:16] == MAGIC and header[18] != WITH_LOG and log_size(self._path):
@@ -83,7 +86,7 @@ class StoreFile:
             )
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor when no other object uses it."""
         _close_shared(self._descriptor)
 
     def _header(self) -> bytes:
@@ -91,11 +94,11 @@ class StoreFile:
 
 
 def opened_file(path: str, lock: LockFile) -> StoreFile | None:
-    """The file that a store is about to open, if there is one already; looks through it after an unclean end.
+    """Return the file that a store is about to open, or None; lock it, and check it after a crash.
 
-    Raises StoreUnavailable when the log beside it is another file's.
+    Raises StoreUnavailable if its log belongs to another file.
     """
-    alone = lock.try_alone()
+    is_alone = lock.try_exclusive()
     lock.share()
     if not os.path.exists(path):
         return None
@@ -105,22 +108,19 @@ def opened_file(path: str, lock: LockFile) -> StoreFile | None:
     except StoreUnavailable:
         file.close()
         raise
-    if alone and (log_size(path) or lock.note):  # nobody has it open, and who had it did not close it
+    if is_alone and (log_size(path) or lock.note):  # no process has it open, and the last one did not close it
         damage = find_damage(path)
         lock.note = lock.note if damage is None else damage
     return file
 
 
 def log_size(path: str) -> int:
-    """Bytes of the store's write-ahead log; 0 where there is none."""
-    try:
-        return os.stat(f"{os.path.realpath(path)}-wal").st_size
-    except FileNotFoundError:
-        return 0
+    """The size of the write-ahead log of a SQLite file; 0 without one."""
+    return size_of(f"{os.path.realpath(path)}-wal")
 
 
 def find_damage(path: str, seconds: float = CHECK_SECONDS, now: Callable[[], float] = time.monotonic) -> str | None:
-    """As `damage_of`, of the file at `path`; None too when it is not through in so many seconds."""
+    """As `damage_of`, for the file at `path`; None also if the time is not enough."""
     deadline = now() + seconds
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.set_progress_handler(lambda: now() > deadline, STEPS)
@@ -128,7 +128,7 @@ def find_damage(path: str, seconds: float = CHECK_SECONDS, now: Callable[[], flo
 
 
 def damage_of(connection: sqlite3.Connection) -> str | None:
-    """The first damage that SQLite finds, in one line; empty when it is sound, None when it was interrupted."""
+    """The first damage that SQLite finds, in one line; empty without damage, None if it was interrupted."""
     try:
         (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.DatabaseError as error:
@@ -136,11 +136,6 @@ def damage_of(connection: sqlite3.Connection) -> str | None:
             return None
         found = error
     return "" if found == "ok" else " ".join(str(found).split())
-
-
-def _is_consistent(header: bytes) -> bool:
-    """Whether the two counters of changes agree."""
-    return header[24:28] == header[92:96]
 
 
 def _open_shared(path: str) -> int:

@@ -1,4 +1,4 @@
-"""Items and responses in SQLite: the part of a transaction that `deliveries.Outbox` has not."""
+"""Items and responses in SQLite."""
 
 import re
 import sqlite3
@@ -39,18 +39,14 @@ _SWEEP = """\
 DELETE FROM answers
 WHERE rowid IN (SELECT rowid FROM answers ORDER BY rowid LIMIT ?) AND NOT given BETWEEN ? AND ?"""
 
+_NOT_FOUND = "there is no such item"
+
 
 class SqliteTransaction(Outbox):
-    """See `contract.Transaction`. `epoch` is that of the file, which nobody replaces while the transaction is open."""
-
-    def __init__(self, connection: sqlite3.Connection, epoch: str) -> None:
-        self._connection = connection
-        self._epoch = epoch
+    """See `contract.Transaction`. The file keeps its `epoch` while the transaction is open."""
 
     def read(self, collection: str, id: str) -> Record:
-        if (record := find_item(self._connection, collection, id)) is None:
-            raise missing()
-        return record
+        return read_item(self._connection, collection, id)
 
     def revision(self, collection: str) -> str:
         statement = "SELECT revision FROM collections WHERE name = ?"
@@ -87,21 +83,18 @@ class SqliteTransaction(Outbox):
             index = re.search(r"index '(.+)'", str(error))
             raise DuplicateValue(sql.field_of(index[1]) if index else "id") from None
         if cursor.rowcount == 0:
-            raise missing()
+            raise RecordNotFound(_NOT_FOUND)
 
 
-def find_item(connection: sqlite3.Connection, collection: str, id: str) -> Record | None:
-    """The item, if there is one."""
+def read_item(connection: sqlite3.Connection, collection: str, id: str) -> Record:
+    """See `contract.ItemStore.read`."""
     row = connection.execute(_READ, (collection, id)).fetchone()
-    return Record._make(row) if row else None
+    if row is None:
+        raise RecordNotFound(_NOT_FOUND)
+    return Record._make(row)
 
 
 def find_response(connection: sqlite3.Connection, id: bytes) -> StoredResponse | None:
-    """The response with this id, if there is one."""
+    """See `contract.Store.find_response`."""
     row = connection.execute("SELECT given, body FROM answers WHERE id = ?", (id,)).fetchone()
     return StoredResponse._make(row) if row else None
-
-
-def missing() -> RecordNotFound:
-    """What is raised where there is no such item."""
-    return RecordNotFound("there is no such item")

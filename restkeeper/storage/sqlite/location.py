@@ -1,4 +1,4 @@
-"""SQLite's stores by their URLs: a file, or the memory of one process."""
+"""The locations of SQLite: a file, or the memory of one process."""
 
 import os
 from collections.abc import Iterable
@@ -9,6 +9,8 @@ from restkeeper.clock import Clock
 from restkeeper.storage.contract import Collection, Store
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.location import Restored
+from restkeeper.storage.sqlite.files import size_of
+from restkeeper.storage.sqlite.health import log_size
 from restkeeper.storage.sqlite.restore import restore
 from restkeeper.storage.sqlite.store import SqliteStore
 
@@ -16,7 +18,7 @@ _SCHEME = "sqlite:///"
 
 
 class SqliteFile:
-    """A file. See `location.Location`."""
+    """A SQLite file. See `location.Location`."""
 
     form: ClassVar[str] = "sqlite:///FILE (four slashes for an absolute path)"
     temporary: ClassVar[bool] = False
@@ -39,15 +41,14 @@ class SqliteFile:
             raise StoreUnavailable(f"there is no store at {self._path!r}; DATABASE_URL={self.name!r} names it")
 
     def size(self) -> int:
-        path = os.path.realpath(self._path)
-        return sum(os.stat(file).st_size for file in (path, f"{path}-wal") if os.path.exists(file))
+        return size_of(self._path) + log_size(self._path)
 
     def restore(self, backup: Path, *, discard: bool) -> Restored:
         return restore(self._path, backup, discard=discard)
 
 
 class SqliteMemory(SqliteFile):
-    """The memory of this process: each store that is opened there is another. See `location.Location`."""
+    """The memory of this process. Each call of `open` creates another store. See `location.Location`."""
 
     form: ClassVar[str] = "memory://"
     temporary: ClassVar[bool] = True
@@ -69,4 +70,4 @@ class SqliteMemory(SqliteFile):
         return 0
 
     def restore(self, backup: Path, *, discard: bool) -> Restored:
-        raise StoreUnavailable(f"no backup can be put in the place of {self.name}")
+        raise StoreUnavailable(f"{self.name} cannot be restored: it ends with its process")

@@ -1,8 +1,8 @@
-"""Who uses a store: the file STORE-lock, which every store holds shared while it is open, and a restore holds alone.
+"""The lock file STORE-lock: each open store holds it shared, and a restore holds it exclusively.
 
-It is a file of its own, with `flock`: closing a descriptor of the SQLite file itself would end SQLite's locks. It
-detects every process of this program on this machine. It also carries a note: the damage that was found in the store;
-and by a POSIX lock of its first byte, which knows nothing of `flock`, who waits to write.
+It is a separate file, with `flock`: closing a descriptor of the SQLite file itself would release SQLite's locks. It
+detects every process of this program on this machine. It also stores the damage that was found in the store. A POSIX
+lock of its first byte, which is independent of `flock`, shows that a process waits to write.
 """
 
 import fcntl
@@ -14,17 +14,17 @@ from pathlib import Path
 
 from restkeeper.storage.errors import StoreUnavailable
 
-SHARE_SECONDS = 5.0  # how long an opening waits for a restore
+SHARE_SECONDS = 5.0  # for which the opening of a store waits for a restore
 RETRY_SECONDS = 0.01
 LONGEST_NOTE = 300  # bytes
 
 
 class LockFile:
-    """The lock file of the store at `path`, open, not locked yet. Raises StoreUnavailable when it cannot be opened."""
+    """The lock file of the store at `path`, open and not locked yet. Raises StoreUnavailable."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._asks = False
+        self._is_waiting = False
         require_regular(path)
         try:
             self._descriptor = _open(os.path.realpath(path))
@@ -32,33 +32,33 @@ class LockFile:
             raise StoreUnavailable(f"the store {path!r} cannot be opened: {error.strerror}") from error
         self._close = weakref.finalize(self, os.close, self._descriptor)
 
-    def try_alone(self) -> bool:
-        """Lock it for this process alone; False when any other store is open."""
+    def try_exclusive(self) -> bool:
+        """Lock it exclusively. Returns False if the store is open anywhere."""
         return self._try(fcntl.LOCK_EX)
 
     def share(self) -> None:
-        """Lock it together with others. Raises StoreUnavailable when somebody has it alone for long."""
+        """Lock it shared. Raises StoreUnavailable if it stays locked exclusively."""
         deadline = time.monotonic() + SHARE_SECONDS
         while not self._try(fcntl.LOCK_SH):
             if time.monotonic() > deadline:
                 raise StoreUnavailable(f"the store {self._path!r} is being restored")
             time.sleep(RETRY_SECONDS)
 
-    def ask_for_write(self) -> None:
-        """Let other processes know that this one waits to write, until `stop_asking`."""
-        if not self._asks:
-            with suppress(OSError):  # somebody looks at this moment; the next try asks again
+    def start_waiting(self) -> None:
+        """Show other processes that this one waits to write, until `stop_waiting`."""
+        if not self._is_waiting:
+            with suppress(OSError):  # another process calls `others_wait` at this moment; the next call succeeds
                 fcntl.lockf(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1)
-                self._asks = True
+                self._is_waiting = True
 
-    def stop_asking(self) -> None:
+    def stop_waiting(self) -> None:
         """This process does not wait to write any more."""
-        if self._asks:
-            self._asks = False
+        if self._is_waiting:
+            self._is_waiting = False
             fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1)
 
-    def others_ask(self) -> bool:
-        """Whether another process waits to write. To be called by one that does not."""
+    def others_wait(self) -> bool:
+        """Whether another process waits to write. This process must not wait itself."""
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
         except OSError:
@@ -68,7 +68,7 @@ class LockFile:
 
     @property
     def note(self) -> str:
-        """The damage that was found, or nothing."""
+        """The damage that was found, or an empty text."""
         return os.pread(self._descriptor, LONGEST_NOTE, 0).decode(errors="replace")
 
     @note.setter
@@ -96,7 +96,7 @@ def require_regular(path: str | Path) -> None:
 
 
 def give_to_owner_of(path: str | Path, like: str | Path) -> None:
-    """Let a file that root has made belong to the owner of another, as SQLite does with its own."""
+    """Give a file that root has created the owner of another file, as SQLite does with its own files."""
     if os.geteuid() == 0:
         status = os.stat(like)
         os.chown(path, status.st_uid, status.st_gid)

@@ -1,4 +1,4 @@
-"""A backup in the place of a store."""
+"""The restore of a backup."""
 
 import fcntl
 import os
@@ -16,7 +16,7 @@ from restkeeper.storage.sqlite.health import MAGIC, damage_of, log_size
 from restkeeper.storage.sqlite.lockfile import LockFile, give_to_owner_of, require_regular
 from restkeeper.storage.sqlite.migrations import MIGRATIONS
 
-# Where SQLite locks a file that it has open (https://sqlite.org/src/file/src/os.h, SHARED_FIRST and SHARED_SIZE).
+# The bytes that SQLite locks in an open file (https://sqlite.org/src/file/src/os.h, SHARED_FIRST and SHARED_SIZE).
 SHARED_FIRST, SHARED_SIZE = 0x40000002, 510
 
 _CONTENT = """\
@@ -30,7 +30,7 @@ ORDER BY collection"""
 
 
 def restore(path: str, backup: Path, *, discard: bool = False) -> Restored:
-    """See `location.Location.restore`. The copy gets an epoch of its own when it is opened."""
+    """See `location.Location.restore`. The copy gets a new epoch when it is opened."""
     target = Path(os.path.realpath(path))
     _require_header(backup, target)
     with closing(LockFile(str(target))) as lock, _unused(target, lock):
@@ -50,7 +50,7 @@ def restore(path: str, backup: Path, *, discard: bool = False) -> Restored:
 
 
 def _require_header(backup: Path, target: Path) -> None:
-    """Raises StoreUnavailable for what is no backup at first sight."""
+    """Raises StoreUnavailable for a file that cannot be a backup. It reads the first bytes only."""
     require_regular(backup)
     require_regular(target)
     with backup.open("rb") as file:
@@ -67,22 +67,22 @@ def _require_header(backup: Path, target: Path) -> None:
 
 @contextmanager
 def _unused(target: Path, lock: LockFile) -> Iterator[None]:
-    """Nobody opens the store meanwhile. Raises StoreUnavailable when somebody has it open."""
-    if not lock.try_alone():
+    """Lock the store for this process. Raises StoreUnavailable if it is open anywhere."""
+    if not lock.try_exclusive():
         raise StoreUnavailable(f"{target} is in use: stop the service, its delivery workers and all commands first")
     if not target.exists():
         yield
         return
-    with target.open("r+b") as held:
+    with target.open("r+b") as file:
         try:
-            fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB, SHARED_SIZE, SHARED_FIRST)
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, SHARED_SIZE, SHARED_FIRST)
         except OSError:
             raise StoreUnavailable(f"{target} is in use: another program has it open") from None
         yield
 
 
 def _copy(backup: Path, target: Path) -> Path:
-    """A copy beside the store, for its owner alone."""
+    """Copy the backup into the folder of the store. Only its owner can read the copy."""
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".restore", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as out, backup.open("rb") as source:
@@ -94,11 +94,11 @@ def _copy(backup: Path, target: Path) -> Path:
 
 
 def _prepare(copy: Path, backup: Path) -> tuple[dict[str, int], str | None]:
-    """Check a copy and let it get an epoch of its own; its items by collection, and the newest's time."""
+    """Check a copy and delete its epoch; return its items by collection, and the time of the newest."""
     try:
         with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode = DELETE")
-            connection.execute("PRAGMA journal_mode = MEMORY")  # which leaves no file behind
+            connection.execute("PRAGMA journal_mode = MEMORY")  # no -wal file
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version > len(MIGRATIONS):
                 raise StoreUnavailable(f"{backup} is of a newer program (migration {version} of {len(MIGRATIONS)})")
@@ -106,7 +106,7 @@ def _prepare(copy: Path, backup: Path) -> tuple[dict[str, int], str | None]:
                 raise StoreUnavailable(f"{backup} is no backup of this service: it has no store in it")
             if damage := damage_of(connection):
                 raise StoreUnavailable(f"{backup} is damaged: {damage}")
-            connection.execute("UPDATE store SET epoch = ''")  # it is given one when it is opened
+            connection.execute("UPDATE store SET epoch = ''")
             rows = connection.execute(_CONTENT).fetchall()
     except sqlite3.DatabaseError as error:
         raise StoreUnavailable(f"{backup} is damaged: {error}") from error
@@ -114,7 +114,7 @@ def _prepare(copy: Path, backup: Path) -> tuple[dict[str, int], str | None]:
 
 
 def _put_aside(target: Path) -> Path | None:
-    """Give the former store another name besides, with its log, so that an interruption loses nothing of it."""
+    """Link the former store and its log to another name, so that an interruption loses nothing."""
     if not target.exists():
         return None
     replaced = target.with_name(f"{target.name}.before-restore-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
@@ -125,7 +125,7 @@ def _put_aside(target: Path) -> Path | None:
 
 
 def _delete_log(target: Path) -> None:
-    """Delete the log of the former store. While it is there, no start takes it for that of the new one."""
+    """Delete the log of the former store. Until then no start uses it for the new one (`require_own_log`)."""
     for name in (f"{target}-wal", f"{target}-shm"):
         Path(name).unlink(missing_ok=True)
 

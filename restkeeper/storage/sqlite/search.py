@@ -1,4 +1,4 @@
-"""Reading lists in SQLite: bounded in bytes, and so that others work meanwhile."""
+"""Searches in SQLite: limited in time and bytes, and interrupted so that other requests continue."""
 
 import sqlite3
 import sys
@@ -12,25 +12,23 @@ from restkeeper.storage.contract import Collection, Page, Query
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.sqlite import sql
 
-READ_SECONDS = 5.0  # how long one list may be looked for
-YIELD_SECONDS = 0.005  # for which a search works before it lets others work
-STEPS = 20  # of SQLite's machine, from look to look at the clock: with large items a single step takes milliseconds
+READ_SECONDS = 5.0  # that a search may take
+YIELD_SECONDS = 0.005  # of work between two interruptions
+STEPS = 20  # of SQLite's virtual machine between two looks at the clock: with large items one step takes milliseconds
 
 
 @contextmanager
-def within(
+def time_limit(
     seconds: float,
     connection: sqlite3.Connection,
     clock: Clock,
     turn: threading.Lock,
-    is_in_the_way: Callable[[], bool],
+    is_log_full: Callable[[], bool],
 ) -> Iterator[None]:
-    """End a search that takes longer, and let others work every few milliseconds (a cooperative server's sleep does).
+    """End a search that takes longer, or that keeps the log until it `is_log_full`.
 
-    It ends too once it `is_in_the_way` of those who write.
-
-    That is while SQLite seeks and sorts, and from row to row. Searches have the `turn` one after the other, so that
-    what else the process does waits for one of them and not for all.
+    Every few milliseconds, while SQLite seeks, sorts or returns rows, it sleeps so that a cooperative server continues.
+    Only the search that has the `turn` works, so that other requests wait for one search and not for all.
     """
     turn.acquire()
     monotonic = clock.monotonic
@@ -38,13 +36,13 @@ def within(
     has_turn = True
     detail, failure = "", None
 
-    def must_end() -> bool:  # called some hundred times for a page, so that what it mostly does is all in one call
+    def must_end() -> bool:  # called some hundred times for a page: it makes one call only
         nonlocal failure
         if (now := monotonic()) < end:
             return False
         try:
             return pause(now)
-        except BaseException as error:  # SQLite would only say that it was interrupted
+        except BaseException as error:  # SQLite would raise only that it was interrupted
             failure = error
             return True
 
@@ -52,15 +50,15 @@ def within(
         nonlocal deadline, end, has_turn, detail
         if now > deadline:
             detail = f"the search took more than {seconds:g} s; narrow it by a field with an index"
-        elif is_in_the_way():
+        elif is_log_full():
             detail = "too much was written during the search; try again, or narrow it by a field with an index"
-        clock.sleep(TURN)  # with the turn, so that no other search comes before the server's sockets
+        clock.sleep(TURN)  # with the turn, so that the server comes before other searches
         turn.release()
         has_turn = False
         clock.sleep(0)
         has_turn = turn.acquire()
         after = monotonic()
-        deadline += after - now  # what others took is not this search's time
+        deadline += after - now  # the time of other requests does not count
         end = after + YIELD_SECONDS
         return bool(detail)
 
@@ -78,7 +76,7 @@ def within(
 
 
 def find_page(connection: sqlite3.Connection, collection: Collection, query: Query, max_bytes: int | None) -> Page:
-    """The page that the query asks for, without its revision. No more is read than it holds, and one row."""
+    """The page of a query, without its revision. It reads at most one row more."""
     rows, cut = _rows(connection, collection, query, max_bytes)
     more = cut or (query.limit is not None and len(rows) > query.limit)
     if more and not cut:
@@ -94,25 +92,25 @@ def find_page(connection: sqlite3.Connection, collection: Collection, query: Que
 def _rows(
     connection: sqlite3.Connection, collection: Collection, query: Query, max_bytes: int | None
 ) -> tuple[list[Any], bool]:
-    """Rows of `sql.select_page`, one more than the limit if there are, and whether the bytes ended them before."""
+    """Rows of `sql.select_page`, if possible one more than the limit, and whether the limit of bytes ended them."""
     statements, parameters = sql.select_page(collection, query)
-    wanted = sys.maxsize if query.limit is None else query.limit + 1  # one more says whether there are more
-    most = sys.maxsize if max_bytes is None else max_bytes
+    most = sys.maxsize if query.limit is None else query.limit + 1  # the last one shows that there are more
+    most_bytes = sys.maxsize if max_bytes is None else max_bytes
     rows: list[Any] = []
     size = 0
     for statement in statements:
-        parameters["limit"] = wanted - len(rows)
+        parameters["limit"] = most - len(rows)
         for row in connection.execute(statement, parameters):
             size += len(row[2])
-            if size > most and rows and len(rows) + 1 < wanted:
+            if size > most_bytes and rows and len(rows) + 1 < most:
                 return rows, True
             rows.append(row)
-        if len(rows) == wanted:
+        if len(rows) == most:
             break
     return rows, False
 
 
 def _position(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The place of a row of `select_page` in the order asked for: its sort keys, and its id if it is not among them."""
+    """The position of a row of `select_page`: its sort keys and its id."""
     id, _, _, *keys = row
     return (*(None if key == -float("inf") else key for key in keys), id)

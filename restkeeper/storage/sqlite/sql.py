@@ -1,8 +1,8 @@
-"""Queries as SQLite's SQL. Field names come from the declaration alone, values are always parameters.
+"""SQL of queries. Field names come from the declaration only; values are always parameters.
 
-A field's `key` is the expression it is compared and sorted by; the declared indexes are on these very expressions, and
-partial on the collection's name, which is therefore a literal here too. They begin with the (constant) collection all
-the same: without statistics SQLite would else prefer the primary key, and sort.
+A field's `key` is the expression by which it is compared and sorted. The declared indexes are on these expressions, and
+partial: their condition is the collection's name, which is therefore a literal here too. They start with the (constant)
+collection, because without statistics SQLite would otherwise prefer the primary key, and sort.
 """
 
 from collections.abc import Iterator
@@ -23,17 +23,17 @@ COLUMNS = """\
     CAST(body AS BLOB),
     owner"""
 
-# Fields that have a column of their own besides their place in the body.
+# Fields that have a column, besides being in the body.
 _OWN_COLUMN = {"id", "version", "updated_at"}
 
-# What stands for null where order matters: below every value of its kind.
+# The sort key of null: below every value of its kind.
 _LOWEST = {Kind.INTEGER: "-9e999", Kind.NUMBER: "-9e999", Kind.BOOLEAN: "-1"}
 
 _COMPARISON = {Op.EQ: "=", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
 
-# A number that no item has, compared by the double next to it: what is equal to that one is below it, or above.
-_BELOW_IT = {Op.LT: Op.LTE, Op.LTE: Op.LTE, Op.GT: Op.GT, Op.GTE: Op.GT}
-_ABOVE_IT = {Op.LT: Op.LT, Op.LTE: Op.LT, Op.GT: Op.GTE, Op.GTE: Op.GTE}
+# Comparisons with the nearest double instead of the number, if the double is below the number, or above it.
+_IF_BELOW = {Op.LT: Op.LTE, Op.LTE: Op.LTE, Op.GT: Op.GT, Op.GTE: Op.GT}
+_IF_ABOVE = {Op.LT: Op.LT, Op.LTE: Op.LT, Op.GT: Op.GTE, Op.GTE: Op.GTE}
 
 
 def literal(name: str) -> str:
@@ -44,13 +44,13 @@ def literal(name: str) -> str:
 
 
 def value_of(field: Field) -> str:
-    """The expression for a field's value as it is in the body, null where it is null."""
+    """The expression for a field's value in the body, which can be null."""
     literal(field.name)
     return field.name if field.name in _OWN_COLUMN else f"json_extract(body, '$.{field.name}')"
 
 
 def key_of(collection: Collection, field: Field) -> str:
-    """The expression that a field is compared and sorted by: never null, folded where its index folds."""
+    """The expression by which a field is compared and sorted: never null, and folded if its index folds."""
     key = _folded(collection, field)
     return f"coalesce({key}, {_LOWEST.get(field.kind, chr(39) * 2)})" if field.nullable else key
 
@@ -60,18 +60,18 @@ def _is_unique(collection: Collection, field: Field) -> bool:
 
 
 def _folded(collection: Collection, field: Field) -> str:
-    """The value by which one is unique: folded where its index folds, null where it is null."""
+    """The expression for unique values: folded if the index folds; it can be null."""
     value = value_of(field)
     return f"lower({value})" if any(index.fold for index in collection.indexes if index.field == field.name) else value
 
 
 def index_prefix(collection: Collection) -> str:
-    """What the names of a collection's indexes begin with; no name of a collection or field has a dot."""
+    """The prefix of the names of a collection's indexes; names of collections and fields have no dot."""
     return f"items.{collection.name}."
 
 
 def field_of(index: str) -> str:
-    """The field that an index of that name is on."""
+    """The field of an index, by the name of the index."""
     return index.split(".")[2]
 
 
@@ -90,19 +90,18 @@ def _index(collection: Collection, index: Index) -> tuple[str, str]:
     name = f"{index_prefix(collection)}{index.field}" + (".unique" if index.unique else "")
     where = f"collection = {literal(collection.name)}"
     terms = f"collection, {key_of(collection, field)}, id"
-    if index.unique:  # on the bare value: in a unique index nulls are all different
+    if index.unique:  # in a unique index nulls are all different
         terms = f"collection, {_folded(collection, field)}"
         where += f" AND {value_of(field)} IS NOT NULL" if field.nullable else ""
     return name, f'CREATE {"UNIQUE INDEX" if index.unique else "INDEX"} "{name}" ON items ({terms}) WHERE {where}'
 
 
 def select_page(collection: Collection, query: Query) -> tuple[list[str], dict[str, Any]]:
-    """The statements whose rows, one after the other, are the page, and their parameters but for :limit.
+    """The statements whose rows together are the page, and their parameters without :limit.
 
-    A row is id, shape, body, then the sort keys but the id. There is one statement, but for pages beyond a position:
-    there, one for each number of leading keys that are the same as the position's, because a row value over
-    expressions is not served by an index, while this is: first what ties in all keys but the id, then in all but the
-    last two, …
+    A row is id, shape, body, then the sort keys without the id. There is one statement, but for a page after a position
+    there is one for each number of leading keys that are equal to the position's: first all keys but the id, then all
+    but the last two, and so on. SQLite uses an index for these, and not for a comparison of row values.
     """
     query = _exact(collection, query)
     statements = _page_statements(collection, _outline(query))
@@ -113,8 +112,8 @@ def select_page(collection: Collection, query: Query) -> tuple[list[str], dict[s
 
 
 def _outline(query: Query) -> Query:
-    """The query less what its parameters say: queries of one outline have the same statements."""
-    filters = tuple(Filter(wanted.field, wanted.op, None) for wanted in query.filters)
+    """The query without the values of its parameters: queries with the same outline have the same statements."""
+    filters = tuple(Filter(each.field, each.op, None) for each in query.filters)
     owner = None if query.owner is None else "?"
     return Query(filters, query.search and "?", query.sort, None, 0, query.after and ("?",), query.backward, owner)
 
@@ -124,7 +123,7 @@ def _page_statements(collection: Collection, query: Query) -> list[str]:
     keys = _sort_keys(collection, query)
     order = [f"{key} DESC" if descending else key for key, descending in keys]
     where = " AND ".join(_conditions(collection, query))
-    select = _select_walk if _is_walk(collection, query) else _select_sorted
+    select = _select_by_index if _has_index(collection, query) else _select_sorted
     return [
         select(
             [key for key, _ in keys[:-1]],
@@ -134,20 +133,20 @@ def _page_statements(collection: Collection, query: Query) -> list[str]:
     ]
 
 
-def _is_walk(collection: Collection, query: Query) -> bool:
-    """Whether an index has the items in the order asked for, so that each is read only when it is its turn."""
+def _has_index(collection: Collection, query: Query) -> bool:
+    """Whether an index has the items in the order of the query, so that SQLite need not sort."""
     keys = [key.field for key in query.sort if key.field != "id"]
     indexed = {index.field for index in collection.indexes if not index.unique}
     return not query.narrows and (not keys or (len(query.sort) == 1 and keys[0] in indexed))
 
 
-def _select_walk(keys: list[str], condition: str) -> str:
+def _select_by_index(keys: list[str], condition: str) -> str:
     extra = "".join(f",\n    {key}" for key in keys)
     return f"SELECT\n    id,\n    shape,\n    CAST(body AS BLOB){extra}\nFROM items\n{condition}"  # noqa: S608
 
 
 def _select_sorted(keys: list[str], condition: str) -> str:
-    """First which items and in which order, then their bodies one by one: SQLite sorts no bodies."""
+    """Select rows in order first, then their bodies one by one: SQLite sorts no bodies."""
     names = "".join(f",\n    k{n}" for n in range(len(keys)))
     terms = "".join(f",\n        {key} AS k{n}" for n, key in enumerate(keys))
     return (
@@ -158,23 +157,23 @@ def _select_sorted(keys: list[str], condition: str) -> str:
 
 
 def select_count(collection: Collection, query: Query) -> tuple[str, dict[str, Any]]:
-    """The statement that counts what the query's filters and search leave, and its parameters."""
+    """The statement that counts the items of a query, and its parameters."""
     query = _exact(collection, query)
     where = " AND ".join(_conditions(collection, query))
     return f"SELECT count(*) FROM items WHERE {where}", _parameters(collection, query)  # noqa: S608
 
 
 def _sort_keys(collection: Collection, query: Query) -> list[tuple[str, bool]]:
-    """The expressions to order by with their directions, the id last, turned around for a walk backwards."""
+    """The sort expressions with their directions, the id last; reversed for a backward query."""
     sort = (*query.sort, Sort("id", bool(query.sort) and query.sort[-1].descending))
-    sort = sort[: [key.field for key in sort].index("id") + 1]  # nothing ties beyond the id
+    sort = sort[: [key.field for key in sort].index("id") + 1]  # the id is unique
     return [(key_of(collection, collection.fields[key.field]), key.descending is not query.backward) for key in sort]
 
 
 def _beyond(keys: list[tuple[str, bool]], query: Query) -> Iterator[tuple[int, str]]:
-    """The conditions that a row lies beyond `query.after`, nearest stretch first, each with the number of tied keys.
+    """The conditions for rows after `query.after`, the nearest first, each with the number of equal keys.
 
-    A condition begins with AND or is empty.
+    A condition starts with AND or is empty.
     """
     if not query.after:
         yield 0, ""
@@ -189,8 +188,8 @@ def _conditions(collection: Collection, query: Query) -> Iterator[str]:
     yield f"collection = {literal(collection.name)}"
     if query.owner is not None:
         yield "owner = :owner"
-    for n, wanted in enumerate(query.filters):
-        yield _condition(collection, wanted, f"f{n}")
+    for n, each in enumerate(query.filters):
+        yield _condition(collection, each, f"f{n}")
     if query.search:
         searched = [collection.fields[name] for name in collection.search]
         lists = "".join("01"[field.kind is Kind.LIST] for field in searched)
@@ -199,45 +198,45 @@ def _conditions(collection: Collection, query: Query) -> Iterator[str]:
 
 
 def _exact(collection: Collection, query: Query) -> Query:
-    """The query with filters on numbers that mean the same where numbers are compared as doubles."""
-    if not any(collection.fields[wanted.field].kind is Kind.NUMBER for wanted in query.filters):
+    """The query with filters that have the same result although SQLite compares numbers as doubles."""
+    if not any(collection.fields[each.field].kind is Kind.NUMBER for each in query.filters):
         return query
     return replace(query, filters=tuple(_exact_filters(collection, query)))
 
 
 def _exact_filters(collection: Collection, query: Query) -> Iterator[Filter]:
-    for wanted in query.filters:
-        values = wanted.value if isinstance(wanted.value, tuple) else (wanted.value,)
+    for each in query.filters:
+        values = each.value if isinstance(each.value, tuple) else (each.value,)
         numbers = [value for value in values if not isinstance(value, Decimal) or _nearest(value) == value]
-        if collection.fields[wanted.field].kind is not Kind.NUMBER or len(numbers) == len(values):
-            yield wanted
-        elif wanted.op in (Op.EQ, Op.IN):
-            yield Filter(wanted.field, Op.IN, tuple(numbers))
-        elif wanted.op is not Op.NE:  # which every item satisfies
-            number = Decimal(str(wanted.value))
+        if collection.fields[each.field].kind is not Kind.NUMBER or len(numbers) == len(values):
+            yield each
+        elif each.op in (Op.EQ, Op.IN):
+            yield Filter(each.field, Op.IN, tuple(numbers))
+        elif each.op is not Op.NE:  # which every item satisfies
+            number = Decimal(str(each.value))
             nearest = _nearest(number)
-            op = (_BELOW_IT if nearest < number else _ABOVE_IT)[wanted.op]
-            yield Filter(wanted.field, op, nearest if nearest.is_finite() else number)
+            op = (_IF_BELOW if nearest < number else _IF_ABOVE)[each.op]
+            yield Filter(each.field, op, nearest if nearest.is_finite() else number)
 
 
 def _nearest(number: Decimal) -> Decimal:
-    """Of the numbers that SQLite distinguishes, the next one: an integer of 64 bits, or a double as it is written.
+    """The nearest number that SQLite can represent: an integer of 64 bits, or a double in its decimal form.
 
-    What items may have is of these: integers, decimals of up to 15 digits, and doubles.
+    The numbers of items are among these: integers, decimals of up to 15 digits, and doubles.
     """
     if abs(number) < 2**63 and number == number.to_integral_value():
         return number
     return Decimal(repr(float(number)))
 
 
-def _condition(collection: Collection, wanted: Filter, name: str) -> str:
-    field = collection.fields[wanted.field]
+def _condition(collection: Collection, filter: Filter, name: str) -> str:
+    field = collection.fields[filter.field]
     value, key = value_of(field), key_of(collection, field)
-    if wanted.op in (Op.EQ, Op.IN) and _is_unique(collection, field):
+    if filter.op in (Op.EQ, Op.IN) and _is_unique(collection, field):
         key = _folded(collection, field)
     given = f"CAST(:{name} AS NUMERIC)" if field.kind is Kind.NUMBER else f":{name}"
     given = f"lower({given})" if "lower(" in key else given
-    match wanted.op, field.kind:
+    match filter.op, field.kind:
         case (Op.EQ, Kind.LIST):
             return f"EXISTS (SELECT 1 FROM json_each(body, '$.{field.name}') WHERE value = :{name})"  # noqa: S608
         case (Op.IN, Kind.LIST):
@@ -256,31 +255,31 @@ def _condition(collection: Collection, wanted: Filter, name: str) -> str:
 
 
 def _parameters(collection: Collection, query: Query) -> dict[str, Any]:
-    values = {f"f{n}": _bound(wanted) for n, wanted in enumerate(query.filters)}
+    values = {f"f{n}": _bound(each) for n, each in enumerate(query.filters)}
     if query.owner is not None:
         values["owner"] = query.owner
     return values | {"search": fold(query.search)} if query.search else values
 
 
-def _bound(wanted: Filter) -> Any:
-    """A filter's value as SQLite takes it. Decimals go as text, to be read by the reader that read the stored ones."""
-    value = wanted.value
+def _bound(filter: Filter) -> Any:
+    """A filter's value as a parameter. Decimals are texts, which SQLite converts like the numbers in bodies."""
+    value = filter.value
     if isinstance(value, tuple):
         return orjson.dumps(value, default=lambda number: orjson.Fragment(str(number))).decode()
-    if wanted.op is Op.LIKE:
+    if filter.op is Op.LIKE:
         return fold(str(value))
     return str(value) if isinstance(value, Decimal) else value
 
 
 def fold(text: str | None) -> str | None:
-    """Text without its case, for containment (the SQL function `fold`)."""
+    """The text without case (the SQL function `fold`)."""
     return None if text is None else str(text).casefold()
 
 
 def full_text(lists: str, *values: str | None) -> str:
-    """The texts of some fields without their case, a line each (the SQL function `full_text`).
+    """The texts of some fields without case, one on each line (the SQL function `full_text`).
 
-    For each value `lists` has a 1 where it is a JSON array of texts, which are a line each likewise, and else a 0.
+    For each value, `lists` has a 1 if it is a JSON array of texts, and otherwise a 0.
     """
     texts = (
         "\n".join(map(str, orjson.loads(value))) if is_list == "1" else str(value)

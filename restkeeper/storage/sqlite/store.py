@@ -1,14 +1,14 @@
-"""SQLite: one file in WAL mode, or memory behind one lock.
+"""The store in SQLite: a file in WAL mode, or memory with one connection and a lock.
 
-Writers of one process share commits (`writer.py`). Readers have connections of their own, and searches let others work
-meanwhile (`search.py`).
+The writers of a process share commits (`writer.py`). Each reader has its own connection; searches are interrupted
+regularly, so that other requests continue (`search.py`).
 """
 
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -17,33 +17,34 @@ from typing import TypeVar
 from restkeeper.clock import Clock
 from restkeeper.storage.contract import ALL, Collection, Page, Query, Record, StoredResponse, Transaction
 from restkeeper.storage.errors import StoreFull, StoreUnavailable
+from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
 from restkeeper.storage.sqlite import health, sql, waiting
 from restkeeper.storage.sqlite import search as sqlite_search
-from restkeeper.storage.sqlite.deliveries import OutboxReader
+from restkeeper.storage.sqlite.deliveries import find_subscriptions, read_log
 from restkeeper.storage.sqlite.errors import store_error, translated
-from restkeeper.storage.sqlite.events import snapshot
+from restkeeper.storage.sqlite.events import find_events, newest_id, snapshot
 from restkeeper.storage.sqlite.files import (
     LOG_BYTES,
     LogLimit,
     create_private,
     forget_identity,
-    free_space_beside,
+    free_space_of,
     spooled,
 )
-from restkeeper.storage.sqlite.identity import epoch_of, required, revision_of, secret_of
-from restkeeper.storage.sqlite.items import find_item, find_response, missing
+from restkeeper.storage.sqlite.identity import epoch_of, revision_of, secret_of
+from restkeeper.storage.sqlite.items import find_response, read_item
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import MIGRATIONS, declare, migrate
-from restkeeper.storage.sqlite.search import find_page, within
-from restkeeper.storage.sqlite.waiting import patiently
+from restkeeper.storage.sqlite.search import find_page, time_limit
+from restkeeper.storage.sqlite.waiting import execute_waiting
 from restkeeper.storage.sqlite.writer import Writer
 
 T = TypeVar("T")
 
 OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
 
-SEARCHES = 8  # that each process runs at once
-STATEMENTS = 32  # that each connection keeps prepared
+SEARCHES = 8  # at the same time in each process
+STATEMENTS = 32  # prepared statements that each connection caches
 
 _SCAN = f"""\
 SELECT
@@ -53,11 +54,11 @@ WHERE collection = ?
 ORDER BY id"""  # noqa: S608 - constant columns
 
 
-class SqliteStore(OutboxReader):
-    """See `contract.Store`. `synchronous` is SQLite's: "full" or "normal".
+class SqliteStore:
+    """See `contract.Store`. `synchronous` is SQLite's setting: "full" or "normal".
 
-    `free_space` returns the bytes that are free on the store's disk; while they are fewer than `min_free_space`, writes
-    fail. A store in memory has no disk, and needs `free_space` to have that bound.
+    Writes fail while `free_space` returns less than `min_free_space`; by default it is that of the store's disk, and
+    in memory there is no such limit.
     """
 
     def __init__(
@@ -78,51 +79,55 @@ class SqliteStore(OutboxReader):
         self._in_memory = path == ":memory:"
         self._collections = {collection.name: collection for collection in collections}
         self._min_free_space = min_free_space
-        self._free_space = free_space or (None if self._in_memory else free_space_beside(path))
+        self._free_space = free_space or (
+            None if self._in_memory else partial(free_space_of, os.path.dirname(os.path.realpath(path)))
+        )
         self._idle: list[sqlite3.Connection] = []
         self._searches = threading.BoundedSemaphore(SEARCHES)
         self._search_turn = threading.Lock()
-        self._readers = 0  # connections for reading, idle or in use
+        self._readers = 0  # connections of readers, idle or in use
         self._log_limit = LogLimit(path, clock)
         self._lock = None if self._in_memory else LockFile(path)
         self._file = self._lock and health.opened_file(path, self._lock)
         with translated(f"the store {path!r} cannot be opened"):
             if not self._in_memory:
-                with suppress(OSError):  # there is one, or none can be made, and SQLite says why
+                with suppress(OSError):  # it exists, or SQLite raises the reason
                     create_private(path)
             connection = self._connect(timeout=waiting.BUSY_SECONDS)
             migrate(connection)
             declare(connection, self._collections.values())
             self.secret = secret_of(connection)
-            connection.execute("PRAGMA busy_timeout = 0")  # `patiently` does the waiting
-            connection.execute("PRAGMA temp_store = MEMORY")  # for what savepoints copy, else a file at each commit
+            connection.execute("PRAGMA busy_timeout = 0")  # `execute_waiting` waits
+            connection.execute("PRAGMA temp_store = MEMORY")  # for savepoints; the default is a file at each commit
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
         if self._lock:
             self._file = self._file or health.StoreFile(path)
             self._file.has_log = mode == "wal"
         self._writer = Writer(
-            connection, lock=self._lock, require_file=self._require_file, after_commit=self._after_commit, clock=clock
+            connection,
+            lock=self._lock,
+            require_file=self._require_file,
+            after_commit=partial(self._log_limit.apply, connection),
+            clock=clock,
         )
 
     @property
     def epoch(self) -> str:
-        return self._identified(epoch_of)
+        return self._read_with_epoch(epoch_of)
 
     def read(self, collection: str, id: str) -> Record:
         with self._reader() as connection:
-            if (record := find_item(connection, collection, id)) is None:
-                raise missing()
-        return record
+            return read_item(connection, collection, id)
 
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         with self._searching(query):
-            return self._identified(partial(self._find_page, self._collections[collection], query, max_bytes))
+            return self._read_with_epoch(partial(self._find_page, self._collections[collection], query, max_bytes))
 
     def _find_page(
         self, collection: Collection, query: Query, max_bytes: int | None, connection: sqlite3.Connection
     ) -> Page | None:
-        """The page and its revision in one snapshot, None where the epoch is missing."""
-        with snapshot(connection), self._bounded(query, connection):
+        """The page and its revision in one snapshot; None if the epoch is missing."""
+        with snapshot(connection), self._time_limit(query, connection):
             if not (revision := revision_of(connection, collection.name)):
                 return None
             return find_page(connection, collection, query, max_bytes)._replace(revision=revision)
@@ -130,24 +135,41 @@ class SqliteStore(OutboxReader):
     def count(self, collection: str, query: Query = ALL) -> int:
         if query.narrows:
             statement, parameters = sql.select_count(self._collections[collection], query)
-        else:  # whatever its order
-            query = ALL
+        else:
+            query = ALL  # the order does not matter
             statement, parameters = "SELECT items FROM collections WHERE name = :name", {"name": collection}
-        with self._searching(query), self._reader() as connection, self._bounded(query, connection):
+        with self._searching(query), self._reader() as connection, self._time_limit(query, connection):
             (number,) = connection.execute(statement, parameters).fetchone()
         return int(number)
 
     def revision(self, collection: str) -> str:
-        return self._identified(lambda connection: revision_of(connection, collection))
+        return self._read_with_epoch(lambda connection: revision_of(connection, collection))
 
-    def _identified(self, read: Callable[[sqlite3.Connection], T | None]) -> T:
-        """What `read` returns of a file with an epoch; where that is missing, it returns nothing, and one is made."""
+    def last_event(self) -> str:
+        return self._read_with_epoch(newest_id)
+
+    def events(self, after: str, filter: EventFilter, limit: int) -> Events:
+        return self._read_with_epoch(partial(find_events, after, filter, limit))
+
+    def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
+        self._require_file()  # a process that only reads would not notice that the file was replaced
         with self._reader() as connection:
-            if found := read(connection):
-                return found
-        self._writer.write(lambda transaction: None)  # which makes it
+            return find_subscriptions(connection, active, now)
+
+    def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[LogEntry]:
         with self._reader() as connection:
-            return required(read(connection))
+            return read_log(connection, webhook, before, limit, state)
+
+    def _read_with_epoch(self, read: Callable[[sqlite3.Connection], T | None]) -> T:
+        """The result of `read`, which is empty or None if the file has no epoch; then one is created first."""
+        with self._reader() as connection:
+            if result := read(connection):
+                return result
+        self._writer.write(lambda transaction: None)  # creates the epoch
+        with self._reader() as connection:
+            if result := read(connection):
+                return result
+        raise StoreUnavailable("the store was restored at this moment")
 
     def find_response(self, id: bytes) -> StoredResponse | None:
         with self._reader() as connection:
@@ -157,29 +179,25 @@ class SqliteStore(OutboxReader):
         self,
         work: Callable[[Transaction], T],
         *,
-        patient: bool = True,
+        wait: bool = True,
         use_reserve: bool = False,
         deadline: float | None = None,
     ) -> T:
-        if not use_reserve and (lack := self._lack_of_space()):
-            raise StoreFull(lack)
-        return self._writer.write(work, patient=patient, deadline=deadline)
+        if not use_reserve and (shortage := self._shortage()):
+            raise StoreFull(shortage)
+        return self._writer.write(work, wait=wait, deadline=deadline)
 
-    def _lack_of_space(self) -> str:
-        """What is to be said of the disk while it has too little space; else nothing."""
+    def _shortage(self) -> str:
+        """A message if the disk has too little free space, or an empty text."""
         if self._free_space is None:
             return ""
         try:
             free = self._free_space()
         except OSError as error:
-            raise StoreUnavailable(f"the disk of the store cannot be asked: {error.strerror}") from error
+            raise StoreUnavailable(f"the free space of the store's disk cannot be read: {error.strerror}") from error
         if free >= self._min_free_space:
             return ""
         return f"the disk of the store has {free} free bytes, and {self._min_free_space} of them are reserved"
-
-    def _after_commit(self) -> None:
-        if self._file:
-            self._log_limit.apply(self._writer.connection)
 
     def scan(self, collection: str) -> Iterator[Record]:
         with self._reader() as connection:
@@ -204,7 +222,7 @@ class SqliteStore(OutboxReader):
                 forget_identity(str(partial))
             with partial.open("rb") as written:
                 os.fsync(written.fileno())
-            partial.rename(target)  # it has its name only once it is whole and on the disk
+            partial.rename(target)  # only a complete backup that is on the disk has this name
         finally:
             partial.unlink(missing_ok=True)
 
@@ -215,22 +233,22 @@ class SqliteStore(OutboxReader):
             raise StoreUnavailable(f"the store is damaged: {damage}")
         known = self.epoch
         with self._reader() as connection:
-            connection.execute("PRAGMA shrink_memory")  # so that what follows is read from the file
+            connection.execute("PRAGMA shrink_memory")  # the next statements read from the file
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             epoch = epoch_of(connection)
             connection.execute("SELECT 1 FROM items LIMIT 1").fetchone()
         if version != len(MIGRATIONS):
-            raise StoreUnavailable(f"migration {version} is in force, this program needs {len(MIGRATIONS)}")
+            raise StoreUnavailable(f"the store has migration {version}, this program needs {len(MIGRATIONS)}")
         if epoch != known:
-            raise StoreUnavailable("the store's file holds another store than the one that was opened")
-        if lack := self._lack_of_space():
-            raise StoreUnavailable(lack)
+            raise StoreUnavailable("the file has another store than the one that was opened")
+        if shortage := self._shortage():
+            raise StoreUnavailable(shortage)
 
     def close(self) -> None:
         with self._writer.in_turn():
             for connection in (self._writer.connection, *self._idle):
                 connection.close()
-            if self._file and len(self._idle) == self._readers:  # else some are in use: see `StoreFile`
+            if self._file and len(self._idle) == self._readers:  # none is in use: see `StoreFile`
                 self._file.close()
             if self._lock:
                 self._lock.close()
@@ -238,7 +256,7 @@ class SqliteStore(OutboxReader):
             self._file = None
 
     def _require_file(self) -> None:
-        """Raises StoreGone when writes would go to a file that no name leads to, or that holds something else."""
+        """Raises StoreGone if the file was moved, deleted or replaced."""
         if self._file:
             self._file.require()
 
@@ -249,7 +267,7 @@ class SqliteStore(OutboxReader):
         connection.create_function("fold", 1, sql.fold, deterministic=True)
         connection.create_function("full_text", -1, sql.full_text, deterministic=True)
         deadline = self._clock.monotonic() + waiting.BUSY_SECONDS
-        patiently(connection, "PRAGMA journal_mode = WAL", deadline, self._clock)  # which does not wait by itself
+        execute_waiting(connection, "PRAGMA journal_mode = WAL", deadline, self._clock)  # it has no busy time-out
         connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         connection.execute("PRAGMA foreign_keys = ON")
@@ -257,15 +275,15 @@ class SqliteStore(OutboxReader):
 
     @contextmanager
     def _searching(self, query: Query) -> Iterator[None]:
-        """One of the few searches at a time: each may take long, and has a connection of its own.
+        """Limit the number of searches at the same time: each can take long and needs a connection.
 
-        What is no search, a page in the order of ids, waits for none.
+        Pages in the order of ids are no searches, and do not wait.
         """
         if not _is_search(query):
             yield
             return
-        if self._file:  # its log becomes short once all searches that read from it have ended
-            self._log_limit.wait(sqlite_search.READ_SECONDS, self._shorten_log)
+        if self._file:  # the log can be truncated when no search reads from it
+            self._log_limit.wait(sqlite_search.READ_SECONDS, self._truncate_log)
         if not self._searches.acquire(timeout=sqlite_search.READ_SECONDS):
             raise StoreUnavailable(f"{SEARCHES} searches are under way; narrow yours by a field with an index")
         try:
@@ -273,26 +291,20 @@ class SqliteStore(OutboxReader):
         finally:
             self._searches.release()
 
-    def _shorten_log(self) -> None:
-        with suppress(StoreUnavailable, StoreFull):  # somebody writes, and shortens it
-            self._writer.write(lambda transaction: None, patient=False)
+    def _truncate_log(self) -> None:
+        with suppress(StoreUnavailable, StoreFull):  # another writer truncates it
+            self._writer.write(lambda transaction: None, wait=False)
 
-    def _bounded(self, query: Query, connection: sqlite3.Connection) -> AbstractContextManager[None]:
-        """The bound in time of a search; what is no search needs none, and waits for nobody's turn."""
+    def _time_limit(self, query: Query, connection: sqlite3.Connection) -> AbstractContextManager[None]:
+        """The time limit of a search; other queries have none."""
         if not _is_search(query):
             return nullcontext()
-        end = self._log_limit.next_end()
-        return within(
-            sqlite_search.READ_SECONDS,
-            connection,
-            self._clock,
-            self._search_turn,
-            lambda: self._log_limit.has_reached(end),
-        )
+        is_log_full = partial(self._log_limit.has_reached, self._log_limit.next_end())
+        return time_limit(sqlite_search.READ_SECONDS, connection, self._clock, self._search_turn, is_log_full)
 
     @contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:
-        """A connection for this caller alone; in memory, the one there is."""
+        """A connection that no other caller uses meanwhile; in memory, the only one."""
         connection = None
         try:
             if self._in_memory:
@@ -302,12 +314,12 @@ class SqliteStore(OutboxReader):
             try:
                 connection = self._idle.pop()
             except IndexError:
-                self._require_file()  # another file must never meet the log of this one
+                self._require_file()  # the log of this file would damage another one
                 connection = self._connect(timeout=waiting.BUSY_SECONDS)
                 self._readers += 1
             yield connection
         except sqlite3.Error as error:
-            raise _unanswered(error) from error
+            raise store_error("the store does not answer", error) from error
         finally:
             if connection is not None:
                 self._idle.append(connection)
@@ -315,7 +327,3 @@ class SqliteStore(OutboxReader):
 
 def _is_search(query: Query) -> bool:
     return bool(query.narrows or query.sort or query.offset)
-
-
-def _unanswered(error: sqlite3.Error) -> Exception:
-    return store_error("the store does not answer", error)

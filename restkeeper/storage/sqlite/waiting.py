@@ -1,35 +1,32 @@
-"""Waiting for a lock that another process may hold, without waiting inside SQLite."""
+"""Waiting for a lock of another process, outside of SQLite so that other requests continue."""
 
 import sqlite3
 from collections.abc import Callable
 
 from restkeeper.clock import Clock
 
-BUSY_SECONDS = 5.0  # how long a write waits, from its call on, before it is given up
+BUSY_SECONDS = 5.0  # for which a write waits, from its call on
 RETRY_SECONDS = 0.0005  # about one durable commit on a fast disk
 
 
-def patiently(
+def execute_waiting(
     connection: sqlite3.Connection,
     statement: str,
     deadline: float,
     clock: Clock,
     when_busy: Callable[[], None] = lambda: None,
 ) -> None:
-    """Execute what needs a lock that another process may have, again and again until it has it or time is over.
+    """Execute a statement that needs a lock; repeat it until the lock is free or the deadline has passed.
 
-    It calls `when_busy` each time that another process has it.
+    It calls `when_busy` before each repetition.
     """
     while True:
         try:
             connection.execute(statement)
             return
         except sqlite3.OperationalError as error:
-            if not _is_busy(error) or clock.monotonic() >= deadline:
+            is_busy = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            if not is_busy or clock.monotonic() >= deadline:
                 raise
         when_busy()
         clock.sleep(RETRY_SECONDS)
-
-
-def _is_busy(error: sqlite3.OperationalError) -> bool:
-    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)

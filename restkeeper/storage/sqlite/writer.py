@@ -1,9 +1,9 @@
-"""The connection of a process that writes, and the queue of works for it.
+"""The writing connection of a process, and its queue of works.
 
-Writers of one process share commits: each queues its work and lets whoever is ready join; the first to get the turn
-runs what is queued, each work in a savepoint, and commits once. Nothing waits inside SQLite: a file that another
-process is writing to is asked again at short intervals, so that a cooperative server goes on answering meanwhile. Each
-work has a deadline of its own, and leaves the queue when that has passed.
+The writers of a process share commits: each queues its work, and the first that gets the turn runs the queued works,
+each in a savepoint, and commits once. Nothing waits inside SQLite: while another process writes, the lock is tried
+again at short intervals, so that a cooperative server continues. Each work has its own deadline, and leaves the queue
+when that has passed.
 """
 
 import sqlite3
@@ -17,27 +17,27 @@ from typing import Any, TypeVar
 from restkeeper.clock import TURN, Clock
 from restkeeper.storage.errors import StoreFull, StoreUnavailable
 from restkeeper.storage.sqlite import waiting
-from restkeeper.storage.sqlite.errors import store_error
+from restkeeper.storage.sqlite.errors import store_error, translated
 from restkeeper.storage.sqlite.identity import epoch_of, make_epoch
 from restkeeper.storage.sqlite.items import SqliteTransaction
 from restkeeper.storage.sqlite.lockfile import LockFile
-from restkeeper.storage.sqlite.waiting import RETRY_SECONDS, patiently
+from restkeeper.storage.sqlite.waiting import RETRY_SECONDS, execute_waiting
 
 T = TypeVar("T")
 
-BATCH = 64  # works in one commit, at most
-BATCH_SECONDS = 0.05  # for which a commit takes works: bounds how long the first of them waits for the last
-LONG_SECONDS = 0.01  # a commit after which others have their turn
-OTHERS_SECONDS = 0.1  # for which it waits until they have begun
-TAKEN_SECONDS = 0.01  # from look to look of a work whose time is over, but whose commit is under way
+BATCH = 64  # works in one commit
+BATCH_SECONDS = 0.05  # after which a commit takes no more works: the first one waits for the last one
+LONG_SECONDS = 0.01  # a commit that took longer lets other processes write
+OTHERS_SECONDS = 0.1  # for which it waits until they have started
+TAKEN_SECONDS = 0.01  # between two checks of a work that is in a commit after its deadline
 
 _FAILED = "the store cannot be written to"
 
 
 class Writer:
-    """Runs works in shared commits. `require_file` raises StoreUnavailable when writes would go to a wrong file.
+    """Runs works in shared commits.
 
-    After each commit it calls `after_commit`, still in its turn.
+    It calls `require_file` before each transaction, which may raise StoreUnavailable, and `after_commit` after it.
     """
 
     def __init__(
@@ -58,48 +58,46 @@ class Writer:
         self._queue: deque[_Work] = deque()
         self._was_long = False  # the last commit
 
-    def write(
-        self, work: Callable[[SqliteTransaction], T], *, patient: bool = True, deadline: float | None = None
-    ) -> T:
+    def write(self, work: Callable[[SqliteTransaction], T], *, wait: bool = True, deadline: float | None = None) -> T:
         """See `contract.Store.write`."""
         if deadline is None:
-            deadline = self._clock.monotonic() + (waiting.BUSY_SECONDS if patient else 0.0)
+            deadline = self._clock.monotonic() + (waiting.BUSY_SECONDS if wait else 0.0)
         queued = _Work(work, deadline)
-        if not patient:
-            self._try(queued)
+        if not wait:
+            self._commit_alone(queued)
             return queued.outcome()  # type: ignore[no-any-return]
         self._queue.append(queued)
         try:
-            self._clock.sleep(0)  # whoever is ready to write joins this commit
+            self._clock.sleep(0)  # other ready writers join this commit
             self._finish(queued)
         except BaseException:
-            self._withdraw(queued)  # nobody waits for it any more
-            self._wake_first()  # it may have been this one, with the next turn
+            self._withdraw(queued)
+            self._wake_first()  # this work may have been woken for the next turn
             raise
         return queued.outcome()  # type: ignore[no-any-return]
 
     def _finish(self, queued: "_Work") -> None:
-        """Wait until somebody has committed this work, or do it oneself. Raises StoreUnavailable at its deadline."""
-        patience = 0.0  # who comes anew lets those go first who wait
+        """Wait until another caller has committed this work, or commit it. Raises StoreUnavailable at its deadline."""
+        seconds = 0.0  # a new work does not overtake those that wait
         while not queued.done:
-            if self._turn.acquire(blocking=patience > 0, timeout=patience or -1):
+            if self._turn.acquire(blocking=seconds > 0, timeout=seconds or -1):
                 try:
-                    self._lead(queued)
+                    self._commit_until(queued)
                 finally:
                     self._end_turn()
-            elif queued.woken.wait(self._left(queued)):
+            elif queued.woken.wait(self._remaining(queued)):
                 queued.woken.clear()
-                patience = TAKEN_SECONDS if self._lock else self._left(queued)  # in memory readers are in the way
+                seconds = TAKEN_SECONDS if self._lock else self._remaining(queued)  # in memory readers have turns, too
             elif self._withdraw(queued):
-                raise StoreUnavailable(f"{_FAILED}: others write")
+                raise StoreUnavailable(f"{_FAILED}: other callers write")
 
-    def _left(self, queued: "_Work") -> float:
-        """Seconds that a work may wait still."""
+    def _remaining(self, queued: "_Work") -> float:
+        """The seconds until the deadline of a work."""
         return max(queued.deadline - self._clock.monotonic(), TAKEN_SECONDS)
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:
-        """While the connection is somebody's own."""
+        """Use the connection exclusively."""
         self._turn.acquire()
         try:
             yield
@@ -111,13 +109,13 @@ class Writer:
         self._wake_first()
 
     def _wake_first(self) -> None:
-        """Let the work that has waited longest have the next turn."""
+        """Give the next turn to the oldest work."""
         if self._queue:
-            with suppress(IndexError):  # it has just been taken
+            with suppress(IndexError):  # it was taken at this moment
                 self._queue[0].woken.set()
 
-    def _lead(self, own: "_Work") -> None:
-        """Commit works in the order of the queue until this one is among them, or its time is over."""
+    def _commit_until(self, own: "_Work") -> None:
+        """Commit works in the order of the queue until this one is done, or its deadline has passed."""
         while not own.done:
             if self._was_long:
                 self._let_others_write()
@@ -127,22 +125,22 @@ class Writer:
                 self._withdraw(own)
                 _fail([own], error)
                 return
-            began = self._clock.monotonic()
-            self._commit(self._taken(), epoch)
-            self._was_long = self._clock.monotonic() - began > LONG_SECONDS
+            start = self._clock.monotonic()
+            self._commit(self._take(), epoch)
+            self._was_long = self._clock.monotonic() - start > LONG_SECONDS
 
     def _let_others_write(self) -> None:
-        """Let other requests of this process be looked at, and then other processes write; in turn already.
+        """Let other requests of this process continue, and then let other processes write.
 
-        SQLite has no queue: a process that begins anew at once would leave the others no moment to begin.
+        SQLite has no queue: a process that starts the next transaction at once would never let the others start.
         """
         end = self._clock.monotonic() + OTHERS_SECONDS
         self._clock.sleep(TURN)
-        while self._lock and self._lock.others_ask() and self._clock.monotonic() < end:
+        while self._lock and self._lock.others_wait() and self._clock.monotonic() < end:
             self._clock.sleep(RETRY_SECONDS)
 
-    def _try(self, queued: "_Work") -> None:
-        """Commit a work by itself, if nobody is in the way. Raises StoreUnavailable."""
+    def _commit_alone(self, queued: "_Work") -> None:
+        """Commit one work without waiting. Raises StoreUnavailable."""
         if not self._turn.acquire(blocking=False):
             raise StoreUnavailable("the store is being written to")
         try:
@@ -151,15 +149,15 @@ class Writer:
             self._end_turn()
 
     def _withdraw(self, queued: "_Work") -> bool:
-        """Take a work out of the queue; whether it was there. Atomic: who takes it from there, has it."""
+        """Remove a work from the queue. Returns False if a commit has taken it."""
         try:
             self._queue.remove(queued)
         except ValueError:
             return False
         return True
 
-    def _taken(self) -> Iterator["_Work"]:
-        """Works from the queue, for one commit."""
+    def _take(self) -> Iterator["_Work"]:
+        """Take works from the queue, for one commit."""
         end = self._clock.monotonic() + BATCH_SECONDS
         for _ in range(BATCH):
             try:
@@ -171,20 +169,18 @@ class Writer:
                 return
 
     def _begin(self, deadline: float) -> str:
-        """Open a transaction that writes; the file's epoch. Raises StoreUnavailable."""
+        """Start a transaction and return the file's epoch. Raises StoreUnavailable."""
         self._require_file()
-        try:
+        with translated(_FAILED):
             self._begin_write(deadline)
             try:
                 while not (epoch := epoch_of(self.connection)):
                     make_epoch(self.connection)
-                    self.connection.execute("COMMIT")  # before any work, so that readers have the same one
+                    self.connection.execute("COMMIT")  # before any work, so that readers see the same epoch
                     self._begin_write(deadline)
             except BaseException:
                 self._roll_back()
                 raise
-        except sqlite3.Error as error:
-            raise store_error(_FAILED, error) from error
         return epoch
 
     def _begin_write(self, deadline: float) -> None:
@@ -192,25 +188,25 @@ class Writer:
             self.connection.execute("BEGIN IMMEDIATE")
             return
         try:
-            patiently(self.connection, "BEGIN IMMEDIATE", deadline, self._clock, self._lock.ask_for_write)
+            execute_waiting(self.connection, "BEGIN IMMEDIATE", deadline, self._clock, self._lock.start_waiting)
         finally:
-            self._lock.stop_asking()
+            self._lock.stop_waiting()
 
     def _commit(self, works: Iterator["_Work"], epoch: str) -> None:
-        """Run works in the open transaction. Each fails alone; when the transaction fails, all do."""
+        """Run works in the open transaction, and commit. A work fails alone; if the transaction fails, all fail."""
         batch: list[_Work] = []
         try:
             for queued in works:
                 batch.append(queued)
                 self._run(queued, epoch, sole=len(batch) == 1 and not self._queue)
                 if queued.error is not None and not self.connection.in_transaction:
-                    return  # it was the sole work, and there is nothing else to commit
+                    return  # the only work has failed
             self.connection.execute("COMMIT")
         except sqlite3.Error as error:
             failure = store_error(_FAILED, error)
             failure.__cause__ = error
             _fail(batch, failure)
-        except BaseException:  # a time-out or an exit in one work: what the others did is rolled back with it
+        except BaseException:  # a time-out or an exit in one work rolls back all
             _fail(batch, StoreUnavailable("the write was interrupted"))
             raise
         else:
@@ -221,9 +217,9 @@ class Writer:
                 queued.finish()
 
     def _run(self, queued: "_Work", epoch: str, *, sole: bool) -> None:
-        """Run a work, and undo it if it fails: the whole transaction, if it is the sole work there.
+        """Run a work; if it fails, roll back to its savepoint.
 
-        Otherwise it has a savepoint, for which SQLite copies every page that the work changes.
+        The `sole` work of a transaction has no savepoint, because SQLite copies every page that changes after one.
         """
         if not sole:
             self.connection.execute("SAVEPOINT work")
@@ -248,9 +244,9 @@ def _fail(batch: list["_Work"], error: Exception) -> None:
 
 
 class _Work:
-    """A caller's work on its way through a shared commit, in that caller's context.
+    """A queued work, with the context of its caller.
 
-    A caller who has to wait does so for `woken`: for the end of its work, or for its turn to commit it itself.
+    The caller waits for `woken`: its work is done, or it has the turn to commit it.
     """
 
     __slots__ = ("_context", "_work", "deadline", "done", "error", "result", "woken")
@@ -272,12 +268,12 @@ class _Work:
         try:
             self.result = self._context.run(self._work, transaction)
         except sqlite3.Error:
-            raise  # not this work's fault: the whole transaction is lost
+            raise  # the whole transaction fails
         except Exception as error:
             self.error = error
 
     def outcome(self) -> Any:
-        """What the work returned, once it is durable; raises what it raised."""
+        """Return the result of the work, or raise its exception."""
         if self.error is not None:
             raise self.error
         return self.result

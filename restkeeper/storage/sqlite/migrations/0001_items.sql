@@ -1,5 +1,5 @@
--- One table for the items of all collections: which fields are indexed is declared in Python and kept in partial
--- indexes on expressions over `body`, made at start (`sqlite.py`, `_declare`).
+-- One table for the items of all collections. The collections declare their indexes in Python; they are partial indexes
+-- on expressions over `body`, created at start (`declare`).
 CREATE TABLE items (
     collection TEXT NOT NULL,
     id         TEXT NOT NULL,
@@ -11,14 +11,14 @@ CREATE TABLE items (
     PRIMARY KEY (collection, id)
 ) STRICT;
 
--- Kept beside the items so that neither the size of a list nor "has anything changed" has to be counted.
+-- The number of items and of changes, so that neither has to be counted.
 CREATE TABLE collections (
     name     TEXT NOT NULL PRIMARY KEY,
     items    INTEGER NOT NULL DEFAULT 0,
     revision INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
 
--- What tells this store from every other, so that no validator of one is ever taken for that of another.
+-- The identity of this store, so that no ETag of one store is valid in another (`identity.py`).
 CREATE TABLE store (
     epoch TEXT NOT NULL
 ) STRICT;

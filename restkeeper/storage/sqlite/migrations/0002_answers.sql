@@ -1,5 +1,5 @@
--- Answers to requests with an idempotency key. In order of rowid they are in order of time, so that those that expire
--- first are at one end, and a new one goes where the last one went; the digest in `id` alone lies anywhere.
+-- Responses to requests with an idempotency key. The order of rowid is the order of time: the oldest are adjacent, and a
+-- new one is written to the same page as the last one.
 CREATE TABLE answers (
     id    BLOB NOT NULL UNIQUE,
     given REAL NOT NULL,

@@ -1,6 +1,6 @@
--- Every change of an item, in the order of the commits: one writer at a time, so that a position is never seen before a
--- lower one. The newest event is never swept, so that a position is never given twice. `origin` is the epoch of the
--- store that wrote the event: it tells the history of a restored copy from that of the original.
+-- Every change of an item, in the order of the commits: with one writer at a time, no position becomes visible before a
+-- lower one. The newest event is never swept, so that no position is used twice. `origin` is the epoch of the store that
+-- wrote the event: it distinguishes the history of a restored copy from that of the original.
 CREATE TABLE events (
     position   INTEGER PRIMARY KEY,
     origin     TEXT NOT NULL,
@@ -12,8 +12,8 @@ CREATE TABLE events (
     data       TEXT NOT NULL
 ) STRICT;
 
--- What is kept of a webhook besides the item that its owner sees: the last event that was queued for it, until when
--- (seconds since 1970) nothing is to be sent, and what deliveries are signed with.
+-- The part of a webhook that its item does not show: the last event that was queued for it, the end of a pause (seconds
+-- since 1970), and the secrets for signatures.
 CREATE TABLE subscriptions (
     webhook  TEXT NOT NULL PRIMARY KEY,
     position INTEGER NOT NULL,
@@ -21,10 +21,10 @@ CREATE TABLE subscriptions (
     secrets  TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- `due` is when to try next, or while a worker has it, when to take it from that one; null while an earlier delivery of
--- the same item is pending, and at the end. `item` is null where somebody asked for it by hand: no order is kept then,
--- and a pause does not count. `lease` counts who had it, so that a worker that was given up cannot settle it; `leased`
--- is 1 while somebody has. What is left of a webhook that was deleted goes with the events.
+-- `due` is the time of the next attempt or, while `leased` is 1, the end of the lease; null while an earlier delivery of
+-- the same item is pending, and at the end. `item` is null for a manual delivery, which has no order and ignores pauses.
+-- `lease` counts the leases, so that a worker whose lease has ended cannot settle the delivery. The deliveries of a
+-- deleted webhook are deleted with the events.
 CREATE TABLE deliveries (
     id        INTEGER PRIMARY KEY AUTOINCREMENT,
     webhook   TEXT NOT NULL,

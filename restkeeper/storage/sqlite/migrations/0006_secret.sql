@@ -1,3 +1,3 @@
--- What only those know who can read the store: names by which processes that share it meet are made from it. It is made
--- when the store is opened, and no backup has it.
+-- A secret that readers of the store know, for the names of what its processes share. It is created when the store is
+-- opened, and no backup has it.
 ALTER TABLE store ADD COLUMN secret TEXT NOT NULL DEFAULT '';

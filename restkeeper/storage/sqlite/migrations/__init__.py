@@ -1,4 +1,4 @@
-"""How a SQLite file gets the tables, and the indexes that the collections declare, that this program works on."""
+"""The tables of a SQLite file, and the indexes that the collections declare: created and migrated at each start."""
 
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -12,13 +12,13 @@ from restkeeper.storage.sqlite.identity import epoch_of, note_schema
 
 MIGRATIONS = sorted(Path(__file__).parent.glob("[0-9]*.sql"))
 
-_IDENTITY = 4  # the migration from which on the file notes its schema version
+_IDENTITY = 4  # the first migration with which the file stores its schema version
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Bring the tables up to date, each migration whole or not at all, one process at a time."""
+    """Run the migrations that are missing, in one transaction; one process at a time."""
     if _version(connection) == len(MIGRATIONS):
-        return  # without asking for the write lock, which an import may hold for long
+        return  # without the write lock, which an import can hold for long
     with _changing_schema(connection):
         version = _version(connection)
         if version > len(MIGRATIONS):
@@ -37,7 +37,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 @contextmanager
 def _changing_schema(connection: sqlite3.Connection) -> Iterator[None]:
-    """A transaction that changes the schema. The file keeps its epoch, if it had one that is its own."""
+    """A transaction that changes the schema and keeps a valid epoch."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         has_epoch = _version(connection) < _IDENTITY or bool(epoch_of(connection))
@@ -60,27 +60,27 @@ def _statements(script: str) -> Iterator[str]:
 
 
 def declare(connection: sqlite3.Connection, collections: Iterable[Collection]) -> None:
-    """Give every collection its row and exactly the indexes that it declares."""
+    """Create the row of every collection, and exactly the indexes that it declares."""
     statements = [statement for collection in collections for statement in _undeclared(connection, collection)]
     if not statements:
-        return  # likewise without the write lock
+        return  # as above, without the write lock
     with _changing_schema(connection):
         for collection in collections:
-            for statement in _undeclared(connection, collection):  # again: another process may have been first
+            for statement in _undeclared(connection, collection):  # again: another process can have been first
                 connection.execute(statement)
 
 
 def _undeclared(connection: sqlite3.Connection, collection: Collection) -> Iterator[str]:
-    """The statements that lead from what the file has of a collection to what is declared."""
+    """The statements that create or drop what differs from the declaration of a collection."""
     name = sql.literal(collection.name)
     if not connection.execute("SELECT 1 FROM collections WHERE name = ?", (collection.name,)).fetchone():
         yield f"INSERT INTO collections (name) VALUES ({name})"  # noqa: S608 - a checked literal
-    wanted, prefix = sql.indexes_of(collection), sql.index_prefix(collection)
+    declared, prefix = sql.indexes_of(collection), sql.index_prefix(collection)
     query = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND substr(name, 1, ?) = ?"
     present = dict(connection.execute(query, (len(prefix), prefix)).fetchall())
     for index in present:
-        if wanted.get(index) != present[index]:
+        if declared.get(index) != present[index]:
             yield f'DROP INDEX "{index}"'
-    for index, statement in wanted.items():
+    for index, statement in declared.items():
         if present.get(index) != statement:
             yield statement

@@ -5,27 +5,27 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What is used of the module `time`, which is the clock unless a test has one of its own.
+    """The part of the module `time` that is used as the clock; tests have others.
 
-    `sleep` is looked up at each call: a server may replace it.
+    `sleep` is looked up at each call, because a server may replace it.
     """
 
     def time(self) -> float:
         """Seconds since 1970."""
 
     def monotonic(self) -> float:
-        """Seconds since some moment; it never goes back."""
+        """Seconds since an unspecified moment; it never goes back."""
 
     def sleep(self, seconds: float, /) -> None:
-        """Let others work for so many seconds."""
+        """Let other requests continue for some seconds."""
 
 
-# Seconds to sleep so that everything else has a turn. Under gevent a sleep of 0 lets other greenlets run up to 50 times
-# before the server looks at its sockets again; any longer sleep makes it look, and costs some 0.2 ms if nothing waits.
+# Seconds to sleep so that everything else continues. Under gevent a sleep of 0 lets other greenlets run up to 50 times
+# before the server checks its sockets; with any longer sleep it checks them, which costs some 0.2 ms if nothing waits.
 TURN = 0.000001
 
 
 def rfc3339(moment: float | datetime, digits: str = "microseconds") -> str:
-    """A moment, in seconds since 1970 or with an offset; `digits` as in `datetime.isoformat`."""
+    """Format a moment, in seconds since 1970 or with an offset; `digits` as in `datetime.isoformat`."""
     when = moment.astimezone(UTC) if isinstance(moment, datetime) else datetime.fromtimestamp(moment, UTC)
     return when.replace(tzinfo=None).isoformat(timespec=digits) + "Z"

@@ -1,7 +1,7 @@
 """The configuration: one frozen object, built once and passed in. Nothing reads the environment later.
 
-`Config()` is what a test wants (memory, quiet); `Config.from_env()` is what serves. Each setting is the environment
-variable of the same name in capitals; a setting marked secret may also come from the file that `NAME_FILE` names.
+`Config()` has the defaults for tests (memory, quiet), `Config.from_env()` those for serving. Each setting is the
+environment variable of the same name in capitals; a secret one can also come from the file that `NAME_FILE` names.
 """
 
 import os
@@ -20,7 +20,7 @@ _QUOTA = re.compile(r"([1-9]\d{0,8}) ?(?:per|/) ?(?:([1-9]\d{0,3}) ?)?(second|mi
 
 DEFAULT_QUOTA = "600 per minute"
 DEFAULT_WRITE_BYTES = "268435456 per hour"
-SHORTEST_KEY = 24  # characters of ADMIN_KEY and METRICS_TOKEN: who guesses must not live to see them
+SHORTEST_KEY = 24  # characters of ADMIN_KEY and METRICS_TOKEN: too many to guess
 
 
 OPEN_IS_LOCAL = (
@@ -30,7 +30,7 @@ OPEN_IS_LOCAL = (
 
 
 class ConfigError(ValueError):
-    """A setting that cannot be: the message is one line with key, value and what is allowed."""
+    """An invalid setting. The message is one line with the key, the value and the allowed values."""
 
 
 def _whole(low: int, high: int) -> Callable[[Any], int]:
@@ -78,17 +78,17 @@ def _text(value: Any) -> str:
 _NAME = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 _HOST = re.compile(rf"(\*?\.)?({_NAME}(?:\.{_NAME})*\.?|\[[0-9a-f:.]+\])(:[0-9]{{1,5}})?")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?")
-_OWN_PORTS = {"http": ":80", "https": ":443"}
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
 def _words(value: Any) -> list[str]:
-    """The items of a comma-separated list, or of a typed one, in lower case."""
+    """The items of a comma-separated text, or of a sequence, in lower case."""
     parts = value.split(",") if isinstance(value, str) else value
     return [word for part in parts if (word := str(part).strip().lower())]
 
 
 def _hosts(value: Any) -> tuple[str, ...]:
-    """Names as they are compared: without ports, `.example.org` for what is below it, addresses in short form."""
+    """Normalized host names: without ports, `.example.org` for its subdomains, addresses in short form."""
     names = []
     for word in _words(value):
         parts = _HOST.fullmatch(word)
@@ -103,17 +103,17 @@ def _hosts(value: Any) -> tuple[str, ...]:
 
 
 def _origins(value: Any) -> tuple[str, ...]:
-    """Origins as browsers write them: without a scheme's own port."""
+    """Origins as browsers write them: without the default port of the scheme."""
     words = _words(value)
     if words == ["*"]:
         return ("*",)
     if not all(map(_ORIGIN.fullmatch, words)):
         raise ValueError("origins such as https://app.example.org or http://localhost:5173 (no path), or * alone")
-    return tuple(word.removesuffix(_OWN_PORTS.get(word.partition(":")[0], "")) for word in words)
+    return tuple(word.removesuffix(_DEFAULT_PORTS.get(word.partition(":")[0], "")) for word in words)
 
 
 def _delays(value: Any) -> tuple[int, ...]:
-    """Seconds, of a comma-separated list or a typed one."""
+    """The seconds in a comma-separated text, or in a sequence."""
     words = value.split(",") if isinstance(value, str) else tuple(value)
     plain = all(re.fullmatch(r" *[0-9]{1,6} *", str(word)) for word in words)
     delays = tuple(map(int, words)) if plain else ()
@@ -138,8 +138,8 @@ def _redis(value: Any) -> str:
         known = False
     if value == "" or known:
         return str(value)
-    told = "redis://[:PASSWORD@]HOST[:PORT][/NUMBER], the same with rediss://, or redis+unix://PATH"
-    raise ValueError(f"{told}; special characters in the password must be percent-encoded")
+    forms = "redis://[:PASSWORD@]HOST[:PORT][/NUMBER], the same with rediss://, or redis+unix://PATH"
+    raise ValueError(f"{forms}; special characters in the password must be percent-encoded")
 
 
 def _setting(default: Any, parse: Callable[[Any], Any], about: str, *, secret: bool = False) -> Any:
@@ -148,7 +148,7 @@ def _setting(default: Any, parse: Callable[[Any], Any], about: str, *, secret: b
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """All settings, checked. Raises ConfigError when one cannot be."""
+    """All settings, checked. Raises ConfigError."""
 
     database_url: str = _setting(
         "memory://",
@@ -288,41 +288,38 @@ class Config:
 
     @property
     def item_limits(self) -> tuple[int, int]:
-        """Bytes and values that an item may have: a client can send back what it reads."""
+        """The bytes and values that an item may have. A client can send back every item that it reads."""
         return min(self.max_item, self.max_body), self.max_nodes
 
     @property
     def quotas(self) -> dict[str, str]:
-        """How much a caller may ask, by class of requests, "read" and "write"; a class that is free is left out."""
+        """The quotas of requests by class, "read" and "write"; a class without a limit is omitted."""
         reading = self.rate_limit or self._default_quota
         quotas = {"read": reading, "write": self.rate_limit_write or reading}
         return {name: quota for name, quota in quotas.items() if quota != "off"}
 
     @property
     def write_quota(self) -> str:
-        """How many bytes a caller's writes may add to the store; empty where that is free."""
+        """The bytes that a caller's writes may add to the store; empty without a limit."""
         quota = self.write_bytes or ("off" if self.auth == "open" else DEFAULT_WRITE_BYTES)
         return "" if quota == "off" else quota
 
     @property
     def failure_quota(self) -> str:
-        """How many failures an address may have; empty where they are not counted."""
+        """The failures that an address may have; empty without a limit."""
         return "" if self.failure_limit == "off" else self.failure_limit
 
     @property
     def _default_quota(self) -> str:
-        """RATE_LIMIT when it is not set: who is open to this machine alone has nobody to fear."""
+        """RATE_LIMIT if it is not set: with AUTH=open only this machine can send requests."""
         return "off" if self.auth == "open" else DEFAULT_QUOTA
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> "Config":
-        """The configuration that the environment describes; what it leaves out has the defaults for serving.
-
-        Raises ConfigError with the variable's name, its value and what is allowed.
-        """
+        """The configuration of the environment, with the defaults for serving. Raises ConfigError."""
         values: dict[str, Any] = {"database_url": "sqlite:///restkeeper.db", "log_level": "info"}
         if "PORT" in environ and environ.get("AUTH", "open") != "open":
-            values["host"] = "0.0.0.0"  # noqa: S104 - a platform that hands out a port routes to it from outside
+            values["host"] = "0.0.0.0"  # noqa: S104 - a platform that sets PORT sends requests from outside
         for setting in fields(cls):
             key = setting.name.upper()
             raw = _from_file(environ, key) if setting.metadata["secret"] else environ.get(key)
@@ -331,11 +328,11 @@ class Config:
         return cls(**values)
 
 
-# Beginnings of names that are ours alone; but Kubernetes makes such names of a service that is called "webhook".
+# Prefixes of our settings only; but Kubernetes creates such names for a service that is called "webhook".
 _OWN_PREFIXES = ("IDEMPOTENCY_", "JWT_", "RATE_LIMIT", "WEBHOOK_")
 _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT|PORT)(_|$)")
 _DOUBLED = re.compile(r"(.)\1+")
-_SIMILAR = 0.66  # of 1, as difflib counts: URI is so similar to URL
+_SIMILAR = 0.66  # from 0 to 1, as difflib counts: the similarity of URI and URL
 
 
 def misspelt_settings(environ: Iterable[str]) -> list[str]:
@@ -344,19 +341,19 @@ def misspelt_settings(environ: Iterable[str]) -> list[str]:
     known = sorted({*settings, *(f"{name}_FILE" for name, is_secret in settings.items() if is_secret)})
     lines = []
     for name in sorted(set(environ).difference(known)):
-        meant = [each for each in known if _is_misspelt(name, each)]
-        if meant or (name.startswith(_OWN_PREFIXES) and not _SERVICE_LINK.search(name)):
-            best = get_close_matches(name, meant or known, 1, 0.75)
+        similar = [each for each in known if _is_misspelt(name, each)]
+        if similar or (name.startswith(_OWN_PREFIXES) and not _SERVICE_LINK.search(name)):
+            best = get_close_matches(name, similar or known, 1, 0.75)
             lines.append(f"{name} is no setting" + (f"; did you mean {best[0]}?" if best else ""))
     return lines
 
 
 def _is_misspelt(name: str, known: str) -> bool:
-    """Whether a name is that of a setting but for one word, which is similar, or for where words are parted."""
+    """Whether a name differs from a setting in one word, which is similar, or in the places of `_`."""
     words, known_words = name.split("_"), known.split("_")
     if "".join(words) == "".join(known_words):
         return True
-    if len(known_words) == 1:  # a short word is similar to many: a doubled letter is all that is looked for
+    if len(known_words) == 1:  # a short word is similar to many others: only a doubled letter counts
         return _DOUBLED.sub(r"\1", name) == known
     different = [pair for pair in zip(words, known_words, strict=False) if pair[0] != pair[1]]
     return len(words) == len(known_words) and len(different) == 1 and _is_similar(*different[0])

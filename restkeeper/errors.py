@@ -1,31 +1,31 @@
-"""The error catalogue: one class a problem. Raise one anywhere; `web/errors.py` renders it once (RFC 9457).
+"""The error catalogue: one class for each problem type. Raise one anywhere; `web/errors.py` renders it (RFC 9457).
 
-A class gives the status, the last part of the problem type's URI (`name`), the title, and `about`, the text of the page
-that is served at that URI; a type that is registered for everybody has a `uri` beside. An instance adds what is
-particular: `detail`, response headers, extension members.
+A class has the status, the last part of the problem type's URI (`name`), the title, and `about`, the text of the page
+at that URI. A type that is registered at IANA has another `uri`. An instance adds `detail`, response headers and
+extension members.
 """
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-MOST_FAULTS = 100  # that one response lists
-LONGEST_TOLD = 100  # characters of what a client sent that a response repeats
+MOST_FAULTS = 100  # errors that one response lists
+LONGEST_REPEATED = 100  # characters of a client's text in a response
 
 
 def shortened(text: str) -> str:
-    """A text as responses repeat it: what is long ends in "…"."""
-    return text if len(text) <= LONGEST_TOLD else f"{text[:LONGEST_TOLD]}…"
+    """A client's text as a response repeats it: a long one ends in "…"."""
+    return text if len(text) <= LONGEST_REPEATED else f"{text[:LONGEST_REPEATED]}…"
 
 
 class Problem(Exception):
-    """Base of all problems. `detail` says what happened this time and, where it can, what would be right."""
+    """Base of all problems. `detail` describes this error and, if possible, how to correct it."""
 
     status: ClassVar[int] = 500
     name: ClassVar[str]
     title: ClassVar[str]
     about: ClassVar[str]
-    uri: ClassVar[str] = ""  # the type's URI where that is not our page but one registered for everybody
-    usual_headers: ClassVar[Mapping[str, str]] = {}  # of the response, where an instance is given none
+    uri: ClassVar[str] = ""  # the type's URI if it is registered at IANA
+    usual_headers: ClassVar[Mapping[str, str]] = {}  # of the response, unless an instance has others
 
     def __init__(self, detail: str = "", *, headers: Mapping[str, str] | None = None, **members: Any) -> None:
         super().__init__(detail or self.title)
@@ -36,15 +36,15 @@ class Problem(Exception):
 
 class BadRequest(Problem):
     status, name, title = 400, "bad-request", "Bad request"
-    about = "The request is not one that HTTP or this service can understand. The detail says which part."
+    about = "The request is not valid HTTP, or this service does not understand it. The detail names the part."
 
 
 class InvalidJson(Problem):
     status, name, title = 400, "invalid-json", "The body is not acceptable JSON"
     about = (
-        "The body must be one JSON text in UTF-8 (RFC 8259) in which each name occurs once in its object, numbers are "
-        "finite and of a size that programs share (RFC 7493), and nesting stays within the limit. "
-        "The detail gives the line and column, or the name or number at fault."
+        "The body must be one JSON text in UTF-8 (RFC 8259). Each name occurs once in its object, numbers are finite "
+        "and interoperable (RFC 7493), and nesting has a limit. The detail gives the line and column, or the invalid "
+        "name or number."
     )
 
 
@@ -52,38 +52,34 @@ class InvalidQuery(Problem):
     status, name, title = 400, "invalid-query", "A query parameter is not acceptable"
     about = (
         "A query parameter is unknown, malformed, out of range or contradicts another. "
-        "`errors` lists them, at most 100, each with the `parameter` and what would be right; `limit` is there "
-        "where a page by offset can have only so many items. "
-        "A cursor is bound to the sort and the filters it was made for."
+        "`errors` lists at most 100, each with the `parameter` and the valid values. `limit` is present if a page by "
+        "offset can have only that many items. A cursor is valid only with the sort and the filters of its list."
     )
 
 
 class Unauthorized(Problem):
     status, name, title = 401, "unauthorized", "Credentials are needed"
-    about = (
-        "This address needs credentials that are valid. `WWW-Authenticate` lists the schemes (RFC 9110, section 11)."
-    )
+    about = "This address needs valid credentials. `WWW-Authenticate` lists the schemes (RFC 9110, section 11)."
 
 
 class CrossOrigin(Problem):
     status, name, title = 403, "cross-origin", "Pages of that origin may not call this service"
     about = (
-        "A browser sent this request for a page of another origin than the service's own. The service is open to all "
-        "callers on its machine, and so it accepts requests of pages of this machine only. `CORS_ORIGINS` allows "
-        "others."
+        "A browser sent this request for a page of another origin. The service is open to all callers on its machine, "
+        "so it accepts requests of pages of this machine only. `CORS_ORIGINS` allows other origins."
     )
 
 
 class NotFound(Problem):
     status, name, title = 404, "not-found", "Not found"
-    about = "The item does not exist, or no longer, or the path is not one of this service."
+    about = "The item does not exist, or no longer, or this service does not have the path."
 
 
 class Forbidden(Problem):
     status, name, title = 403, "forbidden", "Not allowed"
     about = (
-        "The credentials are valid, but the caller may not do this. The detail says what is needed, and so does "
-        "`WWW-Authenticate` where it is a scope (RFC 6750, section 3.1)."
+        "The credentials are valid, but do not allow this. The detail gives what is needed; if it is a scope, "
+        "`WWW-Authenticate` names it, too (RFC 6750, section 3.1)."
     )
 
 
@@ -94,19 +90,19 @@ class MethodNotAllowed(Problem):
 
 class NotAcceptable(Problem):
     status, name, title = 406, "not-acceptable", "Not acceptable"
-    about = "The `Accept` header leaves out every media type that this address can answer in. The detail lists them."
+    about = "The `Accept` header allows no media type that this address can send. The detail lists those that it can."
 
 
 class Duplicate(Problem):
     status, name, title = 409, "duplicate", "The value is taken"
-    about = "Another item of the collection already has this value in a field that is unique. `errors` points at it."
+    about = "Another item of the collection already has this value in a unique field. `errors` points to the field."
 
 
 class IllegalTransition(Problem):
     status, name, title = 409, "illegal-transition", "The state cannot change that way"
     about = (
-        "An item's status moves only along the lifecycle that its collection declares. `from` and `to` are the move "
-        "that was requested; `allowed` lists the moves that are possible from the present state."
+        "The lifecycle of the collection does not allow this change of an item's status. `from` and `to` are the "
+        "requested change; `allowed` lists the states that are possible after the present one."
     )
 
 
@@ -131,7 +127,7 @@ class BodyTooLarge(Problem):
     status, name, title = 413, "body-too-large", "The body is too large"
     about = (
         "The body is larger than the service accepts (`MAX_BODY`), or the resulting item would be larger than an item "
-        "may be: in bytes of its JSON (`MAX_ITEM`), or in values, which are objects, arrays and what is in them "
+        "may be: in bytes of its JSON (`MAX_ITEM`), or in values, which are objects, arrays and their contents "
         "(`MAX_NODES`). The detail gives the limit."
     )
 
@@ -140,7 +136,7 @@ class IdempotencyKeyMissing(Problem):
     status, name, title = 400, "idempotency-key-missing", "An idempotency key is required"
     about = (
         "This service accepts only a POST that can be repeated safely (`IDEMPOTENCY=required`): send a new "
-        "`Idempotency-Key` with each request, and the same one when you repeat it."
+        "`Idempotency-Key` with each request, and the same key with a repetition."
     )
 
 
@@ -153,10 +149,7 @@ class IdempotencyKeyInvalid(Problem):
 
 class IdempotencyKeyReused(Problem):
     status, name, title = 422, "idempotency-key-reused", "The idempotency key was used for something else"
-    about = (
-        "A request with this `Idempotency-Key` and another body was answered before. Use a new key for each thing to "
-        "do."
-    )
+    about = "This `Idempotency-Key` was used for a request with another body. Use a new key for each operation."
 
 
 class UriTooLong(Problem):
@@ -169,7 +162,7 @@ class UriTooLong(Problem):
 class UnsupportedMediaType(Problem):
     status, name, title = 415, "unsupported-media-type", "Unsupported media type"
     about = (
-        "The `Content-Type` of the body is not one that this method accepts: `application/json`, and for PATCH also "
+        "This method does not accept the `Content-Type` of the body. It accepts `application/json`, and for PATCH also "
         "`application/merge-patch+json` (RFC 7396). `Accept-Patch` lists what PATCH accepts."
     )
 
@@ -177,9 +170,8 @@ class UnsupportedMediaType(Problem):
 class ValidationFailed(Problem):
     status, name, title = 422, "validation-failed", "The body does not fit the schema"
     about = (
-        "The body is JSON but not a valid item. `errors` lists all errors at once, at most 100: `pointer` is a JSON "
-        "Pointer to the value (RFC 6901, as a URI fragment; what is long in it ends in an ellipsis) and `detail` says "
-        "what it must be."
+        "The body is JSON but not a valid item. `errors` lists all errors, at most 100: `pointer` is a JSON Pointer to "
+        "the value (RFC 6901, as a URI fragment; long names end in an ellipsis), and `detail` gives what is valid."
     )
 
 
@@ -187,7 +179,7 @@ class PreconditionRequired(Problem):
     status, name, title = 428, "precondition-required", "A precondition is required"
     about = (
         "This service accepts only conditional writes (`REQUIRE_IF_MATCH`): send the `ETag` that you read as "
-        "`If-Match`, so that no change of others is lost (RFC 6585, section 3)."
+        "`If-Match`, so that no change of another client is lost (RFC 6585, section 3)."
     )
 
 
@@ -196,8 +188,8 @@ class TooManyRequests(Problem):
     uri = "https://iana.org/assignments/http-problem-types#quota-exceeded"
     about = (
         "The caller has used all requests of this window of time (RFC 6585, section 4). `violated-policies` "
-        "names the quota: of those in `RateLimit-Policy`, or `failures` (wrong credentials and refused hosts of an "
-        "address), or `waits` (long polls under way). Try again after the seconds in `Retry-After`."
+        "names the quota: one in `RateLimit-Policy`, or `failures` (wrong credentials and refused hosts of an "
+        "address), or `waits` (open long polls). Try again after the seconds in `Retry-After`."
     )
 
 
@@ -208,10 +200,7 @@ class HeadersTooLarge(Problem):
 
 class InternalError(Problem):
     status, name, title = 500, "internal-error", "Internal error"
-    about = (
-        "An unexpected error; nothing of the request was stored. The log has the cause under the `request_id` of this "
-        "response."
-    )
+    about = "An unexpected error; nothing of the request was stored. The log has the cause, with this `request_id`."
 
 
 class Unavailable(Problem):
@@ -227,17 +216,16 @@ class InsufficientStorage(Problem):
     status, name, title = 507, "insufficient-storage", "The disk is full"
     usual_headers: ClassVar[Mapping[str, str]] = {"Retry-After": "1"}
     about = (
-        "The disk that holds the store has less free space than the operator reserves (`MIN_FREE_SPACE`), so that "
-        "nothing can be written; nothing of the request was stored. Reads and deletes still work, and writes will when "
-        "there is space again."
+        "The disk of the store has less free space than the operator reserves (`MIN_FREE_SPACE`); nothing of the "
+        "request was stored. Reads and deletes work; writes fail until there is space again."
     )
 
 
 class MetricsClosed(Problem):
     status, name, title = 403, "metrics-closed", "Metrics are closed"
-    about = "Metrics are closed until the operator sets `METRICS_TOKEN`; then that token is the credential for them."
+    about = "Metrics are closed until the operator sets `METRICS_TOKEN`. That token is the credential for them."
 
 
 def catalogue() -> dict[str, type[Problem]]:
-    """Every problem type by its name, in order of status."""
+    """All problem types by name, in order of status."""
     return {kind.name: kind for kind in sorted(Problem.__subclasses__(), key=lambda kind: kind.status)}

@@ -1,25 +1,23 @@
-"""Addresses: which are this machine's own, and which may be called on behalf of somebody else.
+"""Addresses: those of this machine, and the public ones, which the service may call for a client.
 
-The latter are those of the public internet, and no others.
-
-The facts are those of `ipaddress`, which are IANA's special-purpose registries (RFC 6890). Where its patch levels
-differ, what is said here decides, and always for less.
+The facts are those of `ipaddress`, that is of IANA's special-purpose registries (RFC 6890). Versions of Python differ;
+the lists here exclude every address on which they do.
 """
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 _REFUSED = (
     IPv4Network("168.63.129.16/32"),  # Azure's metadata and DNS for its virtual machines
-    IPv4Network("192.0.0.0/24"),  # for protocols (RFC 6890); Oracle's metadata; older Pythons know only parts of it
-    IPv4Network("192.88.99.0/24"),  # relays of 6to4, given up (RFC 7526)
+    IPv4Network("192.0.0.0/24"),  # for protocols (RFC 6890); Oracle's metadata; older Pythons exclude only parts of it
+    IPv4Network("192.88.99.0/24"),  # relays of 6to4, obsolete (RFC 7526)
 )
-_UNICAST = IPv6Network("2000::/3")  # all that IANA has opened for it: not fc00::/7, fe80::/10, fec0::/10, ff00::/8 …
+_UNICAST = IPv6Network("2000::/3")  # all that IANA has allocated: not fc00::/7, fe80::/10, fec0::/10, ff00::/8 …
 _REFUSED_6 = (
     IPv6Network("2001::/23"),  # for protocols (RFC 2928): Teredo, benchmarks, ORCHID; Pythons differ on parts of it
     IPv6Network("2001:db8::/32"),  # documentation
     IPv6Network("3fff::/20"),  # documentation (RFC 9637), which older Pythons do not know
 )
-_EMBEDDING = (  # networks whose addresses stand for IPv4 ones, and how many bits come after those
+_EMBEDDING = (  # networks whose addresses contain an IPv4 address, and the number of bits after it
     (IPv6Network("::/96"), 0),  # compatible (RFC 4291, section 2.5.5.1); among them :: and ::1, as 0.0.0.0 and 0.0.0.1
     (IPv6Network("::ffff:0:0/96"), 0),  # mapped (section 2.5.5.2)
     (IPv6Network("64:ff9b::/96"), 0),  # NAT64 (RFC 6052); not 64:ff9b:1::/48, which is private (RFC 8215)
@@ -28,9 +26,9 @@ _EMBEDDING = (  # networks whose addresses stand for IPv4 ones, and how many bit
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine wherever it is looked up: an address, bare or in brackets, or a name.
+    """Whether a host is always this machine: an address, bare or in brackets, or a name in lower case.
 
-    Names are in lower case (RFC 6761, section 6.3).
+    The names are those of RFC 6761, section 6.3.
     """
     if host == "localhost" or host.endswith(".localhost"):
         return True
@@ -50,9 +48,9 @@ def is_address(host: str) -> bool:
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address, as `getaddrinfo` tells it, is a unicast one that is reachable from everywhere.
+    """Whether a text is a public unicast IP address, in the form of `getaddrinfo`.
 
-    An IPv6 address that stands for an IPv4 one is as public as that. What is no address is not public.
+    An IPv6 address that contains an IPv4 address is public if that one is.
     """
     try:
         ip = ip_address(address)

@@ -1,4 +1,4 @@
-"""What a process makes once for a service and hands on: to the application, the server's hooks and the commands."""
+"""The parts that a process creates once, for the application, the server's hooks and the commands."""
 
 import time
 from collections.abc import Collection as Names
@@ -23,10 +23,10 @@ EXTENSION = "restkeeper"  # the name in `Flask.extensions`
 
 @dataclass(frozen=True)
 class Service:
-    """The parts that all others are made from.
+    """The configuration, the store and the other shared parts.
 
-    `clock` is asked for every time, of the day or elapsed. `features` names those that are open; they take part by
-    `guard` and `hooks`. A service that only a command uses `serves` no requests.
+    `features` has the names of the open features; they extend the service by `guard` and `hooks`. The service of a
+    command `serves` no requests.
     """
 
     config: Config
@@ -41,7 +41,7 @@ class Service:
 
 
 def locate_store(config: Config) -> Location:
-    """Where the configuration has the store. Raises ConfigError for a URL that no backend knows."""
+    """The location of the store. Raises ConfigError for a URL that no backend knows."""
     try:
         return locate(config.database_url)
     except ValueError as error:
@@ -57,10 +57,10 @@ def make_service(
     clock: Clock = time,
     serves: bool = True,
 ) -> Service:
-    """A service of `resources`, whose store holds `collections`.
+    """Create a service of `resources`, whose store has `collections`.
 
-    The store is opened now if it `serves`, else when it is first used. Raises ConfigError for a store that cannot be,
-    StoreUnavailable when it cannot be opened, and ValueError for names that a collection cannot have.
+    If it `serves`, the store is opened now, otherwise when it is first used. Raises ConfigError for an invalid URL,
+    StoreUnavailable if the store cannot be opened, and ValueError for invalid names of collections.
     """
     require_free_names(resources)
     location = locate_store(config)
@@ -80,5 +80,5 @@ def make_service(
 
 
 def service_of(app: Flask) -> Service:
-    """The service that an application was made for."""
+    """The service of an application."""
     return cast(Service, app.extensions[EXTENSION])

@@ -1,4 +1,4 @@
-"""A running service for tests, of Python or of whatever speaks HTTP."""
+"""A running service for tests, in Python or in any language that has HTTP."""
 
 import os
 import select
@@ -17,11 +17,11 @@ STOP_SECONDS = 30.0
 
 
 class LiveServer:
-    """The service of a folder under gunicorn, on a free port of this machine, with a store of its own in memory.
+    """The service of a folder under gunicorn, on a free port of this machine, with a new store in memory.
 
-    A context manager. `url` is where it serves. `settings` are those of the environment (docs/configuration.md), such
-    as `AUTH="required"`; it is open and has no rate limits unless they say else. It ends with the process that started
-    it, however that ends. Entering raises RuntimeError with the server's output when it does not start.
+    A context manager. `url` is its address. `settings` are environment variables (docs/configuration.md), such as
+    `AUTH="required"`; by default it is open and has no rate limits. It ends with the process that started it, also if
+    that is killed. If the server does not start, entering raises RuntimeError with its output.
     """
 
     url: str
@@ -34,25 +34,25 @@ class LiveServer:
     def __enter__(self) -> "LiveServer":
         with ExitStack() as starting:
             log = starting.enter_context(tempfile.TemporaryFile("w+"))
-            held, lifeline = os.pipe()
-            starting.callback(os.close, lifeline)
-            ready, told = os.pipe()
-            reading = starting.enter_context(os.fdopen(ready))
+            lifeline, own_lifeline = os.pipe()
+            starting.callback(os.close, own_lifeline)
+            own_ready, ready = os.pipe()
+            reading = starting.enter_context(os.fdopen(own_ready))
             try:
                 process = subprocess.Popen(  # noqa: S603 - our own program
                     [sys.executable, "-P", "-m", "restkeeper", "serve", str(self._folder)],
-                    env=self._environ() | {"RESTKEEPER_LIFELINE": str(held), "RESTKEEPER_READY": str(told)},
+                    env=self._environ() | {"RESTKEEPER_LIFELINE": str(lifeline), "RESTKEEPER_READY": str(ready)},
                     stdout=log,
                     stderr=log,
-                    pass_fds=[held, told],
-                    start_new_session=True,  # so that all of its processes can be ended together
+                    pass_fds=[lifeline, ready],
+                    start_new_session=True,  # `_kill` ends all of its processes
                 )
             finally:
-                os.close(held)
-                os.close(told)
+                os.close(lifeline)
+                os.close(ready)
             starting.callback(_stop, process)
-            is_told, _, _ = select.select([reading], [], [], START_SECONDS)
-            self.url = reading.readline().strip() if is_told else ""
+            is_ready, _, _ = select.select([reading], [], [], START_SECONDS)
+            self.url = reading.readline().strip() if is_ready else ""
             if not self.url:
                 _kill(process)
                 log.seek(0)
@@ -66,7 +66,7 @@ class LiveServer:
         self.close()
 
     def close(self) -> None:
-        """Stop the server. Requests in flight are finished."""
+        """Stop the server after the requests that it has received."""
         self._running.close()
 
     def _environ(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The service: the collections that it keeps. `python app.py` serves it for development."""
+"""The service: its collections. `python app.py` serves it for development."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from storage import STORES
 
 
 def create_app(config: Config | None = None) -> Application:
-    """The WSGI application; configured by the environment, unless by `config`."""
+    """The WSGI application, configured by `config` or else by the environment."""
     return restkeeper.create_app(config, find_resources(resources), stores=STORES)
 
 

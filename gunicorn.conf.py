@@ -1,3 +1,3 @@
-"""The settings of gunicorn in deployment: the engine's. What is set here takes the place of theirs."""
+"""The settings of gunicorn: those of the engine. Settings in this file override them."""
 
 from restkeeper.server.settings import *  # noqa: F403

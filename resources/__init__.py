@@ -1,1 +1,1 @@
-"""The collections of this service. A module here that has a `RESOURCE` is one; nothing else names it."""
+"""The collections of this service: each module with a `RESOURCE` is one, and needs no other registration."""

@@ -1,1 +1,1 @@
-"""What an item of each collection is."""
+"""The schema of the items of each collection."""

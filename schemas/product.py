@@ -1,4 +1,4 @@
-"""A product."""
+"""The schema of a product."""
 
 from marshmallow import fields
 

@@ -1,10 +1,10 @@
-"""A user."""
+"""The schema of a user."""
 
 from restkeeper import Email, ItemSchema, Lifecycle, Status, Text
 
 
 class UserSchema(ItemSchema):
-    """Somebody. There is no password here: who may call is the business of keys and tokens."""
+    """A person. It has no password: keys and tokens authenticate callers."""
 
     email = Email(
         required=True, metadata={"description": "Unique without regard to case.", "examples": ["ada@example.org"]}

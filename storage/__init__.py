@@ -1,3 +1,3 @@
-"""How this service stores its items: in which stores, upgraded by what (`upgrades.py`), and samples to start from."""
+"""The storage of this service: the stores that it supports, upgrades of stored items (`upgrades.py`), and samples."""
 
-STORES = ("sqlite", "memory")  # schemes of DATABASE_URL: the stores that this service has been tested with
+STORES = ("sqlite", "memory")  # schemes of DATABASE_URL with which this service is tested

@@ -1,6 +1,6 @@
-"""Upgrades of stored items that an older schema wrote. They run when such an item is read, and in `restkeeper migrate`.
+"""Upgrades of items that were stored with an older schema. They run when an item is read, and in `restkeeper migrate`.
 
-A field that was added with a default, or removed, needs nothing here. One that was renamed or has other values does:
+A new field with a default and a removed field need no code here. A field with another name or other values does:
 
     if "title" in item:
         item["name"] = item.pop("title")
@@ -10,10 +10,10 @@ from typing import Any
 
 
 def upgrade_product(item: dict[str, Any]) -> dict[str, Any]:
-    """A product of an older schema, with the fields of the present one."""
+    """Convert a product of an older schema to the present one."""
     return item
 
 
 def upgrade_user(item: dict[str, Any]) -> dict[str, Any]:
-    """A user of an older schema, with the fields of the present one."""
+    """Convert a user of an older schema to the present one."""
     return item

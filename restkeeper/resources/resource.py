@@ -13,7 +13,7 @@ from marshmallow import Schema, ValidationError, fields, missing, validate
 
 from restkeeper.errors import MOST_FAULTS, BodyTooLarge, IllegalTransition, ValidationFailed
 from restkeeper.schemas.fields import Status, Time
-from restkeeper.schemas.item import READ_ONLY, ItemSchema, StoredSchema
+from restkeeper.schemas.item import READ_ONLY, ItemSchema, ServerFieldsSchema
 from restkeeper.storage.contract import Collection, Field, Index, Kind, Record
 from restkeeper.web import exactjson
 
@@ -31,7 +31,7 @@ _KINDS: tuple[tuple[type[fields.Field[Any]], Kind], ...] = (
 
 MOVING = {"updated_at", "version"}  # of the read-only fields, those that a change changes
 
-_STORED = StoredSchema()
+_SERVER_FIELDS = ServerFieldsSchema()
 
 LONGEST_KEY = 300  # characters of a value that can be sorted by
 
@@ -143,7 +143,7 @@ class Resource:
         made: JsonObject = {"id": id, "updated_at": now, "version": 1}
         faults: list[JsonObject] = []
         try:
-            made |= _STORED.load({name: sent[name] for name in READ_ONLY if name in sent})
+            made |= _SERVER_FIELDS.load({name: sent[name] for name in READ_ONLY if name in sent})
         except ValidationError as error:
             faults = _some(_faults(error.messages))
         text, more = self._load(sent)

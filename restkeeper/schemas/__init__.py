@@ -1,1 +1,1 @@
-"""Marshmallow schemas: no store, no request."""
+"""Marshmallow schemas and fields of items."""

@@ -1,4 +1,4 @@
-"""Fields that say exactly what they take: no number from a string, no rounding, no silent conversion."""
+"""Strict fields: no number from a string, no rounding, no silent conversion."""
 
 import re
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ from restkeeper.clock import rfc3339
 TEXT_ERRORS: dict[str, Any] = {"invalid": "must be a string", "null": "must not be null", "required": "is required"}
 
 
-_EXACT = Context(prec=100)  # digits: as many as a number may have in JSON that is read, so that none is rounded away
+_EXACT = Context(prec=100)  # digits: the most that a number in accepted JSON can have
 
 
 class Pattern(validate.Regexp):
-    """The whole string must match; the expression is one that JSON Schema reads alike, so without \\Z."""
+    """A regular expression for the whole string, with the same meaning in JSON Schema: it must not contain \\Z."""
 
     def __call__(self, value: str) -> str:  # type: ignore[override]
         if not re.fullmatch(str(self.regex.pattern), value) or value.endswith("\n"):
@@ -86,10 +86,10 @@ class Whole(fields.Integer):
 
 
 class Money(fields.Decimal):
-    """An exact amount from 0 to 9999999999999.99, at most two decimals: 15 digits, which every JSON reader keeps.
+    """An exact amount from 0 to 9999999999999.99, at most two decimals: 15 digits, which every JSON reader preserves.
 
-    12.50 and 12.5 are one amount and are kept as 12.5. JSON Schema cannot say "two decimals" without a binary fraction
-    (`multipleOf: 0.01`), so the description says it.
+    12.50 is stored as 12.5. JSON Schema has no exact form of "two decimals" (`multipleOf: 0.01` is a binary fraction),
+    so only the description has it.
     """
 
     LARGEST = Decimal("9999999999999.99")
@@ -125,18 +125,18 @@ class Items(fields.List[Any]):
 
     def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any) -> list[Any]:
         if isinstance(value, list):
-            self._length(value)  # before a look at each of who knows how many
+            self._length(value)  # before each of many values is checked
         return super()._deserialize(value, attr, data, **kwargs)
 
 
 class JsonObject(fields.Dict):
-    """Any JSON object, kept as it was sent."""
+    """Any JSON object, stored as it was sent."""
 
     default_error_messages = {**TEXT_ERRORS, "invalid": "must be an object"}
 
 
 class Time(fields.String):
-    """A time (RFC 3339), kept in UTC with microseconds so that it sorts as text."""
+    """A time (RFC 3339), stored in UTC with microseconds so that it sorts as text."""
 
     default_error_messages = {**TEXT_ERRORS, "time": "must be a time like 2026-01-31T12:00:00Z"}
     _FORM = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
@@ -147,7 +147,7 @@ class Time(fields.String):
 
     def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any) -> str:
         text = super()._deserialize(value, attr, data, **kwargs).upper()
-        if not self._FORM.fullmatch(text):  # Python reads all of ISO 8601: weeks, no seconds, no offset
+        if not self._FORM.fullmatch(text):  # Python accepts more of ISO 8601: weeks, no seconds, no offset
             raise self.make_error("time")
         try:
             return rfc3339(datetime.fromisoformat(text))
@@ -157,18 +157,18 @@ class Time(fields.String):
 
 @dataclass(frozen=True)
 class Lifecycle:
-    """The states of an item: where it begins unless told, and the moves there are from each."""
+    """The states of an item: the default, and the states that can follow each."""
 
     initial: str
     moves: Mapping[str, tuple[str, ...]]
 
     def allows(self, old: str, new: str) -> bool:
-        """Whether an item may go from one state to another; staying is no move."""
+        """Whether the state may change from `old` to `new`, which can be equal."""
         return old == new or new in self.moves.get(old, ())
 
 
 class Status(fields.String):
-    """A state of a lifecycle. The lifecycle stands here, in the schema, so that the states are written once."""
+    """A state of a lifecycle."""
 
     default_error_messages = TEXT_ERRORS
 

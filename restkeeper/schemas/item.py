@@ -1,4 +1,4 @@
-"""What all items have."""
+"""The fields that all items have."""
 
 from marshmallow import RAISE, Schema, fields, validate
 
@@ -8,7 +8,7 @@ READ_ONLY = ("id", "created_at", "updated_at", "version")
 
 
 class ItemSchema(Schema):
-    """Base of every collection's schema: unknown fields are refused, and these four are the server's."""
+    """Base of every collection's schema. The server sets these four fields; unknown fields are refused."""
 
     error_messages = {"unknown": "is not a field of this collection"}
 
@@ -20,17 +20,17 @@ class ItemSchema(Schema):
         metadata={
             "description": "UUIDv7, made by the server: its order is that of creation.",
             "maxLength": 64,
-        },  # as StoredSchema's
+        },  # as ServerFieldsSchema
     )
     created_at = Time(dump_only=True, metadata={"description": "When it was created, in UTC."})
     updated_at = Time(dump_only=True, metadata={"description": "When it last changed, in UTC."})
     version = Whole(1, dump_only=True, metadata={"description": "Counts the changes, from 1."})
 
 
-class StoredSchema(Schema):
-    """What the server set, as an export has it. Ids may be of another service, if they can stand in a path.
+class ServerFieldsSchema(Schema):
+    """The fields that the server sets, in an import. Ids may be of another service if they are valid in a path.
 
-    "." and ".." cannot (RFC 3986, section 5.2.4). Versions leave room to count on.
+    "." and ".." are not (RFC 3986, section 5.2.4). Versions can still be increased.
     """
 
     id = Text(

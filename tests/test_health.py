@@ -1,4 +1,4 @@
-"""Readiness: a store's file that was exchanged or is damaged, at a cost that does not grow."""
+"""Readiness: a replaced or damaged file is detected, at a cost that does not grow."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ def overwrite(path: Path, at: int, data: bytes) -> None:
 
 
 def test_a_copy_over_a_store_in_use_is_noticed(tmp_path: Path, store: Store) -> None:
-    """At once, by readiness and by writes, though it is the same file to the system."""
+    """Readiness and writes detect it at once, though it is the same file to the system."""
     store.backup(tmp_path / "backup.db")
     content = (tmp_path / "backup.db").read_bytes()
     overwrite(tmp_path / "store.db", 0, content)
@@ -40,7 +40,7 @@ def test_a_copy_over_a_store_in_use_is_noticed(tmp_path: Path, store: Store) -> 
 
 
 def test_a_worker_notices_that_its_store_has_gone(tmp_path: Path, store: Store) -> None:
-    """Looking for what is to be delivered is no write, and does not read another file of the name either."""
+    """Reading subscriptions is no write, but does not read another file with the same name."""
     assert store.subscriptions(["products"], 0.0) == []  # there is a connection now
     (tmp_path / "store.db").rename(tmp_path / "away.db")
     with pytest.raises(StoreGone):
@@ -98,7 +98,7 @@ def test_another_store_in_the_file_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_store_is_looked_through_after_an_unclean_end_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the first who opens it; not by others, and not when it was closed."""
+    """The first process that opens it checks it; later ones do not, and not after a normal end."""
     looked = []
     monkeypatch.setattr(health, "find_damage", lambda path: looked.append(path) or "")
     opened(tmp_path).close()
@@ -114,7 +114,7 @@ def test_a_store_is_looked_through_after_an_unclean_end_alone(tmp_path: Path, mo
 
 
 def test_damage_makes_the_store_unready_until_it_is_restored(tmp_path: Path) -> None:
-    """Who opens it first after a crash finds the damage; all see it, also after they are started again."""
+    """The first process after a crash finds the damage; all processes see it, also after a restart."""
     store = opened(tmp_path)
     for number in range(300):
         keep(store, f"{number:03}")
@@ -142,7 +142,7 @@ def test_damage_makes_the_store_unready_until_it_is_restored(tmp_path: Path) -> 
 
 
 def test_the_look_through_a_file_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it has not come to is not known; damage that was found before is not forgotten for that."""
+    """After the time limit the result is unknown; damage that was found before remains noted."""
     monkeypatch.setattr(health, "STEPS", 1)
     store = opened(tmp_path)
     keep(store, "a")
@@ -168,7 +168,7 @@ def test_a_lock_file_that_was_deleted_is_made_again(tmp_path: Path) -> None:
 
 
 def test_an_opening_waits_for_a_restore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And says so when that takes too long."""
+    """If that takes too long, the error says so."""
     monkeypatch.setattr("restkeeper.storage.sqlite.lockfile.SHARE_SECONDS", 0.0)
     lock = LockFile(f"{tmp_path}/store.db")
     assert lock.try_exclusive()

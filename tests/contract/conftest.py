@@ -14,7 +14,7 @@ KINDS = ["file", "memory", "dictionaries"]
 
 
 def opened(kind: str, folder: Path, *collections: Collection) -> Store:
-    """A new store, other than all that were opened before."""
+    """Open a new store."""
     if kind == "dictionaries":
         return DictStore(collections)  # type: ignore[return-value]  # it has no outbox
     number = len(list(folder.glob("*.db")))

@@ -1,4 +1,4 @@
-"""Deliveries: what happened is queued for each webhook, and leased to one worker at a time."""
+"""Deliveries: events are queued for each webhook, and leased to one worker at a time."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def subscribed(outbox: Store) -> None:
 
 
 def test_what_happened_since_is_queued_once(outbox: Store) -> None:
-    """Of each event that is wanted there is one delivery, in however many steps."""
+    """Each event that matches has one delivery, in any number of steps."""
     record(outbox, event("a"), event("b"), event("c", collection="others"), event("d"))
     for _ in range(4):
         queue(outbox, limit=2)
@@ -23,7 +23,7 @@ def test_what_happened_since_is_queued_once(outbox: Store) -> None:
 
 
 def test_who_has_something_to_do_is_known(outbox: Store) -> None:
-    """First to queue, then to send, with the secrets; then no more."""
+    """A subscription has events to queue, then deliveries to send, then no work."""
     assert outbox.subscriptions(["w"], 1.0) == []
     record(outbox, event())
     assert outbox.subscriptions(["w"], 1.0) == [("w", SECRETS, True, False, True)]
@@ -36,7 +36,7 @@ def test_who_has_something_to_do_is_known(outbox: Store) -> None:
 
 
 def test_nobody_else_has_what_is_leased(outbox: Store) -> None:
-    """Until the lease ends; then somebody else may, and the first cannot settle it any more."""
+    """After the lease ends another worker can lease it, and the first one cannot settle it any more."""
     record(outbox, event())
     queue(outbox)
     (first,) = lease(outbox, now=10.0, until=40.0)
@@ -49,7 +49,7 @@ def test_nobody_else_has_what_is_leased(outbox: Store) -> None:
 
 
 def test_the_events_of_an_item_go_one_after_the_other(outbox: Store) -> None:
-    """The next is due once the one before it is delivered or given up, and not while that is tried again."""
+    """The next one is due when the one before it is delivered or failed, and not while that waits for a retry."""
     one, two, three, other = record(outbox, event("a"), event("a"), event("a"), event("b"))
     queue(outbox, limit=2)
     queue(outbox)
@@ -77,7 +77,7 @@ def test_webhooks_do_not_wait_for_each_other(outbox: Store) -> None:
 
 
 def test_an_endpoint_can_ask_for_a_pause(outbox: Store) -> None:
-    """Nothing is due meanwhile, of whatever item."""
+    """During the pause no delivery is due."""
     record(outbox, event("a"), event("b"))
     queue(outbox)
     first, second = lease(outbox, until=20.0)
@@ -88,7 +88,7 @@ def test_an_endpoint_can_ask_for_a_pause(outbox: Store) -> None:
 
 
 def test_a_pause_can_be_forgotten(outbox: Store) -> None:
-    """Then what waited for another try is due, but not what somebody has, nor what has to keep its order."""
+    """Deliveries that waited for a retry are due, but not those that are leased, or that wait for their order."""
     record(outbox, event("a"), event("a"), event("b"))
     queue(outbox)
     first, third = lease(outbox, until=40.0)
@@ -100,7 +100,7 @@ def test_a_pause_can_be_forgotten(outbox: Store) -> None:
 
 
 def test_what_is_asked_for_goes_at_once_and_alone(outbox: Store) -> None:
-    """Also to a webhook that is not active, whatever waits; another worker takes it up when the first dies."""
+    """It is sent also to an inactive webhook, before all others; if a worker dies, another one leases it."""
     ids = record(outbox, event("a"), event("a"))
     queue(outbox)
     asked = outbox.write(lambda transaction: transaction.queue_manually("w", ids[1]))
@@ -116,7 +116,7 @@ def test_what_is_asked_for_goes_at_once_and_alone(outbox: Store) -> None:
 
 
 def test_what_was_swept_is_not_looked_at(outbox: Store) -> None:
-    """A webhook that is behind passes over it, and what it looked at is what there was."""
+    """A webhook that is behind skips swept events, and the number of examined events does not count them."""
     record(outbox, *(event(str(n)) for n in range(8)), event("kept", at="2027"), event("last", at="2028"))
     outbox.write(lambda transaction: transaction.sweep_events("2027", 100))
     looked = [
@@ -128,7 +128,7 @@ def test_what_was_swept_is_not_looked_at(outbox: Store) -> None:
 
 
 def test_what_is_swept_holds_up_nothing(outbox: Store) -> None:
-    """A delivery that waited for one whose event is swept is due; what waits for one that is kept still waits."""
+    """A delivery that waited for one whose event is swept is due; one that waits for a stored one still waits."""
     record(
         outbox,
         event("a"),
@@ -146,7 +146,7 @@ def test_what_is_swept_holds_up_nothing(outbox: Store) -> None:
 
 
 def test_what_is_not_there_cannot_be_asked_for(outbox: Store) -> None:
-    """An event that is not, a delivery of another webhook, the secrets of none."""
+    """An unknown event, a delivery of another webhook, the secrets of an unknown webhook."""
     for unknown in ("x", "evt_00000000_1", "evt_00000000_99"):
         with pytest.raises(RecordNotFound):
             outbox.write(lambda transaction, id=unknown: transaction.queue_manually("w", id))
@@ -158,7 +158,7 @@ def test_what_is_not_there_cannot_be_asked_for(outbox: Store) -> None:
 
 
 def test_the_log_has_the_newest_first(outbox: Store) -> None:
-    """With how the last try went, in steps, and by state."""
+    """It has the results of the last attempts; it can be read in pages, and by state."""
     ids = record(outbox, event("a"), event("a"), event("b"))
     queue(outbox)
     first, third = lease(outbox)
@@ -177,7 +177,7 @@ def test_the_log_has_the_newest_first(outbox: Store) -> None:
 
 
 def test_deliveries_go_with_their_events(outbox: Store) -> None:
-    """What is swept is not delivered, and a webhook that is behind goes on with what is kept."""
+    """Swept events are not delivered, and a webhook that is behind continues with the stored ones."""
     record(outbox, event("a"), event("b", at="2027"), event("c", at="2027"))
     queue(outbox, limit=1)
     outbox.write(lambda transaction: transaction.sweep_events("2027", 10))
@@ -186,7 +186,7 @@ def test_deliveries_go_with_their_events(outbox: Store) -> None:
 
 
 def test_a_webhook_that_is_gone_leaves_nothing(outbox: Store) -> None:
-    """Nothing more is delivered, and its log goes with the events; who has one of its deliveries may settle it."""
+    """Nothing more is delivered, and its log is deleted with the events; leased deliveries can be settled."""
     record(outbox, event("a"), event("b"))
     queue(outbox, limit=1)
     (delivery,) = lease(outbox)
@@ -201,6 +201,6 @@ def test_a_webhook_that_is_gone_leaves_nothing(outbox: Store) -> None:
 
 
 def test_secrets_can_change(outbox: Store) -> None:
-    """What is kept is what is read."""
+    """The stored secrets are read."""
     outbox.write(lambda transaction: transaction.set_secrets("w", [Secret("whsec_c")]))
     assert outbox.write(lambda transaction: transaction.secrets("w")) == (Secret("whsec_c"),)

@@ -12,7 +12,7 @@ from tests.waiting import join
 
 
 def test_they_are_read_in_the_order_of_their_commits(outbox: Store) -> None:
-    """Step by step, each event is there once, behind the one before it."""
+    """In pages, each event occurs once, after the one before it."""
     ids = record(outbox, *(event(str(n)) for n in range(7)))
     ids += record(outbox, event("7"))
     assert all_of(outbox) == ids and len(set(ids)) == 8
@@ -38,7 +38,7 @@ def test_a_transaction_that_fails_leaves_none(outbox: Store) -> None:
 
 
 def test_the_last_one_is_known(outbox: Store) -> None:
-    """`last_event` moves with each, also one that another thread records."""
+    """`last_event` changes with each event, also one of another thread."""
     begin = outbox.last_event()
     assert outbox.events(begin, THINGS, 10) == ([], begin, False)
     thread = threading.Thread(target=lambda: record(outbox, event()))
@@ -75,7 +75,7 @@ def test_only_what_is_wanted_is_read(outbox: Store, wanted: EventFilter, items: 
 
 
 def test_one_search_is_bounded(outbox: Store) -> None:
-    """Where nothing is wanted, a search ends after so many, and the next goes on from there."""
+    """Without a match a search ends after a number of events, and the next one continues there."""
     record(outbox, *(event("x", collection="others") for _ in range(MOST_EXAMINED)))
     (id,) = record(outbox, event("y"))
     events, last, more = outbox.events("", THINGS, 10)
@@ -84,7 +84,7 @@ def test_one_search_is_bounded(outbox: Store) -> None:
 
 
 def test_those_that_expired_are_swept(outbox: Store) -> None:
-    """The oldest go first, so many at a time, and never the newest."""
+    """The oldest are deleted first, a limited number in each call, and never the newest."""
     ids = record(outbox, *(event(at=f"2026-01-0{day}") for day in range(1, 6)))
     sweep = lambda before, limit: outbox.write(lambda transaction: transaction.sweep_events(before, limit))  # noqa: E731
     assert sweep("2026-01-04", 2) == 2 and all_of(outbox) == ids[2:]
@@ -94,14 +94,14 @@ def test_those_that_expired_are_swept(outbox: Store) -> None:
 
 
 def test_what_is_left_has_no_holes(outbox: Store) -> None:
-    """An event that is dated ahead of those around it keeps those behind it, until it expires itself."""
+    """An event with a later date than its neighbours keeps the following ones until it expires."""
     ids = record(outbox, *(event(at=at) for at in ("2026-01-01", "2026-01-09", "2026-01-02", "2026-01-10")))
     assert outbox.write(lambda transaction: transaction.sweep_events("2026-01-05", 10)) == 1
     assert all_of(outbox) == ids[1:]
 
 
 def test_a_page_of_large_events_is_short(outbox: Store) -> None:
-    """Some megabytes end it; the rest is in the next, and nothing is lost."""
+    """A page ends by its bytes; the rest is in the next one, and nothing is lost."""
     large = b'"' + b"x" * PAGE_BYTES + b'"'
     ids = record(outbox, *(event(str(n), data=large) for n in range(3)))  # type: ignore[arg-type]
     events, last, more = outbox.events("", THINGS, 10)
@@ -110,7 +110,7 @@ def test_a_page_of_large_events_is_short(outbox: Store) -> None:
 
 
 def test_a_cursor_that_expired_is_told_where_to_go_on(outbox: Store) -> None:
-    """What is not known to be complete is refused; from the cursor that is told, it is."""
+    """A cursor after which events may be missing is refused; after the cursor `resume` none is missing."""
     ids = record(outbox, *(event(at=f"2026-01-0{day}") for day in range(1, 6)))
     outbox.write(lambda transaction: transaction.sweep_events("2026-01-04", 10))
     with pytest.raises(EventsExpired) as raised:
@@ -121,7 +121,7 @@ def test_a_cursor_that_expired_is_told_where_to_go_on(outbox: Store) -> None:
 
 @pytest.mark.parametrize("cursor", ["x", "evt_00000000_2", "evt_00000000_ffff", "evt_00000000_-1", "evt_00000000_"])
 def test_a_cursor_of_another_store_is_refused(outbox: Store, cursor: str) -> None:
-    """Wherever it points."""
+    """It is refused whatever its position is."""
     record(outbox, event(), event(), event())
     with pytest.raises(EventsExpired):
         outbox.events(cursor, THINGS, 10)

@@ -44,7 +44,7 @@ from tests.things import SAMPLE, ids, keep, record
     ],
 )
 def test_filters(store: Store, wanted: Filter, found: str) -> None:
-    """Each operator on each kind finds what it says, counts it alike, and a null satisfies `ne` alone."""
+    """Each operator on each kind finds and counts the same items; null satisfies only `ne`."""
     keep(store, *SAMPLE)
     assert ids(store, filters=(wanted,)) == list(found)
     assert store.count("things", Query(filters=(wanted,))) == len(found)
@@ -60,7 +60,7 @@ def test_filters_and_search_narrow_together(store: Store) -> None:
 
 
 def test_full_text_looks_at_the_texts_of_a_list(store: Store) -> None:
-    """Neither brackets nor commas of its JSON are found, and a quote or a backslash in an element is."""
+    """Brackets and commas of its JSON are not found; a quote or a backslash in an element is."""
     keep(store, record("a", tags=["red", 'say "hi"']), record("b", tags=[]), record("c", tags=["back\\slash", "Éé"]))
     found = {q: ids(store, search=q) for q in ("[", '","', 'y "H', "K\\S", "éÉ", "red")}
     assert found == {"[": [], '","': [], 'y "H': ["a"], "K\\S": ["c"], "éÉ": ["c"], "red": ["a"]}
@@ -89,7 +89,7 @@ OPERATORS = {
 @settings(max_examples=300, deadline=None)
 @given(cents=CENTS, near=st.integers(-3, 3), digits=DIGITS, far=st.booleans())
 def test_decimals_are_compared_exactly(shared: Store, cents: int, near: int, digits: int, far: bool) -> None:
-    """Whatever digits a given number has beyond those of an item's, each operator says what Decimal says."""
+    """A number can have more digits than those of items: each operator has the result of Decimal."""
     price = Decimal(cents) / 100
     other = Decimal(cents + near) / 100 + (Decimal(digits) / 10**14 if far else Decimal(0))
     one = record("a", price=price)
@@ -120,6 +120,6 @@ def put(transaction: Transaction, one: Record) -> None:
     ],
 )
 def test_numbers_that_no_item_has(store: Store, op: Op, given_number: str, found: str) -> None:
-    """A number beyond the digits or the size of all is equal to none, and above or below each; a null is neither."""
+    """A number with more digits, or larger than any, equals none and is above or below each; null is neither."""
     keep(store, record("a", price=Decimal(0)), record("b", price=Decimal("9999999999999.99")), record("n"))
     assert ids(store, filters=(Filter("price", op, Decimal(given_number)),)) == list(found)

@@ -19,7 +19,7 @@ def test_what_is_inserted_is_read_byte_for_byte(store: Store) -> None:
 
 
 def test_a_missing_record_is_not_found(store: Store) -> None:
-    """Reading, updating and deleting what is not there raise RecordNotFound."""
+    """Reading, updating and deleting a missing record raise RecordNotFound."""
     for work in (
         lambda: store.read("things", "x"),
         lambda: store.write(lambda transaction: transaction.read("things", "x")),
@@ -49,7 +49,7 @@ def test_collections_do_not_mix(store: Store) -> None:
     ],
 )
 def test_unique_values_are_taken_once(store: Store, field: str, first: dict[str, Any], second: dict[str, Any]) -> None:
-    """A second record with a value that is unique raises DuplicateValue, which names the field; nothing is kept."""
+    """A second record with a value that is unique raises DuplicateValue, which names the field; nothing is stored."""
     keep(store, record("a", **first))
     with pytest.raises(DuplicateValue) as caught:
         keep(store, record("a" if field == "id" else "b", **second))
@@ -58,13 +58,13 @@ def test_unique_values_are_taken_once(store: Store, field: str, first: dict[str,
 
 
 def test_null_is_unique_any_number_of_times(store: Store) -> None:
-    """Records without a unique value do not stand in each other's way."""
+    """Any number of records can have no value in a unique field."""
     keep(store, record("a"), record("b"))
     assert store.count("things") == 2
 
 
 def test_a_unique_value_is_free_again(store: Store) -> None:
-    """What is deleted or changed away gives its unique value back."""
+    """After a delete or a change the former unique value can be used again."""
     keep(store, record("a", sku="s"), record("b", sku="t"))
     store.write(lambda transaction: transaction.delete("things", "a"))
     store.write(lambda transaction: transaction.update("things", record("b", 2, sku="u")))
@@ -101,13 +101,13 @@ def test_the_revision_differs_after_every_change(store: Store) -> None:
 
 
 def test_two_stores_have_no_revision_in_common(open_one: Callable[..., Store]) -> None:
-    """A revision of one store is never that of another, however alike their histories."""
+    """Two stores have different revisions, even with equal histories."""
     one, two = open_one(THINGS), open_one(THINGS)
     assert one.revision("things") != two.revision("things")
 
 
 def test_what_is_gone_is_not_kept(store: Store) -> None:
-    """A record that was read is not found once it is deleted, and found anew when it is back."""
+    """A record that was read is not found once it is deleted, and found when it is inserted again."""
     keep(store, record("a"))
     assert store.read("things", "a").id == "a"
     store.write(lambda transaction: transaction.delete("things", "a"))
@@ -124,5 +124,5 @@ def test_scan_gives_everything_in_order(store: Store) -> None:
 
 
 def test_a_ready_store_passes_its_check(store: Store) -> None:
-    """A store that answers and is migrated says nothing."""
+    """The check of a migrated store raises nothing."""
     store.check()

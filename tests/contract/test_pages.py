@@ -1,4 +1,4 @@
-"""Pages: in the order asked for, cut up without a gap, and bounded in bytes."""
+"""Pages: in the requested order, without gaps between them, and limited in bytes."""
 
 import json
 import random
@@ -91,14 +91,14 @@ def test_walking_is_the_whole_list_cut_up(store: Store, sort: tuple[Sort, ...]) 
     ],
 )
 def test_a_position_that_was_made_up_is_no_error(store: Store, sort: tuple[Sort, ...], after: Position) -> None:
-    """Whatever page it gives."""
+    """It gives some page, and no error."""
     keep(store, *SAMPLE)
     for backward in (False, True):
         assert len(store.page("things", Query(sort=sort, after=after, backward=backward)).bodies) <= len(SAMPLE)
 
 
 def test_offset_and_limit(store: Store) -> None:
-    """An offset passes over items, a limit ends the page and tells whether there are more."""
+    """An offset skips items; a limit ends the page, which shows whether there are more."""
     keep(store, *SAMPLE)
     assert ids(store, offset=1, limit=2) == ["b", "c"]
     assert [store.page("things", Query(limit=limit)).more for limit in (3, 4, 5)] == [True, False, False]
@@ -106,7 +106,7 @@ def test_offset_and_limit(store: Store) -> None:
 
 
 def test_the_items_of_an_owner(store: Store) -> None:
-    """Those of others are neither listed nor counted, nor those of nobody; without an owner all are."""
+    """Items of other owners or without one are neither listed nor counted; without an owner in the query all are."""
     owners = {"a": "me", "b": "you", "c": None, "d": "me"}
     keep(store, *(record(id)._replace(owner=owner) for id, owner in owners.items()))
     owned = [(who, ids(store, owner=who), store.count("things", Query(owner=who))) for who in ("me", "you", "x", None)]
@@ -114,14 +114,14 @@ def test_the_items_of_an_owner(store: Store) -> None:
 
 
 def test_the_fingerprints_of_a_page(store: Store) -> None:
-    """Those that occur on the page, and not all of the collection."""
+    """It has the fingerprints of the page, not all of the collection."""
     keep(store, *(record(id)._replace(fingerprint=id) for id in "abc"))
     assert store.page("things", Query(limit=2)).fingerprints == {"a", "b"}
 
 
 @pytest.mark.parametrize("query", [Query(limit=50), Query(sort=(Sort("stock"),)), Query(search="a")], ids=str)
 def test_a_page_has_the_revision_of_just_its_items(store: Store, query: Query) -> None:
-    """Also while others write: each revision stands for one number of items, which the page with it has."""
+    """Also while others write: each revision belongs to one number of items, which its page has."""
     sizes = {store.revision("things"): 0}
 
     def insert(transaction: Transaction) -> str:
@@ -144,7 +144,7 @@ def test_a_page_has_the_revision_of_just_its_items(store: Store, query: Query) -
 
 
 def test_a_walk_sees_every_item_that_stays_once(store: Store) -> None:
-    """While others insert, change and delete, a walk by position sees each item that stayed exactly once."""
+    """While others insert, change and delete, paging by position returns each remaining item exactly once."""
     staying = [f"{n:06}" for n in range(0, 20_000, 2)]
     keep(store, *(record(id) for id in staying))
     stop = threading.Event()
@@ -183,7 +183,7 @@ def test_a_walk_sees_every_item_that_stays_once(store: Store) -> None:
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("search", ["", "X"])
 def test_a_page_ends_by_its_bytes(store: Store, sort: tuple[Sort, ...], backward: bool, search: str) -> None:
-    """It has as many items as fit, next to where the walk begins."""
+    """It has as many items as fit, the nearest to its start."""
     size = fill(store, 10, 9000)[0]
     page = store.page("things", Query(sort=sort, limit=8, backward=backward, search=search), 3 * size)
     assert (len(page.bodies), page.more, page.cut) == (3, True, True)
@@ -192,7 +192,7 @@ def test_a_page_ends_by_its_bytes(store: Store, sort: tuple[Sort, ...], backward
 
 
 def test_a_page_is_not_cut_where_its_limit_or_the_list_ends(store: Store) -> None:
-    """Bytes end a page only when they end it first; and it has one item whatever its size."""
+    """Bytes end a page only before its limit does; and a page has at least one item."""
     size = fill(store, 4, 9000)[0]
     ends = [store.page("things", Query(limit=limit), 3 * size) for limit in (3, 4)]
     assert [(len(page.bodies), page.more, page.cut) for page in ends] == [(3, True, False), (3, True, True)]
@@ -205,7 +205,7 @@ def test_a_page_is_not_cut_where_its_limit_or_the_list_ends(store: Store) -> Non
 @pytest.mark.parametrize("sort", SORTS, ids=str)
 @pytest.mark.parametrize("backward", [False, True])
 def test_walking_in_pages_of_bytes_is_the_whole_list(store: Store, sort: tuple[Sort, ...], backward: bool) -> None:
-    """Wherever bytes cut a page, the next one goes on from there."""
+    """The next page continues where the bytes ended the one before."""
     fill(store, 30, 1000)
     seen: list[str] = []
     after: tuple[Any, ...] = ()

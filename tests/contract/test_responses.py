@@ -1,4 +1,4 @@
-"""Stored responses: found until they are swept, and stored in the transaction of what they tell of, or not at all."""
+"""Stored responses: found until they are swept, and stored in the transaction of the change, or not at all."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def left(store: Store, ids: str) -> str:
 
 
 def test_what_is_stored_is_found(store: Store) -> None:
-    """Byte for byte, within its transaction and afterwards, under its id alone; the latest of an id counts."""
+    """It is read byte for byte, inside its transaction and later, by its id only; a later one replaces it."""
 
     def work(transaction: Transaction) -> StoredResponse | None:
         transaction.store_response(b"\x00\xff", StoredResponse(1.5, b"\x00\xff"))
@@ -35,7 +35,7 @@ def test_what_is_stored_is_found(store: Store) -> None:
 
 
 def test_a_transaction_that_fails_stores_none(store: Store) -> None:
-    """What there was before is there still."""
+    """The former response remains."""
     put(store, a=1.0)
 
     def work(transaction: Transaction) -> None:
@@ -50,7 +50,7 @@ def test_a_transaction_that_fails_stores_none(store: Store) -> None:
 
 
 def test_those_that_expired_are_swept(store: Store) -> None:
-    """So many at a time, the first that came first; and those that a wrong clock dated beyond what can be."""
+    """A limited number in each call, the oldest first; also those that a wrong clock dated too late."""
     put(store, a=1.0, b=2.0, c=99.0, d=3.0, e=5.0)
     sweep = lambda limit: store.write(lambda transaction: transaction.sweep_responses(4.0, limit, latest=50.0))  # noqa: E731
     assert (sweep(2), left(store, "abcde")) == (2, "cde")

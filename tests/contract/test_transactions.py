@@ -1,4 +1,4 @@
-"""Transactions: all or nothing, in the context of who asks for them, and apart from each other."""
+"""Transactions: all or nothing, in the context of the caller, and isolated from each other."""
 
 import threading
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from tests.waiting import join
 
 
 def test_a_work_that_raises_leaves_nothing(store: Store) -> None:
-    """All that a work did is undone when it raises, and its exception is the caller's."""
+    """If a work raises, its changes are rolled back, and the caller gets the exception."""
 
     def work(transaction: Transaction) -> None:
         transaction.insert("things", record("a"))
@@ -38,7 +38,7 @@ def test_a_transaction_sees_its_own_changes(store: Store) -> None:
 
 
 def test_a_transaction_goes_on_after_what_it_could_not_do(store: Store) -> None:
-    """A duplicate and a record that is not there are as if nobody had asked for them."""
+    """After DuplicateValue or RecordNotFound the transaction continues unchanged."""
     keep(store, record("a", sku="s"), record("b"))
     tries: list[Callable[[Transaction], None]] = [
         lambda transaction: transaction.insert("things", record("c", sku="s")),
@@ -63,7 +63,7 @@ def test_a_transaction_goes_on_after_what_it_could_not_do(store: Store) -> None:
 
 
 def test_a_work_runs_once(store: Store) -> None:
-    """Whether it succeeds or fails: it may change more than the store."""
+    """A work runs once, whether it succeeds or fails: it can have other effects."""
     runs: list[str] = []
     store.write(lambda _: runs.append("done"))
     with pytest.raises(LookupError):
@@ -72,7 +72,7 @@ def test_a_work_runs_once(store: Store) -> None:
 
 
 def test_a_work_runs_in_its_callers_context(store: Store) -> None:
-    """Context variables have the caller's values inside a work, whoever commits it."""
+    """Context variables have the caller's values inside a work, on any thread."""
     who: ContextVar[int] = ContextVar("who")
     seen: dict[int, int] = {}
 
@@ -88,7 +88,7 @@ def test_a_work_runs_in_its_callers_context(store: Store) -> None:
 
 
 def test_writers_on_many_threads_lose_nothing(store: Store) -> None:
-    """Works that share a commit succeed and fail each for itself."""
+    """Works that share a commit succeed or fail independently."""
     failures: list[str] = []
 
     def write(number: int) -> None:

@@ -14,7 +14,7 @@ MIB = 1024 * 1024
 
 
 class Clock:
-    """A clock that goes on only when somebody sleeps. The first `together` who let others work meet there."""
+    """A clock that advances only in `sleep`. The first `together` calls of sleep(0) wait for each other."""
 
     def __init__(self, together: int = 1) -> None:
         self.now = 0.0
@@ -39,7 +39,7 @@ def opened(folder: Path, **options: Any) -> SqliteStore:
 
 
 def together(works: list[Callable[[], object]]) -> list[object]:
-    """What each of the works returns or raises, each on a thread of its own."""
+    """Run the works on a thread each, and return what each returns or raises."""
     results: list[object] = [None] * len(works)
 
     def run(number: int) -> None:
@@ -56,7 +56,7 @@ def together(works: list[Callable[[], object]]) -> list[object]:
 
 
 class Exit(BaseException):
-    """As a greenlet that is killed, or a time-out."""
+    """Stands for the end of a greenlet, or a time-out."""
 
 
 def await_that(condition: Callable[[], object]) -> None:

@@ -1,4 +1,4 @@
-"""Backups are stores, each with a future of its own."""
+"""Backups are stores with independent histories."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def test_a_backup_is_a_store(each_store: SqliteStore, tmp_path: Path) -> None:
 
 
 def test_each_copy_has_the_history_of_its_original_and_a_future_of_its_own(tmp_path: Path) -> None:
-    """A cursor from before the backup is good everywhere; one from after it, just where it was given."""
+    """A cursor from before the backup is valid in each copy; a later one only in its own store."""
     things = [Collection("things", {})]
     original = open_store(f"sqlite:///{tmp_path}/a.db", things)
     before = outbox.record(original, outbox.event("a"), outbox.event("b"))

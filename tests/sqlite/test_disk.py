@@ -1,4 +1,4 @@
-"""The disk: what is done while it has little space, and how long the log may be."""
+"""The disk: a store with little free space, and the size of the log."""
 
 import sqlite3
 from collections.abc import Callable
@@ -20,7 +20,8 @@ from tests.things import keep, record
 def test_a_disk_that_is_nearly_full_takes_deletes_alone(tmp_path: Path) -> None:
     """Below the reserve writes are refused; reads and deletes go on, and so do writes once there is space again."""
     free = 100
-    store = opened(tmp_path, min_free_space=50, free_space=lambda: free)
+    store = opened(tmp_path, min_free_space=50)
+    store._free_space = lambda: free
     keep(store, record("a"), record("b"))
     free = 49
     with pytest.raises(StoreFull, match="disk"):
@@ -37,7 +38,7 @@ def test_a_disk_that_is_nearly_full_takes_deletes_alone(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_full_is_called_so(store: SqliteStore) -> None:
-    """What SQLite cannot write for lack of space is not the fault of a busy store."""
+    """A full disk raises StoreFull, not StoreUnavailable."""
     (pages,) = store._writer.connection.execute("PRAGMA page_count").fetchone()
     store._writer.connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StoreFull, match="full"):
@@ -46,7 +47,7 @@ def test_a_disk_that_is_full_is_called_so(store: SqliteStore) -> None:
 
 
 def test_a_full_disk_in_requests() -> None:
-    """A POST is answered 507, GET and DELETE by a key as ever, and /readyz 503 naming the disk."""
+    """A POST gets 507, GET and DELETE succeed, and /readyz returns 503 and names the disk."""
     app = create_app(Config(auth="required", admin_key="admin-key-admin-key-admin-key", min_free_space=1))
     store, client = app.extensions["restkeeper"].store, app.test_client()
     admin = {"Authorization": "Bearer admin-key-admin-key-admin-key"}
@@ -67,7 +68,7 @@ def test_a_full_disk_in_requests() -> None:
 
 
 def test_a_stalled_scan_does_not_hold_the_log(tmp_path: Path) -> None:
-    """Who is slow to take an export's items keeps the log within its bytes, and still gets those of one moment."""
+    """A slow reader of an export does not make the log grow, and gets the items of one moment."""
     store = opened(tmp_path, synchronous="normal")
     keep(store, *(record(f"{n:04}", name="x" * 1000) for n in range(2000)))
     scan = store.scan("things")
@@ -82,7 +83,7 @@ def test_a_stalled_scan_does_not_hold_the_log(tmp_path: Path) -> None:
 
 
 def test_a_log_that_grew_becomes_short_again(tmp_path: Path) -> None:
-    """Another program that reads for long makes the log grow; the first write after its end makes it short."""
+    """Another program that reads for long makes the log grow; the first write after its end truncates it."""
     clock = Clock()
     store = opened(tmp_path, synchronous="normal", clock=clock)
     log = tmp_path / "store.db-wal"
@@ -102,7 +103,7 @@ def test_a_log_that_grew_becomes_short_again(tmp_path: Path) -> None:
 
 
 class Busy(Clock):
-    """A clock that goes on whenever it is looked at, and in whose pauses something else is done, so many times."""
+    """A clock that advances at each look, and whose first `times` pauses run other work."""
 
     def __init__(self, work: Callable[[], object], times: int) -> None:
         super().__init__()
@@ -121,7 +122,7 @@ class Busy(Clock):
 
 
 def test_a_search_ends_where_it_keeps_the_log_from_being_begun_anew(tmp_path: Path) -> None:
-    """What another process writes meanwhile makes the log grow up to a bound; then the search is 503, the log short."""
+    """Writes of another process make the log grow up to a limit; then the search fails, and the log is truncated."""
     numbers = iter(range(1000))
     writer = opened(tmp_path, synchronous="normal")
     keep(writer, *(record(f"m{n:05}", name="x" * 100) for n in range(20_000)))
@@ -138,7 +139,7 @@ def test_a_search_ends_where_it_keeps_the_log_from_being_begun_anew(tmp_path: Pa
 
 
 def test_a_search_goes_on_where_another_program_keeps_the_log(tmp_path: Path) -> None:
-    """It is held for a time in which searches of ours would have ended, and is then answered; the next ones at once."""
+    """It waits as long as our own searches can take, and then runs; the next ones do not wait."""
     clock = Clock()
     store = opened(tmp_path, synchronous="normal", clock=clock)
     keep(store, record("a"))
@@ -164,7 +165,7 @@ def test_a_search_goes_on_where_another_program_keeps_the_log(tmp_path: Path) ->
 
 
 def test_searches_that_had_to_end_are_no_other_program(tmp_path: Path) -> None:
-    """Once they have ended, those that come next wait again, and the log becomes short."""
+    """When they have ended, the next ones wait again, and the log is truncated."""
     numbers = iter(range(1000))
     writer = opened(tmp_path, synchronous="normal")
     keep(writer, *(record(f"m{n:05}", name="x" * 100) for n in range(500)))
@@ -176,7 +177,7 @@ def test_searches_that_had_to_end_are_no_other_program(tmp_path: Path) -> None:
     clock = Busy(lambda: keep(writer, record(f"{next(numbers)}", name="x" * MIB)), 0)
     searcher = opened(tmp_path, clock=clock)
     searched = Query(filters=(Filter("name", Op.LIKE, "y"),), limit=1)
-    assert searcher.page("things", searched).bodies == []  # after a wait in vain
+    assert searcher.page("things", searched).bodies == []  # after a wait without effect
     other.close()
     clock.left = 100
     with pytest.raises(StoreUnavailable, match="written"):

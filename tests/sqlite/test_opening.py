@@ -1,4 +1,4 @@
-"""Files: how one is opened, what is found there, and who may read it."""
+"""Files: opening, contents and permissions."""
 
 import os
 import sqlite3
@@ -17,7 +17,7 @@ from tests.things import FIELDS, SAMPLE, THINGS, keep, record
 
 def test_a_store_opens_while_another_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that needs no migration is opened, and read, without waiting for the write lock."""
-    monkeypatch.setattr("restkeeper.storage.sqlite.waiting.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("restkeeper.storage.sqlite.connection.BUSY_SECONDS", 0.05)
     url = f"sqlite:///{tmp_path}/store.db"
     first = open_store(url, [THINGS])
     keep(first, *SAMPLE)
@@ -62,7 +62,7 @@ def test_a_file_of_a_newer_program_is_refused(tmp_path: Path) -> None:
 
 
 def test_values_that_are_not_unique_stop_the_start(tmp_path: Path) -> None:
-    """A unique index that the items do not allow is told at start, naming it."""
+    """If stored items break a unique index, the start fails and names the index."""
     loose = Collection("things", FIELDS)
     store = open_store(f"sqlite:///{tmp_path}/store.db", [loose])
     keep(store, record("a", sku="s"), record("b", sku="s"))
@@ -72,7 +72,7 @@ def test_values_that_are_not_unique_stop_the_start(tmp_path: Path) -> None:
 
 
 def test_a_store_that_cannot_be_opened_says_so(tmp_path: Path) -> None:
-    """A path that is no place for a file is named."""
+    """The error names an invalid path."""
     with pytest.raises(StoreUnavailable, match="no/such/folder"):
         open_store(f"sqlite:///{tmp_path}/no/such/folder/store.db", [THINGS])
 
@@ -91,7 +91,7 @@ def test_a_store_by_another_name_sees_changes(tmp_path: Path) -> None:
 
 
 def test_another_store_that_closes_takes_no_lock_away(tmp_path: Path) -> None:
-    """Closing a file ends all the locks that a process has on it; a store that closes leaves those of others alone."""
+    """Closing a file releases all locks of the process on it; closing a store does not release those of others."""
     path = tmp_path / "a.db"
     store = open_store(f"sqlite:///{path}", [THINGS])
     code = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
@@ -108,7 +108,7 @@ def test_another_store_that_closes_takes_no_lock_away(tmp_path: Path) -> None:
 
 
 def test_nothing_is_written_to_a_file_that_is_gone(tmp_path: Path) -> None:
-    """When the store's file was moved or replaced, a write fails instead of going where nobody will find it."""
+    """If the store's file was moved or replaced, a write fails and is not lost."""
     store = open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
     keep(store, record("a"))
     (tmp_path / "store.db").rename(tmp_path / "moved.db")
@@ -120,7 +120,7 @@ def test_nothing_is_written_to_a_file_that_is_gone(tmp_path: Path) -> None:
 
 
 def test_files_are_their_owners_alone(tmp_path: Path) -> None:
-    """The store, what SQLite puts beside it, and backups have secrets in them: nobody else reads them."""
+    """The store, SQLite's other files, and backups contain secrets: only their owner can read them."""
     store = opened(tmp_path)
     keep(store, record("a"))
     store.backup(tmp_path / "backup.db")

@@ -21,7 +21,7 @@ from tests.things import SORTS, THINGS, fill, ids, keep, record
 
 
 def test_what_another_program_writes_is_seen_at_once(tmp_path: Path) -> None:
-    """Records and revisions are those of this moment, whoever changes them."""
+    """Records and revisions are current, whichever process changes them."""
     path = tmp_path / "a.db"
     store = open_store(f"sqlite:///{path}", [THINGS])
     keep(store, record("a", name="first"))
@@ -42,7 +42,7 @@ def test_what_another_program_writes_is_seen_at_once(tmp_path: Path) -> None:
 
 
 def test_a_store_that_cannot_be_read_is_unavailable(tmp_path: Path) -> None:
-    """Whatever SQLite says while somebody reads is 503, with the cause for the log."""
+    """An error of SQLite while reading is StoreUnavailable, with the cause for the log."""
     store = open_store(f"sqlite:///{tmp_path}/a.db", [THINGS])
     keep(store, record("a"))
     other = sqlite3.connect(tmp_path / "a.db")
@@ -64,7 +64,7 @@ def _steps(store: Store) -> list[int]:
         steps += 1
         return 0
 
-    connection = store._connect(1)  # type: ignore[attr-defined]
+    connection = store._connect()  # type: ignore[attr-defined]
     connection.set_progress_handler(step, 1)
     store._idle.append(connection)  # type: ignore[attr-defined]
     positions: dict[str, tuple[Any, ...]] = {"id": ("m",), "price": (5.0, "m"), "name": ("m", "m")}
@@ -107,7 +107,7 @@ def test_pages_cost_the_same_at_any_size(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.fixture
 def fetched(store: SqliteStore) -> list[int]:
-    """Of each row that is fetched on the store's one idle connection, how long its body is."""
+    """The lengths of the bodies that the store's only idle connection fetches."""
     sizes: list[int] = []
 
     def note(_: sqlite3.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -115,7 +115,7 @@ def fetched(store: SqliteStore) -> list[int]:
             sizes.append(len(row[2]))
         return row
 
-    connection = store._connect(1)
+    connection = store._connect()
     connection.row_factory = note
     store._idle.append(connection)
     return sizes
@@ -127,7 +127,7 @@ def fetched(store: SqliteStore) -> list[int]:
 def test_a_page_ends_by_its_bytes(
     store: SqliteStore, fetched: list[int], sort: tuple[Sort, ...], backward: bool, search: str
 ) -> None:
-    """It has as many items as fit, next to where the walk begins, and no more than one further row is read."""
+    """It has as many items as fit, the nearest to its start, and reads at most one row more."""
     size = fill(store, 10, 9000)[0]
     fetched.clear()
     page = store.page("things", Query(sort=sort, limit=8, backward=backward, search=search), 3 * size)
@@ -143,7 +143,7 @@ def test_no_body_is_sorted(store: SqliteStore, query: Query) -> None:
     """Where SQLite may have to sort, it sorts positions: bodies are read one by one, outside of that."""
     fill(store, 3, 10)
     statements: list[str] = []
-    connection = store._connect(1)
+    connection = store._connect()
     store._idle.append(connection)
     connection.set_trace_callback(statements.append)
     assert store.page("things", query).bodies
@@ -157,7 +157,7 @@ def test_no_body_is_sorted(store: SqliteStore, query: Query) -> None:
 def test_a_page_and_its_revision_are_of_one_moment(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch, query: Query
 ) -> None:
-    """Whatever is committed while a page is read, its revision is the one that has just these items."""
+    """With commits while a page is read, its revision belongs to exactly these items."""
     keep(store, record("a", name="a"))
     late = iter(["b"])
 

@@ -1,4 +1,4 @@
-"""Searches: bounded in time, one at a time, and so that others work meanwhile."""
+"""Searches: limited in time, one at a time, and interrupted so that others continue."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.things import OTHERS, THINGS, keep, record
 
 
 def test_a_search_that_takes_too_long_is_ended(each_store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What would keep a process busy beyond its time is StoreUnavailable, and says what to do; the store goes on."""
+    """A search that takes too long raises StoreUnavailable with advice; the store still works."""
     keep(each_store, *(record(f"{n:06}") for n in range(20_000)))
     monkeypatch.setattr("restkeeper.storage.sqlite.search.READ_SECONDS", 0.0)
     for ask in (each_store.page, each_store.count):
@@ -26,7 +26,7 @@ def test_a_search_that_takes_too_long_is_ended(each_store: SqliteStore, monkeypa
 
 
 def test_searches_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only so many searches run at once; one that waits too long is told so, what is no search never waits."""
+    """The number of searches is limited; one that waits too long fails, and other reads never wait."""
     monkeypatch.setattr("restkeeper.storage.sqlite.search.READ_SECONDS", 0.01)
     store = open_store(f"sqlite:///{tmp_path}/a.db", [THINGS])
     keep(store, record("a"))
@@ -42,7 +42,7 @@ def test_searches_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_search_that_is_interrupted_says_by_what(tmp_path: Path) -> None:
-    """SQLite knows only that it was."""
+    """The exception of the interruption is raised, not only SQLite's."""
 
     class Killing(Clock):
         def monotonic(self) -> float:
@@ -63,7 +63,7 @@ def test_a_search_that_is_interrupted_says_by_what(tmp_path: Path) -> None:
 
 
 class Counting:
-    """A clock by which every look is later than the last, and which counts how often others had their turn."""
+    """A clock that advances at each look, and counts the calls of sleep(0)."""
 
     def __init__(self) -> None:
         self.now = 0.0

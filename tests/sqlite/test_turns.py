@@ -1,4 +1,4 @@
-"""Turns to write: of the writers of one process, of its readers, and of other processes."""
+"""Turns to write: writers and readers of one process, and other processes."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ from tests.waiting import SECONDS, join
 
 
 def test_a_writer_that_leaves_wakes_the_next(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The turn that was meant for one that is interrupted as it gets it is not lost for those behind it."""
+    """If a writer is interrupted when it gets the turn, the next one gets it."""
 
     waiting: list[threading.Event] = []
 
@@ -56,7 +56,7 @@ def test_a_writer_that_leaves_wakes_the_next(store: SqliteStore, monkeypatch: py
 def test_a_writer_is_told_after_the_store_knows_of_its_commit(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who reads then reads what was written, also where another has committed it."""
+    """The work after a commit is done before its writers return."""
     order: list[str] = []
     finish = _Work.finish
     monkeypatch.setattr(store._writer, "_after_commit", lambda: order.append("known"))
@@ -66,7 +66,7 @@ def test_a_writer_is_told_after_the_store_knows_of_its_commit(
 
 
 def test_readers_of_a_store_in_memory_let_writers_in() -> None:
-    """However many search without an end, a writer has its turn long before its time is over."""
+    """While many searches run without a pause, writers get their turn before their deadline."""
     script = """
 from gevent import monkey; monkey.patch_all()
 import gevent
@@ -90,7 +90,7 @@ gevent.joinall(searches, raise_error=True)
 
 
 def test_a_writer_is_answered_when_its_own_work_is_done(tmp_path: Path) -> None:
-    """Also one that was woken for a turn that another took: it does not wait for what that one does next."""
+    """This holds also if another writer took its turn: it does not wait for the works of that one."""
     script = """
 from gevent import monkey; monkey.patch_all()
 import gevent, sys
@@ -130,7 +130,7 @@ sys.stdin.readline()
 
 
 def test_who_looks_does_not_ask(tmp_path: Path) -> None:
-    """That a process has looked whether others wait is no sign to those that look after it."""
+    """A check for waiting processes is not taken for a waiting process."""
     path = str(tmp_path / "store.db")
     lock = LockFile(path)
     script = (
@@ -147,7 +147,7 @@ def test_who_looks_does_not_ask(tmp_path: Path) -> None:
 
 
 class Slow:
-    """A work that takes longer than a commit without consequences, by a clock."""
+    """A work that makes its commit a long one, by a clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -159,7 +159,7 @@ class Slow:
 
 
 def test_another_process_that_waits_has_its_turn(tmp_path: Path) -> None:
-    """After a long commit the next one waits for those that ask, for a while at most, and else not at all."""
+    """After a long commit the next one waits for waiting processes, for a limited time, and otherwise not."""
     clock = Clock()
     store, slow = opened(tmp_path, clock=clock), Slow(clock)
     command = [sys.executable, "-c", ASKING, str(tmp_path / "store.db")]

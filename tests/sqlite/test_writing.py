@@ -11,8 +11,8 @@ import pytest
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Transaction
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.sqlite.connection import BUSY_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore
-from restkeeper.storage.sqlite.waiting import BUSY_SECONDS
 from restkeeper.storage.sqlite.writer import BATCH_SECONDS
 from tests.sqlite.helpers import Clock, Exit, opened, together
 from tests.things import THINGS, ids, keep, record
@@ -48,7 +48,7 @@ def test_a_write_whose_time_is_over_leaves_the_queue(store: SqliteStore, monkeyp
     first = threading.Thread(target=store.write, args=(long,))
     first.start()
     assert begun.wait(SECONDS)
-    monkeypatch.setattr("restkeeper.storage.sqlite.waiting.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("restkeeper.storage.sqlite.connection.BUSY_SECONDS", 0.01)
     with pytest.raises(StoreUnavailable):
         store.write(lambda _: ran.append(1))
     end.set()
@@ -74,7 +74,7 @@ def test_a_write_has_the_deadline_that_it_is_given(tmp_path: Path) -> None:
 
 def test_a_write_that_is_under_way_waits_for_its_result(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once a work is in a commit it is not given up: whether it was done is not known before the end."""
-    monkeypatch.setattr("restkeeper.storage.sqlite.waiting.BUSY_SECONDS", 0.5)
+    monkeypatch.setattr("restkeeper.storage.sqlite.connection.BUSY_SECONDS", 0.5)
     monkeypatch.setattr("restkeeper.storage.sqlite.writer.BATCH_SECONDS", 60.0)
     writer = store._writer
     begun, refused = threading.Event(), threading.Event()
@@ -122,7 +122,7 @@ def test_a_commit_ends_by_time(tmp_path: Path) -> None:
 
 def test_a_file_that_another_process_holds_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that cannot have the file in time raises StoreUnavailable; reading goes on."""
-    monkeypatch.setattr("restkeeper.storage.sqlite.waiting.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("restkeeper.storage.sqlite.connection.BUSY_SECONDS", 0.05)
     store = open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
     keep(store, record("a"))
     holder = sqlite3.connect(tmp_path / "store.db", isolation_level=None)

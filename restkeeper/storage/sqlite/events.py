@@ -1,13 +1,12 @@
 """Events in SQLite: reading the feed, and the ids of events."""
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import orjson
 
 from restkeeper.storage.errors import EventsExpired
 from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, EventFilter, Events, StoredEvent, is_event_id
+from restkeeper.storage.sqlite.connection import snapshot
 from restkeeper.storage.sqlite.identity import EPOCH, epoch_of
 
 # The events between two positions that match a filter.
@@ -58,19 +57,6 @@ def find_events(after: str, filter: EventFilter, limit: int, connection: sqlite3
                 end = row[0]
                 break
         return Events(found, id_of(end, origin_of(connection, end) or epoch), end < newest)
-
-
-@contextmanager
-def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
-    """All reads see one moment, as they do inside a transaction."""
-    if connection.in_transaction:
-        yield
-        return
-    connection.execute("BEGIN")
-    try:
-        yield
-    finally:
-        connection.execute("ROLLBACK")
 
 
 def id_of(position: int, origin: str) -> str:

@@ -199,9 +199,7 @@ def _conditions(collection: Collection, query: Query) -> Iterator[str]:
 
 def _exact(collection: Collection, query: Query) -> Query:
     """The query with filters that have the same result although SQLite compares numbers as doubles."""
-    if not any(collection.fields[each.field].kind is Kind.NUMBER for each in query.filters):
-        return query
-    return replace(query, filters=tuple(_exact_filters(collection, query)))
+    return replace(query, filters=tuple(_exact_filters(collection, query))) if query.filters else query
 
 
 def _exact_filters(collection: Collection, query: Query) -> Iterator[Filter]:

@@ -18,13 +18,12 @@ from restkeeper.clock import Clock
 from restkeeper.storage.contract import ALL, Collection, Page, Query, Record, StoredResponse, Transaction
 from restkeeper.storage.errors import StoreFull, StoreUnavailable
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
-from restkeeper.storage.sqlite import health, sql, waiting
+from restkeeper.storage.sqlite import health, sql
 from restkeeper.storage.sqlite import search as sqlite_search
+from restkeeper.storage.sqlite.connection import connect, snapshot, store_error, translated
 from restkeeper.storage.sqlite.deliveries import find_subscriptions, read_log
-from restkeeper.storage.sqlite.errors import store_error, translated
-from restkeeper.storage.sqlite.events import find_events, newest_id, snapshot
+from restkeeper.storage.sqlite.events import find_events, newest_id
 from restkeeper.storage.sqlite.files import (
-    LOG_BYTES,
     LogLimit,
     create_private,
     forget_identity,
@@ -36,7 +35,6 @@ from restkeeper.storage.sqlite.items import find_response, read_item
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import MIGRATIONS, declare, migrate
 from restkeeper.storage.sqlite.search import find_page, time_limit
-from restkeeper.storage.sqlite.waiting import execute_waiting
 from restkeeper.storage.sqlite.writer import Writer
 
 T = TypeVar("T")
@@ -44,7 +42,6 @@ T = TypeVar("T")
 OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
 
 SEARCHES = 8  # at the same time in each process
-STATEMENTS = 32  # prepared statements that each connection caches
 
 _SCAN = f"""\
 SELECT
@@ -55,11 +52,7 @@ ORDER BY id"""  # noqa: S608 - constant columns
 
 
 class SqliteStore:
-    """See `contract.Store`. `synchronous` is SQLite's setting: "full" or "normal".
-
-    Writes fail while `free_space` returns less than `min_free_space`; by default it is that of the store's disk, and
-    in memory there is no such limit.
-    """
+    """See `contract.Store`. The path ":memory:" means a store in memory, which has no `min_free_space`."""
 
     def __init__(
         self,
@@ -68,20 +61,17 @@ class SqliteStore:
         *,
         synchronous: str = "full",
         min_free_space: int = 0,
-        free_space: Callable[[], int] | None = None,
         clock: Clock = time,
     ) -> None:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             raise StoreUnavailable(f"SQLite is {sqlite3.sqlite_version}; at least 3.37 is needed")
         self._path = path
-        self._synchronous = synchronous
+        self._connect = partial(connect, path, synchronous, clock)
         self._clock = clock
         self._in_memory = path == ":memory:"
         self._collections = {collection.name: collection for collection in collections}
         self._min_free_space = min_free_space
-        self._free_space = free_space or (
-            None if self._in_memory else partial(free_space_of, os.path.dirname(os.path.realpath(path)))
-        )
+        self._free_space = None if self._in_memory else partial(free_space_of, os.path.dirname(os.path.realpath(path)))
         self._idle: list[sqlite3.Connection] = []
         self._searches = threading.BoundedSemaphore(SEARCHES)
         self._search_turn = threading.Lock()
@@ -93,7 +83,7 @@ class SqliteStore:
             if not self._in_memory:
                 with suppress(OSError):  # it exists, or SQLite raises the reason
                     create_private(path)
-            connection = self._connect(timeout=waiting.BUSY_SECONDS)
+            connection = self._connect()
             migrate(connection)
             declare(connection, self._collections.values())
             self.secret = secret_of(connection)
@@ -260,19 +250,6 @@ class SqliteStore:
         if self._file:
             self._file.require()
 
-    def _connect(self, timeout: float) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self._path, timeout=timeout, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
-        )
-        connection.create_function("fold", 1, sql.fold, deterministic=True)
-        connection.create_function("full_text", -1, sql.full_text, deterministic=True)
-        deadline = self._clock.monotonic() + waiting.BUSY_SECONDS
-        execute_waiting(connection, "PRAGMA journal_mode = WAL", deadline, self._clock)  # it has no busy time-out
-        connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
-        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-        connection.execute("PRAGMA foreign_keys = ON")
-        return connection
-
     @contextmanager
     def _searching(self, query: Query) -> Iterator[None]:
         """Limit the number of searches at the same time: each can take long and needs a connection.
@@ -315,7 +292,7 @@ class SqliteStore:
                 connection = self._idle.pop()
             except IndexError:
                 self._require_file()  # the log of this file would damage another one
-                connection = self._connect(timeout=waiting.BUSY_SECONDS)
+                connection = self._connect()
                 self._readers += 1
             yield connection
         except sqlite3.Error as error:

@@ -16,12 +16,11 @@ from typing import Any, TypeVar
 
 from restkeeper.clock import TURN, Clock
 from restkeeper.storage.errors import StoreFull, StoreUnavailable
-from restkeeper.storage.sqlite import waiting
-from restkeeper.storage.sqlite.errors import store_error, translated
+from restkeeper.storage.sqlite import connection as sqlite_connection
+from restkeeper.storage.sqlite.connection import RETRY_SECONDS, execute_waiting, store_error, translated
 from restkeeper.storage.sqlite.identity import epoch_of, make_epoch
 from restkeeper.storage.sqlite.items import SqliteTransaction
 from restkeeper.storage.sqlite.lockfile import LockFile
-from restkeeper.storage.sqlite.waiting import RETRY_SECONDS, execute_waiting
 
 T = TypeVar("T")
 
@@ -61,7 +60,7 @@ class Writer:
     def write(self, work: Callable[[SqliteTransaction], T], *, wait: bool = True, deadline: float | None = None) -> T:
         """See `contract.Store.write`."""
         if deadline is None:
-            deadline = self._clock.monotonic() + (waiting.BUSY_SECONDS if wait else 0.0)
+            deadline = self._clock.monotonic() + (sqlite_connection.BUSY_SECONDS if wait else 0.0)
         queued = _Work(work, deadline)
         if not wait:
             self._commit_alone(queued)

@@ -1,0 +1,80 @@
+"""Connections of SQLite: their settings, their errors, and waiting for locks of other processes."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from restkeeper.clock import Clock
+from restkeeper.storage.errors import StoreFull, StoreUnavailable
+from restkeeper.storage.sqlite import sql
+from restkeeper.storage.sqlite.files import LOG_BYTES
+
+BUSY_SECONDS = 5.0  # for which a write waits, from its call on
+RETRY_SECONDS = 0.0005  # about one durable commit on a fast disk
+STATEMENTS = 32  # prepared statements that each connection caches
+
+
+def connect(path: str, synchronous: str, clock: Clock) -> sqlite3.Connection:
+    """Open a connection in WAL mode that any thread can use. `synchronous` is SQLite's setting."""
+    connection = sqlite3.connect(
+        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
+    )
+    connection.create_function("fold", 1, sql.fold, deterministic=True)
+    connection.create_function("full_text", -1, sql.full_text, deterministic=True)
+    deadline = clock.monotonic() + BUSY_SECONDS
+    execute_waiting(connection, "PRAGMA journal_mode = WAL", deadline, clock)  # it ignores the busy time-out
+    connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
+    connection.execute(f"PRAGMA synchronous = {synchronous}")
+    connection.execute("PRAGMA foreign_keys = ON")
+    return connection
+
+
+def execute_waiting(
+    connection: sqlite3.Connection,
+    statement: str,
+    deadline: float,
+    clock: Clock,
+    when_busy: Callable[[], None] = lambda: None,
+) -> None:
+    """Execute a statement that needs a lock; repeat it until the lock is free or the deadline has passed.
+
+    It calls `when_busy` before each repetition, and does not wait inside SQLite, so that other requests continue.
+    """
+    while True:
+        try:
+            connection.execute(statement)
+            return
+        except sqlite3.OperationalError as error:
+            is_busy = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            if not is_busy or clock.monotonic() >= deadline:
+                raise
+        when_busy()
+        clock.sleep(RETRY_SECONDS)
+
+
+@contextmanager
+def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """All reads see one moment, as they do inside a transaction."""
+    if connection.in_transaction:
+        yield
+        return
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")
+
+
+@contextmanager
+def translated(failure: str) -> Iterator[None]:
+    """Raise SQLite's errors as `store_error`."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise store_error(failure, error) from error
+
+
+def store_error(failure: str, error: sqlite3.Error) -> StoreUnavailable | StoreFull:
+    """The error of a store: what failed, and SQLite's reason."""
+    is_full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    return (StoreFull if is_full else StoreUnavailable)(f"{failure}: {error}")

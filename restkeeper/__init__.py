@@ -1,6 +1,6 @@
-"""Restkeeper keeps REST resources. What is public is here; what the other modules have may change.
+"""Restkeeper: a service of REST resources. The names here are public; all other modules may change.
 
-Each name is imported when it is first asked for (PEP 562): a server has to patch the standard library before.
+Each name is imported when it is first used (PEP 562), so that a server can patch the standard library before.
 """
 
 from importlib import import_module

@@ -1,6 +1,6 @@
 """The part of the contract that is about items and responses, in dictionaries behind one lock.
 
-It is as simple as it can be: what it has in common with SQLite is nothing but the contract.
+It is as simple as possible: it has only the contract in common with SQLite.
 """
 
 import json
@@ -41,7 +41,7 @@ class Table:
         return row
 
     def put(self, record: Record) -> None:
-        """Put a record in its place. Raises DuplicateValue."""
+        """Insert or replace a record. Raises DuplicateValue."""
         row = Row(record, json.loads(record.body, parse_float=Decimal) | record._asdict())
         for index in self.declared.indexes:
             if index.unique and (value := self._folding(index.field, row.values.get(index.field))) is not None:
@@ -57,7 +57,7 @@ class Table:
         self.changes += 1
 
     def found(self, query: Query) -> Iterator[Row]:
-        """The rows that the filters and the search leave, in no order."""
+        """The rows that match the filters and the search, in any order."""
         for row in self.rows.values():
             if query.owner in (None, row.record.owner) and all(self._satisfies(row, each) for each in query.filters):
                 if query.search.casefold() in self._text(row):
@@ -84,7 +84,7 @@ class Table:
         return Page([record.body for _, record in stretch], fingerprints, more, first, last, cut)
 
     def _order(self, query: Query) -> list[Sort]:
-        """The sort keys with the id behind them, turned around for a walk backwards."""
+        """The sort keys, the id last; reversed for a backward query."""
         sort = [*query.sort, Sort("id", bool(query.sort) and query.sort[-1].descending)]
         sort = sort[: [key.field for key in sort].index("id") + 1]
         return [Sort(key.field, key.descending is not query.backward) for key in sort]
@@ -93,7 +93,7 @@ class Table:
         return tuple(self._key(key.field, self._value(row, key.field)) for key in sort)
 
     def _key(self, field: str, value: Any) -> Any:
-        """A value as it is sorted: null is below every other, and so is what is of no such kind."""
+        """The sort key of a value: null and values of a wrong kind are below all others."""
         is_text = self.declared.fields[field].kind in (Kind.TEXT, Kind.TIME)
         if value is None or isinstance(value, str) is not is_text:
             return "" if is_text else -inf
@@ -119,7 +119,7 @@ class Table:
         return COMPARISONS[wanted.op](value, self._folding(wanted.field, wanted.value))
 
     def _text(self, row: Row) -> str:
-        """What a search looks through: a text on each line."""
+        """The text of a search: one value on each line."""
         values = [row.values.get(field) for field in self.declared.search]
         texts = [each for value in values for each in (value if isinstance(value, list) else [value])]
         return "\n".join(text for text in texts if text is not None).casefold()
@@ -220,7 +220,7 @@ class DictStore:
 
 
 def _plain(key: Any) -> str | int | float | None:
-    """A sort key as positions have it."""
+    """A sort key in the form of positions."""
     return None if key == -inf else key if isinstance(key, str) else int(key) if key == int(key) else float(key)
 
 
@@ -232,7 +232,7 @@ def _is_beyond(position: tuple[Any, ...], after: tuple[Any, ...], sort: list[Sor
 
 
 def _within(rows: list[Any], max_bytes: int | None) -> tuple[list[Any], bool]:
-    """As many as fit into so many bytes, at least one; and whether that left any out."""
+    """The first rows that fit into the bytes, at least one; and whether others are omitted."""
     size = 0
     for number, (_, record) in enumerate(rows):
         size += len(record.body)

@@ -1,4 +1,4 @@
-"""What tests do with events and deliveries all the time."""
+"""Common operations of tests on events and deliveries."""
 
 from restkeeper.storage.contract import Store
 from restkeeper.storage.outbox import Attempt, Delivery, Event, EventFilter, Secret
@@ -38,7 +38,7 @@ def settle(
 
 
 def all_of(store: Store, wanted: EventFilter = THINGS, limit: int = 3) -> list[str]:
-    """The ids of all events, read in steps."""
+    """The ids of all events, read in pages."""
     found, after, more = [], "", True
     while more:
         events, after, more = store.events(after, wanted, limit)

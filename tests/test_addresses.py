@@ -1,4 +1,4 @@
-"""Only what is reachable from everywhere, and stands for one machine, may be called for somebody else."""
+"""Only public unicast addresses may be called for a client."""
 
 from ipaddress import IPv6Address
 
@@ -85,7 +85,7 @@ def in_hex(address: str) -> str:
 
 
 def embedded(address: str) -> list[str]:
-    """The IPv6 addresses that stand for an IPv4 one."""
+    """The IPv6 addresses that contain an IPv4 address."""
     low = in_hex(address)
     return [f"::ffff:{low}", f"::ffff:{address}", f"::{low}", f"64:ff9b::{low}", f"2002:{low}::", f"2002:{low}::1"]
 
@@ -98,7 +98,7 @@ def test_addresses_of_the_internet_are_public(address: str) -> None:
 
 @pytest.mark.parametrize("address", PRIVATE + PRIVATE_6)
 def test_addresses_of_special_purpose_are_not_public(address: str) -> None:
-    """What a registry sets apart is not called, whatever this Python knows of it."""
+    """Addresses that a registry reserves are not public, also if this Python does not know it."""
     assert not is_public(address)
 
 
@@ -106,7 +106,7 @@ def test_addresses_of_special_purpose_are_not_public(address: str) -> None:
     "address", ["2001::1", "2001:1::1", "2001:20::1", "2001:db8::1", "3fff::1", "::ffff:127.0.0.1"]
 )
 def test_what_pythons_differ_on_is_not_public(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A patch level that takes more IPv6 addresses for global changes nothing."""
+    """A Python for which more IPv6 addresses are global makes no difference."""
     monkeypatch.setattr(IPv6Address, "is_global", True)
     assert not is_public(address)
 
@@ -125,11 +125,11 @@ def test_an_address_that_stands_for_a_private_one_is_not_public(address: str) ->
 
 @pytest.mark.parametrize("address", PUBLIC)
 def test_an_address_that_stands_for_a_public_one_is_public(address: str) -> None:
-    """What is translated to a public address is as good as that."""
+    """An address that is translated to a public one is public."""
     assert [each for each in embedded(address) if not is_public(each)] == []
 
 
 @pytest.mark.parametrize("address", NO_ADDRESS)
 def test_what_is_no_address_is_not_public(address: str) -> None:
-    """Only the one way of writing that the system tells is an address."""
+    """Only the form that `getaddrinfo` returns is an address."""
     assert not is_public(address)

@@ -1,4 +1,4 @@
-"""What a clock that was ahead has written is bounded by what could be: nothing is blocked until it comes true."""
+"""Times of a clock that was ahead are limited to possible values: they block nothing."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -59,7 +59,7 @@ def settle(store: Store, delivery: Delivery, at: float, next: float, hold: float
 
 
 def test_answers_behind_one_from_the_future_expire(store: Store) -> None:
-    """However many there are in front, each is deleted in its time or at once."""
+    """Any number of them is deleted in time or at once."""
     idempotency = Idempotency(3600, now=lambda: NOW)
 
     def keep(count: int, given: float) -> None:
@@ -75,7 +75,7 @@ def test_answers_behind_one_from_the_future_expire(store: Store) -> None:
 
 
 def test_events_behind_one_from_the_future_expire(store: Store) -> None:
-    """One that is dated ahead by more than events are kept is no younger than those around it."""
+    """An event that is dated ahead by more than EVENTS_TTL is deleted with its neighbours."""
     days = [1, 400, 2, 3, 9]
     events = [Event("thing.created", "things", "a", rfc3339(NOW + day * 86_400), b"{}") for day in days]
     store.write(lambda transaction: [transaction.record(event) for event in events])
@@ -84,7 +84,7 @@ def test_events_behind_one_from_the_future_expire(store: Store) -> None:
 
 
 def test_a_lease_that_cannot_be_is_none(store: Store) -> None:
-    """What a clock that was ahead leased is delivered at once by who has the right time, and settled by nobody else."""
+    """A worker with the right time replaces a lease of a clock that was ahead, and only it can settle the delivery."""
     happen(store, "a")
     (stuck,) = lease(store, AHEAD, AHEAD + 25)
     assert is_ready(store, NOW)
@@ -94,14 +94,14 @@ def test_a_lease_that_cannot_be_is_none(store: Store) -> None:
 
 
 def test_a_lease_that_can_be_is_left_alone(store: Store) -> None:
-    """Up to the longest that there is."""
+    """A lease up to LONGEST_LEASE is respected."""
     happen(store, "a")
     lease(store, NOW, NOW + LONGEST_LEASE)
     assert not is_ready(store, NOW) and lease(store, NOW, NOW + 25) == []
 
 
 def test_to_resume_frees_a_lease_that_cannot_be(store: Store) -> None:
-    """And no other."""
+    """Other leases are not changed."""
     happen(store, "a", "b")
     lease(store, AHEAD, AHEAD + 25)
     store.write(lambda transaction: transaction.resume("w", NOW))
@@ -112,7 +112,7 @@ def test_to_resume_frees_a_lease_that_cannot_be(store: Store) -> None:
 
 
 def test_a_pause_that_nobody_can_ask_for_is_none(store: Store) -> None:
-    """Retry-After is a day at most; a later answer sets a pause that a wrong clock had set too far."""
+    """Retry-After is a day at most; a later response replaces a pause that a wrong clock set too late."""
     happen(store, "a", "b")
     first, second = lease(store, NOW, NOW + 25)
     settle(store, first, NOW, NOW + 1, hold=AHEAD)
@@ -123,7 +123,7 @@ def test_a_pause_that_nobody_can_ask_for_is_none(store: Store) -> None:
 
 
 def test_a_longer_pause_outlives_a_shorter_one(store: Store) -> None:
-    """Of two that can be, the longer counts."""
+    """Of two possible pauses, the longer one counts."""
     happen(store, "a", "b")
     first, second = lease(store, NOW, NOW + 25)
     settle(store, first, NOW, NOW + 1, hold=NOW + 600)
@@ -157,7 +157,7 @@ def test_reap_deletes_what_is_dated_ahead(tmp_path: Path) -> None:
 
 
 def test_looking_for_what_cannot_be_costs_little(store: Store) -> None:
-    """The places where it would be are found by index, however much waits for its time."""
+    """They are found by an index, independent of the number of waiting deliveries."""
     plan = store._writer.connection.execute  # type: ignore[attr-defined]
     wanted = {"active": "[]", "now": NOW, **module._LONGEST}
     steps = [row[3] for row in plan(f"EXPLAIN QUERY PLAN {module._SUBSCRIPTIONS}", wanted)]

@@ -9,14 +9,14 @@ from restkeeper.config import Config, ConfigError, misspelt_settings
 
 
 def test_defaults_are_those_of_tests_and_of_serving() -> None:
-    """Config() keeps nothing; Config.from_env() keeps a file and listens on loopback."""
+    """Config() stores in memory; Config.from_env() stores in a file and listens on loopback."""
     assert Config().database_url == "memory://"
     serving = Config.from_env({})
     assert (serving.database_url, serving.host, serving.port) == ("sqlite:///restkeeper.db", "127.0.0.1", 8000)
 
 
 def test_a_port_from_the_platform_means_to_be_reached() -> None:
-    """PORT, as platforms set it, listens on every address; HOST says otherwise."""
+    """With PORT, as platforms set it, it listens on every address, unless HOST is set."""
     asked = {"PORT": "5000", "AUTH": "required"}
     assert Config.from_env(asked).host == "0.0.0.0"  # noqa: S104
     assert Config.from_env(asked | {"HOST": "127.0.0.1"}).host == "127.0.0.1"
@@ -25,7 +25,7 @@ def test_a_port_from_the_platform_means_to_be_reached() -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "example.org"])  # noqa: S104
 def test_open_is_for_this_machine(host: str) -> None:
-    """AUTH=open and an address that others reach do not go together, unless it is said in words."""
+    """AUTH=open is refused on a public address; AUTH=open-to-all is accepted."""
     with pytest.raises(ConfigError, match=f"HOST='{host}': AUTH=open lets every caller do everything.*open-to-all"):
         Config.from_env({"HOST": host, "AUTH": "open"})
     assert Config.from_env({"HOST": host, "AUTH": "open-to-all"}).host == host
@@ -47,7 +47,7 @@ def test_open_is_for_this_machine(host: str) -> None:
     ],
 )
 def test_a_bad_value_names_key_value_and_what_is_allowed(key: str, value: str, told: str) -> None:
-    """The message is one line that says what to mend."""
+    """The message is one line that says what to correct."""
     with pytest.raises(ConfigError) as caught:
         Config.from_env({key: value})
     assert told in str(caught.value) and "\n" not in str(caught.value)
@@ -65,14 +65,14 @@ def test_a_bad_value_names_key_value_and_what_is_allowed(key: str, value: str, t
     ],
 )
 def test_what_tokens_need_is_set_together(given: dict[str, str], told: str) -> None:
-    """Issuer, audience and key set are all there or none; the message names what is missing."""
+    """Issuer, audience and key set are set together or not at all; the message names the missing one."""
     with pytest.raises(ConfigError, match=told):
         Config.from_env(given)
     assert Config(jwt_issuer="a", jwt_audience="b", jwt_jwks="c").jwt_jwks == "c"
 
 
 def test_typed_values_are_checked_alike() -> None:
-    """What the environment may not say, code may not either."""
+    """A value that is refused in the environment is refused in code, too."""
     for wrong in (
         {"page_limit": 0},
         {"log_format": "xml"},
@@ -106,14 +106,14 @@ RANGES = {
 
 
 def test_every_number_has_a_range() -> None:
-    """There is none that this table leaves out."""
+    """The table has all of them."""
     numbers = {setting.name for setting in fields(Config) if type(getattr(Config(), setting.name)) is int}
     assert numbers == set(RANGES)
 
 
 @pytest.mark.parametrize("name", RANGES)
 def test_the_ends_of_a_range_are_in_it(name: str) -> None:
-    """And what is beyond them is refused."""
+    """Values beyond the limits are refused."""
     others = {"page_limit": {"page_limit_max": 10_000}, "page_limit_max": {"page_limit": 1}}.get(name, {})
     for end, beyond in zip(RANGES[name], (-1, 1), strict=True):
         assert getattr(Config(**others, **{name: end}), name) == end  # type: ignore[arg-type]
@@ -122,7 +122,7 @@ def test_the_ends_of_a_range_are_in_it(name: str) -> None:
 
 
 def test_a_delay_is_a_week_at_most() -> None:
-    """One second more is refused; so are none, and more than 50."""
+    """One second more is refused, and so are no delay and more than 50."""
     assert Config.from_env({"WEBHOOK_RETRIES": "0, 604800"}).webhook_retries == (0, 604800)
     assert len(Config.from_env({"WEBHOOK_RETRIES": ",".join(["1"] * 50)}).webhook_retries) == 50
     for wrong in ("604801", "", "-1", "1.5", ",".join(["1"] * 51)):
@@ -132,14 +132,14 @@ def test_a_delay_is_a_week_at_most() -> None:
 
 @pytest.mark.parametrize("key", ["ADMIN_KEY", "METRICS_TOKEN"])
 def test_secrets_are_too_long_to_guess(key: str) -> None:
-    """A credential of the operator's has 24 characters at least, and the message does not repeat it."""
+    """A credential of the operator has at least 24 characters; the message does not repeat it."""
     with pytest.raises(ConfigError, match=rf"^{key}=\(hidden\): must be at least 24 ASCII characters"):
         Config.from_env({key: "x" * 23})
     assert Config.from_env({key: "x" * 24})
 
 
 def test_a_secret_may_come_from_a_file(tmp_path: Path) -> None:
-    """NAME_FILE names a file that holds the secret, which no message or repr shows."""
+    """NAME_FILE names a file with the secret, which no message or repr shows."""
     (tmp_path / "token").write_text("s3cret-s3cret-s3cret-s3cret\n")
     config = Config.from_env({"METRICS_TOKEN_FILE": str(tmp_path / "token")})
     assert config.metrics_token == "s3cret-s3cret-s3cret-s3cret"  # noqa: S105
@@ -147,7 +147,7 @@ def test_a_secret_may_come_from_a_file(tmp_path: Path) -> None:
 
 
 def test_flags_read_the_usual_words() -> None:
-    """1, true, yes and on are true; 0, false, no, off and nothing are false."""
+    """1, true, yes and on are true; 0, false, no, off and the empty text are false."""
     values = [
         Config.from_env({"DOCS": word}).docs for word in ("1", "true", "YES", "on", "0", "False", "no", "off", "")
     ]
@@ -180,7 +180,7 @@ def test_every_setting_says_what_it_is() -> None:
     ],
 )
 def test_a_misspelt_setting_is_named(name: str, meant: str) -> None:
-    """With the setting that is meant, where one is close; a prefix that is ours alone is enough."""
+    """The line names a similar setting, if there is one; a prefix of our settings is enough for a line."""
     told = f"{name} is no setting; did you mean {meant}?" if meant else f"{name} is no setting"
     assert misspelt_settings(["HOME", name, "PATH"]) == [told]
 
@@ -203,6 +203,6 @@ USUAL = """
 
 
 def test_usual_variables_are_no_misspelt_settings() -> None:
-    """None of them is reported, and none of the settings."""
+    """Neither these names nor the settings are reported."""
     settings = [each.name.upper() for each in fields(Config)]
     assert misspelt_settings([*USUAL.split(), *settings, "ADMIN_KEY_FILE"]) == []

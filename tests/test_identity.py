@@ -1,4 +1,4 @@
-"""A restored store never gives a token that stood for something else, also where a copy is restored while it runs."""
+"""A restored store never repeats a token for other contents, also if a copy is restored while it runs."""
 
 import shutil
 import sqlite3
@@ -23,7 +23,7 @@ def by_backup(store: SqliteStore, path: Path, target: Path) -> None:
 
 
 def by_api(store: SqliteStore, path: Path, target: Path) -> None:
-    """As the shell's `.backup` does it."""
+    """As `.backup` of the shell."""
     with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(target)) as copy:
         source.backup(copy)
 
@@ -35,13 +35,13 @@ def by_copy(store: SqliteStore, path: Path, target: Path) -> None:
 
 
 def restore(copy: Path, path: Path) -> None:
-    """As the shell's `.restore` does it: the file stays the same one, with other contents."""
+    """As `.restore` of the shell: the same file gets other contents."""
     with closing(sqlite3.connect(copy)) as source, closing(sqlite3.connect(path)) as target:
         source.backup(target)
 
 
 class Client:
-    """Remembers what each token and each event id stood for; whoever gives one again for something else, fails."""
+    """Stores the contents of each token and event id; the test fails if one is repeated for other contents."""
 
     def __init__(self) -> None:
         self.known: dict[str, object] = {}
@@ -96,7 +96,7 @@ def store(path: Path) -> Iterator[SqliteStore]:
 def test_a_restore_under_a_running_store(
     store: SqliteStore, path: Path, copy: Callable[..., None], look_before: bool
 ) -> None:
-    """Revisions, versions and event ids of what follows are new ones, whether it is read or written first."""
+    """Later revisions, versions and event ids are new, whether the store is read or written first."""
     client = Client()
     client.change(store, look_before=True)
     copy(store, path, path.with_name("copy.db"))
@@ -113,7 +113,7 @@ def test_a_restore_under_a_running_store(
 def test_a_copy_that_is_opened_has_an_epoch_of_its_own(
     store: SqliteStore, path: Path, copy: Callable[..., None]
 ) -> None:
-    """Each of two stores that are restored from one copy, too."""
+    """This holds also for two stores that are restored from one copy."""
     copy(store, path, path.with_name("copy.db"))
     shutil.copy(path.with_name("copy.db"), path.with_name("twin.db"))
     copies = [open_at(path.with_name(name)) for name in ("copy.db", "twin.db")]
@@ -123,7 +123,7 @@ def test_a_copy_that_is_opened_has_an_epoch_of_its_own(
 
 
 def test_all_who_use_a_restored_file_agree(store: SqliteStore, path: Path) -> None:
-    """The epoch is in the file: whoever sees first that it is missing makes it for all."""
+    """The epoch is in the file: the first process that finds it missing creates it for all."""
     other = open_at(path)
     store.backup(path.with_name("copy.db"))
     former = store.epoch
@@ -135,7 +135,7 @@ def test_all_who_use_a_restored_file_agree(store: SqliteStore, path: Path) -> No
 
 
 def test_the_epoch_stays_when_the_program_changes_the_schema(store: SqliteStore, path: Path) -> None:
-    """Indexes that are declared anew are our own change, no other history."""
+    """Changed indexes are our own change of the schema; the epoch stays."""
     former = store.epoch
     plain = type(THINGS)("things", THINGS.fields)
     other = SqliteStore(str(path), [plain, OTHERS])

@@ -56,7 +56,7 @@ def test_it_serves_a_store_of_its_own(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_settings_are_the_services(tmp_path: Path) -> None:
-    """What is set is set for the service."""
+    """The settings are those of the service."""
     with LiveServer(ROOT, DATABASE_URL=f"sqlite:///{tmp_path}/a.db"):
         pass
     assert (tmp_path / "a.db").exists()
@@ -73,7 +73,7 @@ def test_settings_are_the_services(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_service_is_told_in_one_line(tmp_path: Path, code: str | None, told: str) -> None:
-    """The folder's app.py has to make one."""
+    """The folder's app.py must create an application."""
     if code is not None:
         (tmp_path / "app.py").write_text(code)
     with pytest.raises(RuntimeError) as raised, LiveServer(tmp_path):
@@ -119,7 +119,7 @@ def test_one_that_never_comes_up_is_ended(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_it_ends_with_who_started_it() -> None:
-    """However that ends: a killed test leaves no server."""
+    """This holds also for a killed test: it leaves no server."""
     command = [sys.executable, "-c", KILLED, str(ROOT)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as tests:
         assert tests.stdout

@@ -1,4 +1,4 @@
-"""Where stores are: what a backend says of a URL before anything is opened."""
+"""Locations of stores: properties of a URL before a store is opened."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from restkeeper.storage.sqlite.store import SqliteStore
 
 
 def test_a_location_touches_nothing(tmp_path: Path) -> None:
-    """That a file is named makes none, and that none is there is known."""
+    """A location creates no file, and knows whether one exists."""
     file = locate(f"sqlite:///{tmp_path}/a.db")
     assert (file.temporary, file.folder, file.size()) == (False, os.path.realpath(tmp_path), 0)
     with pytest.raises(StoreUnavailable, match=f"^there is no store at '{tmp_path}/a.db'; DATABASE_URL="):
@@ -24,7 +24,7 @@ def test_a_location_touches_nothing(tmp_path: Path) -> None:
 
 
 def test_memory_is_one_process_s_own(tmp_path: Path) -> None:
-    """It has no file, no size and no folder, nothing is there before, and no backup gets there."""
+    """It has no file, size or folder, does not exist before it is opened, and cannot be restored."""
     memory = locate("memory://")
     assert (memory.name, memory.temporary, memory.folder, memory.size()) == ("memory://", True, None, 0)
     for work in (memory.require, lambda: memory.restore(tmp_path / "backup.db", discard=False)):

@@ -33,7 +33,7 @@ def test_it_writes_the_service_that_stands_here(tmp_path: Path, monkeypatch: pyt
 
 
 def test_it_overwrites_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder that is there stays as it is."""
+    """An existing folder is not changed."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shop").mkdir()
     run = CliRunner().invoke(main, ["new", "shop"])
@@ -51,7 +51,7 @@ def test_each_command_says_what_it_does() -> None:
 
 
 def test_a_command_works_on_the_service_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its app.py makes it; where there is none, one line says so."""
+    """Its app.py creates it; without one, the error is one line."""
     monkeypatch.setitem(sys.modules, "app", app)  # so that other tests have ours again
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(tmp_path)

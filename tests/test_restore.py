@@ -1,4 +1,4 @@
-"""`flask restore`: a backup in the place of a store; and what a copy or a rename over a store comes to."""
+"""`flask restore`, and the effects of a copy or a rename over a store."""
 
 import shutil
 import sqlite3
@@ -60,7 +60,7 @@ def restore(folder: Path, *arguments: str) -> Result:
 
 
 def crash(folder: Path) -> None:
-    """Leave a store as a process leaves it that is killed after a write."""
+    """Leave a store in the state after its process was killed."""
     done = subprocess.run([sys.executable, "-c", CRASH, str(folder)], cwd=ROOT, check=False)
     assert done.returncode == 9 and (folder / "store.db-wal").stat().st_size
 
@@ -71,7 +71,7 @@ def names(folder: Path) -> set[str]:
 
 @pytest.fixture
 def backup(tmp_path: Path) -> Path:
-    """A backup with the item "old", of a store that has "new" as well; nobody has that open."""
+    """A backup with the item "old", of a closed store that has also the item "new"."""
     store = opened(tmp_path)
     keep(store, "old")
     store.backup(tmp_path / "backup.db")
@@ -81,7 +81,7 @@ def backup(tmp_path: Path) -> Path:
 
 
 def test_a_backup_takes_the_place_of_the_store(tmp_path: Path, backup: Path) -> None:
-    """With all that it has and nothing else; what was there before has another name and is whole."""
+    """The store has exactly the items of the backup; the former one is complete under another name."""
     result = restore(tmp_path, str(backup))
     first, second = result.stdout.splitlines()
     assert first == f"restored {backup}: 1 products; the newest change is of 2026-01-01T00:00:00.000000Z"
@@ -99,7 +99,7 @@ def test_a_backup_takes_the_place_of_the_store(tmp_path: Path, backup: Path) -> 
 
 
 def test_an_empty_store_is_restored(tmp_path: Path) -> None:
-    """A backup without items says so, and takes the place of a store that has some."""
+    """A backup without items replaces a store with items, and the output says so."""
     empty = open_store(f"sqlite:///{tmp_path}/empty.db", stored_collections(RESOURCES))
     empty.backup(tmp_path / "backup.db")
     empty.close()
@@ -114,7 +114,7 @@ def test_an_empty_store_is_restored(tmp_path: Path) -> None:
 
 
 def test_a_restored_store_is_for_its_owner_alone(tmp_path: Path, backup: Path) -> None:
-    """Whatever the mode of the backup is; and nothing is left beside it."""
+    """This does not depend on the mode of the backup; no other file remains."""
     backup.chmod(0o644)
     assert restore(tmp_path, "--discard", str(backup)).exit_code == 0
     assert stat.S_IMODE((tmp_path / "store.db").stat().st_mode) == 0o600
@@ -122,7 +122,7 @@ def test_a_restored_store_is_for_its_owner_alone(tmp_path: Path, backup: Path) -
 
 
 def test_each_restore_begins_a_history_of_its_own(tmp_path: Path, backup: Path) -> None:
-    """No validator and no cursor of the former history is one of the new, nor of another restore of that backup."""
+    """No ETag or cursor of the former history is valid in the new one, nor in another restore of the backup."""
     epochs, cursors = set(), set()
     for _ in range(3):
         store = opened(tmp_path)
@@ -138,14 +138,14 @@ def test_each_restore_begins_a_history_of_its_own(tmp_path: Path, backup: Path) 
 
 
 def test_a_first_store_can_come_from_a_backup(tmp_path: Path, backup: Path) -> None:
-    """Where there is none yet."""
+    """The store need not exist."""
     (tmp_path / "elsewhere").mkdir()
     assert restore(tmp_path / "elsewhere", str(backup)).exit_code == 0
     assert names(tmp_path / "elsewhere") == {"store.db", "store.db-lock"}
 
 
 def test_a_store_in_use_is_not_replaced(tmp_path: Path, backup: Path) -> None:
-    """Neither beside a process of ours, nor beside any other program that has the file open."""
+    """It is refused while a process of ours or any other program has the file open."""
     store = opened(tmp_path)
     message = restore(tmp_path, str(backup))
     assert (message.exit_code, message.stderr.count("\n")) == (1, 1)
@@ -201,7 +201,7 @@ def make_in_use(backup: Path) -> None:
 def test_what_is_no_backup_is_refused(
     tmp_path: Path, backup: Path, spoil: Callable[[Path], None], message: str
 ) -> None:
-    """In one line that names it, and nothing has changed."""
+    """The error is one line that names the file, and nothing has changed."""
     spoil(backup)
     before = names(tmp_path)
     result = restore(tmp_path, str(backup))
@@ -220,7 +220,7 @@ def test_the_store_is_no_backup_of_itself(tmp_path: Path, backup: Path) -> None:
 
 
 def test_after_a_crash_nothing_of_the_former_store_comes_back(tmp_path: Path, backup: Path) -> None:
-    """What was in the log is not read into the restored store, and is kept with the former one."""
+    """The former log is not read into the restored store; it stays with the former one."""
     crash(tmp_path)
     result = restore(tmp_path, str(backup))
     store = opened(tmp_path)
@@ -233,7 +233,7 @@ def test_after_a_crash_nothing_of_the_former_store_comes_back(tmp_path: Path, ba
 
 
 def test_a_copy_over_a_store_that_crashed_is_noticed(tmp_path: Path, backup: Path) -> None:
-    """The log of the former store would damage the copy: nothing opens it, and `flask restore` mends it."""
+    """The log of the former store would damage the copy: it is not opened, and `flask restore` repairs it."""
     crash(tmp_path)
     shutil.copy(backup, tmp_path / "store.db")
     content = (tmp_path / "store.db").read_bytes()
@@ -248,7 +248,7 @@ def test_a_copy_over_a_store_that_crashed_is_noticed(tmp_path: Path, backup: Pat
 
 
 def test_a_file_moved_over_a_store_in_use_is_noticed(tmp_path: Path, backup: Path) -> None:
-    """At once, by readiness and by writes; the next start does not bring the former items back."""
+    """Readiness and writes detect it at once; the next start does not restore the former items."""
     store = opened(tmp_path)
     keep(store, "newer")
     shutil.copy(backup, tmp_path / "moved.db")
@@ -267,7 +267,7 @@ def test_a_file_moved_over_a_store_in_use_is_noticed(tmp_path: Path, backup: Pat
 
 
 def test_a_failed_backup_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the file nor a part of it, wherever it fails."""
+    """Neither the file nor a part of it remains, at any point of failure."""
     store = opened(tmp_path)
     before = names(tmp_path)
 
@@ -283,7 +283,7 @@ def test_a_failed_backup_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_plain_copy_of_a_closed_store_gets_an_epoch_of_its_own(tmp_path: Path, backup: Path) -> None:
-    """It is no backup of `flask backup`, and would else be taken for the original."""
+    """A restored byte copy has another epoch than its original."""
     store = opened(tmp_path)
     epoch = store.epoch
     store.close()

@@ -1,4 +1,4 @@
-"""What happens to kept items when their schema changes, and to a third collection when it is declared."""
+"""Stored items after a change of their schema, and the declaration of a third collection."""
 
 import re
 from collections.abc import Callable
@@ -81,7 +81,7 @@ def test_a_third_collection_does_everything(orders: FlaskClient) -> None:
     ],
 )
 def test_a_time_is_kept_in_utc(sent: str, kept: str) -> None:
-    """Whatever its offset and its precision, it has one form, which sorts as text."""
+    """With any offset and precision it is stored in one form, which sorts as text."""
     assert Time().deserialize(sent) == kept
 
 
@@ -107,20 +107,20 @@ def test_a_time_is_kept_in_utc(sent: str, kept: str) -> None:
     ],
 )
 def test_what_is_no_time_is_refused(sent: str) -> None:
-    """What RFC 3339 does not know, what the calendar does not know, and what cannot be told in UTC."""
+    """Times that are not of RFC 3339, not in the calendar, or not possible in UTC."""
     with pytest.raises(ValidationError, match="must be a time like"):
         Time().deserialize(sent)
 
 
 def test_orders_of_bad_times_are_422(orders: FlaskClient) -> None:
-    """No time that is sent is a failure of the service."""
+    """No time makes the service fail."""
     for due in ("2026-02-29T10:00:00Z", "0001-01-01T00:00:00+00:01", "9999-12-31T23:59:59-00:01", 5, True, []):
         answer = orders.post("/orders", json={"number": "A-1", "due": due})
         assert (answer.status_code, [fault["pointer"] for fault in answer.json["errors"]]) == (422, ["#/due"])
 
 
 def test_an_array_has_its_bounds() -> None:
-    """As many values as it says, from the fewest to the most, and its length is looked at before any value."""
+    """It has from `low` to `high` values; its length is checked before the values."""
     looked: list[object] = []
     inner = Text(validate=[looked.append])
     items = Items(inner, 3, low=2)
@@ -157,7 +157,7 @@ LONG_HOST = ".".join(["a" * 63] * 4)[:240]
 def test_each_kind_has_its_bounds(
     field: fields.Field[object], good: list[object], bad: list[object], told: str
 ) -> None:
-    """What is at a bound is taken as it is, and what is beyond it is refused in the field's own words."""
+    """A value at a limit is accepted, and one beyond it is refused with the message of the field."""
     assert [field.deserialize(value) for value in good] == good
     for value in bad:
         with pytest.raises(ValidationError) as caught:
@@ -194,7 +194,7 @@ def test_a_url_names_a_host(sent: str) -> None:
     ],
 )
 def test_what_is_no_url_is_refused(sent: str) -> None:
-    """Another scheme, no host, no port that there is, a user, a fragment, what RFC 3986 has no place for."""
+    """Another scheme, no host, an impossible port, a user, a fragment, characters that RFC 3986 excludes."""
     with pytest.raises(ValidationError, match="must be a URL like"):
         Url().deserialize(sent)
 
@@ -204,7 +204,7 @@ def test_what_is_no_url_is_refused(sent: str) -> None:
     [("0", "0"), ("1E+1", "10"), ("-0.00", "0"), ("12.50", "12.5"), ("1E+2", "100"), ("9999999999999.99",) * 2],
 )
 def test_an_amount_has_one_form(sent: str, kept: str) -> None:
-    """However it is written, exactly."""
+    """Every form of a number is stored exactly."""
     assert str(Money().deserialize(Decimal(sent))) == kept
 
 
@@ -230,7 +230,7 @@ def test_what_is_no_amount_is_refused(sent: object, told: str) -> None:
 
 
 def test_a_state_may_stay_or_move_as_declared() -> None:
-    """A state that leads nowhere, and one that is not declared, may only stay."""
+    """A final state and one that is not declared cannot change."""
     lifecycle = Lifecycle("a", {"a": ("b",), "b": ()})
     assert [pair for pair in product("abz", repeat=2) if lifecycle.allows(*pair)] == [
         ("a", "a"),
@@ -281,7 +281,7 @@ class Fine(ItemSchema):
     ],
 )
 def test_a_declaration_that_cannot_be_kept_to_is_refused(declare: Callable[[], Resource], told: str) -> None:
-    """What would fail later fails at once, naming collection and field."""
+    """An error of a declaration is raised at start and names collection and field."""
     with pytest.raises(ValueError, match=re.escape(told)):
         declare()
 
@@ -301,14 +301,14 @@ class NewSchema(ItemSchema):
 
 
 class RequiringSchema(ItemSchema):
-    """After a change that asks for more than was kept."""
+    """The schema after a change that requires a new field."""
 
     title = Text(1, 50, required=True)
     code = Text(1, 50, required=True)
 
 
 def test_kept_items_can_be_given_what_is_newly_required(tmp_path: Path) -> None:
-    """An item that lacks a field which has become required is read without it, and changed by giving it."""
+    """An item without a newly required field can be read, and changed with it."""
     config = Config(database_url=f"sqlite:///{tmp_path}/store.db")
     before = create_app(config, [Resource("notes", "note", OldSchema)]).test_client()
     where = before.post("/notes", json={"title": "x"}).headers["Location"]
@@ -319,7 +319,7 @@ def test_kept_items_can_be_given_what_is_newly_required(tmp_path: Path) -> None:
 
 
 def test_kept_items_take_the_new_shape(tmp_path: Path) -> None:
-    """After a schema changed, what was kept before is answered in the new shape, with another ETag, and still works."""
+    """After a change of the schema, older items are returned with the new fields and another ETag."""
     config = Config(database_url=f"sqlite:///{tmp_path}/store.db")
     before = create_app(config, [Resource("notes", "note", OldSchema)]).test_client()
     made = before.post("/notes", json={"title": "x", "colour": "blue"})
@@ -369,6 +369,6 @@ def test_an_item_of_an_older_schema_is_upgraded(tmp_path: Path) -> None:
 
 
 def test_the_server_writes_times_of_one_length() -> None:
-    """What it sets itself has 27 characters at most; what a client sends may be longer, with an offset."""
+    """Times of the server have at most 27 characters; those of a client can be longer, with an offset."""
     assert Time(dump_only=True).metadata["maxLength"] == len("2026-01-01T00:00:00.000000Z")
     assert "maxLength" not in Time().metadata

@@ -1,4 +1,4 @@
-"""The service is made once, and has one clock: hours of it pass in milliseconds."""
+"""The service is created once, and has one clock: tests let hours pass in milliseconds."""
 
 import re
 from dataclasses import FrozenInstanceError
@@ -37,7 +37,7 @@ def client(clock: SetClock, **settings: object) -> FlaskClient:
 
 
 def test_items_and_answers_have_its_time(clock: SetClock) -> None:
-    """Times of items, dates of answers and the log are of one clock."""
+    """Times of items, dates of responses and the log use one clock."""
     service = client(clock)
     made = service.post("/products", json={"name": "Lamp"}, headers=ADMIN)
     assert made.json["created_at"] == "2027-01-15T08:00:00.000000Z"
@@ -104,7 +104,7 @@ def test_deliveries_go_by_it(clock: SetClock) -> None:
 
 
 def test_it_is_made_once() -> None:
-    """Whoever is given a service cannot change what others were given."""
+    """No user of a service can change it for others."""
     service = make_service(Config(), RESOURCES, ())
     with pytest.raises(FrozenInstanceError):
         service.config = Config()  # type: ignore[misc]
@@ -125,7 +125,7 @@ def test_it_is_made_once() -> None:
     ],
 )
 def test_a_store_that_no_backend_knows_is_refused(url: str) -> None:
-    """The setting, its value and the forms that there are."""
+    """The message has the setting, its value and the valid forms."""
     allowed = "memory:// or sqlite:///FILE (four slashes for an absolute path)"
     with pytest.raises(ConfigError, match=f"^DATABASE_URL='{url}': must be {re.escape(allowed)}$"):
         make_service(Config(database_url=url), (), ())

@@ -1,4 +1,4 @@
-"""Records that tests store: a collection with a field of each kind, and what is done with it all the time."""
+"""Records that tests store: a collection with a field of each kind, and common operations on it."""
 
 from decimal import Decimal
 from typing import Any
@@ -64,7 +64,7 @@ SORTS: list[tuple[Sort, ...]] = [(), (Sort("id", True),), (Sort("price"),), (Sor
 
 
 def fill(store: Store, count: int, size: int) -> list[int]:
-    """Items with bodies of some `size`, in an order that is no field's; how long each is, by id."""
+    """Store items with large bodies, in an order of no field; return their lengths by id."""
     records = [
         record(f"{n:03}", stock=n * 7 % 10, name=f"{n * 3 % 10}{'x' * size}", price=Decimal(n % 3))
         for n in range(count)

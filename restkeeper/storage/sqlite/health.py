@@ -61,9 +61,8 @@ class StoreFile:
         page, size = self.page_size, os.fstat(self._descriptor).st_size
         if not page or size % page:
             raise StoreUnavailable(f"the store is damaged: {size} bytes are no whole number of pages of {page}")
-        if not any(
-            header[24:28] == header[92:96] for header in (self._header() for _ in range(3))
-        ):  # a write can be under way
+        headers = (self._header() for _ in range(3))  # a write can be under way
+        if not any(header[24:28] == header[92:96] for header in headers):  # the two counters of changes
             raise StoreUnavailable("the store is damaged: its header contradicts itself")
 
     @property

@@ -23,8 +23,10 @@ lint: $(VENV)/.dev ## ruff and mypy --strict
 pytest: $(VENV)/.dev ## the tests alone, in parallel
 	$(BIN)/pytest -n 4 --dist worksteal --cov --cov-report=term:skip-covered
 
-test-matrix: $(VENV)/.dev ## what takes longer: the wheel in an environment of its own, kill -9 under load, the rest of schemathesis
+test-matrix: $(VENV)/.dev ## what takes longer: the wheel alone, kill -9 under load, the rest of schemathesis, and each feature closed in turn
 	$(BIN)/pytest -m matrix -n 2 --dist loadscope
+	@for feature in $$($(BIN)/python -c 'import restkeeper; print(*sorted(restkeeper.FEATURES))'); do \
+	  echo "Without $$feature:" && $(BIN)/pytest -n 4 --dist worksteal --close $$feature || exit 1; done
 
 fmt: $(VENV)/.dev ## format the code and mend what ruff can mend
 	$(BIN)/ruff format .

@@ -32,6 +32,7 @@ def broken(request: Request, response: Response) -> None:
     raise KeyError
 
 
+@pytest.mark.needs("limits", "metrics")
 def test_a_committed_write_is_answered_as_such(client: FlaskClient, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever fails after it, the response is the handler's, with what the others add; the log has each cause once."""
     with caplog.at_level(logging.ERROR, "restkeeper"):

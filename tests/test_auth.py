@@ -13,6 +13,8 @@ from restkeeper.web.application import Application
 from tests.clock import SetClock
 from tests.shop import RESOURCES, create_app
 
+pytestmark = pytest.mark.needs("keys")
+
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 INVALID = "the credentials are not valid, or not any more"
 

@@ -62,6 +62,7 @@ def noting(function: Callable[..., Any], name: str, depth: list[int], found: lis
     return noted
 
 
+@pytest.mark.needs("keys", "webhooks")
 def test_nothing_is_worked_out_in_a_transaction(client: FlaskClient, inside: list[str]) -> None:
     """Creating, replacing and merging, of webhooks and keys too, validate and merge before their transaction."""
     where = client.post("/products", json={"name": "x"}).headers["Location"]
@@ -271,6 +272,7 @@ def note_makers(tmp_path: Path) -> Iterator[tuple[FlaskClient, dict[str, str]]]:
         yield client, {"Authorization": f"Bearer {key.json['secret']}"}
 
 
+@pytest.mark.needs("keys", "ownership")
 def test_the_tag_of_a_list_of_ones_own_says_nothing_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It changes with what the caller sees, and holds while others write; POST can be conditional on it."""
     (client, admin), (_, one), (_, two) = note_makers(tmp_path)
@@ -290,6 +292,7 @@ def test_the_tag_of_a_list_of_ones_own_says_nothing_of_others(tmp_path: Path, mo
     assert client.post("/notes", headers=two | {"If-Match": tag(one)}, json={"title": "z"}).status_code == 412
 
 
+@pytest.mark.needs("keys", "ownership")
 def test_a_list_of_ones_own_is_compared_as_it_is_in_the_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,6 +311,7 @@ def test_a_list_of_ones_own_is_compared_as_it_is_in_the_transaction(
     assert (statuses, len(client.get("/notes", headers=one).json)) == ([200, 412], 1)
 
 
+@pytest.mark.needs("idempotency", "keys", "ownership")
 def test_a_response_that_was_given_comes_before_any_condition(tmp_path: Path) -> None:
     """A POST with a key that is sent again is answered as before, though its condition holds no more."""
     (client, _), (_, one), _ = note_makers(tmp_path)

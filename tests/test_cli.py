@@ -400,6 +400,7 @@ def test_memory(arguments: list[str]) -> None:
     assert "memory://" in result.stderr
 
 
+@pytest.mark.needs("events", "idempotency")
 def test_reap(app: Application, run: Callable[..., Result]) -> None:
     """Answers and events that have expired are taken away, in batches; those that have time left stay."""
     store = app.extensions["restkeeper"].store
@@ -418,6 +419,7 @@ def test_reap(app: Application, run: Callable[..., Result]) -> None:
     assert [event["data"] for event in client.get("/api/v1/events").json] == [first.json]
 
 
+@pytest.mark.needs("keys")
 def test_keys(run: Callable[..., Result], app: Application) -> None:
     """A key is made, listed, rotated and revoked; its secret alone goes to stdout."""
     made = run("keys", "create", "shop", "--scope", "products:read", "--scope", "users:read")
@@ -433,6 +435,7 @@ def test_keys(run: Callable[..., Result], app: Application) -> None:
     assert run("keys", "list").stdout == ""
 
 
+@pytest.mark.needs("keys")
 def test_a_key_is_revoked_on_a_full_disk(tmp_path: Path) -> None:
     """What is void must be so at once; a new key waits until there is space."""
     url = f"sqlite:///{tmp_path}/a.db"
@@ -444,6 +447,7 @@ def test_a_key_is_revoked_on_a_full_disk(tmp_path: Path) -> None:
     assert full.invoke(args=["keys", "revoke", id]).exit_code == 0
 
 
+@pytest.mark.needs("keys")
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -141,6 +141,7 @@ def test_a_retry_that_cannot_be_is_due(store: Store) -> None:
     assert [each.id for each in lease(store, NOW, NOW + 25)] == [first.id]
 
 
+@pytest.mark.needs("events", "idempotency")
 def test_reap_deletes_what_is_dated_ahead(tmp_path: Path) -> None:
     """Answers and events, whatever their place."""
     app: Application = create_app(Config(database_url=f"sqlite:///{tmp_path}/restkeeper.db"))

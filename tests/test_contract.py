@@ -37,6 +37,7 @@ def broken(accepted: Any, present: Any, place: str = "") -> Iterator[str]:
         yield f"{place} is {present!r:.60}, was {accepted!r:.60}"
 
 
+@pytest.mark.needs("openapi")
 @pytest.mark.needs("events", "webhooks", "keys", "idempotency", "health", "metrics", "pages")
 def test_nothing_that_was_accepted_is_broken() -> None:
     """Whatever changes in the house, a client of today notices nothing."""

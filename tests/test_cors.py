@@ -11,6 +11,8 @@ from restkeeper.web.application import Reply
 from tests.live import Gunicorn
 from tests.shop import create_app
 
+pytestmark = pytest.mark.needs("cors")
+
 APP = "https://app.example.org"
 EVIL = "https://evil.example"
 LISTED = {"Origin": APP}
@@ -27,6 +29,7 @@ def fields(value: str) -> set[str]:
     return {each.strip().lower() for each in value.split(",")}
 
 
+@pytest.mark.needs("health")
 @pytest.mark.parametrize(
     ("path", "methods"),
     [
@@ -96,6 +99,7 @@ def test_a_listed_page_reads_what_it_needs(client: FlaskClient) -> None:
     assert "Access-Control-Allow-Credentials" not in answer.headers
 
 
+@pytest.mark.needs("pages")
 def test_answers_are_kept_apart_by_origin(client: FlaskClient) -> None:
     """Every response varies by Origin, also cached lists, 304 and pages with another Vary; the cached list has no
     headers for one origin."""
@@ -108,6 +112,7 @@ def test_answers_are_kept_apart_by_origin(client: FlaskClient) -> None:
     assert client.get("/").headers.getlist("Vary") == ["Accept, Origin"]
 
 
+@pytest.mark.needs("metrics")
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [

@@ -22,6 +22,8 @@ from restkeeper.storage.outbox import Event
 from restkeeper.web.application import Application
 from tests.waiting import join
 
+pytestmark = pytest.mark.needs("webhooks")
+
 OK = DeliveryResult(200, "thanks", None)
 BROKEN = DeliveryResult(500, "no", None)
 TIMEOUT = 15.0
@@ -512,6 +514,7 @@ class TestByHand:
         assert "webhook.ping" not in [event["type"] for event in client.get("/api/v1/events").json]
         assert status(client, webhook) == "paused"
 
+    @pytest.mark.needs("idempotency")
     def test_a_delivery_can_be_repeated(self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints) -> None:
         """With the same event and id, as a delivery of its own."""
         webhook = subscribe(client)

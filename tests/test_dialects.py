@@ -16,6 +16,8 @@ from restkeeper.config import Config
 from restkeeper.features import dialects
 from tests.shop import RESOURCES, create_app
 
+pytestmark = pytest.mark.needs("dialects")
+
 COUNT = 12
 
 

@@ -75,6 +75,7 @@ def test_an_empty_host_is_not_a_missing_one(given: tuple[str | None, ...]) -> No
         assert found == (200 if host is None else 400)
 
 
+@pytest.mark.needs("pages")
 def test_a_full_address_has_the_scheme_of_the_request() -> None:
     """Flask builds it from what the request came by."""
     app = create_app(Config())
@@ -93,6 +94,7 @@ def test_an_address_that_is_none_is_nobodys_name() -> None:
     assert found == {"x": "200 OK"} | dict.fromkeys(("[1::2::3]", "[::::]", "[1]"), "400 BAD REQUEST")
 
 
+@pytest.mark.needs("health")
 def test_hosts_are_not_remembered_without_end() -> None:
     """A client that names ever other hosts makes the service keep no more than some."""
     app = create_app(Config(auth="open-to-all", trusted_hosts=("localhost",), failure_limit="off"))
@@ -271,6 +273,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gunicorn]:
         yield running
 
 
+@pytest.mark.needs("keys", "limits")
 def test_content_that_is_refused_is_not_asked_for(guarded: Gunicorn) -> None:
     """Who waits for 100 (Continue) is told 401, 403, 413 or 429 instead, and the connection ends."""
     admin = {"Authorization": f"Bearer {ADMIN}"}
@@ -324,6 +327,7 @@ def test_head_is_get_without_its_content(server: Gunicorn, path: str) -> None:
     assert told.headers | clocks == got.headers | clocks
 
 
+@pytest.mark.needs("health", "openapi", "pages")
 def test_options_of_each_route(client: FlaskClient) -> None:
     """OPTIONS lists just the methods that an address takes: each that is listed is taken, each other is 405."""
     for path in ("/", "/products", "/products/none", "/healthz", "/openapi.json", "/docs", "/problems/not-found"):
@@ -341,6 +345,7 @@ def test_options_of_the_server(server: Gunicorn) -> None:
     assert (answer.status, answer.body, answer.headers["content-length"]) == (200, b"", "0")
 
 
+@pytest.mark.needs("openapi", "pages")
 def test_every_page_has_a_policy(client: FlaskClient) -> None:
     """Whatever is HTML loads and sends nothing elsewhere, is framed by none, and tells no one where its reader was."""
     paths = {rule.rule for rule in client.application.url_map.iter_rules() if "GET" in (rule.methods or ())}
@@ -353,6 +358,7 @@ def test_every_page_has_a_policy(client: FlaskClient) -> None:
         assert page.headers["Referrer-Policy"] == "no-referrer"
 
 
+@pytest.mark.needs("openapi", "pages")
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [

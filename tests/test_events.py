@@ -18,6 +18,8 @@ from restkeeper.web.application import Application
 from tests.shop import create_app
 from tests.test_permissions import ADMIN, key, service
 
+pytestmark = pytest.mark.needs("events")
+
 FEED = "/api/v1/events"
 
 
@@ -75,6 +77,7 @@ class TestWhatIsInIt:
         assert client.post("/products", json={"sku": "nameless"}).status_code == 422
         assert len(client.get(FEED).json) == 1
 
+    @pytest.mark.needs("idempotency")
     def test_what_is_done_once_is_told_once(self, client: FlaskClient) -> None:
         """A create that is sent again is answered again, and is one event."""
         once = {"Idempotency-Key": "k"}
@@ -327,6 +330,7 @@ class TestWaiting:
 
 
 class TestForWhom:
+    @pytest.mark.needs("webhooks")
     def test_who_may_read_a_collection_sees_its_events(self, guarded: FlaskClient) -> None:
         """And no others; asking for another by name is refused, and so is who may read none."""
         make(guarded, headers=ADMIN)

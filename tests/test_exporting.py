@@ -28,6 +28,7 @@ def run(app: Application) -> Callable[..., Result]:
     return lambda *arguments: runner.invoke(args=["export", "products", *map(str, arguments)])
 
 
+@pytest.mark.needs("keys")
 @pytest.mark.parametrize(
     ("name", "options", "begin"),
     [

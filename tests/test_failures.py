@@ -18,6 +18,8 @@ from tests import issuer
 from tests.redis_server import RedisServer
 from tests.shop import create_app
 
+pytestmark = pytest.mark.needs("keys", "limits")
+
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 METRICS_TOKEN = "a-metrics-token-of-enough-characters"  # noqa: S105
 ADMIN = {"X-API-Key": ADMIN_KEY}
@@ -78,6 +80,7 @@ def test_guessing_ends(send: Send) -> None:
     assert [send(client, secret), send(client, ADMIN_KEY)] == [429, 429]
 
 
+@pytest.mark.needs("metrics")
 def test_the_tokens_of_metrics_and_of_callers_are_counted_together() -> None:
     """Guesses at METRICS_TOKEN use up the same quota; beyond it the right one is 429, where it succeeded it is not."""
     client = closed(metrics_token=METRICS_TOKEN)
@@ -95,6 +98,7 @@ def test_the_tokens_of_metrics_and_of_callers_are_counted_together() -> None:
     assert client.get("/metrics", environ_base=other).status_code == 401  # that is no guess
 
 
+@pytest.mark.needs("jwt")
 def test_tokens_of_an_issuer_are_counted(tmp_path: Path) -> None:
     """JWTs are credentials as keys are."""
     (tmp_path / "keys.json").write_bytes(issuer.FIRST)
@@ -177,6 +181,7 @@ def test_it_can_be_off() -> None:
     assert [by_bearer(client, "guess") for _ in range(30)] == [401] * 30
 
 
+@pytest.mark.needs("pages")
 def test_refused_hosts_are_failures() -> None:
     """A Host that is malformed or not trusted counts with the guesses; beyond the limit it is 429."""
     client = closed(trusted_hosts=("api.example.org",))

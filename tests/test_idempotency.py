@@ -22,6 +22,8 @@ from tests.live import Answer, Gunicorn
 from tests.shop import RESOURCES, create_app
 from tests.soak import soak
 
+pytestmark = pytest.mark.needs("idempotency")
+
 LAMP = {"name": "Lamp", "price": 49.9}
 KEY = "8e03978e-40d5-43dd-bc93-6894a57f9324"
 
@@ -150,6 +152,7 @@ def test_a_server_may_leave_out_what_is_empty(client: FlaskClient) -> None:
     assert answers[0].data == answers[1].data
 
 
+@pytest.mark.needs("keys")
 def test_a_key_counts_for_its_caller() -> None:
     """Two callers that choose one key do not meet: neither sees what the other was answered."""
     app = create_app(Config(auth="required", admin_key="an-admin-key-of-enough-characters"))
@@ -265,6 +268,7 @@ def test_what_a_schema_no_longer_takes_is_still_answered(
     assert post("another").status_code == 422
 
 
+@pytest.mark.needs("keys")
 def test_the_secret_of_a_key_is_replayed_and_not_kept_in_plain(tmp_path: Path) -> None:
     """Who lost the answer that has a secret gets it again with the idempotency key, which the store does not have."""
     client = create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db")).test_client()
@@ -324,6 +328,7 @@ def test_a_bad_body_waits_for_no_writer(tmp_path: Path) -> None:
     other.close()
 
 
+@pytest.mark.needs("keys")
 def test_a_sealed_answer_needs_the_credentials_of_then(tmp_path: Path) -> None:
     """The idempotency key alone, which may be guessed, decrypts no secret; other credentials get an error."""
     admin = "an-admin-key-of-enough-characters"
@@ -335,6 +340,7 @@ def test_a_sealed_answer_needs_the_credentials_of_then(tmp_path: Path) -> None:
     assert (first.data == again.data, other.status_code) == (True, 422)
 
 
+@pytest.mark.needs("keys")
 def test_a_sealed_answer_needs_the_very_key_of_then() -> None:
     """Also when the caller is the same: a key that was rotated has another secret, by whichever field it is sent."""
     admin = {"X-API-Key": "an-admin-key-of-enough-characters"}

@@ -239,6 +239,7 @@ def test_a_file_that_cannot_be_used_stops_the_start(tmp_path: Path) -> None:
         limited(shared=tmp_path / "no" / "counters")
 
 
+@pytest.mark.needs("health", "limits", "metrics")
 def test_the_service_is_limited_as_configured() -> None:
     """Items are limited, and so is what is refused at the edge; health, readiness and metrics are not."""
     client = create_app(Config(rate_limit="5 per day", rate_limit_write="off")).test_client()
@@ -256,6 +257,7 @@ def test_nothing_is_limited_unless_it_is_said() -> None:
     assert "RateLimit-Policy" not in create_app(Config()).test_client().get("/products").headers
 
 
+@pytest.mark.needs("openapi")
 def test_the_interface_tells_of_limits() -> None:
     """Each operation has its 429, and each response the headers on limits."""
     document: Any = create_app(Config(rate_limit="5 per day")).test_client().get("/openapi.json").json
@@ -423,6 +425,7 @@ def test_the_library_owns_the_storage(tmp_path: Path) -> None:
     assert uri_of(tmp_path / "counters") == limiter._storage_uri
 
 
+@pytest.mark.needs("pages")
 def test_a_refusal_has_a_page() -> None:
     """Its type is registered for everybody, and explained here as the others are."""
     assert TooManyRequests.uri == QUOTA_EXCEEDED

@@ -15,6 +15,8 @@ from restkeeper.web import errors, observe
 from restkeeper.web.application import Application, Reply
 from tests.shop import create_app
 
+pytestmark = pytest.mark.needs("keys", "limits")
+
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 ADMIN = {"X-API-Key": ADMIN_KEY}
 DAY = 86400
@@ -46,6 +48,7 @@ def make(client: FlaskClient, **fields: Any) -> tuple[str, int]:
     return answer.headers["Location"], len(answer.data)
 
 
+@pytest.mark.needs("events")
 def test_what_is_stored_counts() -> None:
     """An item and its event, for a deletion the event alone."""
     client = service()
@@ -57,6 +60,7 @@ def test_what_is_stored_counts() -> None:
     assert used(client, "DELETE", path) == changed
 
 
+@pytest.mark.needs("idempotency")
 def test_a_stored_response_counts_once() -> None:
     """A POST with an idempotency key stores its response, too; a replay adds nothing."""
     client = service()
@@ -79,6 +83,7 @@ def test_what_is_not_committed_counts_nothing(body: Any, headers: dict[str, str]
     assert (answer.status_code, left(answer)) == (status, before)
 
 
+@pytest.mark.needs("idempotency")
 def test_what_is_rolled_back_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction that fails after its item and its event were written has stored nothing."""
 
@@ -172,6 +177,7 @@ def test_a_new_window_is_a_new_quota() -> None:
     assert found == [(200, 0), (429, 2), (200, 1), (429, 2)]
 
 
+@pytest.mark.needs("webhooks")
 def test_keys_and_webhooks_count() -> None:
     """What is stored of them are bytes like those of items."""
     client = service()

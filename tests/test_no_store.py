@@ -12,6 +12,7 @@ from tests.shop import RESOURCES, create_app
 from tests.test_delivering import deliver
 
 
+@pytest.mark.needs("keys", "webhooks")
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -33,6 +34,7 @@ def test_no_store_is_made_by_mistake(tmp_path: Path, arguments: list[str]) -> No
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.needs("keys")
 @pytest.mark.parametrize(
     "arguments", [["keys", "create", "x", "--scope", "admin"], ["import", "users", "-"], ["migrate"]]
 )
@@ -65,6 +67,7 @@ def test_a_worker_that_starts_first_waits_for_the_store(tmp_path: Path) -> None:
     assert worker.returncode == 0
 
 
+@pytest.mark.needs("webhooks")
 def test_a_worker_that_waits_for_the_store_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No file is made."""
     asked: list[int] = []
@@ -77,6 +80,7 @@ def test_a_worker_that_waits_for_the_store_can_be_stopped(tmp_path: Path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.needs("webhooks")
 def test_a_worker_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistyped path ends it after GIVE_UP_SECONDS."""
     module = sys.modules["restkeeper.cli.deliver"]

@@ -36,6 +36,8 @@ from tests.live import Gunicorn
 from tests.shop import create_app
 from tests.test_schemas import ORDERS
 
+pytestmark = pytest.mark.needs("openapi")
+
 METHODS = {"get", "post", "put", "patch", "delete"}
 HEADERS = ["webhook-id", "webhook-timestamp", "webhook-signature"]
 RESOURCES = (*shop.RESOURCES, ORDERS)

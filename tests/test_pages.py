@@ -168,6 +168,7 @@ def test_a_list_of_many_ids_has_a_short_link(client: FlaskClient, count: int) ->
         assert "next" in links_of(part) and len(part.headers["Link"]) <= LINK_BYTES
 
 
+@pytest.mark.needs("events")
 def test_the_feed_has_a_short_link(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """A feed with too long a query is refused before the search."""
     assert client.get("/api/v1/events?type=" + ",".join(["product.*"] * 200)).status_code == 200

@@ -26,6 +26,7 @@ from restkeeper.web.application import Application
 from tests.shop import create_app
 
 
+@pytest.mark.needs("metrics")
 @pytest.mark.parametrize(
     ("method", "path", "headers", "status", "name"),
     [
@@ -62,6 +63,7 @@ def test_every_error_has_one_shape(
     assert problem["instance"].startswith("/")
 
 
+@pytest.mark.needs("pages")
 @pytest.mark.parametrize(
     ("accept", "media_type"),
     [
@@ -78,6 +80,7 @@ def test_the_index_is_what_a_client_likes_best(client: FlaskClient, accept: str,
     assert client.get("/", headers={"Accept": accept}).mimetype == media_type
 
 
+@pytest.mark.needs("health")
 @pytest.mark.parametrize(
     ("path", "allowed"),
     [
@@ -92,6 +95,7 @@ def test_405_lists_what_is_allowed(client: FlaskClient, path: str, allowed: str)
     assert sorted(client.options(path).headers["Allow"].split(", ")) == allowed.split(", ")
 
 
+@pytest.mark.needs("pages")
 @pytest.mark.parametrize("name", errors.catalogue())
 def test_every_type_has_a_page(client: FlaskClient, name: str) -> None:
     """A problem type's URI is a page that explains it, to browsers and to programs."""
@@ -139,6 +143,7 @@ def test_a_500_tells_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.Log
     assert record.__dict__["request_id"] == "find-me"
 
 
+@pytest.mark.needs("health")
 def test_a_busy_store_is_503(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that cannot be had is 503 with Retry-After, for reading, writing and readiness."""
     client = _client_of_broken_store(StoreUnavailable("busy"), monkeypatch)

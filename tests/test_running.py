@@ -139,6 +139,7 @@ def _log_lines(server: Gunicorn, request_id: str) -> list[dict[str, Any]]:
     return [line for line in lines if line.get("request_id") == request_id]
 
 
+@pytest.mark.needs("metrics")
 def test_metrics_count_across_workers(server: Gunicorn) -> None:
     """The numbers are those of all workers, whichever answers; only the token's bearer sees them."""
     assert server.get("/metrics").status == server.get("/metrics", {"Authorization": "Bearer no"}).status == 401

@@ -50,6 +50,7 @@ def orders() -> FlaskClient:
     return create_app(Config(), [*RESOURCES, ORDERS]).test_client()
 
 
+@pytest.mark.needs("openapi", "pages")
 def test_a_third_collection_does_everything(orders: FlaskClient) -> None:
     """A schema and a declaration are a collection: routes, validation, states, filters, documentation."""
     lines = [{"product_id": "p", "count": 2}, {"product_id": "q"}]

@@ -92,6 +92,7 @@ def test_gunicorn_asks_for_credentials_unless_told_otherwise(tmp_path: Path) -> 
     assert done.stderr == "restkeeper: AUTH='off': must be open or required or open-to-all\n"
 
 
+@pytest.mark.needs("jwt")
 def test_a_token_of_the_issuer_opens_what_its_scopes_say(trusting: FlaskClient) -> None:
     """A JSON Web Token is as good as a key, for its scopes and until it ends."""
     far = time.time() + 600
@@ -103,6 +104,7 @@ def test_a_token_of_the_issuer_opens_what_its_scopes_say(trusting: FlaskClient) 
         assert answer.headers["WWW-Authenticate"] == 'Bearer realm="restkeeper", error="invalid_token"'
 
 
+@pytest.mark.needs("jwt")
 def test_a_key_set_that_cannot_be_read_stops_the_start() -> None:
     """Without the issuer's keys no token could be judged."""
     with pytest.raises(Unavailable, match="JWT_JWKS='/no/such/file'"):
@@ -216,6 +218,7 @@ def test_secrets_stay_in(tmp_path: Path, form: str) -> None:
         assert each not in everything
 
 
+@pytest.mark.needs("keys", "pages")
 @pytest.mark.parametrize(
     ("settings", "base"),
     [
@@ -265,6 +268,7 @@ def test_what_is_too_long_for_an_address_fills_no_cache() -> None:
     assert edge._parsed.cache_info().currsize == 1
 
 
+@pytest.mark.needs("keys")
 def test_what_is_known_of_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """When each of many keys was last used is not remembered without end."""
     monkeypatch.setattr(credentials, "NOTED", 3)
@@ -281,6 +285,7 @@ class NoteSchema(ProductSchema):
     """Of one's own."""
 
 
+@pytest.mark.needs("keys", "ownership")
 def test_owasp_api1_broken_object_level_authorization() -> None:
     """Another's item of a private collection cannot be read, changed, listed or guessed at, by id or otherwise."""
     notes = Resource(name="notes", singular="note", schema=NoteSchema, search=("name",), ownership=Ownership.ALL)
@@ -304,6 +309,7 @@ def test_owasp_api1_broken_object_level_authorization() -> None:
         assert (page.json, page.headers["X-Total-Count"]) == ([], "0")
 
 
+@pytest.mark.needs("keys", "limits")
 def test_owasp_api2_broken_authentication(closed: FlaskClient) -> None:
     """Guessing is counted: wrong keys use up what an address may ask, however many keys are tried."""
     config = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="5 per day")
@@ -312,6 +318,7 @@ def test_owasp_api2_broken_authentication(closed: FlaskClient) -> None:
     assert statuses == [401] * 5 + [429] * 3
 
 
+@pytest.mark.needs("keys")
 def test_owasp_api3_broken_object_property_level_authorization(closed: FlaskClient) -> None:
     """What the server sets cannot be set, nothing that is not declared is kept, and no hidden member is answered."""
     for member in ("id", "created_at", "updated_at", "version", "owner", "shape", "is_admin", "__proto__"):
@@ -323,6 +330,7 @@ def test_owasp_api3_broken_object_property_level_authorization(closed: FlaskClie
     assert not {"hash", "digest"} & key.keys()
 
 
+@pytest.mark.needs("keys", "limits")
 def test_owasp_api4_unrestricted_resource_consumption(closed: FlaskClient) -> None:
     """Requests, bodies, addresses, nesting, pages, lists of values and keys have limits, each with its answer."""
     deep = '{"name": "x", "attributes": ' + '{"a":' * 40 + "1" + "}" * 41
@@ -340,6 +348,7 @@ def test_owasp_api4_unrestricted_resource_consumption(closed: FlaskClient) -> No
     assert closed.get("/products", headers=ADMIN).headers["RateLimit"].startswith('"read";r=')
 
 
+@pytest.mark.needs("keys")
 def test_owasp_api5_broken_function_level_authorization(closed: FlaskClient) -> None:
     """Who is no admin makes, sees and voids no keys, also not by a method, path or header that passes for another."""
     secret = closed.post(
@@ -366,6 +375,7 @@ def test_owasp_api7_server_side_request_forgery(trusting: FlaskClient) -> None:
             trap.accept()
 
 
+@pytest.mark.needs("keys", "metrics")
 def test_owasp_api8_security_misconfiguration(closed: FlaskClient) -> None:
     """Closed unless opened: credentials, metrics, other origins; an error tells nothing of the inside."""
     assert closed.get("/products").status_code == 401
@@ -379,6 +389,7 @@ def test_owasp_api8_security_misconfiguration(closed: FlaskClient) -> None:
         assert not [word for word in ("Traceback", "sqlite", "SELECT", ".py", str(ROOT)) if word in told]
 
 
+@pytest.mark.needs("keys")
 def test_owasp_api8_what_nobody_foresaw_tells_nothing(closed: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error of our own is a 500 with an id to look for in the log, and no word of its cause."""
     store = closed.application.extensions["restkeeper"].store
@@ -388,6 +399,7 @@ def test_owasp_api8_what_nobody_foresaw_tells_nothing(closed: FlaskClient, monke
     assert "division" not in answer.text and "Traceback" not in answer.text
 
 
+@pytest.mark.needs("keys", "openapi")
 def test_owasp_api9_improper_inventory_management(closed: FlaskClient) -> None:
     """What is served is what is documented, with what each operation needs."""
     document = closed.get("/openapi.json").json
@@ -399,6 +411,7 @@ def test_owasp_api9_improper_inventory_management(closed: FlaskClient) -> None:
     assert served - {"/docs/{path:name}"} == set(document["paths"])
 
 
+@pytest.mark.needs("jwt")
 def test_owasp_api10_unsafe_consumption_of_apis(tmp_path: Path) -> None:
     """The one thing that is taken from elsewhere, an issuer's keys, comes by https and is judged key by key."""
     with pytest.raises(Unavailable, match="https"):

@@ -36,6 +36,7 @@ def client(clock: SetClock, **settings: object) -> FlaskClient:
     return served(clock, **settings).test_client()
 
 
+@pytest.mark.needs("events", "keys")
 def test_items_and_answers_have_its_time(clock: SetClock) -> None:
     """Times of items, dates of responses and the log use one clock."""
     service = client(clock)
@@ -49,6 +50,7 @@ def test_items_and_answers_have_its_time(clock: SetClock) -> None:
     assert [event["timestamp"][11:13] for event in events] == ["08", "09"]
 
 
+@pytest.mark.needs("keys", "limits")
 def test_limits_begin_anew_with_its_minutes(clock: SetClock) -> None:
     """A window that is used up is free again when the clock says so."""
     service = client(clock, rate_limit="2 per minute")
@@ -57,6 +59,7 @@ def test_limits_begin_anew_with_its_minutes(clock: SetClock) -> None:
     assert service.get("/products", headers=ADMIN).status_code == 200
 
 
+@pytest.mark.needs("keys")
 def test_keys_end_by_it(clock: SetClock) -> None:
     """A key that ends tomorrow is void the day after."""
     service = client(clock)
@@ -67,6 +70,7 @@ def test_keys_end_by_it(clock: SetClock) -> None:
     assert service.get("/products", headers={"X-API-Key": secret}).status_code == 401
 
 
+@pytest.mark.needs("idempotency", "keys")
 def test_answers_are_replayed_until_it_says_else(clock: SetClock) -> None:
     """A request that is repeated after a day, and not before, is done once more."""
     service = client(clock)
@@ -78,6 +82,7 @@ def test_answers_are_replayed_until_it_says_else(clock: SetClock) -> None:
     assert service.post("/products", json={"name": "Lamp"}, headers=headers).json["id"] != first.json["id"]
 
 
+@pytest.mark.needs("keys", "limits")
 def test_guesses_are_forgotten_by_it(clock: SetClock) -> None:
     """An address that has used up its failures may try again a minute later."""
     service = client(clock, failure_limit="1 per minute")
@@ -87,6 +92,7 @@ def test_guesses_are_forgotten_by_it(clock: SetClock) -> None:
     assert service.get("/products", headers=wrong).status_code == 401
 
 
+@pytest.mark.needs("events", "keys")
 def test_a_wait_for_events_ends_by_it(clock: SetClock) -> None:
     """Twenty seconds of waiting for nothing take no time."""
     service = client(clock)
@@ -94,6 +100,7 @@ def test_a_wait_for_events_ends_by_it(clock: SetClock) -> None:
     assert 20 <= clock.now - issuer.START < 21
 
 
+@pytest.mark.needs("keys")
 def test_deliveries_go_by_it(clock: SetClock) -> None:
     """The deliverer of a service has its clock."""
     deliverer: Deliverer = deliverer_of(service_of(served(clock)))

@@ -16,6 +16,8 @@ from restkeeper.storage.contract import Store
 from restkeeper.web.application import Application
 from tests.shop import create_app
 
+pytestmark = pytest.mark.needs("webhooks")
+
 HOOKS = "/api/v1/webhooks"
 URL = "https://shop.example.org/hooks"
 
@@ -50,6 +52,7 @@ class TestTheResource:
         shown = [client.get(path), client.get(HOOKS), changed, client.put(path, json={"url": URL}), client.delete(path)]
         assert all(answer.status_code == 200 and secret not in answer.text for answer in shown)
 
+    @pytest.mark.needs("idempotency")
     def test_what_is_made_once_has_one_secret(self, client: FlaskClient) -> None:
         """A create that is sent again shows the same webhook with the same secret."""
         once = {"Idempotency-Key": "k"}
@@ -175,6 +178,7 @@ class TestRotation:
             worker.close()
         assert [len(each.split(" ")) for each in signatures] == [3, 2, 1]
 
+    @pytest.mark.needs("idempotency")
     def test_it_is_done_once(self, client: FlaskClient) -> None:
         """A rotation that is sent again shows the same secret."""
         path, once = f"{HOOKS}/{make(client)['id']}/rotate", {"Idempotency-Key": "k"}

@@ -36,10 +36,10 @@ FIRST_SECONDS = 40.0  # of tests, as recorded, that ran the line
 SLOW_SECONDS = 14.0  # that one of the slowest tests takes
 SECONDS = 1800  # until a run of tests counts as one that found the fault by hanging
 NEAR = {  # what runs in other processes, by the beginning of its path: tests to run besides
-    "restkeeper/server/worker": ("test_worker*", "test_answer", "test_edge", "test_events_running"),
+    "restkeeper/server/worker": ("test_worker*", "test_edge", "test_events_running"),
     "restkeeper/server/connection": ("test_worker*", "test_edge"),
     "restkeeper/server/chunked": ("test_worker*",),
-    "restkeeper/web/application": ("test_edge", "test_answer"),
+    "restkeeper/web/application": ("test_edge",),
     "restkeeper/web/observe": ("test_running",),
     "restkeeper/features/openapi/": ("test_openapi",),
     "restkeeper/schemas/": ("test_openapi",),

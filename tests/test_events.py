@@ -84,6 +84,7 @@ class TestWhatIsInIt:
         assert make(client, headers=once) == make(client, headers=once)
         assert len(client.get(FEED).json) == 1
 
+    @pytest.mark.needs("keys")
     def test_keys_have_no_events(self, client: FlaskClient) -> None:
         """Changes of keys are not in the feed."""
         made = client.post("/api/v1/keys", json={"name": "k", "scopes": ["admin"]})
@@ -277,6 +278,7 @@ class TestWaiting:
         answer = app.test_client().get(f"{FEED}?wait=30")
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
 
+    @pytest.mark.needs("keys")
     def test_each_caller_has_a_share_of_the_places(self) -> None:
         """Beyond it a caller's next wait is 429, at once; others wait on, and its other requests are answered."""
         app = create_app(Config(auth="required", admin_key=ADMIN["X-API-Key"], waits_per_caller=2))
@@ -329,6 +331,7 @@ class TestWaiting:
         assert answer.json == [] and time.monotonic() - began < 20
 
 
+@pytest.mark.needs("keys", "ownership")
 class TestForWhom:
     @pytest.mark.needs("webhooks")
     def test_who_may_read_a_collection_sees_its_events(self, guarded: FlaskClient) -> None:

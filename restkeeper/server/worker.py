@@ -9,18 +9,17 @@ import json
 import re
 import signal
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 from http import HTTPStatus
 from logging import ERROR, INFO
-from time import monotonic, time
-from typing import Any, ClassVar
+from time import monotonic
+from typing import Any
 
 import gevent
 from gunicorn import util
 from gunicorn.errors import AppImportError
 from gunicorn.http import Request, RequestParser, errors, wsgi
 from gunicorn.http.body import Body
-from gunicorn.http.wsgi import HEADER_VALUE_RE as VALUE
 from gunicorn.workers.ggevent import GeventWorker
 
 from restkeeper.clock import TURN
@@ -88,38 +87,6 @@ class StrictRequest(Request):  # type: ignore[misc]
         return bool(self.must_close)
 
 
-class CheckedResponse(wsgi.Response):  # type: ignore[misc]
-    """A response whose fields are checked together by gunicorn's rules, and one by one only if a name is new."""
-
-    known: ClassVar[set[str]] = set()  # names that gunicorn sends unchanged; an application has some dozens
-
-    def process_headers(self, headers: list[tuple[str, str]]) -> None:
-        fields = dict(headers)
-        if len(fields) == len(headers) and self.known.issuperset(fields) and VALUE.fullmatch("".join(fields.values())):
-            self.headers.extend(headers)
-            if "Content-Length" in fields:
-                self.response_length = int(fields["Content-Length"])
-            return
-        super().process_headers(headers)
-        if len(self.known) < 256:
-            self.known.update(name for name, _ in self.headers if name.lower() not in ("content-length", "upgrade"))
-            self.known.add("Content-Length")
-
-    def default_headers(self) -> list[str]:
-        """The same as gunicorn's, with a cached date."""
-        if self.upgrade:
-            return super().default_headers()  # type: ignore[no-any-return]
-        connection = "close" if self.should_close() else "keep-alive"
-        first = f"HTTP/{self.req.version[0]}.{self.req.version[1]} {self.status}\r\nServer: {self.version}\r\n"
-        lines = [first, f"Date: {_date(int(time()))}\r\n", f"Connection: {connection}\r\n"]
-        return [*lines, "Transfer-Encoding: chunked\r\n"] if self.chunked else lines
-
-
-@lru_cache(maxsize=2)
-def _date(second: int) -> str:
-    return util.http_date(second)  # type: ignore[no-any-return]
-
-
 class Worker(GeventWorker):  # type: ignore[misc]
     """Serves the application. The limits are attributes, which a subclass can change, in seconds and bytes."""
 
@@ -144,10 +111,6 @@ class Worker(GeventWorker):  # type: ignore[misc]
         super().__init__(*arguments, **options)
         self.connections = Connections(self)
         self._loop_time = self._checked_at = 0.0  # the loop's time, and when it was first read
-
-    def init_process(self) -> None:
-        self.cfg.__dict__.update({name: each.get() for name, each in self.cfg.settings.items()})  # a faster look-up
-        super().init_process()
 
     def load_wsgi(self) -> None:
         """Also end the master if the application cannot be created: every new worker would fail too."""
@@ -195,7 +158,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
         self.nr += 1
         if self.nr == self.max_requests:
             self.handle_exit(signal.SIGTERM, None)
-        response, environ = wsgi.create(req, sock, addr, listener_name, self.cfg, CheckedResponse)
+        response, environ = wsgi.create(req, sock, addr, listener_name, self.cfg)
         environ["wsgi.multithread"] = True
         environ[IS_CANCELLED] = partial(self.is_cancelled, sock)
         result = self.wsgi(environ, response.start_response)
@@ -223,7 +186,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
         title = HTTPStatus(status).phrase
         body = json.dumps({"type": "about:blank", "title": title, "status": status, "detail": detail})
         head = f"HTTP/1.1 {status} {title}\r\nContent-Type: application/problem+json\r\nConnection: close\r\n"
-        head += f"Date: {_date(int(time()))}\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
+        head += f"Date: {util.http_date()}\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
         head += "Retry-After: 1\r\n" if status == 503 else ""
         with suppress(OSError):
             if not client.begun:

@@ -1,0 +1,72 @@
+"""What the engine uses of other packages beyond their documented interfaces.
+
+If one of these fails after an upgrade, look at the code that docs/internals.md names before the upper bound of the
+version in pyproject.toml is raised.
+"""
+
+import inspect
+import tomllib
+from collections.abc import Callable
+from typing import Any
+
+import gunicorn
+import pytest
+from flask import Flask, Response
+from flask.ctx import RequestContext
+from flask.globals import request_ctx
+from gunicorn.http import Request, RequestParser, body, errors, wsgi
+from gunicorn.workers.ggevent import GeventWorker
+from packaging.requirements import Requirement
+from packaging.version import Version
+from werkzeug.datastructures import Headers
+
+from tests.live import ROOT
+
+SIGNATURES: list[tuple[Callable[..., Any], str]] = [
+    # restkeeper/server/worker.py
+    (GeventWorker.handle, "(self, listener, client, addr)"),
+    (GeventWorker.handle_request, "(self, listener_name, req, sock, addr)"),
+    (GeventWorker.handle_error, "(self, req, client, addr, exc)"),
+    (GeventWorker.handle_exit, "(self, sig, frame)"),
+    (GeventWorker.load_wsgi, "(self)"),
+    (Request.parse, "(self, unreader)"),
+    (Request.set_body_reader, "(self)"),
+    (Request.should_close, "(self)"),
+    (Request.force_close, "(self)"),
+    (Request._peer_trusted_for_forwarded, "(self)"),
+    (RequestParser.__init__, "(self, cfg, source, source_addr)"),
+    (wsgi.create, "(req, sock, client, server, cfg, response_class=None, response_args=())"),
+    (body.Body.__init__, "(self, reader)"),
+    # restkeeper/web/application.py
+    (Flask.preprocess_request, "(self) -> 'ft.ResponseReturnValue | None'"),
+    (Flask.process_response, "(self, response: 'Response') -> 'Response'"),
+    (Flask.create_url_adapter, "(self, request: 'Request | None') -> 'MapAdapter | None'"),
+]
+
+
+@pytest.mark.parametrize(("function", "signature"), SIGNATURES, ids=[each.__qualname__ for each, _ in SIGNATURES])
+def test_what_is_overridden_has_this_signature(function: Callable[..., Any], signature: str) -> None:
+    """The worker and the application override or call it."""
+    assert str(inspect.signature(function)) == signature
+
+
+def test_attributes_that_are_read_are_there() -> None:
+    """By the worker, by the application's dispatch, and by its responses."""
+    assert gunicorn.version_info[0] == 27
+    assert body.CHUNK_EXT_RE.fullmatch(b"")
+    assert issubclass(errors.LimitRequestLine, errors.ParseException)
+    app = Flask("app")
+    with app.test_request_context("/"):
+        context = request_ctx._get_current_object()  # type: ignore[attr-defined]
+        assert isinstance(context, RequestContext) and context._after_request_functions == []
+    response = Response(b"x", headers=Headers())
+    assert (response._status, response._status_code, response.response) == ("200 OK", 200, [b"x"])
+    assert response.headers._list == response.headers.to_wsgi_list()
+
+
+@pytest.mark.parametrize("name", ["Flask", "gunicorn"])
+def test_the_version_has_an_upper_bound(name: str) -> None:
+    """The next minor version of Flask and the next major one of gunicorn are not installed by themselves."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (found,) = (each for each in map(Requirement, project["dependencies"]) if each.name == name)
+    assert not found.specifier.contains(Version("3.2" if name == "Flask" else "28"))

@@ -31,7 +31,7 @@ from restkeeper.service import EXTENSION, Service, make_service
 from restkeeper.storage import BACKENDS
 from restkeeper.storage.contract import Collection as StoredCollection
 from restkeeper.storage.errors import StoreError
-from restkeeper.web import edge, errors, observe
+from restkeeper.web import edge, errors, observe, origins
 from restkeeper.web.application import Application
 
 PREFIXES = {"": "", "/api/v1": "v1_"}  # of paths and of their endpoints; the unversioned path is the current version
@@ -43,16 +43,19 @@ class Feature(NamedTuple):
     install: Callable[[Application, Service], None]
     collections: tuple[StoredCollection, ...] = ()
     built_on: str = ""
+    settings: tuple[str, ...] = ()  # that say nothing without it, and so must not be set while it is closed
 
 
 _FEATURES = {
-    "metrics": Feature(metrics.install),
-    "cors": Feature(cors.install),
-    "limits": Feature(limits.install),
-    "keys": Feature(keys.install, keys.COLLECTIONS),
-    "jwt": Feature(jwt.install),
+    "metrics": Feature(metrics.install, settings=("metrics_token",)),
+    "cors": Feature(cors.install, settings=("cors_origins",)),
+    "limits": Feature(
+        limits.install, settings=("rate_limit", "rate_limit_write", "write_bytes", "failure_limit", "redis_url")
+    ),
+    "keys": Feature(keys.install, keys.COLLECTIONS, settings=("admin_key",)),
+    "jwt": Feature(jwt.install, settings=("jwt_jwks",)),
     "ownership": Feature(ownership.install),
-    "idempotency": Feature(idempotency.install),
+    "idempotency": Feature(idempotency.install, settings=("idempotency",)),
     "dialects": Feature(dialects.install),
     "events": Feature(events.install),
     "webhooks": Feature(webhooks.install, webhooks.COLLECTIONS, built_on="events"),
@@ -89,8 +92,9 @@ def create_app(
         except (ConfigError, StoreError, Unavailable) as error:
             sys.exit(f"restkeeper: {error}")
     _require_possible(features, config, resources)
-    if (scheme := config.database_url.partition("://")[0]) in BACKENDS and scheme not in stores:
-        raise ConfigError(f"DATABASE_URL={scheme}://…: this service is made for {' or '.join(stores)}")
+    scheme = config.database_url.partition("://")[0]
+    if scheme in BACKENDS and scheme not in stores and not BACKENDS[scheme].temporary:  # which tests always may use
+        raise ConfigError(f"DATABASE_URL={scheme}://…: this service is made for {' or '.join(stores) or 'no store'}")
     stored = stored_collections(resources, features)
     service = make_service(config, resources, stored, features=features, clock=clock, serves=serves)
     app = Application("restkeeper", static_folder=None)
@@ -117,6 +121,8 @@ def create_app(
         local_only=guard.local_only,
         count_refused_host=lambda environ: guard.failures.count_refused_host(environ),
     )
+    if guard.local_only:
+        origins.refuse_other_sites(app, config.cors_origins)
     install("cors")  # which pages may read; before the caller is known
     install("keys", "jwt")  # which credentials there are
     app.before.append(guard.identify)  # who calls
@@ -148,6 +154,9 @@ def _require_possible(features: Collection[str], config: Config, resources: Sequ
     for name, feature in _FEATURES.items():
         if name in features and feature.built_on and feature.built_on not in features:
             raise ConfigError(f"features: {name!r} is built on {feature.built_on!r}, which is closed; close both")
+        for setting in feature.settings if name not in features else ():
+            if getattr(config, setting) not in (getattr(Config, setting), "off"):
+                raise ConfigError(f"{setting.upper()}: is set, and has no effect while the feature {name!r} is closed")
     if config.auth == "required" and "keys" not in features and not ("jwt" in features and config.jwt_jwks):
         raise ConfigError(
             "AUTH='required': nobody could call while the feature 'keys' is closed; open it, or 'jwt' and set JWT_JWKS"

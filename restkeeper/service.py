@@ -45,7 +45,9 @@ def locate_store(config: Config) -> Location:
     try:
         return locate(config.database_url)
     except ValueError as error:
-        raise ConfigError(f"DATABASE_URL={config.database_url!r}: must be {error}") from None
+        scheme, mark, rest = config.database_url.partition("://")
+        shown = config.database_url if "@" not in rest else f"{scheme}{mark}…"  # without a password
+        raise ConfigError(f"DATABASE_URL={shown!r}: must be {error}") from None
 
 
 def make_service(

@@ -1,9 +1,11 @@
 """Upgrades of items that were stored with an older schema. They run when an item is read, and in `restkeeper migrate`.
 
-A new field with a default and a removed field need no code here. A field with another name or other values does:
+A new field with a default and a removed field need no code here. A field with another name does:
 
     if "title" in item:
         item["name"] = item.pop("title")
+
+If only the values of a field change, increase the `revision` of the collection's `Resource`, too.
 """
 
 from typing import Any

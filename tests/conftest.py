@@ -12,7 +12,7 @@ from restkeeper import FEATURES
 from restkeeper.config import Config
 from restkeeper.features import cors
 from restkeeper.features.limits.mapped import shared_path
-from restkeeper.web import edge, errors, observe
+from restkeeper.web import edge, errors, observe, origins
 from restkeeper.web.application import Application, Reply
 from tests.live import Gunicorn
 from tests.shop import CLOSE, closed_features, create_app
@@ -97,6 +97,7 @@ def local() -> FlaskClient:
     observe.install(app, None)
     errors.install(app)
     edge.install(app, 8192, ("devbox",), local_only=True)
+    origins.refuse_other_sites(app)
     cors.allow_origins(app, local_only=True)
     app.add_url_rule("/x", "x", lambda: Reply(b"{}"), methods=["GET", "POST"])
     return app.test_client()

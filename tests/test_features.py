@@ -32,14 +32,16 @@ ROWS = {
     "keys": "SELECT 1 FROM collections WHERE name IN ('keys', '_credentials')",
     "webhooks": "SELECT 1 FROM collections WHERE name = 'webhooks'",
 }
-OPEN = {"auth": "open-to-all", "rate_limit": "9 per minute", "cors_origins": ("https://app.example.org",)}
 
 pytestmark = pytest.mark.top  # closes features by itself
 
 
 def served(folder: Path, *closed: str) -> FlaskClient:
     """A client of a service without some features."""
-    config = Config(database_url=f"sqlite:///{folder}/store.db", **OPEN)  # type: ignore[arg-type]
+    limit = "" if "limits" in closed else "9 per minute"
+    origins = () if "cors" in closed else ("https://app.example.org",)
+    url = f"sqlite:///{folder}/store.db"
+    config = Config(database_url=url, auth="open-to-all", rate_limit=limit, cors_origins=origins)
     return restkeeper.create_app(config, RESOURCES, features=FEATURES - set(closed)).test_client()
 
 
@@ -144,8 +146,34 @@ def test_a_closed_feature_is_not_reaped(tmp_path: Path) -> None:
 
 def test_a_store_that_the_service_is_not_made_for_stops_the_start() -> None:
     """The line names those that it is made for."""
-    with pytest.raises(ConfigError, match="^DATABASE_URL=memory://…: this service is made for sqlite$"):
-        restkeeper.create_app(Config(), RESOURCES, stores=("sqlite",))
+    with pytest.raises(ConfigError, match="^DATABASE_URL=sqlite://…: this service is made for postgresql$"):
+        restkeeper.create_app(Config(database_url="sqlite:///a.db"), RESOURCES, stores=("postgresql",))
+    assert restkeeper.create_app(Config(), RESOURCES, stores=("postgresql",)).test_client().get("/").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("limits", {"rate_limit": "1 per minute"}),
+        ("idempotency", {"idempotency": "required"}),
+        ("cors", {"cors_origins": ("https://app.example.org",)}),
+        ("keys", {"admin_key": "an-admin-key-of-enough-characters"}),
+        ("metrics", {"metrics_token": "a-metrics-token-of-enough-characters"}),
+        ("jwt", {"jwt_issuer": "https://i", "jwt_audience": "a", "jwt_jwks": "/no/file"}),
+    ],
+)
+def test_a_setting_of_a_closed_feature_stops_the_start(name: str, setting: dict[str, Any]) -> None:
+    """Nobody believes in a limit that is not in force."""
+    with pytest.raises(ConfigError, match=f"is set, and has no effect while the feature '{name}' is closed$"):
+        restkeeper.create_app(Config(**setting), RESOURCES, features=FEATURES - {name})
+
+
+def test_other_sites_are_refused_without_cors() -> None:
+    """An open service is not reachable to the pages of other sites, whatever else is closed."""
+    client = restkeeper.create_app(Config(), RESOURCES, features=()).test_client()
+    for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+        assert client.post("/products", json={"name": "x"}, headers=headers).status_code == 403
+    assert client.post("/products", json={"name": "x"}, headers={"Origin": "http://localhost"}).status_code == 200
 
 
 def test_nothing_but_items(tmp_path: Path) -> None:

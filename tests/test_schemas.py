@@ -369,6 +369,29 @@ def test_an_item_of_an_older_schema_is_upgraded(tmp_path: Path) -> None:
     assert "title" not in changed and len(calls) == 3
 
 
+def test_an_upgrade_of_values_has_a_revision(tmp_path: Path) -> None:
+    """With another revision the schema is another one, though its fields are the same."""
+    url = f"sqlite:///{tmp_path}/store.db"
+    before = create_app(Config(database_url=url), [Resource("notes", "note", OldSchema)]).test_client()
+    made = before.post("/notes", json={"title": "x"})
+
+    def shout(item: dict[str, Any]) -> dict[str, Any]:
+        return item | {"title": item["title"].upper(), "id": "other", "version": 9}
+
+    louder = Resource("notes", "note", OldSchema, upgrade=shout, revision=1)
+    after = create_app(Config(database_url=url), [louder]).test_client()
+    item = after.get(made.headers["Location"]).json
+    assert item == made.json | {"title": "X"}  # the id and the version stay
+    assert after.get("/notes", headers={"If-None-Match": before.get("/notes").headers["ETag"]}).status_code == 200
+
+
+def test_an_upgrade_that_returns_nothing_names_its_collection(tmp_path: Path) -> None:
+    """The error says what is wrong with it."""
+    broken = Resource("notes", "note", NewSchema, upgrade=lambda item: None)  # type: ignore[arg-type,return-value]
+    with pytest.raises(TypeError, match="^notes: upgrade must return the item, not NoneType$"):
+        broken.migrated(b'{"id":"1","title":"x"}')
+
+
 def test_the_server_writes_times_of_one_length() -> None:
     """Times of the server have at most 27 characters; those of a client can be longer, with an offset."""
     assert Time(dump_only=True).metadata["maxLength"] == len("2026-01-01T00:00:00.000000Z")

@@ -73,7 +73,8 @@ class Resource:
 
     `name` is the plural as it stands in paths, of ASCII letters, digits and underscores. `ownership` binds all callers
     but admins. With `events`, every change of an item is an event. `upgrade` is given an item that an older schema
-    wrote, and returns it with the fields of the present schema; those that it leaves out have their defaults.
+    wrote, and returns it with the fields of the present schema; those that it leaves out have their defaults. Increase
+    `revision` when only the values of fields change, so that the schema counts as another one.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Resource:
     ownership: Ownership = Ownership.NONE
     events: bool = True
     upgrade: Callable[[JsonObject], JsonObject] | None = None
+    revision: int = 0
 
     def __post_init__(self) -> None:
         """Raises ValueError for a declaration that cannot work."""
@@ -124,8 +126,10 @@ class Resource:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Fingerprint of the representation: differs when fields, their order, types or defaults do. 8 hex digits."""
-        parts = [(name, type(self._schema.fields[name]).__name__, self._defaults.get(name)) for name in self.names]
+        """Fingerprint of the schema, 8 hex digits: of its fields, their order, types and defaults, and `revision`."""
+        fields = self._schema.fields
+        parts: list[Any] = [(name, type(fields[name]).__name__, self._defaults.get(name)) for name in self.names]
+        parts += [self.revision] if self.revision else []
         return blake2b(exactjson.dumps(parts), digest_size=4).hexdigest()
 
     def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
@@ -216,7 +220,11 @@ class Resource:
 
     def _migrated(self, members: Members) -> Members:
         if self.upgrade:
-            members = exactjson.cut(exactjson.dumps(self.upgrade(exactjson.loads(exactjson.joined(members)))))
+            upgraded = self.upgrade(exactjson.loads(exactjson.joined(members)))
+            if not isinstance(upgraded, dict):
+                raise TypeError(f"{self.name}: upgrade must return the item, not {type(upgraded).__name__}")
+            own = {name: text for name, text in members.items() if name in READ_ONLY}
+            members = {**exactjson.cut(exactjson.dumps(upgraded)), **own}
         had = {**self._default_texts, **members}
         return {name: had[name] for name in self.names if name in had}
 

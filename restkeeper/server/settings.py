@@ -109,7 +109,7 @@ accesslog = None  # the application logs requests
 loglevel = "warning"
 
 
-_found: dict[str, Any] = {"collections": [], "has_keys": True}  # about the application, before the first worker
+_found: dict[str, Any] = {"collections": [], "can_call": True}  # about the application, before the first worker
 
 
 def on_starting(server: Any) -> None:
@@ -135,7 +135,8 @@ def _try_application(app: Any) -> dict[str, Any] | None:
         logging.disable()  # the workers log the same again
         if isinstance(made := app.load(), Application):  # app.py may return another WSGI application
             service = service_of(made)
-            found = {"collections": [each.name for each in service.resources], "has_keys": has_keys(service)}
+            can_call = bool(service.config.admin_key or service.config.jwt_jwks) or has_keys(service)
+            found = {"collections": [each.name for each in service.resources], "can_call": can_call}
             service.store.close()
             os.write(writing, json.dumps(found).encode())
         status = 0
@@ -165,7 +166,7 @@ def when_ready(server: Any) -> None:
         print(
             "restkeeper: TRUSTED_HOSTS is not set: every Host is accepted; set it to your host names", file=sys.stderr
         )
-    if _config.auth == "required" and not (_config.admin_key or _found["has_keys"]):
+    if _config.auth == "required" and not _found["can_call"]:
         hint = "no caller can authenticate yet: set ADMIN_KEY, or run: restkeeper keys create NAME --scope admin"
         print(f"restkeeper: {hint}", file=sys.stderr)
 

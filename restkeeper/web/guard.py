@@ -13,6 +13,7 @@ from flask import Flask, Request
 
 from restkeeper.errors import BadRequest, Forbidden, Problem, Unauthorized
 from restkeeper.net import is_loopback
+from restkeeper.storage.errors import StoreError
 from restkeeper.web.caller import EVERYBODY, NOBODY, Caller, caller_in, remember
 
 PUBLIC = "public"  # needs no credential
@@ -25,7 +26,7 @@ LONGEST_ADDRESS = 64  # characters: IPv6 has up to 45, and a zone
 
 _REALM = 'realm="restkeeper"'
 _INVALID = "the credentials are not valid, or not any more"
-_SCHEMES = "send the key or token as Authorization: Bearer, as X-API-Key, or by Basic"
+_SCHEMES = "send the key or token as Authorization: Bearer, as X-API-Key"
 _REFUSED = "restkeeper.refused"  # in the WSGI environment: the problem with the credentials
 
 Environ = dict[str, Any]  # WSGI's
@@ -101,9 +102,9 @@ class Guard:
         elif self.needs.get(request.endpoint) != OWN:
             try:
                 who = self._caller(environ)
-            except Problem as problem:
+            except (Problem, StoreError) as error:
                 remember(environ, NOBODY)
-                environ[_REFUSED] = problem
+                environ[_REFUSED] = error
             else:
                 if who is not None:
                     remember(environ, who)
@@ -157,10 +158,18 @@ class Guard:
             who = self._resolved(token, digest)
         except InvalidCredential:
             failures.note_failure(environ)
-            raise _unauthorized(_INVALID, authorization or "") from None
+            raise self._unauthorized(_INVALID, authorization or "") from None
         if not known:
             failures.note_success(environ, digest)
         return who
+
+    def _unauthorized(self, detail: str, authorization: str) -> Unauthorized:
+        """A refusal with the challenge of the scheme that was tried, if it is known (RFC 9110, section 11.6.1)."""
+        if "basic" in self.schemes and authorization.strip().partition(" ")[0].lower() == "basic":
+            challenge = f'Basic {_REALM}, charset="UTF-8"'
+        else:
+            challenge = f'Bearer {_REALM}, error="invalid_token"'
+        return Unauthorized(detail, headers={"WWW-Authenticate": challenge})
 
     def _resolved(self, token: str, digest: str) -> Caller:
         for resolve in self.resolvers:
@@ -173,16 +182,7 @@ class Guard:
         scheme, _, rest = authorization.strip().partition(" ")
         if read := self.schemes.get(scheme.lower()):
             return read(rest)
-        raise _unauthorized(_SCHEMES, authorization)
-
-
-def _unauthorized(detail: str, authorization: str) -> Unauthorized:
-    """A refusal with the challenge of the scheme that was tried (RFC 9110, section 11.6.1)."""
-    if authorization.strip().partition(" ")[0].lower() == "basic":
-        challenge = f'Basic {_REALM}, charset="UTF-8"'
-    else:
-        challenge = f'Bearer {_REALM}, error="invalid_token"'
-    return Unauthorized(detail, headers={"WWW-Authenticate": challenge})
+        raise self._unauthorized(_SCHEMES + (", or by Basic" if "basic" in self.schemes else ""), authorization)
 
 
 def lacking(scope: str) -> Forbidden:

@@ -211,7 +211,7 @@ class WebhookHandlers:
     @takes(*ITEM_CONDITIONS)
     @returns(DELETED, *CHANGE_PROBLEMS, PreconditionRequired)
     def delete_item(self, id: str) -> Reply:
-        """Revoke it, from the next request on; the response is the key as it last was."""
+        """Delete a webhook: nothing more is sent to it. The response is the webhook as it last was."""
         return self.items.delete(id, _delete)
 
     @needs(ADMIN)

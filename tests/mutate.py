@@ -45,7 +45,7 @@ NEAR = {  # what runs in other processes, by the beginning of its path: tests to
     "restkeeper/schemas/": ("test_openapi",),
     "restkeeper/app": ("test_smoke", "test_process"),
     "restkeeper/server/settings": ("test_smoke", "test_process", "test_security", "test_running", "test_delivering"),
-    "restkeeper/delivery/": ("test_deliver*", "test_sender", "test_concurrency", "test_signature"),
+    "restkeeper/features/webhooks/": ("test_deliver*", "test_sender", "test_concurrency", "test_signature"),
     "restkeeper/cli/": (
         "test_cli*",
         "test_no_store",
@@ -54,7 +54,7 @@ NEAR = {  # what runs in other processes, by the beginning of its path: tests to
         "test_importing",
         "test_restore",
     ),
-    "restkeeper/web/mapped": ("test_mapped", "test_limits_running"),
+    "restkeeper/features/limits/mapped": ("test_mapped", "test_limits_running"),
     "restkeeper/storage/": ("contract/test_*", "sqlite/test_*"),
 }
 LEFT = (".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", ".coverage*", "*.db*", "build")

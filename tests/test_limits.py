@@ -257,7 +257,7 @@ def test_nothing_is_limited_unless_it_is_said() -> None:
     assert "RateLimit-Policy" not in create_app(Config()).test_client().get("/products").headers
 
 
-@pytest.mark.needs("openapi")
+@pytest.mark.needs("limits", "openapi")
 def test_the_interface_tells_of_limits() -> None:
     """Each operation has its 429, and each response the headers on limits."""
     document: Any = create_app(Config(rate_limit="5 per day")).test_client().get("/openapi.json").json

@@ -1,6 +1,6 @@
-"""API keys: for whom, for what, until when. Only those with the scope `admin` see and make them.
+"""API keys: their names, scopes and expiry. Only callers with the scope `admin` read and create them.
 
-The secret is answered once and never stored. What keys are checked by (`credentials.py`) changes in the transaction in
+The secret is returned once and never stored. What keys are checked by (`credentials.py`) changes in the transaction in
 which they do, so that a key that is revoked is refused from the very next request on.
 """
 

@@ -1,6 +1,6 @@
-"""Webhooks: who is told of events by HTTP (Standard Webhooks 1.0.0). Only admins see and make them.
+"""Webhooks: endpoints that are sent events by HTTP (Standard Webhooks 1.0.0). Only admins read and create them.
 
-What is here says where and what; `delivery` does the sending. A secret is answered once, and kept for signing.
+`deliverer.py` sends. A secret is returned once, and stored because deliveries are signed with it.
 """
 
 import logging
@@ -110,8 +110,8 @@ def disable_webhook(transaction: Transaction, id: str, reason: str, now: float) 
         return
     changed = _changed(record, rfc3339(now), status="disabled")
     transaction.update(WEBHOOKS.name, changed)
-    told = exactjson.dumps(exactjson.loads(changed.body) | {"reason": reason})
-    transaction.record(Event(DISABLED, WEBHOOKS.name, id, changed.updated_at, told))
+    data = exactjson.dumps(exactjson.loads(changed.body) | {"reason": reason})
+    transaction.record(Event(DISABLED, WEBHOOKS.name, id, changed.updated_at, data))
     _log.warning("webhook %s is disabled: %s", id, reason)
 
 
@@ -252,7 +252,7 @@ class WebhookHandlers:
         reader.finish()
         self._store.read(self.name, id)
         found = self._store.deliveries(id, before, limit + 1, state)
-        reply = Reply(exactjson.dumps([_shown(each) for each in found[:limit]]), content_type=JSON)
+        reply = Reply(exactjson.dumps([_represent(each) for each in found[:limit]]), content_type=JSON)
         reply.headers["Cache-Control"] = UNCACHED
         reply.headers["Link"] = _links(found[limit - 1].id if len(found) > limit else None)
         return reply
@@ -342,7 +342,7 @@ def _delete(transaction: Transaction, record: Record) -> None:
 
 
 def _fault_of(url: str, allow_private: bool) -> str:
-    """Why an address is not to be called, as far as can be told without asking what its name leads to; else empty."""
+    """Why an address must not be called, as far as it is known without resolving its name; empty if it may be."""
     if allow_private:
         return ""
     parts = urlsplit(url)
@@ -374,13 +374,13 @@ def _links(last: int | None) -> str:
 
 
 def _one(found: LogEntry) -> Reply:
-    reply = Reply(exactjson.dumps(_shown(found)), content_type=JSON)
+    reply = Reply(exactjson.dumps(_represent(found)), content_type=JSON)
     reply.headers["Cache-Control"] = UNCACHED
     return reply
 
 
-def _shown(found: LogEntry) -> JsonObject:
-    """A delivery as it is answered."""
+def _represent(found: LogEntry) -> JsonObject:
+    """The JSON object of a delivery."""
     return {
         "id": found.id,
         "event": found.event,

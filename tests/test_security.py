@@ -363,6 +363,7 @@ def test_owasp_api5_broken_function_level_authorization(closed: FlaskClient) -> 
         assert closed.get(path, headers=mine).status_code == 404
 
 
+@pytest.mark.needs("jwt")
 def test_owasp_api7_server_side_request_forgery(trusting: FlaskClient) -> None:
     """Addresses that a token brings along are not asked."""
     with socket.create_server(("127.0.0.1", 0)) as trap:

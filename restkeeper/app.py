@@ -38,12 +38,15 @@ PREFIXES = {"": "", "/api/v1": "v1_"}  # of paths and of their endpoints; the un
 
 
 class Feature(NamedTuple):
-    """How a feature is opened, what it stores beside the service's collections, and the feature that it is built on."""
+    """How a feature is opened, and the collections that it stores beside those of the service.
+
+    `built_on` names a feature that it needs. `settings` are refused while it is closed: they would have no effect.
+    """
 
     install: Callable[[Application, Service], None]
     collections: tuple[StoredCollection, ...] = ()
     built_on: str = ""
-    settings: tuple[str, ...] = ()  # that say nothing without it, and so must not be set while it is closed
+    settings: tuple[str, ...] = ()
 
 
 _FEATURES = {

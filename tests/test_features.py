@@ -99,6 +99,21 @@ def test_no_credential_is_known_without_keys_and_tokens() -> None:
     assert service_of(app).features == FEATURES - {"keys", "jwt"}
 
 
+def test_a_closed_scheme_is_not_offered() -> None:
+    """Without keys, Basic is neither a challenge nor a hint: a browser would ask for a password in vain."""
+    client = restkeeper.create_app(Config(), RESOURCES, features=FEATURES - {"keys"}).test_client()
+    refused = client.get("/products", headers={"Authorization": "Basic eDp5"})
+    assert refused.status_code == 401
+    assert refused.headers["WWW-Authenticate"].startswith("Bearer ") and "Basic" not in refused.json["detail"]
+
+
+def test_a_password_is_not_printed() -> None:
+    """A URL that no backend knows may have one."""
+    with pytest.raises(ConfigError) as caught:
+        restkeeper.create_app(Config(database_url="other://me:secret@host/db"), RESOURCES)
+    assert "secret" not in str(caught.value) and "other://" in str(caught.value)
+
+
 NOTES = Resource("notes", "note", type("NoteSchema", (ProductSchema,), {}), ownership=Ownership.ALL)
 
 

@@ -110,6 +110,19 @@ def test_deliveries_go_by_it(clock: SetClock) -> None:
     deliverer.close()
 
 
+@pytest.mark.needs("keys", "limits")
+def test_a_caller_who_cannot_be_looked_up_counts(monkeypatch: pytest.MonkeyPatch, clock: SetClock) -> None:
+    """While the store fails, a request with a key is 503; its address is still limited."""
+    service = client(clock, rate_limit="1 per minute")
+
+    def fail(*_: object) -> None:
+        raise StoreUnavailable("busy")
+
+    monkeypatch.setattr(service_of(service.application).store, "read", fail)
+    headers = {"X-API-Key": "rk_0123456789abcdef_x"}
+    assert [service.get("/products", headers=headers).status_code for _ in range(2)] == [503, 429]
+
+
 def test_it_is_made_once() -> None:
     """No user of a service can change it for others."""
     service = make_service(Config(), RESOURCES, ())

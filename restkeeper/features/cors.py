@@ -52,8 +52,10 @@ def allow_origins(app: Application, origins: Collection[str] = (), *, local_only
             headers.add("Access-Control-Allow-Origin", "*" if "*" in origins else origin)
             headers.add("Access-Control-Expose-Headers", EXPOSED_HEADERS)
         # Also without an Origin: a cache must not return such a response to a page, which could not read it.
-        varies = [value for name, value in headers if name == "Vary"]  # always in this spelling; get() takes longer
-        headers["Vary"] = ", ".join([*varies, "Origin"])
+        if varies := [value for name, value in headers if name == "Vary"]:  # in this spelling; get() takes longer
+            headers["Vary"] = ", ".join([*varies, "Origin"])
+        else:
+            headers.add("Vary", "Origin")
 
     app.before.append(answer_preflight)
     app.after.append(add_headers)

@@ -287,7 +287,9 @@ class Items:
         if listing.fields:
             bodies = [self.resource.show(body, listing.fields) for body in bodies]
         body = b"[" + b",".join(bodies) + b"]"
-        total = None if query.narrows and query.after else self.store.count(self.name, query)
+        total = page.total
+        if total is None and not (query.narrows and query.after):
+            total = self.store.count(self.name, query)
         if query.owner is None:
             tag = self._list_tag(page.revision, listing.limit)
         else:  # one that does not depend on what others do

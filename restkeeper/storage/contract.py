@@ -138,7 +138,8 @@ class Page(NamedTuple):
     """The result of a query: the bodies of its items in order, and the fingerprints of their schemas.
 
     `more` is true if items follow in the direction of the query. `first` and `last` are the positions of its ends.
-    `cut` is true if the limit of bytes ended the page. `revision` is the revision of the collection at that moment.
+    `cut` is true if the limit of bytes ended the page. `revision` is the revision of the collection at that moment, and
+    `total` the number of the query's records then, if it is known without counting them.
     """
 
     bodies: list[bytes]
@@ -148,6 +149,7 @@ class Page(NamedTuple):
     last: Position = ()
     cut: bool = False
     revision: str = ""
+    total: int | None = None
 
 
 class StoredResponse(NamedTuple):

@@ -111,7 +111,7 @@ def fetched(store: SqliteStore) -> list[int]:
     sizes: list[int] = []
 
     def note(_: sqlite3.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        if len(row) > 2:
+        if len(row) > 2 and isinstance(row[2], bytes):
             sizes.append(len(row[2]))
         return row
 

@@ -19,10 +19,11 @@ EPOCH = "CASE schema_cookie WHEN schema_version THEN epoch ELSE '' END"
 
 _SELECT_EPOCH = f"SELECT {EPOCH} FROM store, pragma_schema_version"  # noqa: S608 - a constant expression
 
-_SELECT_REVISION = f"""\
+_SELECT_COLLECTION = f"""\
 SELECT
     {EPOCH},
-    revision
+    revision,
+    items
 FROM collections, store, pragma_schema_version
 WHERE name = ?"""  # noqa: S608 - likewise
 
@@ -53,8 +54,13 @@ def note_schema(connection: sqlite3.Connection) -> None:
 
 def revision_of(connection: sqlite3.Connection, collection: str) -> str:
     """The revision of a collection; empty if the epoch is missing. One statement reads both at one moment."""
-    epoch, number = connection.execute(_SELECT_REVISION, (collection,)).fetchone()
-    return revision(epoch, number) if epoch else ""
+    return state_of(connection, collection)[0]
+
+
+def state_of(connection: sqlite3.Connection, collection: str) -> tuple[str, int]:
+    """The revision of a collection, as `revision_of`, and the number of its items."""
+    epoch, number, items = connection.execute(_SELECT_COLLECTION, (collection,)).fetchone()
+    return revision(epoch, number) if epoch else "", items
 
 
 def revision(epoch: str, number: int) -> str:

@@ -14,7 +14,13 @@ from restkeeper.storage.sqlite import sql
 
 READ_SECONDS = 5.0  # that a search may take
 YIELD_SECONDS = 0.005  # of work between two interruptions
+SKIPPED = 1000  # items before a page that an index skips in less than a millisecond
 STEPS = 20  # of SQLite's virtual machine between two looks at the clock: with large items one step takes milliseconds
+
+
+def is_search(collection: Collection, query: Query) -> bool:
+    """Whether a query can take long: it examines or sorts many items. Others take a millisecond at most."""
+    return query.offset > SKIPPED or not sql.has_index(collection, query)
 
 
 @contextmanager

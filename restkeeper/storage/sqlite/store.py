@@ -30,11 +30,11 @@ from restkeeper.storage.sqlite.files import (
     free_space_of,
     spooled,
 )
-from restkeeper.storage.sqlite.identity import epoch_of, revision_of, secret_of
+from restkeeper.storage.sqlite.identity import epoch_of, revision_of, secret_of, state_of
 from restkeeper.storage.sqlite.items import find_response, read_item
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import MIGRATIONS, declare, migrate
-from restkeeper.storage.sqlite.search import find_page, time_limit
+from restkeeper.storage.sqlite.search import find_page, is_search, time_limit
 from restkeeper.storage.sqlite.writer import Writer
 
 T = TypeVar("T")
@@ -110,26 +110,32 @@ class SqliteStore:
             return read_item(connection, collection, id)
 
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
-        with self._searching(query):
-            return self._read_with_epoch(partial(self._find_page, self._collections[collection], query, max_bytes))
+        declared = self._collections[collection]
+        with self._searching(declared, query):
+            return self._read_with_epoch(partial(self._find_page, declared, query, max_bytes))
 
     def _find_page(
         self, collection: Collection, query: Query, max_bytes: int | None, connection: sqlite3.Connection
     ) -> Page | None:
         """The page and its revision in one snapshot; None if the epoch is missing."""
-        with snapshot(connection), self._time_limit(query, connection):
-            if not (revision := revision_of(connection, collection.name)):
+        with snapshot(connection), self._time_limit(collection, query, connection):
+            revision, items = state_of(connection, collection.name)
+            if not revision:
                 return None
-            return find_page(connection, collection, query, max_bytes)._replace(revision=revision)
+            page = find_page(connection, collection, query, max_bytes)
+            return page._replace(revision=revision, total=None if query.narrows else items)
 
     def count(self, collection: str, query: Query = ALL) -> int:
-        if query.narrows:
-            statement, parameters = sql.select_count(self._collections[collection], query)
-        else:
-            query = ALL  # the order does not matter
-            statement, parameters = "SELECT items FROM collections WHERE name = :name", {"name": collection}
-        with self._searching(query), self._reader() as connection, self._time_limit(query, connection):
-            (number,) = connection.execute(statement, parameters).fetchone()
+        if not query.narrows:  # the order does not matter
+            with self._reader() as connection:
+                return state_of(connection, collection)[1]
+        declared = self._collections[collection]
+        with (
+            self._searching(declared, query),
+            self._reader() as connection,
+            self._time_limit(declared, query, connection),
+        ):
+            (number,) = connection.execute(*sql.select_count(declared, query)).fetchone()
         return int(number)
 
     def revision(self, collection: str) -> str:
@@ -251,12 +257,9 @@ class SqliteStore:
             self._file.require()
 
     @contextmanager
-    def _searching(self, query: Query) -> Iterator[None]:
-        """Limit the number of searches at the same time: each can take long and needs a connection.
-
-        Pages in the order of ids are no searches, and do not wait.
-        """
-        if not _is_search(query):
+    def _searching(self, collection: Collection, query: Query) -> Iterator[None]:
+        """Limit the number of searches at the same time: each can take long and needs a connection."""
+        if not is_search(collection, query):
             yield
             return
         if self._file:  # the log can be truncated when no search reads from it
@@ -272,9 +275,11 @@ class SqliteStore:
         with suppress(StoreUnavailable, StoreFull):  # another writer truncates it
             self._writer.write(lambda transaction: None, wait=False)
 
-    def _time_limit(self, query: Query, connection: sqlite3.Connection) -> AbstractContextManager[None]:
+    def _time_limit(
+        self, collection: Collection, query: Query, connection: sqlite3.Connection
+    ) -> AbstractContextManager[None]:
         """The time limit of a search; other queries have none."""
-        if not _is_search(query):
+        if not is_search(collection, query):
             return nullcontext()
         is_log_full = partial(self._log_limit.has_reached, self._log_limit.next_end())
         return time_limit(sqlite_search.READ_SECONDS, connection, self._clock, self._search_turn, is_log_full)
@@ -300,7 +305,3 @@ class SqliteStore:
         finally:
             if connection is not None:
                 self._idle.append(connection)
-
-
-def _is_search(query: Query) -> bool:
-    return bool(query.narrows or query.sort or query.offset)

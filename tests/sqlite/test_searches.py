@@ -8,8 +8,8 @@ import pytest
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Filter, Op, Query, Sort
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.sqlite.search import YIELD_SECONDS
-from restkeeper.storage.sqlite.store import SEARCHES, SqliteStore
+from restkeeper.storage.sqlite.search import SEARCHES, YIELD_SECONDS
+from restkeeper.storage.sqlite.store import SqliteStore
 from tests.sqlite.helpers import Clock, Exit, opened
 from tests.things import OTHERS, THINGS, keep, record
 
@@ -32,7 +32,7 @@ def test_searches_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.Monkey
     keep(store, record("a"))
     with ExitStack() as stack:
         for _ in range(SEARCHES):
-            stack.enter_context(store._searching(THINGS, Query(search="x")))  # type: ignore[attr-defined]
+            stack.enter_context(store._searches.admitted())  # type: ignore[attr-defined]
         with pytest.raises(StoreUnavailable, match="searches are under way"):
             store.page("things", Query(search="x"))
         assert store.read("things", "a").id == "a"

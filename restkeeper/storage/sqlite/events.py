@@ -40,7 +40,7 @@ FROM store, pragma_schema_version
     LEFT JOIN events ON position = (SELECT max(position) FROM events)"""  # noqa: S608 - a constant expression
 
 
-def find_events(after: str, filter: EventFilter, limit: int, connection: sqlite3.Connection) -> Events | None:
+def find_events(connection: sqlite3.Connection, after: str, filter: EventFilter, limit: int) -> Events | None:
     """See `outbox.OutboxStore.events`; None if the epoch is missing."""
     with snapshot(connection):
         if not (epoch := epoch_of(connection)):

@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from tempfile import SpooledTemporaryFile
+from typing import IO
 
 import orjson
 
@@ -81,18 +82,28 @@ def size_of(path: str) -> int:
         return 0
 
 
-def spooled(rows: Iterable[tuple[str, int, str, str, bytes, str | None]], beside: str) -> Iterator[Record]:
-    """Read all records into a temporary file, then yield them: a slow caller does not keep the log long.
+def spool(rows: Iterable[tuple[str, int, str, str, bytes, str | None]], beside: str) -> IO[bytes]:
+    """Write records to a temporary file, so that a slow caller does not keep the log long.
 
     The file is in the folder of the file `beside`; other folders may be in memory.
     """
-    with SpooledTemporaryFile(SPOOL_BYTES, dir=os.path.dirname(os.path.realpath(beside))) as spool:
+    file = SpooledTemporaryFile(SPOOL_BYTES, dir=os.path.dirname(os.path.realpath(beside)))
+    try:
         for id, version, updated_at, fingerprint, body, owner in rows:
-            spool.write(orjson.dumps([len(body), id, version, updated_at, fingerprint, owner]) + b"\n" + body)
-        spool.seek(0)
-        for head in iter(spool.readline, b""):
+            file.write(orjson.dumps([len(body), id, version, updated_at, fingerprint, owner]) + b"\n" + body)
+        file.seek(0)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def records_in(file: IO[bytes]) -> Iterator[Record]:
+    """The records in a file that `spool` wrote; it is closed at the end."""
+    with file:
+        for head in iter(file.readline, b""):
             size, id, version, updated_at, fingerprint, owner = orjson.loads(head)
-            yield Record(id, version, updated_at, fingerprint, spool.read(size), owner)
+            yield Record(id, version, updated_at, fingerprint, file.read(size), owner)
 
 
 def forget_identity(path: str) -> None:

@@ -5,13 +5,18 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from restkeeper.clock import TURN, Clock
 from restkeeper.storage.contract import Collection, Page, Query
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.sqlite import sql
+from restkeeper.storage.sqlite.connection import snapshot
+from restkeeper.storage.sqlite.files import LogLimit
 
+T = TypeVar("T")
+
+SEARCHES = 8  # at the same time in each process
 READ_SECONDS = 5.0  # that a search may take
 YIELD_SECONDS = 0.005  # of work between two interruptions
 SKIPPED = 1000  # items before a page that an index skips in less than a millisecond
@@ -21,6 +26,40 @@ STEPS = 20  # of SQLite's virtual machine between two looks at the clock: with l
 def is_search(collection: Collection, query: Query) -> bool:
     """Whether a query can take long: it examines or sorts many items. Others take a millisecond at most."""
     return query.offset > SKIPPED or not sql.has_index(collection, query)
+
+
+class Searches:
+    """The limits of searches: how many run at the same time, and how long each.
+
+    `truncate_log` tries to truncate the log, for which a search waits if the log is long: no search may read from it.
+    """
+
+    def __init__(self, clock: Clock, log_limit: LogLimit, truncate_log: Callable[[], object]) -> None:
+        self._clock = clock
+        self._log_limit = log_limit
+        self._truncate_log = truncate_log
+        self._places = threading.BoundedSemaphore(SEARCHES)
+        self._turn = threading.Lock()
+
+    @contextmanager
+    def admitted(self) -> Iterator[None]:
+        """Wait until a search may start: each can take long and needs a connection. Raises StoreUnavailable."""
+        self._log_limit.wait(READ_SECONDS, self._truncate_log)
+        if not self._places.acquire(timeout=READ_SECONDS):
+            raise StoreUnavailable(f"{SEARCHES} searches are under way; narrow yours by a field with an index")
+        try:
+            yield
+        finally:
+            self._places.release()
+
+    def run(self, connection: sqlite3.Connection, find: Callable[[sqlite3.Connection], T]) -> T:
+        """The result of `find` in one snapshot. Raises StoreUnavailable if it takes too long."""
+        end = self._log_limit.next_end()
+        with (
+            snapshot(connection),
+            time_limit(READ_SECONDS, connection, self._clock, self._turn, lambda: self._log_limit.has_reached(end)),
+        ):
+            return find(connection)
 
 
 @contextmanager
@@ -93,6 +132,11 @@ def find_page(connection: sqlite3.Connection, collection: Collection, query: Que
         return Page([])
     bodies, fingerprints = [row[2] for row in rows], frozenset([row[1] for row in rows])
     return Page(bodies, fingerprints, more, _position(rows[0]), _position(rows[-1]), cut)
+
+
+def count_items(connection: sqlite3.Connection, collection: Collection, query: Query) -> int:
+    """The number of items of a query."""
+    return int(connection.execute(*sql.select_count(collection, query)).fetchone()[0])
 
 
 def _rows(

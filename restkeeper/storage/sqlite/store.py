@@ -1,25 +1,23 @@
 """The store in SQLite: a file in WAL mode, or memory with one connection and a lock.
 
-The writers of a process share commits (`writer.py`). Each reader has its own connection; searches are interrupted
-regularly, so that other requests continue (`search.py`).
+The writers of a process share commits (`writer.py`). Each reader has its own connection; searches have limits and are
+interrupted regularly, so that other requests continue (`search.py`).
 """
 
 import os
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, Concatenate, ParamSpec, TypeVar
 
 from restkeeper.clock import Clock
 from restkeeper.storage.contract import ALL, Collection, Page, Query, Record, StoredResponse, Transaction
 from restkeeper.storage.errors import StoreFull, StoreUnavailable
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
 from restkeeper.storage.sqlite import health, sql
-from restkeeper.storage.sqlite import search as sqlite_search
 from restkeeper.storage.sqlite.connection import connect, snapshot, store_error, translated
 from restkeeper.storage.sqlite.deliveries import find_subscriptions, read_log
 from restkeeper.storage.sqlite.events import find_events, newest_id
@@ -28,20 +26,21 @@ from restkeeper.storage.sqlite.files import (
     create_private,
     forget_identity,
     free_space_of,
-    spooled,
+    records_in,
+    spool,
 )
 from restkeeper.storage.sqlite.identity import epoch_of, revision_of, secret_of, state_of
 from restkeeper.storage.sqlite.items import find_response, read_item
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import MIGRATIONS, declare, migrate
-from restkeeper.storage.sqlite.search import find_page, is_search, time_limit
+from restkeeper.storage.sqlite.search import Searches, count_items, find_page, is_search
 from restkeeper.storage.sqlite.writer import Writer
 
 T = TypeVar("T")
+P = ParamSpec("P")
+Read = Callable[Concatenate[sqlite3.Connection, P], T]
 
 OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
-
-SEARCHES = 8  # at the same time in each process
 
 _SCAN = f"""\
 SELECT
@@ -73,10 +72,9 @@ class SqliteStore:
         self._min_free_space = min_free_space
         self._free_space = None if self._in_memory else partial(free_space_of, os.path.dirname(os.path.realpath(path)))
         self._idle: list[sqlite3.Connection] = []
-        self._searches = threading.BoundedSemaphore(SEARCHES)
-        self._search_turn = threading.Lock()
         self._readers = 0  # connections of readers, idle or in use
-        self._log_limit = LogLimit(path, clock)
+        log_limit = LogLimit(path, clock)
+        self._searches = Searches(clock, log_limit, self._truncate_log)
         self._lock = None if self._in_memory else LockFile(path)
         self._file = self._lock and health.opened_file(path, self._lock)
         with translated(f"the store {path!r} cannot be opened"):
@@ -97,7 +95,7 @@ class SqliteStore:
             connection,
             lock=self._lock,
             require_file=self._require_file,
-            after_commit=partial(self._log_limit.apply, connection),
+            after_commit=partial(log_limit.apply, connection),
             clock=clock,
         )
 
@@ -106,70 +104,73 @@ class SqliteStore:
         return self._read_with_epoch(epoch_of)
 
     def read(self, collection: str, id: str) -> Record:
-        with self._reader() as connection:
-            return read_item(connection, collection, id)
+        return self._read(read_item, collection, id)
 
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         declared = self._collections[collection]
-        with self._searching(declared, query):
-            return self._read_with_epoch(partial(self._find_page, declared, query, max_bytes))
-
-    def _find_page(
-        self, collection: Collection, query: Query, max_bytes: int | None, connection: sqlite3.Connection
-    ) -> Page | None:
-        """The page and its revision in one snapshot; None if the epoch is missing."""
-        with snapshot(connection), self._time_limit(collection, query, connection):
-            revision, items = state_of(connection, collection.name)
-            if not revision:
-                return None
-            page = find_page(connection, collection, query, max_bytes)
-            return page._replace(revision=revision, total=None if query.narrows else items)
+        find = partial(_find_page, collection=declared, query=query, max_bytes=max_bytes)
+        if not is_search(declared, query):
+            return self._read_with_epoch(find)
+        with self._searches.admitted():
+            return self._read_with_epoch(partial(self._searches.run, find=find))
 
     def count(self, collection: str, query: Query = ALL) -> int:
         if not query.narrows:  # the order does not matter
-            with self._reader() as connection:
-                return state_of(connection, collection)[1]
-        declared = self._collections[collection]
-        with (
-            self._searching(declared, query),
-            self._reader() as connection,
-            self._time_limit(declared, query, connection),
-        ):
-            (number,) = connection.execute(*sql.select_count(declared, query)).fetchone()
-        return int(number)
+            return self._read(state_of, collection)[1]
+        find = partial(count_items, collection=self._collections[collection], query=query)
+        with self._searches.admitted():
+            return self._read(self._searches.run, find)
 
     def revision(self, collection: str) -> str:
-        return self._read_with_epoch(lambda connection: revision_of(connection, collection))
+        return self._read_with_epoch(revision_of, collection)
 
     def last_event(self) -> str:
         return self._read_with_epoch(newest_id)
 
     def events(self, after: str, filter: EventFilter, limit: int) -> Events:
-        return self._read_with_epoch(partial(find_events, after, filter, limit))
+        return self._read_with_epoch(find_events, after, filter, limit)
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
         self._require_file()  # a process that only reads would not notice that the file was replaced
-        with self._reader() as connection:
-            return find_subscriptions(connection, active, now)
+        return self._read(find_subscriptions, active, now)
 
     def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[LogEntry]:
-        with self._reader() as connection:
-            return read_log(connection, webhook, before, limit, state)
+        return self._read(read_log, webhook, before, limit, state)
 
-    def _read_with_epoch(self, read: Callable[[sqlite3.Connection], T | None]) -> T:
-        """The result of `read`, which is empty or None if the file has no epoch; then one is created first."""
-        with self._reader() as connection:
-            if result := read(connection):
-                return result
+    def _read_with_epoch(self, read: Read[P, T | None], *arguments: P.args, **options: P.kwargs) -> T:
+        """As `_read`. The result is empty or None if the file has no epoch; then one is created first."""
+        if result := self._read(read, *arguments, **options):
+            return result
         self._writer.write(lambda transaction: None)  # creates the epoch
-        with self._reader() as connection:
-            if result := read(connection):
-                return result
+        if result := self._read(read, *arguments, **options):
+            return result
         raise StoreUnavailable("the store was restored at this moment")
 
+    def _read(self, read: Read[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """The result of `read` with a connection that no other caller uses meanwhile; in memory, with the only one."""
+        try:
+            if self._in_memory:
+                with self._writer.in_turn():
+                    return read(self._writer.connection, *arguments, **options)
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                connection = self._add_reader()
+            try:
+                return read(connection, *arguments, **options)
+            finally:
+                self._idle.append(connection)
+        except sqlite3.Error as error:
+            raise store_error("the store does not answer", error) from error
+
+    def _add_reader(self) -> sqlite3.Connection:
+        self._require_file()  # the log of this file would damage another one
+        connection = self._connect()
+        self._readers += 1
+        return connection
+
     def find_response(self, id: bytes) -> StoredResponse | None:
-        with self._reader() as connection:
-            return find_response(connection, id)
+        return self._read(find_response, id)
 
     def write(
         self,
@@ -196,12 +197,7 @@ class SqliteStore:
         return f"the disk of the store has {free} free bytes, and {self._min_free_space} of them are reserved"
 
     def scan(self, collection: str) -> Iterator[Record]:
-        with self._reader() as connection:
-            records = spooled(connection.execute(_SCAN, (collection,)), self._path)
-            first = next(records, None)
-        if first is not None:
-            yield first
-            yield from records
+        yield from records_in(self._read(_spool_items, collection, self._path))
 
     def backup(self, target: Path) -> None:
         if target.exists():
@@ -213,9 +209,7 @@ class SqliteStore:
         except OSError as error:
             raise StoreUnavailable(f"{failure}: {error.strerror}") from error
         try:
-            with self._reader() as connection, translated(failure):
-                connection.execute("VACUUM INTO ?", (str(partial),))
-                forget_identity(str(partial))
+            self._read(_copy_into, str(partial), failure)
             with partial.open("rb") as written:
                 os.fsync(written.fileno())
             partial.rename(target)  # only a complete backup that is on the disk has this name
@@ -228,11 +222,7 @@ class SqliteStore:
         if self._lock and (damage := self._lock.note):
             raise StoreUnavailable(f"the store is damaged: {damage}")
         known = self.epoch
-        with self._reader() as connection:
-            connection.execute("PRAGMA shrink_memory")  # the next statements read from the file
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            epoch = epoch_of(connection)
-            connection.execute("SELECT 1 FROM items LIMIT 1").fetchone()
+        version, epoch = self._read(_read_identity)
         if version != len(MIGRATIONS):
             raise StoreUnavailable(f"the store has migration {version}, this program needs {len(MIGRATIONS)}")
         if epoch != known:
@@ -256,52 +246,36 @@ class SqliteStore:
         if self._file:
             self._file.require()
 
-    @contextmanager
-    def _searching(self, collection: Collection, query: Query) -> Iterator[None]:
-        """Limit the number of searches at the same time: each can take long and needs a connection."""
-        if not is_search(collection, query):
-            yield
-            return
-        if self._file:  # the log can be truncated when no search reads from it
-            self._log_limit.wait(sqlite_search.READ_SECONDS, self._truncate_log)
-        if not self._searches.acquire(timeout=sqlite_search.READ_SECONDS):
-            raise StoreUnavailable(f"{SEARCHES} searches are under way; narrow yours by a field with an index")
-        try:
-            yield
-        finally:
-            self._searches.release()
-
     def _truncate_log(self) -> None:
         with suppress(StoreUnavailable, StoreFull):  # another writer truncates it
             self._writer.write(lambda transaction: None, wait=False)
 
-    def _time_limit(
-        self, collection: Collection, query: Query, connection: sqlite3.Connection
-    ) -> AbstractContextManager[None]:
-        """The time limit of a search; other queries have none."""
-        if not is_search(collection, query):
-            return nullcontext()
-        is_log_full = partial(self._log_limit.has_reached, self._log_limit.next_end())
-        return time_limit(sqlite_search.READ_SECONDS, connection, self._clock, self._search_turn, is_log_full)
 
-    @contextmanager
-    def _reader(self) -> Iterator[sqlite3.Connection]:
-        """A connection that no other caller uses meanwhile; in memory, the only one."""
-        connection = None
-        try:
-            if self._in_memory:
-                with self._writer.in_turn():
-                    yield self._writer.connection
-                return
-            try:
-                connection = self._idle.pop()
-            except IndexError:
-                self._require_file()  # the log of this file would damage another one
-                connection = self._connect()
-                self._readers += 1
-            yield connection
-        except sqlite3.Error as error:
-            raise store_error("the store does not answer", error) from error
-        finally:
-            if connection is not None:
-                self._idle.append(connection)
+def _find_page(
+    connection: sqlite3.Connection, collection: Collection, query: Query, max_bytes: int | None
+) -> Page | None:
+    """The page and its revision in one snapshot; None if the epoch is missing."""
+    with snapshot(connection):
+        revision, items = state_of(connection, collection.name)
+        if not revision:
+            return None
+        page = find_page(connection, collection, query, max_bytes)
+        return page._replace(revision=revision, total=None if query.narrows else items)
+
+
+def _spool_items(connection: sqlite3.Connection, collection: str, path: str) -> IO[bytes]:
+    return spool(connection.execute(_SCAN, (collection,)), path)
+
+
+def _copy_into(connection: sqlite3.Connection, path: str, failure: str) -> None:
+    with translated(failure):
+        connection.execute("VACUUM INTO ?", (path,))
+        forget_identity(path)
+
+
+def _read_identity(connection: sqlite3.Connection) -> tuple[int, str]:
+    """The number of migrations and the epoch, as they are in the file, whose items can be read."""
+    connection.execute("PRAGMA shrink_memory")  # the next statements read from the file
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    connection.execute("SELECT 1 FROM items LIMIT 1").fetchone()
+    return version, epoch_of(connection)

@@ -14,6 +14,7 @@ import pytest
 from flask import Flask, Response
 from flask.ctx import RequestContext
 from flask.globals import request_ctx
+from gunicorn.config import Config
 from gunicorn.http import Request, RequestParser, body, errors, wsgi
 from gunicorn.workers.ggevent import GeventWorker
 from packaging.requirements import Requirement
@@ -28,6 +29,7 @@ SIGNATURES: list[tuple[Callable[..., Any], str]] = [
     (GeventWorker.handle_request, "(self, listener_name, req, sock, addr)"),
     (GeventWorker.handle_error, "(self, req, client, addr, exc)"),
     (GeventWorker.handle_exit, "(self, sig, frame)"),
+    (GeventWorker.init_process, "(self)"),
     (GeventWorker.load_wsgi, "(self)"),
     (Request.parse, "(self, unreader)"),
     (Request.set_body_reader, "(self)"),
@@ -55,6 +57,8 @@ def test_attributes_that_are_read_are_there() -> None:
     assert gunicorn.version_info[0] == 27
     assert body.CHUNK_EXT_RE.fullmatch(b"")
     assert issubclass(errors.LimitRequestLine, errors.ParseException)
+    config = Config()
+    assert "keepalive" not in vars(config) and config.settings["keepalive"].get() == config.keepalive
     app = Flask("app")
     with app.test_request_context("/"):
         context = request_ctx._get_current_object()  # type: ignore[attr-defined]

@@ -112,6 +112,11 @@ class Worker(GeventWorker):  # type: ignore[misc]
         self.connections = Connections(self)
         self._loop_time = self._checked_at = 0.0  # the loop's time, and when it was first read
 
+    def init_process(self) -> None:
+        """Store each setting as an attribute: gunicorn looks some fifteen up by name for each request."""
+        self.cfg.__dict__.update({name: setting.get() for name, setting in self.cfg.settings.items()})
+        super().init_process()
+
     def load_wsgi(self) -> None:
         """Also end the master if the application cannot be created: every new worker would fail too."""
         try:

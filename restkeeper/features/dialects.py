@@ -14,7 +14,7 @@ Range header has the same content and is ignored.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 from typing import Any
 
@@ -51,20 +51,13 @@ Given = Mapping[str, str]
 
 def install(app: Application, service: Service) -> None:
     """Accept the query dialects of other clients for lists."""
-    service.hooks.before_list.append(translator)
+    service.hooks.before_list.append(translate)
 
 
-def translator(collection: Collection) -> Callable[[], None]:
-    """A function that translates the query of the current request, if that is for the list of the collection."""
-
-    def translate() -> None:
-        environ = request.environ
-        if not (query := environ.get("QUERY_STRING")) or environ["REQUEST_METHOD"] == "OPTIONS":
-            return  # OPTIONS ignores the query
-        if _DIALECT.search(query) and str(request.endpoint).endswith(".list_items"):
-            request.args = ImmutableMultiDict(_translated(request.args.items(multi=True), collection))
-
-    return translate
+def translate(collection: Collection) -> None:
+    """Translate the query of the current request, which is for the list of the collection."""
+    if (query := request.environ.get("QUERY_STRING")) and _DIALECT.search(query):
+        request.args = ImmutableMultiDict(_translated(request.args.items(multi=True), collection))
 
 
 def _translated(pairs: Iterable[tuple[str, str]], collection: Collection) -> Pairs:

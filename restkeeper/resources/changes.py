@@ -77,29 +77,27 @@ def _full_access(resource: Resource) -> Access:
 class Hooks:
     """The hooks of a service.
 
-    `on_change` are called with every change, in its transaction. `idempotency` returns the record of the current
-    request, given the JSON value of its body and whether the response holds a `secret`. `access` returns what callers
-    may do with a collection's items. `before_list` return what runs before the handlers of a collection.
+    `on_change` are called with every change, in its transaction, and return the bytes that they stored. `idempotency`
+    returns the record of the current request, given the JSON value of its body and whether the response holds a
+    `secret`. `access` returns what callers may do with a collection's items. `before_list` are called before a list of
+    a collection is read.
     """
 
-    on_change: list[Callable[[Transaction, Change], None]] = field(default_factory=list)
+    on_change: list[Callable[[Transaction, Change], int]] = field(default_factory=list)
     idempotency: Callable[..., IdempotencyRecord] = _no_record
     access: Callable[[Resource], Access] = _full_access
-    before_list: list[Callable[[Collection], Callable[[], None]]] = field(default_factory=list)
+    before_list: list[Callable[[Collection], None]] = field(default_factory=list)
 
     def apply(self, transaction: Transaction, change: Change) -> None:
         """Write a change: the one door. Raises DuplicateValue, and RecordNotFound for an item that is not there."""
-        name, record = change.resource.name, change.record
-        if change.before is None:
-            transaction.insert(name, record)
-        elif change.after is not None:
-            transaction.update(name, record)
+        name, after = change.resource.name, change.after
+        if after is None:
+            transaction.delete(name, change.record.id)
+        elif change.before is None:
+            transaction.insert(name, after)
         else:
-            transaction.delete(name, record.id)
-        if change.after is not None:
-            add_written(len(record.body))
-        for listen in self.on_change:
-            listen(transaction, change)
+            transaction.update(name, after)
+        add_written((len(after.body) if after else 0) + sum([listen(transaction, change) for listen in self.on_change]))
 
 
 def add_written(size: int) -> None:

@@ -50,8 +50,6 @@ class CollectionHandlers:
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever the collection is mounted."""
         routes = Blueprint(self.name, __name__)
-        for before in self.items.hooks.before_list:
-            routes.before_request(before(self.items.resource.collection))
         routes.add_url_rule("", view_func=self.list_items, methods=["GET"])
         routes.add_url_rule("", view_func=self.create_item, methods=["POST"])
         routes.add_url_rule("/<id>", view_func=self.read_item, methods=["GET"])
@@ -65,6 +63,8 @@ class CollectionHandlers:
     @returns(PAGE, NOT_MODIFIED, InvalidQuery, PreconditionFailed)
     def list_items(self) -> Reply:
         """List the items of the collection, a page at a time."""
+        for before in self.items.hooks.before_list:
+            before(self.items.resource.collection)
         return self.items.page()
 
     @needs("write")

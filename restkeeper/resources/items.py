@@ -160,16 +160,19 @@ class Items:
                 return reply  # to the same request, which was valid then
             raise
 
-        def work(transaction: Transaction, seen: _Listing | None) -> Reply:
+        conditional = is_conditional()
+
+        def work(transaction: Transaction, seen: _Listing | None = None) -> Reply:
             if (reply := once.find(transaction)) is not None:
                 return reply
-            if is_conditional():
+            if conditional:
                 self._require_list_match(transaction, seen)
             reply = insert(transaction, record)
             reply.headers["Location"] = f"{request.path}/{record.id}"
             return once.save(transaction, reply)
 
-        return self._write_beside_list(work)
+        owner = self._access.visible_owner() if conditional else None
+        return self.store.write(work) if owner is None else self._write_beside_list(work, owner)
 
     def change(
         self,
@@ -243,12 +246,11 @@ class Items:
         """The strong ETag of an item: a digest of its representation, so that no two of them share one."""
         return _digest(self.resource.body(record))
 
-    def _write_beside_list(self, work: Callable[[Transaction, _Listing | None], Reply]) -> Reply:
-        """Run `work` in a transaction. If the request is conditional and the caller sees only its own items, the list
-        that it sees is read before, and again while the collection changes meanwhile."""
-        owner = self._access.visible_owner() if is_conditional() else None
-        if owner is None:
-            return self.store.write(lambda transaction: work(transaction, None))
+    def _write_beside_list(self, work: Callable[[Transaction, _Listing], Reply], owner: str) -> Reply:
+        """Run `work` in a transaction, with the list of this owner's items, which is read before.
+
+        The list is read again while the collection changes meanwhile.
+        """
 
         def attempt(deadline: float) -> Reply:
             limit = self.config.page_limit

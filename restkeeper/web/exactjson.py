@@ -27,6 +27,7 @@ _NOT_STRUCTURE = bytes(set(range(256)) - set(b'"[]{},'))
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 
 Buffer = bytes | msgspec.Raw
+NUL = b"\\u0000"  # in every text of `dumps` that has NUL in a string, and in some others
 EncodeError = orjson.JSONEncodeError  # of `dumps`, where a string is no text
 
 
@@ -120,11 +121,6 @@ def joined(members: Mapping[str, Buffer]) -> bytes:
     return b"{" + b",".join([b'"%b":%b' % (name.encode(), text) for name, text in members.items()]) + b"}"
 
 
-def merged(*objects: bytes) -> bytes:
-    """The text of an object with the members of these, in their order; no two of them share a name."""
-    return b"{" + b",".join([text[1:-1] for text in objects if len(text) > len("{}")]) + b"}"
-
-
 def count_values(data: bytes) -> int:
     """How many values are in a JSON text that `dumps` wrote: objects, arrays and what is in them."""
     plain = b'"'.join(_unescaped(data).split(b'"')[::2])  # without what is in strings
@@ -161,11 +157,6 @@ def _is_deeper(data: bytes, levels: int) -> bool:
 
 _stored = msgspec.json.Decoder(float_hook=Decimal)
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
-def may_hold_nul(data: bytes) -> bool:
-    """Whether there may be NUL in a string of a JSON text that `dumps` wrote."""
-    return b"\\u0000" in data
 
 
 def faults_of_text(value: Any) -> Iterator[dict[str, str]]:

@@ -1,7 +1,7 @@
 """The feed of events: one for each change, written in the transaction of the change."""
 
 from restkeeper.features.events.handlers import EventHandlers
-from restkeeper.resources.changes import Change, add_written
+from restkeeper.resources.changes import Change
 from restkeeper.service import Service
 from restkeeper.storage.contract import Transaction
 from restkeeper.storage.outbox import Event
@@ -14,11 +14,12 @@ def install(app: Application, service: Service) -> None:
     app.register_blueprint(EventHandlers(service).blueprint(), url_prefix="/api/v1/events")
 
 
-def record_event(transaction: Transaction, change: Change) -> None:
-    """Record the event of a change, if its collection has events."""
+def record_event(transaction: Transaction, change: Change) -> int:
+    """Record the event of a change, if its collection has events; return its bytes."""
     resource, record = change.resource, change.record
-    if resource.events:
-        body = resource.body(record)
-        add_written(len(body))
-        type = f"{resource.singular}.{change.kind}"
-        transaction.record(Event(type, resource.name, record.id, change.at, body, record.owner))
+    if not resource.events:
+        return 0
+    body = resource.body(record)
+    type = f"{resource.singular}.{change.kind}"
+    transaction.record(Event(type, resource.name, record.id, change.at, body, record.owner))
+    return len(body)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from restkeeper.clock import TURN, Clock
 from restkeeper.storage.errors import StoreFull, StoreUnavailable
 from restkeeper.storage.sqlite import connection as sqlite_connection
-from restkeeper.storage.sqlite.connection import RETRY_SECONDS, execute_waiting, store_error, translated
+from restkeeper.storage.sqlite.connection import RETRY_SECONDS, execute_waiting, store_error
 from restkeeper.storage.sqlite.identity import epoch_of, make_epoch
 from restkeeper.storage.sqlite.items import SqliteTransaction
 from restkeeper.storage.sqlite.lockfile import LockFile
@@ -170,16 +170,18 @@ class Writer:
     def _begin(self, deadline: float) -> str:
         """Start a transaction and return the file's epoch. Raises StoreUnavailable."""
         self._require_file()
-        with translated(_FAILED):
+        try:
             self._begin_write(deadline)
-            try:
-                while not (epoch := epoch_of(self.connection)):
-                    make_epoch(self.connection)
-                    self.connection.execute("COMMIT")  # before any work, so that readers see the same epoch
-                    self._begin_write(deadline)
-            except BaseException:
-                self._roll_back()
-                raise
+            while not (epoch := epoch_of(self.connection)):
+                make_epoch(self.connection)
+                self.connection.execute("COMMIT")  # before any work, so that readers see the same epoch
+                self._begin_write(deadline)
+        except sqlite3.Error as error:
+            self._roll_back()
+            raise store_error(_FAILED, error) from error
+        except BaseException:
+            self._roll_back()
+            raise
         return epoch
 
     def _begin_write(self, deadline: float) -> None:

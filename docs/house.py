@@ -77,7 +77,7 @@ def files_of_rooms() -> dict[str, list[Path]]:
         parts = path.relative_to(ENGINE).with_suffix("").parts
         if (
             path.suffix in (".py", ".sql")
-            and parts[0] != "skeleton"
+            and "skeleton" not in parts
             and parts not in (("__init__",), ("features", "__init__"))
         ):
             rooms.setdefault(room_of(parts), []).append(path)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from restkeeper.cli import commands
 from restkeeper.clock import Clock
-from restkeeper.config import Config, ConfigError
+from restkeeper.config import Config, ConfigError, process_config
 from restkeeper.errors import Unavailable
 from restkeeper.features import (
     cors,
@@ -90,7 +90,7 @@ def create_app(
     """
     if config is None:
         try:
-            config, serves = Config.from_env(), not commands.is_running()
+            config, serves = process_config(), not commands.is_running()
             return create_app(config, resources, features=features, stores=stores, clock=clock, serves=serves)
         except (ConfigError, StoreError, Unavailable) as error:
             sys.exit(f"restkeeper: {error}")
@@ -100,6 +100,8 @@ def create_app(
         raise ConfigError(f"DATABASE_URL={scheme}://…: this service is made for {' or '.join(stores) or 'no store'}")
     stored = stored_collections(resources, features)
     service = make_service(config, resources, stored, features=features, clock=clock, serves=serves)
+    if serves:
+        service.open_store()  # so that a start without it fails; a command opens it when it needs it
     app = Application("restkeeper", static_folder=None)
     app.url_map.merge_slashes = False
     app.extensions[EXTENSION] = service

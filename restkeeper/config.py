@@ -9,12 +9,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import SequenceMatcher, get_close_matches
+from functools import lru_cache
 from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from restkeeper.net import is_loopback
+from restkeeper.parsing import whole
 
 _QUOTA = re.compile(r"([1-9]\d{0,8}) ?(?:per|/) ?(?:([1-9]\d{0,3}) ?)?(second|minute|hour|day)s?")  # of limits' grammar
 
@@ -34,22 +36,14 @@ class ConfigError(ValueError):
 
 
 def _whole(low: int, high: int) -> Callable[[Any], int]:
-    def parse(value: Any) -> int:
-        try:
-            number = int(value)
-        except (TypeError, ValueError):
-            number = low - 1
-        if not low <= number <= high or isinstance(value, bool):
-            raise ValueError(f"a whole number from {low} to {high}")
-        return number
-
-    return parse
+    read = whole(low, high)
+    return lambda value: read(str(value).strip())
 
 
 def _one_of(*names: str) -> Callable[[Any], str]:
     def parse(value: Any) -> str:
         if value not in names:
-            raise ValueError(" or ".join(names))
+            raise ValueError(f"must be {' or '.join(names)}")
         return str(value)
 
     return parse
@@ -62,12 +56,12 @@ def _flag(value: Any) -> bool:
         return True
     if str(value).lower() in ("", "0", "false", "no", "off"):
         return False
-    raise ValueError("1 or 0")
+    raise ValueError("must be 1 or 0")
 
 
 def _key(value: Any) -> str:
     if 0 < len(str(value)) < SHORTEST_KEY or not str(value).isascii() or str(value) != str(value).strip():
-        raise ValueError(f"at least {SHORTEST_KEY} ASCII characters, random ones: openssl rand -hex 32")
+        raise ValueError(f"must be at least {SHORTEST_KEY} ASCII characters, random ones: openssl rand -hex 32")
     return str(value)
 
 
@@ -97,7 +91,7 @@ def _hosts(value: Any) -> tuple[str, ...]:
                 raise ValueError
             name = f"[{IPv6Address(parts[2][1:-1])}]" if parts[2].startswith("[") else parts[2].removesuffix(".")
         except ValueError:
-            raise ValueError("names of hosts such as api.example.org, *.example.org or [::1]") from None
+            raise ValueError("must be names of hosts such as api.example.org, *.example.org or [::1]") from None
         names.append(f".{name}" if parts[1] else name)
     return tuple(names)
 
@@ -108,7 +102,9 @@ def _origins(value: Any) -> tuple[str, ...]:
     if words == ["*"]:
         return ("*",)
     if not all(map(_ORIGIN.fullmatch, words)):
-        raise ValueError("origins such as https://app.example.org or http://localhost:5173 (no path), or * alone")
+        raise ValueError(
+            "must be origins such as https://app.example.org or http://localhost:5173 (no path), or * alone"
+        )
     return tuple(word.removesuffix(_DEFAULT_PORTS.get(word.partition(":")[0], "")) for word in words)
 
 
@@ -118,14 +114,16 @@ def _delays(value: Any) -> tuple[int, ...]:
     plain = all(re.fullmatch(r" *[0-9]{1,6} *", str(word)) for word in words)
     delays = tuple(map(int, words)) if plain else ()
     if not 1 <= len(delays) <= 50 or max(delays) > 7 * 24 * 3600:
-        raise ValueError("1 to 50 whole numbers of seconds, separated by commas, each at most a week")
+        raise ValueError("must be 1 to 50 whole numbers of seconds, separated by commas, each at most a week")
     return delays
 
 
 def _quota(value: Any) -> str:
     if value in ("", "off") or _QUOTA.fullmatch(str(value)):
         return str(value)
-    raise ValueError("off, or how many per second, minute, hour or day, such as 600 per minute or 50 per 10 seconds")
+    raise ValueError(
+        "must be off, or how many per second, minute, hour or day, such as 600 per minute or 50 per 10 seconds"
+    )
 
 
 def _redis(value: Any) -> str:
@@ -139,7 +137,7 @@ def _redis(value: Any) -> str:
     if value == "" or known:
         return str(value)
     forms = "redis://[:PASSWORD@]HOST[:PORT][/NUMBER], the same with rediss://, or redis+unix://PATH"
-    raise ValueError(f"{forms}; special characters in the password must be percent-encoded")
+    raise ValueError(f"must be {forms}; special characters in the password must be percent-encoded")
 
 
 def _setting(default: Any, parse: Callable[[Any], Any], about: str, *, secret: bool = False) -> Any:
@@ -328,6 +326,12 @@ class Config:
         return cls(**values)
 
 
+@lru_cache(maxsize=1)
+def process_config() -> Config:
+    """The configuration of the environment, which a process and its forks read once. Raises ConfigError."""
+    return Config.from_env()
+
+
 # Prefixes of our settings only; but Kubernetes creates such names for a service that is called "webhook".
 _OWN_PREFIXES = ("IDEMPOTENCY_", "JWT_", "RATE_LIMIT", "WEBHOOK_")
 _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT|PORT)(_|$)")
@@ -368,7 +372,7 @@ def _checked(setting: Any, key: str, value: Any) -> Any:
         return setting.metadata["parse"](value)
     except ValueError as error:
         shown = "(hidden)" if setting.metadata["secret"] else repr(value)
-        raise ConfigError(f"{key}={shown}: must be {error}") from None
+        raise ConfigError(f"{key}={shown}: {error}") from None
 
 
 def _from_file(environ: Mapping[str, str], key: str) -> str | None:

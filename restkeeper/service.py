@@ -13,7 +13,7 @@ from restkeeper.config import Config, ConfigError
 from restkeeper.resources import require_free_names
 from restkeeper.resources.changes import Hooks
 from restkeeper.resources.resource import Resource
-from restkeeper.storage import Location, Store, locate, open_store
+from restkeeper.storage import Location, Store, locate
 from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.web.guard import Guard
@@ -39,6 +39,13 @@ class Service:
     hooks: Hooks
     serves: bool
 
+    def open_store(self) -> None:
+        """Open the store now. Raises StoreUnavailable."""
+        try:
+            self.store.open()
+        except StoreUnavailable as error:
+            raise StoreUnavailable(f"DATABASE_URL={self.location.name!r}: {error.detail}") from error
+
 
 def locate_store(config: Config) -> Location:
     """The location of the store. Raises ConfigError for a URL that no backend knows."""
@@ -59,24 +66,15 @@ def make_service(
     clock: Clock = time,
     serves: bool = True,
 ) -> Service:
-    """Create a service of `resources`, whose store has `collections`.
+    """Create a service of `resources`, whose store has `collections` and is not open yet.
 
-    If it `serves`, the store is opened now, otherwise when it is first used. Raises ConfigError for an invalid URL,
-    StoreUnavailable if the store cannot be opened, and ValueError for invalid names of collections.
+    Raises ConfigError for an invalid URL, and ValueError for invalid names of collections.
     """
     require_free_names(resources)
     location = locate_store(config)
-    try:
-        store = open_store(
-            location,
-            collections,
-            synchronous=config.sqlite_synchronous,
-            min_free_space=config.min_free_space,
-            lazily=not serves,
-            clock=clock,
-        )
-    except StoreUnavailable as error:
-        raise StoreUnavailable(f"DATABASE_URL={location.name!r}: {error.detail}") from error
+    store = location.store(
+        collections, synchronous=config.sqlite_synchronous, min_free_space=config.min_free_space, clock=clock
+    )
     guard = Guard(required=config.auth == "required", local_only=config.auth == "open")
     return Service(config, tuple(resources), location, store, clock, frozenset(features), guard, Hooks(), serves)
 

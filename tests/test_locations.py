@@ -18,7 +18,10 @@ def test_a_location_touches_nothing(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match=f"^there is no store at '{tmp_path}/a.db'; DATABASE_URL="):
         file.require()
     assert list(tmp_path.iterdir()) == []
-    SqliteStore(f"{tmp_path}/a.db", [Collection("things", {})]).close()
+    store = SqliteStore(f"{tmp_path}/a.db", [Collection("things", {})])
+    assert list(tmp_path.iterdir()) == []  # a store neither, until it is used
+    store.open()
+    store.close()
     file.require()
     assert file.size() == (tmp_path / "a.db").stat().st_size > 0
 

@@ -10,7 +10,6 @@ from werkzeug.exceptions import HTTPException
 from restkeeper import errors
 from restkeeper.config import Config
 from restkeeper.errors import Problem
-from restkeeper.storage.contract import Store
 from restkeeper.storage.errors import (
     DuplicateValue,
     EventsExpired,
@@ -119,15 +118,15 @@ class _Broken:
     def __init__(self, error: Exception) -> None:
         self._error = error
 
+    def open(self) -> None:
+        pass
+
     def __getattr__(self, name: str) -> object:
         raise self._error
 
 
 def _client_of_broken_store(error: Exception, monkeypatch: pytest.MonkeyPatch) -> FlaskClient:
-    def open_broken(*_: object, **__: object) -> Store:
-        return _Broken(error)  # type: ignore[return-value]
-
-    monkeypatch.setattr("restkeeper.service.open_store", open_broken)
+    monkeypatch.setattr("restkeeper.storage.sqlite.location.SqliteMemory.store", lambda *_, **__: _Broken(error))
     return create_app(Config()).test_client()
 
 

@@ -221,3 +221,17 @@ def test_a_stop_ends_a_delivery_from_inside(tmp_path: Path) -> None:
             (entry,) = server.get(f"/api/v1/webhooks/{made['id']}/deliveries").json()
     assert (entry["state"], entry["attempts"]) == ("pending", 1)
     assert entry["response_excerpt"] == "timed out after 1 s"
+
+
+def test_an_application_is_not_loaded_before_the_workers(tmp_path: Path) -> None:
+    """With `--preload` its locks would be of threads, and block the greenlets of a worker."""
+    server = subprocess.run(
+        [sys.executable, "-m", "gunicorn", "-c", str(ROOT / "gunicorn.conf.py"), "--preload"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PORT": "0"},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert server.returncode == 1
+    assert "restkeeper: preload_app (--preload): is not supported" in server.stderr

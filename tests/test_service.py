@@ -154,4 +154,4 @@ def test_a_store_that_no_backend_knows_is_refused(url: str) -> None:
 def test_a_store_that_cannot_be_opened_is_told_by_its_setting() -> None:
     """The setting is named."""
     with pytest.raises(StoreUnavailable, match="^DATABASE_URL='sqlite:////no/such/folder/a.db': "):
-        make_service(Config(database_url="sqlite:////no/such/folder/a.db"), (), ())
+        make_service(Config(database_url="sqlite:////no/such/folder/a.db"), (), ()).open_store()

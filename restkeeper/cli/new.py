@@ -8,8 +8,7 @@ import click
 import restkeeper
 from restkeeper.cli.common import Command
 
-ENGINE = Path(restkeeper.__file__).parent
-SKELETON = ENGINE / "skeleton"
+SKELETON = Path(__file__).parent / "skeleton"
 SERVICE = ("app.py", "gunicorn.conf.py", "Procfile", "resources", "schemas", "storage")
 
 
@@ -44,7 +43,7 @@ def _copy_skeleton(target: Path) -> None:
     readme = target / "README.md"
     readme.write_text(readme.read_text(encoding="utf-8").replace("NAME", target.name), encoding="utf-8")
     packed = SKELETON / "service"  # in a wheel; a checkout has the service in its top folder
-    source = packed if packed.is_dir() else ENGINE.parent
+    source = packed if packed.is_dir() else Path(restkeeper.__file__).parent.parent
     for part in SERVICE:
         if (source / part).is_dir():
             shutil.copytree(source / part, target / part, ignore=leave_out)

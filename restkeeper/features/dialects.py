@@ -23,10 +23,10 @@ from flask import Response, after_this_request, request
 from werkzeug.datastructures import ImmutableMultiDict
 
 from restkeeper.errors import InvalidQuery
+from restkeeper.parsing import whole
 from restkeeper.service import Service
 from restkeeper.storage.contract import Collection
 from restkeeper.web.application import Application
-from restkeeper.web.queries import whole
 
 # The parameters of json-server and similar clients; all other names are fields.
 _PLACE = ("_start", "_end", "_page", "_limit")

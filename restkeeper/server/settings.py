@@ -65,7 +65,7 @@ monkey.patch_ssl()  # the imports below import ssl; a worker would patch it too 
 from prometheus_client import values  # noqa: E402
 
 from restkeeper import __version__  # noqa: E402
-from restkeeper.config import OPEN_IS_LOCAL, Config, ConfigError, misspelt_settings  # noqa: E402
+from restkeeper.config import OPEN_IS_LOCAL, ConfigError, misspelt_settings, process_config  # noqa: E402
 from restkeeper.features.keys import has_keys  # noqa: E402
 from restkeeper.features.webhooks import deliverer_of  # noqa: E402
 from restkeeper.features.webhooks.deliverer import keep_delivering  # noqa: E402
@@ -82,7 +82,7 @@ os.environ.setdefault("AUTH", "required")  # secure by default
 for _line in misspelt_settings(os.environ):
     print(f"restkeeper: {_line}", file=sys.stderr)
 try:
-    _config = Config.from_env()
+    _config = process_config()
     _location = locate_store(_config)
     if _location.temporary and _config.web_concurrency > 1:
         raise ConfigError(
@@ -114,6 +114,8 @@ _found: dict[str, Any] = {"collections": [], "can_call": True}  # about the appl
 
 def on_starting(server: Any) -> None:
     """Create the application once before any worker. This migrates the store, and prints errors only once."""
+    if server.cfg.preload_app:  # its locks would block a worker: they are created before gevent's patches
+        sys.exit("restkeeper: preload_app (--preload): is not supported; each worker creates the application")
     if (found := _try_application(server.app)) is None:
         sys.exit(1)
     _found.update(found)

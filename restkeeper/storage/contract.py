@@ -235,11 +235,16 @@ class Transaction(ItemTransaction, ResponseTransaction, OutboxTransaction, Proto
 class Store(ItemStore, OutboxStore, Protocol):
     """The store of some collections. Safe for threads and greenlets; several processes may share one.
 
-    Every method raises StoreUnavailable if the store does not respond in time. `secret` is random; readers of the
-    store know it, and no copy has it.
+    Each process opens it when it first uses it, also after a fork. Every method raises StoreUnavailable if the store
+    does not respond in time, cannot be opened, or was written by a newer program.
     """
 
-    secret: str
+    @property
+    def secret(self) -> str:
+        """A random text that readers of the store know, and that no copy has."""
+
+    def open(self) -> None:
+        """Open the store; create and migrate it if necessary."""
 
     def find_response(self, id: bytes) -> StoredResponse | None:
         """As `ResponseTransaction.find_response`."""

@@ -34,12 +34,11 @@ class Location(Protocol):
     @property
     def folder(self) -> str | None: ...
 
-    def open(self, collections: Iterable[Collection], *, synchronous: str, min_free_space: int, clock: Clock) -> Store:
-        """Open the store; create and migrate it if necessary.
+    def store(self, collections: Iterable[Collection], *, synchronous: str, min_free_space: int, clock: Clock) -> Store:
+        """The store, which is not open yet.
 
         If `synchronous` is "full", a commit survives a loss of power; if it is "normal", the end of the process.
-        Writes raise StoreFull while a local disk has less than `min_free_space` free bytes. Raises StoreUnavailable if
-        the store cannot be opened, or was written by a newer program.
+        Writes raise StoreFull while a local disk has less than `min_free_space` free bytes.
         """
 
     def require(self) -> None:

@@ -5,7 +5,6 @@ every request are given the request, so that they need no context-local proxy. E
 """
 
 import logging
-import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,11 +15,10 @@ from flask.sessions import NullSession, SessionInterface
 from flask.typing import ResponseReturnValue
 from werkzeug.datastructures import Headers
 from werkzeug.routing import MapAdapter
-from werkzeug.wsgi import get_current_url, get_host
+
+from restkeeper.web.host import MOST_HOST, host_of
 
 _HOSTS_KEPT = 256  # a client can name any number of hosts
-_MOST_HOST = 255  # characters
-_LONG_LABEL = re.compile(r"[^.:]{64}")  # RFC 1035, section 2.3.4
 
 
 class Reply(Response):
@@ -152,7 +150,7 @@ class Application(Flask):
         known = (environ["wsgi.url_scheme"], environ.get("HTTP_HOST"), environ["SERVER_PORT"])
         if (names := self._hosts.get(known)) is None:
             names = self._names(environ)
-            if len(known[1] or "") <= _MOST_HOST:
+            if len(known[1] or "") <= MOST_HOST:
                 if len(self._hosts) >= _HOSTS_KEPT:
                     self._hosts.clear()
                 self._hosts[known] = names
@@ -179,17 +177,3 @@ class Application(Flask):
 def _context() -> RequestContext:
     found: RequestContext = request_ctx._get_current_object()  # type: ignore[attr-defined]
     return found
-
-
-def host_of(environ: dict[str, Any]) -> str:
-    """The host that a request came to, without the scheme's own port; empty when it is malformed."""
-    host = environ.get("HTTP_HOST") or ""
-    if len(host) > _MOST_HOST or _LONG_LABEL.search(host):  # IDNA takes time by the square of a label's length
-        return ""
-    if host.rpartition("]")[2].count(":") > 1:  # werkzeug leaves out the scheme's own port before it looks
-        return ""
-    try:
-        get_current_url(environ, host_only=True)  # raises as werkzeug would later
-        return get_host(environ)
-    except ValueError:  # no address, or a label that is none of IDNA's
-        return ""

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
-from ipaddress import IPv6Address, ip_address
+from ipaddress import ip_address
 from typing import Any
 
 from flask import Request, Response
 
 from restkeeper.errors import BadRequest, UriTooLong
-from restkeeper.net import is_loopback
-from restkeeper.web.application import Application, host_of
+from restkeeper.web.application import Application
+from restkeeper.web.host import host_of, trust
 
 LONGEST_ENTRY = 64  # characters of X-Forwarded-For: an address of IPv6 has up to 45, in brackets and with a port more
 
@@ -32,7 +32,7 @@ def install(
     at this machine (DNS rebinding) sends that name. `count_refused_host` is given the WSGI environment of each refusal.
     """
     if trusted_hosts or local_only:
-        app.trusts_host = _trust(trusted_hosts, local_only)
+        app.trusts_host = trust(trusted_hosts, local_only)
         app.trusts_any_host = False
 
     def require_sane_address(request: Request) -> Response | None:
@@ -55,26 +55,6 @@ def install(
 
     app.before.append(require_sane_address)
     app.after.append(forbid_guessing)
-
-
-def _trust(names: Collection[str], local_only: bool) -> Callable[[str], bool]:
-    below = tuple(name for name in names if name.startswith("."))
-
-    def trusts(host: str) -> bool:
-        name = _name(host)
-        return name in names or name.endswith(below) or (local_only and is_loopback(name))
-
-    return trusts
-
-
-def _name(host: str) -> str:
-    """A well-formed host without its port, in the one way to write it; empty for what is no address after all."""
-    if not host.startswith("["):
-        return host.partition(":")[0].lower().removesuffix(".")
-    try:
-        return f"[{IPv6Address(host[1 : host.index(']')])}]"
-    except ValueError:
-        return ""
 
 
 Wsgi = Callable[..., Iterable[bytes]]

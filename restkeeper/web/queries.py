@@ -11,6 +11,7 @@ from werkzeug.datastructures import MultiDict
 
 from restkeeper.clock import rfc3339
 from restkeeper.errors import MOST_FAULTS, InvalidQuery, shortened
+from restkeeper.parsing import whole
 from restkeeper.storage.contract import Collection, Field, Filter, Kind, Op, Query, Sort
 
 RESERVED = ("limit", "offset", "cursor", "sort", "fields", "q")
@@ -30,7 +31,6 @@ MAX_VALUES = 200  # of all filters of one query: as many ids as an address of 8 
 
 _FILTER = re.compile(r"(\w+)(?:\[(\w+)\])?")
 _NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?([eE][+-]?\d{1,3})?", re.ASCII)
-_WHOLE = re.compile(r"-?\d{1,19}", re.ASCII)
 _LOST_PLUS = re.compile(r" (\d\d:?\d\d)$")  # a "+" that came unescaped reads as a space
 
 
@@ -207,15 +207,6 @@ def _time(text: str) -> str:
         return rfc3339(time if time.tzinfo else time.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
         raise ValueError("must be a time like 2026-01-31T12:00:00Z") from None
-
-
-def whole(low: int, high: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not _WHOLE.fullmatch(text) or not low <= int(text) <= high:
-            raise ValueError(f"must be a whole number from {low} to {high}")
-        return int(text)
-
-    return read
 
 
 def _sort(text: str, collection: Collection) -> tuple[Sort, ...]:

@@ -35,7 +35,9 @@ class Clock:
 
 
 def opened(folder: Path, **options: Any) -> SqliteStore:
-    return SqliteStore(str(folder / "store.db"), [THINGS, OTHERS], **options)
+    store = SqliteStore(str(folder / "store.db"), [THINGS, OTHERS], **options)
+    store.open()
+    return store
 
 
 def together(works: list[Callable[[], object]]) -> list[object]:

@@ -135,3 +135,25 @@ def test_the_mode_of_a_file_that_exists_is_left_alone(tmp_path: Path) -> None:
     os.chmod(tmp_path / "store.db", 0o640)
     opened(tmp_path).close()
     assert (tmp_path / "store.db").stat().st_mode & 0o777 == 0o640
+
+
+def test_no_connection_crosses_a_fork(tmp_path: Path) -> None:
+    """A forked process opens the store again when it uses it; the parent's connections go on working."""
+    store = opened(tmp_path)
+    keep(store, record("a"))
+    assert store.read("things", "a").id == "a"
+    connections = {store._writer.connection, *store._idle}
+    if (child := os.fork()) == 0:
+        status = 1
+        try:
+            assert store._opened is None and not store._idle
+            keep(store, record("b"))
+            assert store.read("things", "a").id == "a"
+            assert connections.isdisjoint({store._writer.connection, *store._idle})
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    keep(store, record("c"))
+    assert [each.id for each in store.scan("things")] == ["a", "b", "c"]
+    store.close()

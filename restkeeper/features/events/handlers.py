@@ -14,6 +14,7 @@ from restkeeper.errors import CursorExpired, Forbidden, InvalidQuery, Preconditi
 from restkeeper.features.events.envelope import enveloped
 from restkeeper.features.events.longpoll import LONGEST, Waiters, wait_until
 from restkeeper.features.events.types import OF_SERVICE, feed_collections, known_types
+from restkeeper.parsing import whole
 from restkeeper.resources.items import OF_CALLER, PAGE_OVERHEAD
 from restkeeper.resources.resource import Ownership
 from restkeeper.service import Service
@@ -27,7 +28,7 @@ from restkeeper.web.guard import KNOWN, lacking, needs
 from restkeeper.web.operation import CONDITIONS, JsonSchema, Parameter, Result, returns, several, takes
 from restkeeper.web.pagination import link_header, target_with
 from restkeeper.web.preconditions import is_not_modified, require_match
-from restkeeper.web.queries import Reader, whole
+from restkeeper.web.queries import Reader
 
 PARAMETERS = ("after", "type", "collection", "limit", "wait")
 LATEST = "latest"

@@ -25,6 +25,7 @@ from restkeeper.errors import (
 from restkeeper.features.events.types import DISABLED, known_types
 from restkeeper.features.webhooks.schema import STATES, WebhookSchema
 from restkeeper.net import is_address, is_loopback, is_public
+from restkeeper.parsing import whole
 from restkeeper.resources.changes import add_written
 from restkeeper.resources.collection import CHANGE, DELETED, INPUT, KEPT, LIST, PAGE, PATCH
 from restkeeper.resources.collection import READ as FOUND
@@ -54,7 +55,7 @@ from restkeeper.web.operation import (
     takes,
 )
 from restkeeper.web.pagination import link_header, target_with
-from restkeeper.web.queries import Reader, whole
+from restkeeper.web.queries import Reader
 
 WEBHOOKS = Resource(
     name="webhooks",

@@ -33,7 +33,7 @@ class SqliteFile:
     def folder(self) -> str | None:
         return os.path.dirname(os.path.realpath(self._path))
 
-    def open(self, collections: Iterable[Collection], *, synchronous: str, min_free_space: int, clock: Clock) -> Store:
+    def store(self, collections: Iterable[Collection], *, synchronous: str, min_free_space: int, clock: Clock) -> Store:
         return SqliteStore(self._path, collections, synchronous=synchronous, min_free_space=min_free_space, clock=clock)
 
     def require(self) -> None:
@@ -48,7 +48,7 @@ class SqliteFile:
 
 
 class SqliteMemory(SqliteFile):
-    """The memory of this process. Each call of `open` creates another store. See `location.Location`."""
+    """The memory of this process. Each call of `store` returns another store. See `location.Location`."""
 
     form: ClassVar[str] = "memory://"
     temporary: ClassVar[bool] = True

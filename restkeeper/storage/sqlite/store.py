@@ -6,12 +6,14 @@ interrupted regularly, so that other requests continue (`search.py`).
 
 import os
 import sqlite3
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, Concatenate, ParamSpec, TypeVar
+from typing import IO, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from restkeeper.clock import Clock
 from restkeeper.storage.contract import ALL, Collection, Page, Query, Record, StoredResponse, Transaction
@@ -50,6 +52,18 @@ WHERE collection = ?
 ORDER BY id"""  # noqa: S608 - constant columns
 
 
+class _Opened(NamedTuple):
+    """What a process has open of a store: its writer, and of a file the lock and the descriptor."""
+
+    writer: Writer
+    secret: str
+    lock: LockFile | None = None
+    file: health.StoreFile | None = None
+
+
+_of_parent: list[object] = []  # never closed: closing them would release the locks of the parent process
+
+
 class SqliteStore:
     """See `contract.Store`. The path ":memory:" means a store in memory, which has no `min_free_space`."""
 
@@ -73,31 +87,62 @@ class SqliteStore:
         self._free_space = None if self._in_memory else partial(free_space_of, os.path.dirname(os.path.realpath(path)))
         self._idle: list[sqlite3.Connection] = []
         self._readers = 0  # connections of readers, idle or in use
-        log_limit = LogLimit(path, clock)
-        self._searches = Searches(clock, log_limit, self._truncate_log)
-        self._lock = None if self._in_memory else LockFile(path)
-        self._file = self._lock and health.opened_file(path, self._lock)
-        with translated(f"the store {path!r} cannot be opened"):
+        self._log_limit = LogLimit(path, clock)
+        self._searches = Searches(clock, self._log_limit, self._truncate_log)
+        self._opened: _Opened | None = None
+        self._opening = threading.Lock()
+        forget = weakref.WeakMethod(self._forget_parent)
+        os.register_at_fork(after_in_child=lambda: (method := forget()) and method())
+
+    def _forget_parent(self) -> None:
+        """In a forked process: open the store again when it is first used."""
+        _of_parent.append((self._opened, self._idle))
+        self._opened, self._idle, self._readers, self._opening = None, [], 0, threading.Lock()
+
+    def open(self) -> None:
+        with self._opening:
+            self._opened = self._opened or self._open()
+
+    def _open(self) -> _Opened:
+        lock = None if self._in_memory else LockFile(self._path)
+        file = health.opened_file(self._path, lock) if lock else None
+        with translated(f"the store {self._path!r} cannot be opened"):
             if not self._in_memory:
                 with suppress(OSError):  # it exists, or SQLite raises the reason
-                    create_private(path)
+                    create_private(self._path)
             connection = self._connect()
             migrate(connection)
             declare(connection, self._collections.values())
-            self.secret = secret_of(connection)
+            secret = secret_of(connection)
             connection.execute("PRAGMA busy_timeout = 0")  # `execute_waiting` waits
             connection.execute("PRAGMA temp_store = MEMORY")  # for savepoints; the default is a file at each commit
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
-        if self._lock:
-            self._file = self._file or health.StoreFile(path)
-            self._file.has_log = mode == "wal"
-        self._writer = Writer(
+        if lock:
+            file = file or health.StoreFile(self._path)
+            file.has_log = mode == "wal"
+        writer = Writer(
             connection,
-            lock=self._lock,
-            require_file=self._require_file,
-            after_commit=partial(log_limit.apply, connection),
-            clock=clock,
+            lock=lock,
+            require_file=file.require if file else lambda: None,
+            after_commit=partial(self._log_limit.apply, connection),
+            clock=self._clock,
         )
+        return _Opened(writer, secret, lock, file)
+
+    @property
+    def _parts(self) -> _Opened:
+        """The opened store. Raises StoreUnavailable."""
+        while (opened := self._opened) is None:
+            self.open()
+        return opened
+
+    @property
+    def _writer(self) -> Writer:
+        return self._parts.writer
+
+    @property
+    def secret(self) -> str:
+        return self._parts.secret
 
     @property
     def epoch(self) -> str:
@@ -217,9 +262,9 @@ class SqliteStore:
             partial.unlink(missing_ok=True)
 
     def check(self) -> None:
-        if self._file:
-            self._file.check()
-        if self._lock and (damage := self._lock.note):
+        if file := self._parts.file:
+            file.check()
+        if (lock := self._parts.lock) and (damage := lock.note):
             raise StoreUnavailable(f"the store is damaged: {damage}")
         known = self.epoch
         version, epoch = self._read(_read_identity)
@@ -231,20 +276,23 @@ class SqliteStore:
             raise StoreUnavailable(shortage)
 
     def close(self) -> None:
-        with self._writer.in_turn():
-            for connection in (self._writer.connection, *self._idle):
+        if not self._opened:
+            return
+        writer, _, lock, file = self._opened
+        with writer.in_turn():
+            for connection in (writer.connection, *self._idle):
                 connection.close()
-            if self._file and len(self._idle) == self._readers:  # none is in use: see `StoreFile`
-                self._file.close()
-            if self._lock:
-                self._lock.close()
+            if file and len(self._idle) == self._readers:  # none is in use: see `StoreFile`
+                file.close()
+            if lock:
+                lock.close()
             self._idle.clear()
-            self._file = None
+            self._opened, self._readers = None, 0
 
     def _require_file(self) -> None:
         """Raises StoreGone if the file was moved, deleted or replaced."""
-        if self._file:
-            self._file.require()
+        if file := self._parts.file:
+            file.require()
 
     def _truncate_log(self) -> None:
         with suppress(StoreUnavailable, StoreFull):  # another writer truncates it

@@ -1,24 +1,6 @@
-"""The production defaults of gunicorn. A deployment is configured by the environment (docs/configuration.md).
+"""The production defaults of gunicorn. The environment configures a deployment (docs/configuration.md).
 
-Why this worker class: a Flask view that returns a constant, 2 workers on 2 cores, keep-alive, medians of 3 interleaved
-rounds; then the processor time of a request, and the duration of a graceful stop with an idle client.
-
-                             8 connections      64 connections     CPU        stop
-                             req/s  p99 ms      req/s  p99 ms      a request
-    gthread, 2 threads        6900     4.0       7800    21.1      214 µs
-    gthread, 4 threads        7700     4.1       9800    21.5      179 µs
-    gthread, 4, C parser      6300     5.3       9600    23.9      178 µs
-    gevent                    7800     8.9       9800    27.9      171 µs     30 s
-    gevent, C parser          8100     9.3      10200    27.9      161 µs     30 s
-    gevent_pywsgi            11000     2.3      12800    16.1      127 µs     30 s
-    ours                      6000     1.6      10300    13.5      163 µs     under 1 s
-
-sync has no keep-alive: every request needs a new connection, and one slow client blocks a process. gthread has no time
-limit for clients: as many stalled bodies as there are threads stop it. gevent_pywsgi is the fastest, but it accepts two
-Content-Length fields, or one with Transfer-Encoding: behind a proxy, this allows request smuggling. Ours is gunicorn's
-gevent worker with its strict parser in Python (the C parser accepts bare LF and folded fields), a limit for every wait,
-and a fair turn for each connection, which costs some speed with few connections and halves the p99 with many. SQLite
-blocks for less time than a request takes, and long searches let other requests run.
+docs/internals.md has the reasons for the worker class.
 """
 
 import atexit

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from flask import Flask, Request, Response, appcontext_tearing_down, request_tearing_down
-from flask.ctx import RequestContext
 from flask.globals import request_ctx
 from flask.sessions import NullSession, SessionInterface
 from flask.typing import ResponseReturnValue
@@ -84,32 +83,29 @@ class Application(Flask):
         self.trusts_any_host = True  # so that a request's host is no more than what the client says
         self._hosts: dict[tuple[str, str | None, str], tuple[str, str]] = {}
         self._failures: set[tuple[After, type[Exception]]] = set()
-        self._known_hooks: dict[str | None, tuple[list[Any], list[Any]]] = {}
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """The function itself: none here is a coroutine, and Flask would check that for every hook of every request."""
         return func
 
     def preprocess_request(self) -> ResponseReturnValue | None:
-        """As Flask's, with the hooks of each endpoint looked up once."""
-        request = _context().request
+        """As Flask's, after `before`."""
+        request = request_ctx.request
         for check in self.before:
             if (reply := check(request)) is not None:
                 return reply
-        for hook in self._hooks(request.endpoint)[0]:
-            response: ResponseReturnValue | None = hook()
-            if response is not None:
-                return response
+        if self.before_request_funcs or self.url_value_preprocessors:
+            return super().preprocess_request()
         return None
 
     def process_response(self, response: Response) -> Response:
-        """As Flask's, likewise; there is no session to save."""
-        context = _context()
-        for hook in (*context._after_request_functions, *self._hooks(context.request.endpoint)[1]):
-            response = hook(response)
+        """As Flask's, before `after`. There is no session to save."""
+        if self.after_request_funcs or request_ctx._after_request_functions:
+            response = super().process_response(response)
+        request = request_ctx.request
         for after in reversed(self.after):
             try:
-                after(context.request, response)
+                after(request, response)
             except Exception as error:  # what was done is done: the response must not deny it
                 self._log_once(after, error)
         return response
@@ -129,15 +125,6 @@ class Application(Flask):
         """Likewise."""
         if self.teardown_appcontext_funcs or appcontext_tearing_down.receivers:
             super().do_teardown_appcontext(exc)
-
-    def _hooks(self, endpoint: str | None) -> tuple[list[Any], list[Any]]:
-        """What runs before and after the view of an endpoint, in order."""
-        if (known := self._known_hooks.get(endpoint)) is None:
-            owners = [None, endpoint.rpartition(".")[0]] if endpoint else [None]
-            before = [hook for owner in owners for hook in self.before_request_funcs.get(owner, ())]
-            after = [hook for owner in owners[::-1] for hook in reversed(self.after_request_funcs.get(owner, []))]
-            known = self._known_hooks[endpoint] = before, after
-        return known
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
         """As Flask's, for a service that answers alike on every host it is reached by.
@@ -172,8 +159,3 @@ class Application(Flask):
             environ["HTTP_HOST"] = ""  # what comes after cannot be read either
         trusted = host if host and self.trusts_host(host) else ""
         return trusted, self.url_map.bind_to_environ(environ, subdomain="").server_name
-
-
-def _context() -> RequestContext:
-    found: RequestContext = request_ctx._get_current_object()  # type: ignore[attr-defined]
-    return found

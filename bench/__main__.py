@@ -118,10 +118,10 @@ def main() -> None:
     options.add_argument("--large", type=int, default=LARGE, help="items in the large store")
     options.add_argument("--only", default="", help="scenarios whose name contains this")
     options.add_argument("--against", help="compare with this checkout (a folder or a commit) instead")
-    asked = options.parse_args()
-    if asked.against:
+    arguments = options.parse_args()
+    if arguments.against:
         with tempfile.TemporaryDirectory() as scratch:
-            return compare_with(asked.against, Path(scratch), asked.rounds, asked.seconds, asked.only)
+            return compare_with(arguments.against, Path(scratch), arguments.rounds, arguments.seconds, arguments.only)
     packages = ("flask", "gunicorn", "gevent", "marshmallow", "orjson", "flask-smorest", "sqlalchemy")
     print(
         f"Python {platform.python_version()}, {os.cpu_count()} cores; "
@@ -138,8 +138,8 @@ def main() -> None:
         (folder / "large").mkdir()
         (folder / "mixed").mkdir()
         ids = fill(folder / "small" / "restkeeper.db", SMALL)
-        print(f"Filling a store with {asked.large:,} items …", flush=True)
-        far = fill(folder / "large" / "restkeeper.db", asked.large)
+        print(f"Filling a store with {arguments.large:,} items …", flush=True)
+        far = fill(folder / "large" / "restkeeper.db", arguments.large)
         counting = {"DATABASE_URL": f"sqlite:///{folder}/small/restkeeper.db", "RATE_LIMIT": "999999999 per day"}
         ours = serve("small", LOG_FORMAT="json")
         size = str(len(ours.get(f"/products/{ids[0]}").body))
@@ -157,18 +157,18 @@ def main() -> None:
             servers["peer"].post("/products", PRODUCT)
         theirs = servers["peer"].get("/products").json()[SMALL // 100]["id"]
         for scenario in scenarios(servers, ids, far, theirs):
-            if asked.only in scenario.name:
-                compare(scenario, asked.rounds, asked.seconds)
-        if asked.only in MIXED_LOAD:
+            if arguments.only in scenario.name:
+                compare(scenario, arguments.rounds, arguments.seconds)
+        if arguments.only in MIXED_LOAD:
             of_mixed = fill(folder / "mixed" / "restkeeper.db", MIXED)
-            mixed_load(serve("mixed", LOG_FORMAT="json"), of_mixed, asked.rounds, asked.seconds)
-        if asked.only in DELIVERIES:
+            mixed_load(serve("mixed", LOG_FORMAT="json"), of_mixed, arguments.rounds, arguments.seconds)
+        if arguments.only in DELIVERIES:
             receiver = stack.enter_context(Gunicorn(folder / "bare", app="bench.bare:app", workers=1))
-            rates = [deliveries(folder / f"deliveries{n}", receiver, DELIVERED) for n in range(asked.rounds)]
+            rates = [deliveries(folder / f"deliveries{n}", receiver, DELIVERED) for n in range(arguments.rounds)]
             print(f"{DELIVERIES}: {statistics.median(rates):.0f}   goal 500", flush=True)
         latencies(
             {"ours": Side(ours, get(f"/products/{ids[0]}")), "bare Flask": Side(servers["bare"], get("/item"))},
-            2 * asked.seconds,
+            2 * arguments.seconds,
         )
 
 

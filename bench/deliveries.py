@@ -28,9 +28,9 @@ def deliveries(folder: Path, receiver: Gunicorn, count: int) -> float:
         "LOG_LEVEL": "error",
     }
     with Gunicorn(folder, **environ) as server:
-        answer = server.post("/api/v1/webhooks", {"url": f"{receiver.base}/hook"})
-        if answer.status != 200:
-            raise RuntimeError(f"no webhook: {answer.body!r}")
+        response = server.post("/api/v1/webhooks", {"url": f"{receiver.base}/hook"})
+        if response.status != 200:
+            raise RuntimeError(f"no webhook: {response.body!r}")
     store = open_store(environ["DATABASE_URL"], stored_collections(find_resources(resources)))
     _record(store, count)
     store.close()

@@ -33,9 +33,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """With a feature closed: the tests that use an application and not that feature."""
     if not (closed := closed_features()):
         return
-    kept = [item for item in items if uses_application(item) and not closed & needed_by(item)]
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = kept
+    selected = [item for item in items if uses_application(item) and not closed & needed_by(item)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in selected])
+    items[:] = selected
 
 
 def pytest_report_collectionfinish(items: Sequence[pytest.Item]) -> str:
@@ -66,13 +66,13 @@ def counters_are_deleted() -> Iterator[None]:
     """The files that services of these processes count in are in memory: none is left there."""
     made: set[Path] = set()
 
-    def noted(secret: str) -> Path:
+    def record_path(secret: str) -> Path:
         path = shared_path(secret)
         made.add(path)
         return path
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("restkeeper.features.limits.shared_path", noted)
+        patch.setattr("restkeeper.features.limits.shared_path", record_path)
         yield
     for path in made:
         path.unlink(missing_ok=True)

@@ -106,17 +106,17 @@ class Table:
         """A text without its ASCII case, where the field's index folds."""
         return value.encode().lower().decode() if field in self._folded and value is not None else value
 
-    def _satisfies(self, row: Row, wanted: Filter) -> bool:
-        value = self._value(row, wanted.field)
+    def _satisfies(self, row: Row, condition: Filter) -> bool:
+        value = self._value(row, condition.field)
         if value is None:
-            return wanted.op is Op.NE
-        given = wanted.value if isinstance(wanted.value, tuple) else (wanted.value,)
-        if wanted.op is Op.LIKE:
-            return str(wanted.value).casefold() in row.values[wanted.field].casefold()
-        if wanted.op is Op.IN or self.declared.fields[wanted.field].kind is Kind.LIST:
+            return condition.op is Op.NE
+        given = condition.value if isinstance(condition.value, tuple) else (condition.value,)
+        if condition.op is Op.LIKE:
+            return str(condition.value).casefold() in row.values[condition.field].casefold()
+        if condition.op is Op.IN or self.declared.fields[condition.field].kind is Kind.LIST:
             values = value if isinstance(value, list) else [value]
-            return any(each == self._folding(wanted.field, one) for each in values for one in given)
-        return COMPARISONS[wanted.op](value, self._folding(wanted.field, wanted.value))
+            return any(each == self._folding(condition.field, one) for each in values for one in given)
+        return COMPARISONS[condition.op](value, self._folding(condition.field, condition.value))
 
     def _text(self, row: Row) -> str:
         """The text of a search: one value on each line."""

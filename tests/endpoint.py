@@ -28,7 +28,7 @@ class Endpoint:
         self.stopped = threading.Event()
 
 
-class Guest:
+class EndpointConnection:
     """One connection of an endpoint."""
 
     def __init__(self, sock: socket.socket, endpoint: Endpoint, number: int) -> None:
@@ -48,7 +48,7 @@ class Guest:
         self.endpoint.requests.append(request)
         return request
 
-    def say(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         self.sock.sendall(data)
 
     def drip(self, data: bytes) -> None:
@@ -56,27 +56,27 @@ class Guest:
         for byte in data:
             if self.endpoint.stopped.wait(PAUSE):
                 return
-            self.say(bytes([byte]))
+            self.send(bytes([byte]))
 
     def close(self) -> None:
         self._file.close()
         self.sock.close()
 
 
-Script = Callable[[Guest], None]
+Script = Callable[[EndpointConnection], None]
 
 
-def answering(answer: bytes) -> Script:
+def responding_with(response: bytes) -> Script:
     """Each request of a connection gets this answer, until the other side goes."""
 
-    def script(guest: Guest) -> None:
-        while guest.request():
-            guest.say(answer)
+    def script(connection: EndpointConnection) -> None:
+        while connection.request():
+            connection.send(response)
 
     return script
 
 
-OK = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+OK = responding_with(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
 
 @contextmanager
@@ -90,11 +90,11 @@ def serving(script: Script, tls: ssl.SSLContext | None = None) -> Iterator[Endpo
             try:
                 wrapped = tls.wrap_socket(sock, server_side=True) if tls else sock
                 open_.append(wrapped)
-                guest = Guest(wrapped, endpoint, number)
+                connection = EndpointConnection(wrapped, endpoint, number)
                 try:
-                    script(guest)
+                    script(connection)
                 finally:
-                    guest.close()
+                    connection.close()
             finally:
                 sock.close()
 

@@ -71,8 +71,8 @@ def token(algorithm: str = "ES256", name: str = "first", headers: dict[str, Any]
     """A token that holds but for what is said otherwise. A claim or header that is None is left out."""
     headers = {"kid": name, "typ": "JWT"} | (headers or {})
     payload = {claim: value for claim, value in (GOOD | claims).items() if value is not None}
-    kept = {header: value for header, value in headers.items() if value is not None}
-    return jwt.encode(payload, private_key(algorithm, name), algorithm, kept)
+    present = {header: value for header, value in headers.items() if value is not None}
+    return jwt.encode(payload, private_key(algorithm, name), algorithm, present)
 
 
 def encoded(value: Any) -> str:
@@ -99,10 +99,10 @@ class Issuer:
 
     def __init__(self, body: bytes) -> None:
         self.body: bytes | Exception = body
-        self.asked = 0
+        self.requests = 0
 
     def __call__(self, url: str) -> bytes:
-        self.asked += 1
+        self.requests += 1
         if isinstance(self.body, Exception):
             raise self.body
         return self.body
@@ -113,7 +113,7 @@ def from_url(issuer: Issuer, clock: Clock, url: str = "https://login.example/key
     return Tokens(ISSUER, AUDIENCE, url, now=clock, fetch=issuer)
 
 
-def holds(tokens: Tokens, text: str) -> bool:
+def is_valid(tokens: Tokens, text: str) -> bool:
     """Whether a token is taken."""
     try:
         return tokens.verify(text).subject == "ada"
@@ -121,7 +121,7 @@ def holds(tokens: Tokens, text: str) -> bool:
         return False
 
 
-class Place:
+class KeySetServer:
     """Where a key set is published: what it answers can be set, what was asked is counted."""
 
     def __init__(self, port: int, body: bytes) -> None:
@@ -129,31 +129,31 @@ class Place:
         self.body = body
         self.status = 200
         self.headers: dict[str, str] = {}
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
 
 @contextmanager
-def published(body: bytes) -> Iterator[Place]:
+def serve_key_set(body: bytes) -> Iterator[KeySetServer]:
     """A real HTTP server that answers with a key set."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            place.asked.append(self.path)
-            self.send_response(place.status)
-            for name, value in place.headers.items():
+            state.requests.append(self.path)
+            self.send_response(state.status)
+            for name, value in state.headers.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(place.body)
+            self.wfile.write(state.body)
 
         def log_message(self, *_: Any) -> None:
             """Nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        place = Place(server.server_port, body)
+        state = KeySetServer(server.server_port, body)
         running = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         running.start()
         try:
-            yield place
+            yield state
         finally:
             server.shutdown()
             running.join(30)

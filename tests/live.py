@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 START_SECONDS = 30.0
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """An HTTP answer, read whole. Header names are in lower case."""
 
     status: int
@@ -103,7 +103,7 @@ class Gunicorn:
 
     def request(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, timeout: float = 10
-    ) -> Answer:
+    ) -> HttpResponse:
         """One request on a connection of its own. A dict or list is sent as JSON. Raises OSError when refused."""
         headers = dict(headers or {})
         if isinstance(body, (dict, list)):
@@ -113,14 +113,14 @@ class Gunicorn:
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
-            return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+            return HttpResponse(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
         finally:
             connection.close()
 
-    def get(self, path: str, headers: dict[str, str] | None = None, timeout: float = 10) -> Answer:
+    def get(self, path: str, headers: dict[str, str] | None = None, timeout: float = 10) -> HttpResponse:
         return self.request("GET", path, None, headers, timeout)
 
-    def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> Answer:
+    def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> HttpResponse:
         return self.request("POST", path, body, headers)
 
     def lines(self) -> list[str]:

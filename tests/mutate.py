@@ -205,13 +205,13 @@ def main() -> None:
     options.add_argument("--slow", action="store_true", help="run the slowest tests, too")
     options.add_argument("--collect", action="store_true", help="record again which tests run which lines")
     options.add_argument("--folder", type=Path, default=FOLDER)
-    asked = options.parse_args()
-    asked.folder.mkdir(exist_ok=True)
-    if asked.collect:
-        (asked.folder / "times.xml").unlink(missing_ok=True)
-    results = asked.folder / "results.jsonl"
+    arguments = options.parse_args()
+    arguments.folder.mkdir(exist_ok=True)
+    if arguments.collect:
+        (arguments.folder / "times.xml").unlink(missing_ok=True)
+    results = arguments.folder / "results.jsonl"
     known = {each["id"]: each for each in map(json.loads, results.read_text().splitlines())} if results.exists() else {}
-    chosen = [each for each in choose(asked.count, asked.seed) if each.path.startswith(asked.only)]
+    chosen = [each for each in choose(arguments.count, arguments.seed) if each.path.startswith(arguments.only)]
     ids = {identity(mutation): mutation for mutation in chosen}
     excused = harmless()
     for id, mutation in ids.items():
@@ -221,24 +221,28 @@ def main() -> None:
         id
         for id, mutation in ids.items()
         if id not in known
-        or (asked.again and not known[id]["found"] and not reason_of(mutation.path, mutation.what, excused))
+        or (arguments.again and not known[id]["found"] and not reason_of(mutation.path, mutation.what, excused))
     ]
-    recorded = Recorded(asked.folder)
+    recorded = Recorded(arguments.folder)
     trees: SimpleQueue[Path] = SimpleQueue()
-    for number in range(asked.jobs):
-        trees.put(copy(asked.folder / f"tree{number}"))
+    for number in range(arguments.jobs):
+        trees.put(copy(arguments.folder / f"tree{number}"))
 
     def one(id: str) -> None:
         tree = trees.get()
         mutation = ids[id]
-        known[id] = {"id": id, **mutation._asdict(), **judge(mutation, tree, recorded, not asked.near, asked.slow)}
+        known[id] = {
+            "id": id,
+            **mutation._asdict(),
+            **judge(mutation, tree, recorded, not arguments.near, arguments.slow),
+        }
         with results.open("a") as file:
             file.write(json.dumps(known[id]) + "\n")
         _print(known[id])
         trees.put(tree)
 
-    with ThreadPoolExecutor(asked.jobs) as pool:
-        list(pool.map(one, open_ones[: asked.now]))
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        list(pool.map(one, open_ones[: arguments.now]))
     score([known[id] for id in ids if id in known], excused)
 
 

@@ -20,8 +20,10 @@ def subscribe(store: Store, webhook: str = "w") -> None:
     store.write(lambda transaction: transaction.subscribe(webhook, SECRETS))
 
 
-def queue(store: Store, webhook: str = "w", wanted: EventFilter = THINGS, now: float = 1.0, limit: int = 100) -> None:
-    store.write(lambda transaction: transaction.queue(webhook, wanted, now, limit))
+def queue(
+    store: Store, webhook: str = "w", event_filter: EventFilter = THINGS, now: float = 1.0, limit: int = 100
+) -> None:
+    store.write(lambda transaction: transaction.queue(webhook, event_filter, now, limit))
 
 
 def lease(
@@ -37,10 +39,10 @@ def settle(
     return store.write(lambda transaction: transaction.settle(tried))
 
 
-def all_of(store: Store, wanted: EventFilter = THINGS, limit: int = 3) -> list[str]:
+def all_of(store: Store, event_filter: EventFilter = THINGS, limit: int = 3) -> list[str]:
     """The ids of all events, read in pages."""
     found, after, more = [], "", True
     while more:
-        events, after, more = store.events(after, wanted, limit)
+        events, after, more = store.events(after, event_filter, limit)
         found += [each.id for each in events]
     return found

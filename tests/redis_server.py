@@ -42,7 +42,7 @@ class RedisServer:
     def calls(self) -> dict[str, int]:
         """How often each command was called by anyone so far."""
         stats = self.client.info("commandstats")
-        return {name.removeprefix("cmdstat_"): told["calls"] for name, told in stats.items()}
+        return {name.removeprefix("cmdstat_"): values["calls"] for name, values in stats.items()}
 
     def __enter__(self) -> "RedisServer":
         self.start()

@@ -77,16 +77,16 @@ class Soak:
             try:
                 connection.request("POST", "/products", body, headers)
                 response = connection.getresponse()
-                answer = response.read()
+                content = response.read()
             except (OSError, HTTPException):
                 connection.close()  # the next request opens it anew
                 with self._changed:
                     self.tally.broken += 1
                 continue
             if response.status == 200:
-                return json.loads(answer)["id"], response.getheader("Idempotent-Replayed") == "true"
+                return json.loads(content)["id"], response.getheader("Idempotent-Replayed") == "true"
             if response.status != 503:
-                raise RuntimeError(f"item {number}: {response.status} {answer!r}")
+                raise RuntimeError(f"item {number}: {response.status} {content!r}")
         raise TimeoutError(f"item {number} was never made")
 
     def _kill_workers(self) -> None:
@@ -104,16 +104,16 @@ class Soak:
 
 def check(server: Gunicorn, tally: Tally, items: int) -> None:
     """Raises AssertionError unless there is each item once, and just those that were answered."""
-    kept, path = [], "/products?limit=100&fields=id,stock"
+    stored, path = [], "/products?limit=100&fields=id,stock"
     while path:
         page = server.get(path)
-        kept += [(item["stock"], item["id"]) for item in page.json()]
+        stored += [(item["stock"], item["id"]) for item in page.json()]
         links = (link.split(">")[0][1:] for link in page.headers["link"].split(", ") if 'rel="next"' in link)
         path = next(links, "")
-    times = Counter(number for number, _ in kept)
-    assert len(kept) == items, f"{len(kept)} items of {items}"
+    times = Counter(number for number, _ in stored)
+    assert len(stored) == items, f"{len(stored)} items of {items}"
     assert set(times) == set(range(items)) and set(times.values()) == {1}, "lost or twice"
-    assert dict(kept) == tally.ids, "another item was answered than is kept"
+    assert dict(stored) == tally.ids, "another item was answered than is kept"
 
 
 def soak(items: int, kills: int) -> Tally:
@@ -132,5 +132,5 @@ if __name__ == "__main__":
     options = argparse.ArgumentParser(prog="python -m tests.soak")
     options.add_argument("--items", type=int, default=10_000)
     options.add_argument("--kills", type=int, default=200)
-    asked = options.parse_args()
-    soak(asked.items, asked.kills)
+    arguments = options.parse_args()
+    soak(arguments.items, arguments.kills)

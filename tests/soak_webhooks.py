@@ -58,9 +58,9 @@ class Workers:
         """Ask all to end. Raises AssertionError for one that does not end well."""
         for each in self.running:
             each.send_signal(signal.SIGTERM)
-        told = [each.communicate(timeout=PATIENCE)[1] for each in self.running]
+        outputs = [each.communicate(timeout=PATIENCE)[1] for each in self.running]
         codes = [each.returncode for each in self.running]
-        assert codes == [0] * WORKERS, (codes, told)
+        assert codes == [0] * WORKERS, (codes, outputs)
 
 
 class Soak:
@@ -99,13 +99,13 @@ class Soak:
             try:
                 connection.request(method, path, json.dumps(body), headers)
                 response = connection.getresponse()
-                answer = response.read()
+                content = response.read()
             except (OSError, HTTPException):
                 connection.close()
                 continue
             if response.status == 200:
-                return json.loads(answer)
-            assert response.status == 503, answer
+                return json.loads(content)
+            assert response.status == 503, content
         raise TimeoutError(f"{method} {path} was never answered")
 
     def _kill(self) -> None:
@@ -163,8 +163,8 @@ def soak(changes: int, kills: int) -> None:
         folder = Path(name)
         with Gunicorn(folder, workers=2, WEBHOOK_WORKER="inside", **SETTINGS) as server:  # they deliver, too
             for each, inbox in receiver.inboxes.items():
-                answer = server.post("/api/v1/webhooks", {"url": f"{receiver.base}/{each}", "types": ["product.*"]})
-                inbox.secret = answer.json()["secret"]
+                response = server.post("/api/v1/webhooks", {"url": f"{receiver.base}/{each}", "types": ["product.*"]})
+                inbox.secret = response.json()["secret"]
             workers = Workers(folder)
             try:
                 run = Soak(server, workers, receiver, items, kills)
@@ -174,10 +174,10 @@ def soak(changes: int, kills: int) -> None:
                 receiver.ended.set()
                 workers.stop()
     took = {name: f"{len(inbox.ids)} taken of {inbox.tries} tries" for name, inbox in receiver.inboxes.items()}
-    told = ", ".join(f"{name}: {counts}" for name, counts in took.items())
+    outputs = ", ".join(f"{name}: {counts}" for name, counts in took.items())
     print(
         f"{changes} changes, each delivered and verified, those of an item in order; "
-        f"killed {run.killed['web']} web and {run.killed['delivery']} delivery workers ({told})"
+        f"killed {run.killed['web']} web and {run.killed['delivery']} delivery workers ({outputs})"
     )
 
 
@@ -185,5 +185,5 @@ if __name__ == "__main__":
     options = argparse.ArgumentParser(prog="python -m tests.soak_webhooks")
     options.add_argument("--changes", type=int, default=5000)
     options.add_argument("--kills", type=int, default=100)
-    asked = options.parse_args()
-    soak(asked.changes, asked.kills)
+    arguments = options.parse_args()
+    soak(arguments.changes, arguments.kills)

@@ -37,9 +37,9 @@ def test_a_committed_write_is_answered_as_such(client: FlaskClient, caplog: pyte
     """Whatever fails after it, the response is the handler's, with what the others add; the log has each cause once."""
     with caplog.at_level(logging.ERROR, "restkeeper"):
         for _ in range(3):
-            answer: Any = client.post("/products", json={"name": "x"})
-            assert (answer.status_code, answer.headers["X-Begun"]) == (200, "1")
-            assert answer.headers["X-Request-Id"] and answer.headers["RateLimit"]
+            response: Any = client.post("/products", json={"name": "x"})
+            assert (response.status_code, response.headers["X-Begun"]) == (200, "1")
+            assert response.headers["X-Request-Id"] and response.headers["RateLimit"]
     assert len(client.get("/products").json) == 3
     assert len(caplog.records) == 3
     assert all(record.exc_info and record.exc_info[0] in (OSError, KeyError) for record in caplog.records)

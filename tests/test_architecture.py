@@ -24,13 +24,13 @@ def test_a_difference_is_found() -> None:
     assert list(house.differences(rooms, svg, page)) == []
     more = {**rooms, "storage": house.Room("Store", 110, frozenset()), "web": rooms["web"]._replace(lines=1090)}
     assert list(house.differences(more, svg, page)) == []
-    for changed, told in (
+    for changed, message in (
         ({**rooms, "storage": rooms["storage"]._replace(imports=frozenset({"web"}))}, "other arrows"),
         ({**rooms, "storage": rooms["storage"]._replace(lines=112)}, "storage has 112 lines, and not 100"),
         ({"web": rooms["web"]._replace(imports=frozenset())}, "storage is missing"),
         ({**rooms, "features/keys": house.Room("Keys", 10, frozenset())}, "features/keys is missing"),
     ):
-        assert told in "\n".join(house.differences(changed, svg, page))
+        assert message in "\n".join(house.differences(changed, svg, page))
 
 
 def test_the_picture_has_an_arrow_for_each_import() -> None:

@@ -47,18 +47,18 @@ def basic(user: str, password: str) -> dict[str, str]:
 def make_key(client: FlaskClient, *scopes: str, **fields: Any) -> dict[str, Any]:
     """A new key as it is answered, with its secret."""
     sent = {"name": "test", "scopes": list(scopes), **fields}
-    answer = client.post("/api/v1/keys", json=sent, headers=bearer(ADMIN_KEY))
-    assert answer.status_code == 200, answer.text
-    key: dict[str, Any] = answer.json
+    response = client.post("/api/v1/keys", json=sent, headers=bearer(ADMIN_KEY))
+    assert response.status_code == 200, response.text
+    key: dict[str, Any] = response.json
     return key
 
 
 def test_nobody_gets_in_without_credentials(client: FlaskClient) -> None:
     """The response to a request without credentials requires a key, in the terms of RFC 6750."""
-    answer = client.get("/products")
-    assert (answer.status_code, answer.json["type"]) == (401, "/problems/unauthorized")
-    assert answer.headers["WWW-Authenticate"] == 'Bearer realm="restkeeper"'
-    assert answer.headers["Cache-Control"] == "no-store"
+    response = client.get("/products")
+    assert (response.status_code, response.json["type"]) == (401, "/problems/unauthorized")
+    assert response.headers["WWW-Authenticate"] == 'Bearer realm="restkeeper"'
+    assert response.headers["Cache-Control"] == "no-store"
 
 
 def test_a_key_opens_by_all_three_ways(client: FlaskClient) -> None:
@@ -96,10 +96,10 @@ def test_the_admin_key_opens_everything(client: FlaskClient) -> None:
 @pytest.mark.parametrize("auth", ["open", "required"])
 def test_bad_credentials_are_never_anonymous(auth: str, way: dict[str, str]) -> None:
     """What is shown and is not valid is 401 with the challenge of its scheme, also where nothing need be shown."""
-    answer = create_app(Config(auth=auth)).test_client().get("/products", headers=way)
-    assert answer.status_code == 401
+    response = create_app(Config(auth=auth)).test_client().get("/products", headers=way)
+    assert response.status_code == 401
     scheme = "Basic" if "Basic" in way.get("Authorization", "") else "Bearer"
-    assert answer.headers["WWW-Authenticate"].startswith(f'{scheme} realm="restkeeper", ')
+    assert response.headers["WWW-Authenticate"].startswith(f'{scheme} realm="restkeeper", ')
 
 
 def test_all_causes_read_alike(client: FlaskClient) -> None:
@@ -107,14 +107,14 @@ def test_all_causes_read_alike(client: FlaskClient) -> None:
     key, other = make_key(client, "products:read"), make_key(client, "products:read")
     client.delete(f"/api/v1/keys/{other['id']}", headers=bearer(ADMIN_KEY))
     tokens = [f"rk_{'0' * 16}_{'x' * 43}", key["secret"][:-1] + "!", other["secret"]]
-    answers = [client.get("/products", headers=bearer(token)).json for token in tokens]
-    assert [answer["detail"] for answer in answers] == [INVALID] * 3
+    responses = [client.get("/products", headers=bearer(token)).json for token in tokens]
+    assert [response["detail"] for response in responses] == [INVALID] * 3
 
 
 def test_two_credentials_are_one_too_many(client: FlaskClient) -> None:
     """Which of two would count is not for the service to guess."""
-    answer = client.get("/products", headers=bearer(ADMIN_KEY) | {"X-API-Key": ADMIN_KEY})
-    assert (answer.status_code, answer.json["detail"]) == (400, "send Authorization or X-API-Key, not both")
+    response = client.get("/products", headers=bearer(ADMIN_KEY) | {"X-API-Key": ADMIN_KEY})
+    assert (response.status_code, response.json["detail"]) == (400, "send Authorization or X-API-Key, not both")
 
 
 def test_an_expired_key_is_void(client: FlaskClient, clock: SetClock) -> None:
@@ -133,8 +133,8 @@ def test_a_secret_is_shown_once_and_kept_nowhere(client: FlaskClient) -> None:
     assert key["secret"] not in client.get("/api/v1/keys", headers=bearer(ADMIN_KEY)).text
     store = client.application.extensions["restkeeper"].store
     for collection in ("keys", "_credentials"):
-        kept = b"".join(record.body for record in store.scan(collection))
-        assert key["secret"].split("_", 2)[2].encode() not in kept
+        stored = b"".join(record.body for record in store.scan(collection))
+        assert key["secret"].split("_", 2)[2].encode() not in stored
 
 
 def test_a_revoked_key_is_void_at_once(client: FlaskClient) -> None:
@@ -162,23 +162,23 @@ def test_a_use_is_noted_to_the_minute(client: FlaskClient) -> None:
     assert key["last_used_at"] is None
     for _ in range(3):
         client.get("/products", headers=bearer(key["secret"]))
-    noted = client.get(path, headers=bearer(ADMIN_KEY))
-    assert noted.json["last_used_at"] is not None
+    response = client.get(path, headers=bearer(ADMIN_KEY))
+    assert response.json["last_used_at"] is not None
     again = client.get("/products", headers=bearer(key["secret"]))
     assert again.status_code == 200
-    assert client.get(path, headers=bearer(ADMIN_KEY)).json == noted.json
+    assert client.get(path, headers=bearer(ADMIN_KEY)).json == response.json
 
 
 def test_a_use_is_noted_again_after_a_minute(client: FlaskClient, clock: SetClock) -> None:
     """Not at 60 seconds, and just after them."""
     key = make_key(client, "products:read")
-    began, noted = clock.now, []
+    began, noted_times = clock.now, []
     for seconds in (0, 60, 60.5):
         clock.now = began + seconds
         client.get("/products", headers=bearer(key["secret"]))
         path = f"/api/v1/keys/{key['id']}"
-        noted.append(client.get(path, headers=bearer(ADMIN_KEY)).json["last_used_at"])
-    assert noted[0] == noted[1] < noted[2]
+        noted_times.append(client.get(path, headers=bearer(ADMIN_KEY)).json["last_used_at"])
+    assert noted_times[0] == noted_times[1] < noted_times[2]
 
 
 def test_a_use_that_another_process_noted_is_not_noted_again(tmp_path: Path) -> None:
@@ -226,8 +226,8 @@ def test_a_key_that_has_ended_is_not_rotated(client: FlaskClient, clock: SetCloc
     """A new secret for it would be void: the answer says to make another key."""
     key = make_key(client, "products:read", expires_at="2100-01-01T00:00:00Z")
     clock.now = 4102444801.0  # 2100-01-01, and a second
-    answer = client.post(f"/api/v1/keys/{key['id']}/rotate", headers=bearer(ADMIN_KEY))
-    assert (answer.status_code, answer.json["errors"][0]["pointer"]) == (422, "#/expires_at")
+    response = client.post(f"/api/v1/keys/{key['id']}/rotate", headers=bearer(ADMIN_KEY))
+    assert (response.status_code, response.json["errors"][0]["pointer"]) == (422, "#/expires_at")
 
 
 def test_keys_are_made_as_items_are(client: FlaskClient) -> None:
@@ -246,8 +246,8 @@ def test_keys_are_made_as_items_are(client: FlaskClient) -> None:
 
 def test_basic_without_a_value_is_challenged_as_basic(client: FlaskClient) -> None:
     """The challenge is of the scheme that was tried, whatever came of it."""
-    answer = client.get("/products", headers={"Authorization": "Basic"})
-    assert answer.headers["WWW-Authenticate"].startswith("Basic ")
+    response = client.get("/products", headers={"Authorization": "Basic"})
+    assert response.headers["WWW-Authenticate"].startswith("Basic ")
 
 
 @pytest.mark.parametrize(
@@ -265,9 +265,9 @@ def test_basic_without_a_value_is_challenged_as_basic(client: FlaskClient) -> No
 )
 def test_a_key_that_cannot_be(client: FlaskClient, sent: dict[str, Any], pointer: str) -> None:
     """Scopes are those that there are, at least one; the end is to come; the rest is the server's."""
-    answer = client.post("/api/v1/keys", json=sent, headers=bearer(ADMIN_KEY))
-    assert answer.status_code == 422
-    assert [fault["pointer"] for fault in answer.json["errors"]] == [pointer]
+    response = client.post("/api/v1/keys", json=sent, headers=bearer(ADMIN_KEY))
+    assert response.status_code == 422
+    assert [fault["pointer"] for fault in response.json["errors"]] == [pointer]
 
 
 def test_other_machines_are_turned_away_from_an_open_service() -> None:

@@ -71,11 +71,11 @@ def test_many_threads_keep_the_bound() -> None:
     cache: Cache[int, str] = Cache(CAPACITY)
     together = threading.Barrier(4, timeout=30)
 
-    def keep(number: int) -> None:
+    def put_values(number: int) -> None:
         together.wait(SECONDS)
         for n in range(2_000):
             cache.add(number * 2_000 + n, "value", 10)
 
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(keep, range(4)))
+        list(pool.map(put_values, range(4)))
     assert len(there(cache, 8_000)) == 16

@@ -50,16 +50,16 @@ def inside(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(Writer, "_commit", watched)
     for name in ("create", "replace", "merge", "_load"):
-        monkeypatch.setattr(Resource, name, noting(getattr(Resource, name), name, depth, found))
+        monkeypatch.setattr(Resource, name, recording(getattr(Resource, name), name, depth, found))
     return found
 
 
-def noting(function: Callable[..., Any], name: str, depth: list[int], found: list[str]) -> Callable[..., Any]:
-    def noted(*arguments: Any, **options: Any) -> Any:
+def recording(function: Callable[..., Any], name: str, depth: list[int], found: list[str]) -> Callable[..., Any]:
+    def recorded(*arguments: Any, **options: Any) -> Any:
         found.append(f"{name} {'inside' if depth[0] else 'before'}")
         return function(*arguments, **options)
 
-    return noted
+    return recorded
 
 
 @pytest.mark.needs("keys", "webhooks")
@@ -107,9 +107,9 @@ def test_a_change_beside_anothers_is_worked_out_again(
     where = client.post("/products", json={"name": "x"}).headers["Location"]
     numbers = iter(range(100))
     done = other_first(monkeypatch, 3, lambda: second.patch(where, json={"attributes": {f"a{next(numbers)}": 1}}))
-    answer = client.open(where, method=method, json={"name": "y"})
-    assert (answer.status_code, answer.json["version"], len(done)) == (200, 5, 3)
-    assert answer.json["attributes"] == ({"a0": 1, "a1": 1, "a2": 1} if method == "PATCH" else {})
+    response = client.open(where, method=method, json={"name": "y"})
+    assert (response.status_code, response.json["version"], len(done)) == (200, 5, 3)
+    assert response.json["attributes"] == ({"a0": 1, "a1": 1, "a2": 1} if method == "PATCH" else {})
 
 
 def test_a_condition_is_of_what_is_replaced(
@@ -234,11 +234,11 @@ def test_a_change_is_as_large_as_what_is_stored_and_sent(
     seen: list[float] = []
     of_size = Turns.of_size
 
-    def noted(self: Turns, size: int, deadline: float) -> Any:
+    def recorded(self: Turns, size: int, deadline: float) -> Any:
         seen.append(size)
         return of_size(self, size, deadline)
 
-    monkeypatch.setattr(Turns, "of_size", noted)
+    monkeypatch.setattr(Turns, "of_size", recorded)
     where = client.post("/products", json={"name": "x", "attributes": {"a": "x" * stored}}).headers["Location"]
     body = json.dumps({"name": "y", "attributes": {"b": "y" * sent}}).encode()
     content: dict[str, Any] = {"input_stream": BytesIO(body)} if chunked else {"data": body}

@@ -62,7 +62,7 @@ def lines(path: Path, *values: Any) -> Path:
     return path
 
 
-def said(result: Result) -> str:
+def first_line(result: Result) -> str:
     """The first line that a command printed."""
     return result.stdout.splitlines()[0]
 
@@ -101,7 +101,7 @@ def test_round_trip(app: Application, run: Callable[..., Result], tmp_path: Path
 def test_round_trip_of_nothing(run: Callable[..., Result], tmp_path: Path, form: str) -> None:
     """An empty collection goes out and comes back in every format."""
     run("export", "products", tmp_path / "a", "--format", form)
-    assert said(run("import", "products", tmp_path / "a")) == "imported 0 products"
+    assert first_line(run("import", "products", tmp_path / "a")) == "imported 0 products"
 
 
 def test_exact_numbers(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
@@ -132,15 +132,19 @@ def test_bad_lines_are_told(run: Callable[..., Result], tmp_path: Path) -> None:
 
 def test_twenty_are_told(run: Callable[..., Result], tmp_path: Path) -> None:
     """Of many bad lines the first twenty are listed and the rest are counted."""
-    told = run("import", "products", lines(tmp_path / "a.ndjson", *[{}] * 25)).stderr.splitlines()
-    assert told[19:] == ["line 20: #/name: is required", "and 5 more", "Error: nothing was imported: 25 of 25 are bad"]
+    errors = run("import", "products", lines(tmp_path / "a.ndjson", *[{}] * 25)).stderr.splitlines()
+    assert errors[19:] == [
+        "line 20: #/name: is required",
+        "and 5 more",
+        "Error: nothing was imported: 25 of 25 are bad",
+    ]
 
 
 def test_skip_bad(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
     """With --skip-bad the good lines are imported and the bad ones listed and counted."""
     result = run("import", "products", "--skip-bad", lines(tmp_path / "a.ndjson", GOOD, {}, GOOD))
     assert (result.exit_code, count(app)) == (0, 2)
-    assert said(result) == "imported 2 products, skipped 1"
+    assert first_line(result) == "imported 2 products, skipped 1"
     assert result.stderr == "line 2: #/name: is required\n"
 
 
@@ -198,7 +202,7 @@ def test_json_array(run: Callable[..., Result], tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     file.write_text('\ufeff[ {"name":"a"},\n {"name":"b","name":"c"} ,{"name":"]"}, {"name":"\\u0000"}, NaN ]\n')
     result = run("import", "products", "--skip-bad", file)
-    assert said(result) == "imported 2 products, skipped 3"
+    assert first_line(result) == "imported 2 products, skipped 3"
     assert result.stderr.splitlines() == [
         "element 2: the name 'name' occurs twice in one object",
         "element 4: #/name: must not hold NUL",
@@ -244,15 +248,15 @@ def test_bad_csv_lines(run: Callable[..., Result], tmp_path: Path) -> None:
 def test_a_cell_is_as_deep_as_an_item(run: Callable[..., Result], tmp_path: Path) -> None:
     """JSON in a cell is a level within its item, as deep as in a request."""
     deepest = Config().max_depth - 1
-    for depth, told in ((deepest, "imported 1 products\n"), (deepest + 1, "")):
+    for depth, message in ((deepest, "imported 1 products\n"), (deepest + 1, "")):
         file = lines(
             tmp_path / f"{depth}.csv", "name,attributes", f'x,"{{""a"":{"[" * (depth - 1)}{"]" * (depth - 1)}}}"'
         )
-        assert run("import", "products", file).stdout[:20] == told
+        assert run("import", "products", file).stdout[:20] == message
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"name,colour\na,red\n", "line 1: no fields of products: 'colour'; there are id, name, "),
         (b"name,name\na,b\n", "line 1: a field is named twice"),
@@ -260,12 +264,12 @@ def test_a_cell_is_as_deep_as_an_item(run: Callable[..., Result], tmp_path: Path
         (b"name\na\nb\xff\n", "line 3: not UTF-8 (byte 1)"),
     ],
 )
-def test_csv_that_cannot_be_read(run: Callable[..., Result], tmp_path: Path, content: bytes, told: str) -> None:
+def test_csv_that_cannot_be_read(run: Callable[..., Result], tmp_path: Path, content: bytes, message: str) -> None:
     """CSV with malformed rows or unknown fields is refused in one line."""
     (tmp_path / "a.csv").write_bytes(content)
     result = run("import", "products", "--skip-bad", tmp_path / "a.csv")
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"Error: {told}")
+    assert result.stderr.startswith(f"Error: {message}")
     assert result.stderr.count("\n") == 1
 
 
@@ -273,20 +277,20 @@ def test_bad_utf8_line(app: Application, run: Callable[..., Result], tmp_path: P
     """An NDJSON line that is not UTF-8 is one bad line."""
     (tmp_path / "a.ndjson").write_bytes(b'{"name":"a"}\n{"name":"\xff"}\n')
     result = run("import", "products", "--skip-bad", tmp_path / "a.ndjson")
-    assert (result.exit_code, said(result)) == (0, "imported 1 products, skipped 1")
+    assert (result.exit_code, first_line(result)) == (0, "imported 1 products, skipped 1")
     assert result.stderr.splitlines() == ["line 2: the body is not UTF-8 (byte 9)"]
     assert [item["name"] for item in items(app)] == ["a"]
 
 
 def test_export_is_in_the_present_shape(app: Application, run: Callable[..., Result]) -> None:
     """What an older schema wrote is exported as the present one has it."""
-    keep_old(app)
+    store_old(app)
     assert json.loads(run("export", "products").stdout) == {**old_item(), "stock": 0} | rest()
 
 
 def test_migrate(app: Application, run: Callable[..., Result]) -> None:
     """Items of an older schema are rewritten in the present shape, their version and time unchanged."""
-    keep_old(app)
+    store_old(app)
     app.test_client().post("/products", json=GOOD)
     assert run("migrate").stdout.splitlines()[0] == "products: 1 of 2 brought into the present form"
     record = app.extensions["restkeeper"].store.read("products", "old")
@@ -308,7 +312,7 @@ def rest() -> dict[str, Any]:
     return {**optional, "tags": [], "attributes": {}, "status": "active"}
 
 
-def keep_old(app: Application) -> None:
+def store_old(app: Application) -> None:
     """An item as a schema wrote it that had a field more and several fewer."""
     body = json.dumps({**old_item(), "colour": "red"}).encode()
     record = Record("old", 4, old_item()["updated_at"], "older", body)
@@ -344,12 +348,12 @@ def test_backup_while_writing(app: Application, run: Callable[..., Result], tmp_
     assert result.exit_code == 0
     copy = sqlite3.connect(tmp_path / "b.db")
     assert copy.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    (kept,) = copy.execute("SELECT count(*) FROM items").fetchone()
-    assert copy.execute("SELECT items FROM collections WHERE name = 'products'").fetchone() == (kept,)
+    (stored,) = copy.execute("SELECT count(*) FROM items").fetchone()
+    assert copy.execute("SELECT items FROM collections WHERE name = 'products'").fetchone() == (stored,)
     copy.close()
-    assert 20 <= kept <= app.extensions["restkeeper"].store.count("products")
+    assert 20 <= stored <= app.extensions["restkeeper"].store.count("products")
     restored = open_store(f"sqlite:///{tmp_path}/b.db", [PRODUCTS.collection])
-    assert len(list(restored.scan("products"))) == kept
+    assert len(list(restored.scan("products"))) == stored
     restored.close()
 
 
@@ -376,7 +380,7 @@ def test_stdin_and_stdout(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (["import", "nix", "x"], 2, "there is no collection 'nix'; there are products, users"),
         (["export", "nix"], 2, "there is no collection 'nix'; there are products, users"),
@@ -385,11 +389,11 @@ def test_stdin_and_stdout(tmp_path: Path) -> None:
         (["backup", "/nix/x"], 1, "no backup at '/nix/x': No such file or directory"),
     ],
 )
-def test_one_line_for_an_error(run: Callable[..., Result], arguments: list[str], code: int, told: str) -> None:
+def test_one_line_for_an_error(run: Callable[..., Result], arguments: list[str], code: int, message: str) -> None:
     """Each error is one line."""
     result = run(*arguments)
     assert (result.exit_code, result.stderr.count("\n")) == (code, 1)
-    assert result.stderr.startswith(f"Error: {told}")
+    assert result.stderr.startswith(f"Error: {message}")
 
 
 @pytest.mark.parametrize("arguments", [["import", "users", "x"], ["export", "users"], ["backup", "x"], ["migrate"]])
@@ -405,12 +409,12 @@ def test_reap(app: Application, run: Callable[..., Result]) -> None:
     """Answers and events that have expired are taken away, in batches; those that have time left stay."""
     store = app.extensions["restkeeper"].store
 
-    def keep_expired(transaction: Transaction) -> None:
+    def store_expired(transaction: Transaction) -> None:
         for number in range(BATCH + 1):
             transaction.store_response(b"%d" % number, StoredResponse(0.0, b"x"))
             transaction.record(Event("product.created", "products", "x", rfc3339(0), b"{}"))
 
-    store.write(keep_expired)
+    store.write(store_expired)
     client, once = app.test_client(), {"Idempotency-Key": "mine"}
     first = client.post("/products", json=GOOD, headers=once)
     assert run("reap").stdout == f"deleted {BATCH + 1} expired responses and {BATCH + 1} expired events\n"
@@ -449,7 +453,7 @@ def test_a_key_is_revoked_on_a_full_disk(tmp_path: Path) -> None:
 
 @pytest.mark.needs("keys")
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("create", "x", "--scope", "orders:read"), "#/scopes/0: must be one of: admin, products:read, "),
         (("create", "", "--scope", "admin"), "#/name: must have 1 to 200 characters"),
@@ -457,11 +461,11 @@ def test_a_key_is_revoked_on_a_full_disk(tmp_path: Path) -> None:
         (("revoke", "nobody"), "there is no such item"),
     ],
 )
-def test_keys_that_cannot_be(run: Callable[..., Result], arguments: tuple[str, ...], told: str) -> None:
+def test_keys_that_cannot_be(run: Callable[..., Result], arguments: tuple[str, ...], message: str) -> None:
     """Each error is one line, and no key is created."""
     result = run("keys", *arguments)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith(f"Error: {told}") and result.stderr.count("\n") == 1
+    assert result.stderr.startswith(f"Error: {message}") and result.stderr.count("\n") == 1
 
 
 def test_migrate_holds_nobody_for_long(

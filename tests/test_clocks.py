@@ -62,14 +62,14 @@ def test_answers_behind_one_from_the_future_expire(store: Store) -> None:
     """Any number of them is deleted in time or at once."""
     idempotency = Idempotency(3600, now=lambda: NOW)
 
-    def keep(count: int, given: float) -> None:
+    def store_responses(count: int, given: float) -> None:
         ids = [b"%d %f" % (number, given) for number in range(count)]
         store.write(lambda transaction: [transaction.store_response(id, StoredResponse(given, b"")) for id in ids])
 
-    keep(50, AHEAD)
-    keep(5, NOW - 3601)
-    keep(1, NOW - 1)
-    keep(1, NOW + 60)  # a clock that is a little ahead
+    store_responses(50, AHEAD)
+    store_responses(5, NOW - 3601)
+    store_responses(1, NOW - 1)
+    store_responses(1, NOW + 60)  # a clock that is a little ahead
     swept = [store.write(lambda transaction: idempotency.sweep(transaction, 32)) for _ in range(4)]
     assert swept == [32, 23, 0, 0]
 
@@ -147,12 +147,12 @@ def test_reap_deletes_what_is_dated_ahead(tmp_path: Path) -> None:
     app: Application = create_app(Config(database_url=f"sqlite:///{tmp_path}/restkeeper.db"))
     happened = [Event("product.created", "products", "x", rfc3339(at), b"{}") for at in (9e9, 0.0, 9e9, 0.0)]
 
-    def keep(transaction: object) -> None:
+    def store_responses(transaction: object) -> None:
         for number, event in enumerate(happened):
             transaction.record(event)  # type: ignore[attr-defined]
             transaction.store_response(b"%d" % number, StoredResponse(9e9, b""))  # type: ignore[attr-defined]
 
-    app.extensions["restkeeper"].store.write(keep)
+    app.extensions["restkeeper"].store.write(store_responses)
     run: Callable[..., Result] = app.test_cli_runner().invoke
     assert run(args=["reap"]).stdout == "deleted 4 expired responses and 3 expired events\n"
 
@@ -160,10 +160,10 @@ def test_reap_deletes_what_is_dated_ahead(tmp_path: Path) -> None:
 def test_looking_for_what_cannot_be_costs_little(store: Store) -> None:
     """They are found by an index, independent of the number of waiting deliveries."""
     plan = store._writer.connection.execute  # type: ignore[attr-defined]
-    wanted = {"active": "[]", "now": NOW, **module._LONGEST}
-    steps = [row[3] for row in plan(f"EXPLAIN QUERY PLAN {module._SUBSCRIPTIONS}", wanted)]
+    parameters = {"active": "[]", "now": NOW, **module._LONGEST}
+    steps = [row[3] for row in plan(f"EXPLAIN QUERY PLAN {module._SUBSCRIPTIONS}", parameters)]
     searched = [step for step in steps if "deliveries" in step]
     assert len(searched) >= 4 and all(step.startswith("SEARCH") and "due" in step for step in searched), steps
     for statement in module._FREE_ALL:
-        steps = [row[3] for row in plan(f"EXPLAIN QUERY PLAN {statement}", {"webhook": "w", **wanted})]
+        steps = [row[3] for row in plan(f"EXPLAIN QUERY PLAN {statement}", {"webhook": "w", **parameters})]
         assert "due>?" in steps[0] and steps[0].startswith("SEARCH"), steps

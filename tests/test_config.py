@@ -17,9 +17,9 @@ def test_defaults_are_those_of_tests_and_of_serving() -> None:
 
 def test_a_port_from_the_platform_means_to_be_reached() -> None:
     """With PORT, as platforms set it, it listens on every address, unless HOST is set."""
-    asked = {"PORT": "5000", "AUTH": "required"}
-    assert Config.from_env(asked).host == "0.0.0.0"  # noqa: S104
-    assert Config.from_env(asked | {"HOST": "127.0.0.1"}).host == "127.0.0.1"
+    environ = {"PORT": "5000", "AUTH": "required"}
+    assert Config.from_env(environ).host == "0.0.0.0"  # noqa: S104
+    assert Config.from_env(environ | {"HOST": "127.0.0.1"}).host == "127.0.0.1"
     assert Config.from_env({"PORT": "5000"}).host == "127.0.0.1"
 
 
@@ -32,7 +32,7 @@ def test_open_is_for_this_machine(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "told"),
+    ("key", "value", "message"),
     [
         ("PAGE_LIMIT", "many", "PAGE_LIMIT='many': must be a whole number from 1 to 10000"),
         ("PAGE_LIMIT_MAX", "0", "PAGE_LIMIT_MAX='0'"),
@@ -46,15 +46,15 @@ def test_open_is_for_this_machine(host: str) -> None:
         ("METRICS_TOKEN_FILE", "/no/such/file", "METRICS_TOKEN_FILE='/no/such/file': cannot be read"),
     ],
 )
-def test_a_bad_value_names_key_value_and_what_is_allowed(key: str, value: str, told: str) -> None:
+def test_a_bad_value_names_key_value_and_what_is_allowed(key: str, value: str, message: str) -> None:
     """The message is one line that says what to correct."""
     with pytest.raises(ConfigError) as caught:
         Config.from_env({key: value})
-    assert told in str(caught.value) and "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         (
             {"JWT_ISSUER": "https://login.example"},
@@ -64,9 +64,9 @@ def test_a_bad_value_names_key_value_and_what_is_allowed(key: str, value: str, t
         ({"JWT_ISSUER": "a", "JWT_AUDIENCE": "b", "JWT_JWKS": ""}, "JWT_JWKS='': must be set too"),
     ],
 )
-def test_what_tokens_need_is_set_together(given: dict[str, str], told: str) -> None:
+def test_what_tokens_need_is_set_together(given: dict[str, str], message: str) -> None:
     """Issuer, audience and key set are set together or not at all; the message names the missing one."""
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         Config.from_env(given)
     assert Config(jwt_issuer="a", jwt_audience="b", jwt_jwks="c").jwt_jwks == "c"
 
@@ -181,8 +181,8 @@ def test_every_setting_says_what_it_is() -> None:
 )
 def test_a_misspelt_setting_is_named(name: str, meant: str) -> None:
     """The line names a similar setting, if there is one; a prefix of our settings is enough for a line."""
-    told = f"{name} is no setting; did you mean {meant}?" if meant else f"{name} is no setting"
-    assert misspelt_settings(["HOME", name, "PATH"]) == [told]
+    message = f"{name} is no setting; did you mean {meant}?" if meant else f"{name} is no setting"
+    assert misspelt_settings(["HOME", name, "PATH"]) == [message]
 
 
 # Variables of shells, of platforms (Heroku, Railway, Render, Fly, Cloud Run, Kubernetes), of databases and of tools.

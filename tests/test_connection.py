@@ -48,11 +48,11 @@ def passed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Each time that the clock showed; it goes on at each look."""
     shown = [0.0]
 
-    def look() -> float:
+    def read_clock() -> float:
         shown.append(shown[-1] + STEP)
         return shown[-1]
 
-    monkeypatch.setattr(connection, "monotonic", look)
+    monkeypatch.setattr(connection, "monotonic", read_clock)
     return shown
 
 
@@ -105,8 +105,10 @@ def test_no_more_linger_than_are_let(worker: Any) -> None:
         assert len(depth) == worker.most_lingering
 
 
-@pytest.mark.parametrize(("alive", "looks"), [(True, 12), (False, 3)])
-def test_lingering_ends(worker: Any, pair: tuple[Client, Any], passed: list[float], alive: bool, looks: int) -> None:
+@pytest.mark.parametrize(("alive", "most_reads"), [(True, 12), (False, 3)])
+def test_lingering_ends(
+    worker: Any, pair: tuple[Client, Any], passed: list[float], alive: bool, most_reads: int
+) -> None:
     """A client that sends on and on is read for ten seconds in all, and one when the service stops."""
     client, theirs = pair
     worker.alive = alive
@@ -119,7 +121,7 @@ def test_lingering_ends(worker: Any, pair: tuple[Client, Any], passed: list[floa
     sending = gevent.spawn(send)
     client.linger()
     sending.kill()
-    assert len(passed) <= looks
+    assert len(passed) <= most_reads
 
 
 def test_lingering_reads_so_many_bytes(worker: Any, pair: tuple[Client, Any]) -> None:

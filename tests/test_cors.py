@@ -40,16 +40,16 @@ def fields(value: str) -> set[str]:
 )
 def test_a_preflight_tells_what_may_be_sent(client: FlaskClient, path: str, methods: str) -> None:
     """A page of a listed origin may send the methods that the address has and the header fields that are used here."""
-    answer = client.options(path, headers=LISTED | PREFLIGHT)
-    assert (answer.status_code, answer.data) == (204, b"")
-    assert answer.headers["Access-Control-Allow-Origin"] == APP
-    assert answer.headers["Access-Control-Allow-Methods"] == methods
-    assert fields(answer.headers["Access-Control-Allow-Headers"]) == {
+    response = client.options(path, headers=LISTED | PREFLIGHT)
+    assert (response.status_code, response.data) == (204, b"")
+    assert response.headers["Access-Control-Allow-Origin"] == APP
+    assert response.headers["Access-Control-Allow-Methods"] == methods
+    assert fields(response.headers["Access-Control-Allow-Headers"]) == {
         *("content-type", "authorization", "x-api-key", "idempotency-key", "if-match", "if-none-match"),
         *("if-modified-since", "if-unmodified-since", "range", "x-request-id"),
     }
-    assert answer.headers["Access-Control-Max-Age"] == "600"
-    assert fields(answer.headers["Vary"]) == {
+    assert response.headers["Access-Control-Max-Age"] == "600"
+    assert fields(response.headers["Vary"]) == {
         *("origin", "access-control-request-method", "access-control-request-headers")
     }
 
@@ -64,8 +64,8 @@ def test_a_preflight_is_answered_before_anyone_is_asked_who_he_is() -> None:
 
 def test_a_preflight_for_nothing_is_404(client: FlaskClient) -> None:
     """An address that is none allows no method, and its problem can be read."""
-    answer = client.options("/nothing", headers=LISTED | PREFLIGHT)
-    assert (answer.status_code, answer.headers["Access-Control-Allow-Origin"]) == (404, APP)
+    response = client.options("/nothing", headers=LISTED | PREFLIGHT)
+    assert (response.status_code, response.headers["Access-Control-Allow-Origin"]) == (404, APP)
 
 
 @pytest.mark.parametrize(
@@ -80,23 +80,23 @@ def test_a_preflight_for_nothing_is_404(client: FlaskClient) -> None:
 def test_an_origin_that_is_not_listed_is_allowed_nothing(client: FlaskClient, method: str, origin: str) -> None:
     """An origin is compared as a whole and never repeated unless listed; others get a plain answer that they cannot
     read, kept apart from those that can be."""
-    answer = client.open("/products", method=method, headers={"Origin": origin} | PREFLIGHT)
-    assert answer.status_code == 200
-    assert not [name for name, _ in answer.headers if name.startswith("Access-Control-")]
-    assert answer.headers["Vary"] == "Origin"
+    response = client.open("/products", method=method, headers={"Origin": origin} | PREFLIGHT)
+    assert response.status_code == 200
+    assert not [name for name, _ in response.headers if name.startswith("Access-Control-")]
+    assert response.headers["Vary"] == "Origin"
 
 
 def test_a_listed_page_reads_what_it_needs(client: FlaskClient) -> None:
     """An answer names the very origin and the header fields that its page may read, and never allows credentials."""
     client.post("/products", json={"name": "x"})
-    answer = client.get("/products", headers={"Origin": "http://localhost:5173"})
-    assert answer.headers["Access-Control-Allow-Origin"] == "http://localhost:5173"
-    assert fields(answer.headers["Access-Control-Expose-Headers"]) == {
+    response = client.get("/products", headers={"Origin": "http://localhost:5173"})
+    assert response.headers["Access-Control-Allow-Origin"] == "http://localhost:5173"
+    assert fields(response.headers["Access-Control-Expose-Headers"]) == {
         *("etag", "link", "location", "x-total-count", "content-range", "ratelimit", "ratelimit-policy"),
         *("retry-after", "idempotent-replayed", "x-request-id", "deprecation", "sunset", "x-ratelimit-limit"),
         *("x-ratelimit-remaining", "x-ratelimit-reset"),
     }
-    assert "Access-Control-Allow-Credentials" not in answer.headers
+    assert "Access-Control-Allow-Credentials" not in response.headers
 
 
 @pytest.mark.needs("pages")
@@ -105,9 +105,9 @@ def test_answers_are_kept_apart_by_origin(client: FlaskClient) -> None:
     headers for one origin."""
     tag = client.get("/products", headers=LISTED).headers["ETag"]
     for origin in (APP, EVIL, APP, None):
-        answer = client.get("/products", headers={"Origin": origin} if origin else {})
-        assert answer.headers.getlist("Vary") == ["Origin"]
-        assert answer.headers.getlist("Access-Control-Allow-Origin") == ([APP] if origin == APP else [])
+        response = client.get("/products", headers={"Origin": origin} if origin else {})
+        assert response.headers.getlist("Vary") == ["Origin"]
+        assert response.headers.getlist("Access-Control-Allow-Origin") == ([APP] if origin == APP else [])
     assert client.get("/products", headers=LISTED | {"If-None-Match": tag}).headers["Vary"] == "Origin"
     assert client.get("/").headers.getlist("Vary") == ["Accept, Origin"]
 
@@ -122,10 +122,10 @@ def test_answers_are_kept_apart_by_origin(client: FlaskClient) -> None:
 )
 def test_errors_can_be_read(client: FlaskClient, method: str, path: str, status: int) -> None:
     """A page learns what was wrong: problems carry the same fields as other answers."""
-    answer = client.open(path, method=method, headers=LISTED)
-    assert answer.status_code == status
-    assert answer.headers["Access-Control-Allow-Origin"] == APP
-    assert "Retry-After" in answer.headers["Access-Control-Expose-Headers"]
+    response = client.open(path, method=method, headers=LISTED)
+    assert response.status_code == status
+    assert response.headers["Access-Control-Allow-Origin"] == APP
+    assert "Retry-After" in response.headers["Access-Control-Expose-Headers"]
 
 
 def test_what_nobody_foresaw_can_be_read() -> None:
@@ -136,8 +136,8 @@ def test_what_nobody_foresaw_can_be_read() -> None:
     def fail() -> None:
         raise ZeroDivisionError
 
-    answer = app.test_client().get("/products", headers=LISTED)
-    assert (answer.status_code, answer.headers["Access-Control-Allow-Origin"]) == (500, APP)
+    response = app.test_client().get("/products", headers=LISTED)
+    assert (response.status_code, response.headers["Access-Control-Allow-Origin"]) == (500, APP)
 
 
 def test_any_origin_where_that_is_said() -> None:
@@ -151,13 +151,13 @@ def test_any_origin_where_that_is_said() -> None:
 def test_without_a_list_nothing_is_said() -> None:
     """Where no origin can be allowed, no answer speaks of origins."""
     client = create_app(Config(auth="open-to-all")).test_client()
-    for answer in (client.get("/products", headers=LISTED), client.options("/products", headers=LISTED | PREFLIGHT)):
-        assert (answer.status_code, "Vary" in answer.headers) == (200, False)
-        assert not [name for name, _ in answer.headers if name.startswith("Access-Control-")]
+    for response in (client.get("/products", headers=LISTED), client.options("/products", headers=LISTED | PREFLIGHT)):
+        assert (response.status_code, "Vary" in response.headers) == (200, False)
+        assert not [name for name, _ in response.headers if name.startswith("Access-Control-")]
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("given", "stored"),
     [
         ("", ()),
         (" https://a.example , http://B.example:8080,", ("https://a.example", "http://b.example:8080")),
@@ -166,9 +166,9 @@ def test_without_a_list_nothing_is_said() -> None:
         ("*", ("*",)),
     ],
 )
-def test_a_list_of_origins(given: str, kept: tuple[str, ...]) -> None:
+def test_a_list_of_origins(given: str, stored: tuple[str, ...]) -> None:
     """Origins are stored as browsers write them."""
-    assert Config.from_env({"CORS_ORIGINS": given}).cors_origins == kept == Config(cors_origins=kept).cors_origins
+    assert Config.from_env({"CORS_ORIGINS": given}).cors_origins == stored == Config(cors_origins=stored).cors_origins
 
 
 @pytest.mark.parametrize(
@@ -190,8 +190,8 @@ def test_what_is_no_origin_stops_the_start(wrong: str) -> None:
 def test_pages_of_this_machine_may_all_in_open_mode(local: FlaskClient, origin: str) -> None:
     """Without a list, a service that is open to its machine lets pages of it read and write, from any port."""
     assert local.options("/x", headers={"Origin": origin} | PREFLIGHT).status_code == 204
-    answer = local.post("/x", headers={"Origin": origin})
-    assert (answer.status_code, answer.headers["Access-Control-Allow-Origin"]) == (200, origin)
+    response = local.post("/x", headers={"Origin": origin})
+    assert (response.status_code, response.headers["Access-Control-Allow-Origin"]) == (200, origin)
 
 
 @pytest.mark.parametrize(
@@ -212,12 +212,12 @@ def test_pages_of_this_machine_may_all_in_open_mode(local: FlaskClient, origin: 
 @pytest.mark.parametrize("method", ["POST", "GET", "HEAD", "OPTIONS"])
 def test_pages_of_elsewhere_get_nothing_in_open_mode(local: FlaskClient, method: str, origin: str) -> None:
     """Any request is refused, with the setting to change; nothing of the origin is repeated."""
-    answer = local.open("/x", method=method, headers={"Origin": origin, "Content-Type": "text/plain"} | PREFLIGHT)
-    assert (answer.status_code, answer.content_type) == (403, "application/problem+json")
-    assert "Access-Control-Allow-Origin" not in answer.headers
-    assert "evil" not in answer.text + str(answer.headers)
+    response = local.open("/x", method=method, headers={"Origin": origin, "Content-Type": "text/plain"} | PREFLIGHT)
+    assert (response.status_code, response.content_type) == (403, "application/problem+json")
+    assert "Access-Control-Allow-Origin" not in response.headers
+    assert "evil" not in response.text + str(response.headers)
     if method != "HEAD":
-        assert answer.json["type"].endswith("/problems/cross-origin") and "CORS_ORIGINS" in answer.json["detail"]
+        assert response.json["type"].endswith("/problems/cross-origin") and "CORS_ORIGINS" in response.json["detail"]
 
 
 NAVIGATION = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
@@ -239,8 +239,8 @@ def test_what_another_site_embeds_is_refused_in_open_mode(
     local: FlaskClient, method: str, fields: dict[str, str], status: int
 ) -> None:
     """A browser sends no Origin for an image or a frame, but says that another site asks; a link may be followed."""
-    answer = local.open("/x", method=method, headers={"Sec-Fetch-Site": "cross-site"} | fields)
-    assert answer.status_code == status
+    response = local.open("/x", method=method, headers={"Sec-Fetch-Site": "cross-site"} | fields)
+    assert response.status_code == status
     for site in ("same-origin", "same-site", "none"):
         assert local.open("/x", method=method, headers={"Sec-Fetch-Site": site} | fields).status_code == 200
 
@@ -282,7 +282,7 @@ def listing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gunicorn]:
 
 def test_it_holds_on_the_wire(listing: Gunicorn, tmp_path: Path) -> None:
     """A preflight has neither content nor a length; the list comes from the environment."""
-    answer = listing.request("OPTIONS", "/products", headers=LISTED | PREFLIGHT)
-    assert (answer.status, answer.body, answer.headers["access-control-allow-origin"]) == (204, b"", APP)
-    assert "content-length" not in answer.headers
+    response = listing.request("OPTIONS", "/products", headers=LISTED | PREFLIGHT)
+    assert (response.status, response.body, response.headers["access-control-allow-origin"]) == (204, b"", APP)
+    assert "content-length" not in response.headers
     assert "access-control-allow-origin" not in listing.get("/products", {"Origin": EVIL}).headers

@@ -35,7 +35,7 @@ class Endpoints:
     """All endpoints there are: each answers as the test says, and remembers what it was sent."""
 
     def __init__(self) -> None:
-        self.answers: dict[str, DeliveryResult | Callable[[dict[str, Any]], DeliveryResult]] = {}
+        self.responses: dict[str, DeliveryResult | Callable[[dict[str, Any]], DeliveryResult]] = {}
         self.got: list[tuple[str, str, dict[str, Any]]] = []  # URL, webhook-id, content
         self.headers: list[dict[str, str]] = []
 
@@ -43,8 +43,8 @@ class Endpoints:
         content = orjson.loads(body)
         self.got.append((url, headers["webhook-id"], content))
         self.headers.append(dict(headers))
-        answer = self.answers.get(url, OK)
-        return answer if isinstance(answer, DeliveryResult) else answer(content)
+        response = self.responses.get(url, OK)
+        return response if isinstance(response, DeliveryResult) else response(content)
 
     def names(self, url: str = "https://a.example/") -> list[str]:
         return [content["data"]["name"] for to, _, content in self.got if to == url and "name" in content["data"]]
@@ -108,9 +108,9 @@ def another(app: Application, endpoints: Endpoints, clock: Clock) -> Deliverer:
 
 
 def subscribe(client: FlaskClient, url: str = "https://a.example/", **more: Any) -> dict[str, Any]:
-    answer = client.post("/api/v1/webhooks", json={"url": url, **more})
-    assert answer.status_code == 200, answer.text
-    made: dict[str, Any] = answer.json
+    response = client.post("/api/v1/webhooks", json={"url": url, **more})
+    assert response.status_code == 200, response.text
+    made: dict[str, Any] = response.json
     return made
 
 
@@ -120,9 +120,9 @@ def make(client: FlaskClient, name: str = "Lamp") -> dict[str, Any]:
 
 
 def log(client: FlaskClient, webhook: dict[str, Any], query: str = "") -> list[dict[str, Any]]:
-    answer = client.get(f"/api/v1/webhooks/{webhook['id']}/deliveries{query}")
-    assert answer.status_code == 200, answer.text
-    found: list[dict[str, Any]] = answer.json
+    response = client.get(f"/api/v1/webhooks/{webhook['id']}/deliveries{query}")
+    assert response.status_code == 200, response.text
+    found: list[dict[str, Any]] = response.json
     return found
 
 
@@ -286,7 +286,7 @@ class TestTryingAgain:
     ) -> None:
         """Each failure is followed by the next delay, all with one id; after the last the webhook is disabled."""
         webhook = subscribe(client)
-        endpoints.answers["https://a.example/"] = BROKEN
+        endpoints.responses["https://a.example/"] = BROKEN
         make(client)
         assert worker.deliver_once() == 1
         for tries, delay in enumerate(RETRIES, start=1):
@@ -310,7 +310,7 @@ class TestTryingAgain:
         """410 disables the webhook at once; the event with the reason is in the feed and sent to other webhooks."""
         gone = subscribe(client)
         subscribe(client, "https://b.example/", types=["webhook.disabled"])
-        endpoints.answers["https://a.example/"] = DeliveryResult(410, "", None)
+        endpoints.responses["https://a.example/"] = DeliveryResult(410, "", None)
         make(client)
         worker.deliver_once()
         assert status(client, gone) == "disabled"
@@ -328,11 +328,11 @@ class TestTryingAgain:
     ) -> None:
         """What happened while it was disabled is delivered then."""
         webhook = subscribe(client)
-        endpoints.answers["https://a.example/"] = DeliveryResult(410, "", None)
+        endpoints.responses["https://a.example/"] = DeliveryResult(410, "", None)
         make(client, "lost")
         worker.deliver_once()
         make(client, "kept")
-        endpoints.answers.clear()
+        endpoints.responses.clear()
         assert client.patch(f"/api/v1/webhooks/{webhook['id']}", json={"status": "active"}).status_code == 200
         while worker.deliver_once():
             pass
@@ -343,7 +343,7 @@ class TestTryingAgain:
     ) -> None:
         """Who corrects the address need not wait for the schedule."""
         webhook = subscribe(client, "https://wrong.example/")
-        endpoints.answers["https://wrong.example/"] = DeliveryResult(503, "", 3600.0)
+        endpoints.responses["https://wrong.example/"] = DeliveryResult(503, "", 3600.0)
         make(client)
         assert [worker.deliver_once(), worker.deliver_once()] == [1, 0]
         client.patch(f"/api/v1/webhooks/{webhook['id']}", json={"url": "https://a.example/"})
@@ -354,10 +354,10 @@ class TestTryingAgain:
     ) -> None:
         """Nothing is sent to an endpoint before its Retry-After is over."""
         webhook = subscribe(client)
-        endpoints.answers["https://a.example/"] = DeliveryResult(429, "slowly", 90.0)
+        endpoints.responses["https://a.example/"] = DeliveryResult(429, "slowly", 90.0)
         make(client, "one")
         worker.deliver_once()
-        endpoints.answers.clear()
+        endpoints.responses.clear()
         make(client, "two")
         clock.time += 89
         assert worker.deliver_once() == 0
@@ -368,21 +368,21 @@ class TestTryingAgain:
         assert sorted(endpoints.names()) == ["one", "one", "two"]
 
     @pytest.mark.parametrize(
-        "answer",
+        "response",
         [DeliveryResult(301, "", None), DeliveryResult(204, "", None), DeliveryResult(None, "timed out", None)],
     )
     def test_only_2xx_is_success(
-        self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, answer: DeliveryResult
+        self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, response: DeliveryResult
     ) -> None:
         """A redirect is none, and silence is none."""
         webhook = subscribe(client)
-        endpoints.answers["https://a.example/"] = answer
+        endpoints.responses["https://a.example/"] = response
         make(client)
         worker.deliver_once()
         (entry,) = log(client, webhook)
-        assert entry["state"] == ("delivered" if answer.status == 204 else "pending")
-        told = "redirects are not followed" if answer.status == 301 else answer.excerpt
-        assert (entry["response_status"], entry["response_excerpt"]) == (answer.status, told)
+        assert entry["state"] == ("delivered" if response.status == 204 else "pending")
+        excerpt = "redirects are not followed" if response.status == 301 else response.excerpt
+        assert (entry["response_status"], entry["response_excerpt"]) == (response.status, excerpt)
 
     def test_what_a_worker_left_is_done_by_another(
         self, app: Application, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, clock: Clock, store: Store
@@ -440,13 +440,13 @@ class TestOrder:
             client.patch(f"/products/{item['id']}", json={"stock": stock})
         failing = {"left": 2}
 
-        def answer(content: dict[str, Any]) -> DeliveryResult:
+        def response(content: dict[str, Any]) -> DeliveryResult:
             if content["data"]["id"] == item["id"] and failing["left"]:
                 failing["left"] -= 1
                 return BROKEN
             return OK
 
-        endpoints.answers["https://a.example/"] = answer
+        endpoints.responses["https://a.example/"] = response
         for _ in range(6):
             worker.deliver_once()
             clock.time += 300
@@ -465,7 +465,7 @@ class TestOrder:
             release.wait(60)
             return BROKEN
 
-        endpoints.answers["https://hanging.example/"] = hang
+        endpoints.responses["https://hanging.example/"] = hang
         for n in range(ENDPOINT_AT_ONCE * 3):
             make(client, str(n))
         worker, done = another(app, endpoints, clock), threading.Event()
@@ -488,9 +488,9 @@ class TestOrder:
         for n in range(40):
             make(client, str(n))
         assert [worker.deliver_once() for _ in range(5)] == [1, 2, 4, 8, ENDPOINT_AT_ONCE]
-        endpoints.answers["https://a.example/"] = BROKEN
+        endpoints.responses["https://a.example/"] = BROKEN
         assert [worker.deliver_once() for _ in range(3)] == [ENDPOINT_AT_ONCE, 1, 1]
-        endpoints.answers.clear()
+        endpoints.responses.clear()
         assert [worker.deliver_once() for _ in range(3)] == [1, 2, 4]
 
 
@@ -502,7 +502,7 @@ class TestByHand:
         webhook = subscribe(client, status="paused")
         other = subscribe(client, "https://b.example/")
         make(client)
-        endpoints.answers["https://a.example/"] = BROKEN
+        endpoints.responses["https://a.example/"] = BROKEN
         ping = client.post(f"/api/v1/webhooks/{webhook['id']}/ping").json
         assert (ping["type"], ping["state"], ping["attempts"]) == ("webhook.ping", "pending", 0)
         while worker.deliver_once():
@@ -522,9 +522,9 @@ class TestByHand:
         worker.deliver_once()
         (first,) = log(client, webhook)
         path = f"/api/v1/webhooks/{webhook['id']}/deliveries/{first['id']}/redeliver"
-        once = {"Idempotency-Key": "again"}
-        again = client.post(path, headers=once)
-        assert client.post(path, headers=once).data == again.data, "sent twice, asked for once"
+        key_header = {"Idempotency-Key": "again"}
+        again = client.post(path, headers=key_header)
+        assert client.post(path, headers=key_header).data == again.data, "sent twice, asked for once"
         worker.deliver_once()
         assert [id for _, id, _ in endpoints.got] == [first["event"]] * 2
         assert [entry["state"] for entry in log(client, webhook)] == ["delivered"] * 2
@@ -645,12 +645,12 @@ class TestTrouble:
         make(client, "good")
         faults = [RuntimeError("a fault of ours")]
 
-        def answer(content: dict[str, Any]) -> DeliveryResult:
+        def response(content: dict[str, Any]) -> DeliveryResult:
             if content["data"]["name"] == "bad" and faults:
                 raise faults.pop()
             return OK
 
-        endpoints.answers["https://a.example/"] = answer
+        endpoints.responses["https://a.example/"] = response
         while worker.deliver_once():
             pass
         assert "a fault of ours" in caplog.text and endpoints.names() == ["bad", "good"]

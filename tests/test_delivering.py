@@ -90,8 +90,8 @@ def test_a_worker_that_is_asked_to_stop_ends_what_it_began(tmp_path: Path) -> No
             assert receiver.changed.wait_for(lambda: receiver.inboxes["hanging"].tries, SECONDS)
         worker.send_signal(signal.SIGTERM)
         server.post("/products", {"name": "y"})
-        _, told = worker.communicate(timeout=SECONDS)
-        assert worker.returncode == 0, told
+        _, errors = worker.communicate(timeout=SECONDS)
+        assert worker.returncode == 0, errors
         log = server.get(f"{hook}/deliveries").json()
         assert [(entry["state"], entry["attempts"], entry["response_excerpt"]) for entry in log] == [
             ("pending", 1, "timed out after 3 s")
@@ -105,8 +105,8 @@ def test_private_addresses_are_called_only_where_allowed(tmp_path: Path, private
         hook = subscribe(server, receiver, "healthy")
         server.post("/products", {"name": "x"})
         worker = deliver(tmp_path, "--once", WEBHOOK_ALLOW_PRIVATE=private)
-        out, told = worker.communicate(timeout=SECONDS)
-        assert (worker.returncode, out) == (0, "tried 1\n"), told
+        out, errors = worker.communicate(timeout=SECONDS)
+        assert (worker.returncode, out) == (0, "tried 1\n"), errors
         (entry,) = server.get(f"{hook}/deliveries").json()
         assert entry["state"] == ("delivered" if private == "1" else "pending")
         assert (receiver.inboxes["healthy"].tries == 0) == (private == "0")

@@ -38,18 +38,18 @@ def fill(client: FlaskClient, count: int = COUNT) -> list[dict[str, Any]]:
     ]
 
 
-def shown(answer: TestResponse) -> list[int]:
+def shown(response: TestResponse) -> list[int]:
     """The numbers of the products in a list, in order."""
-    assert answer.status_code == 200, answer.text
-    return [int(item["name"][1:]) for item in answer.get_json()]
+    assert response.status_code == 200, response.text
+    return [int(item["name"][1:]) for item in response.get_json()]
 
 
-def fault(answer: TestResponse) -> str:
+def fault(response: TestResponse) -> str:
     """What the problem says of the one parameter at fault."""
-    assert (answer.status_code, answer.content_type) == (400, "application/problem+json"), answer.text
-    assert answer.get_json()["type"].endswith("/problems/invalid-query")
-    (told,) = answer.get_json()["errors"]
-    return f"{told['parameter']} {told['detail']}"
+    assert (response.status_code, response.content_type) == (400, "application/problem+json"), response.text
+    assert response.get_json()["type"].endswith("/problems/invalid-query")
+    (error,) = response.get_json()["errors"]
+    return f"{error['parameter']} {error['detail']}"
 
 
 JSON_SERVER = [
@@ -92,9 +92,9 @@ def test_json_server_and_its_like(client: FlaskClient, path: str) -> None:
     """Lists of ra-data-json-server, refine and json-server have their items, order and total, on every path."""
     fill(client)
     for query, items, total in JSON_SERVER:
-        answer = client.get(f"{path}?{query}")
-        assert (query, shown(answer), answer.headers["X-Total-Count"]) == (query, items, str(total))
-        assert "Content-Range" not in answer.headers
+        response = client.get(f"{path}?{query}")
+        assert (query, shown(response), response.headers["X-Total-Count"]) == (query, items, str(total))
+        assert "Content-Range" not in response.headers
 
 
 SIMPLE_REST = [
@@ -119,11 +119,15 @@ SIMPLE_REST = [
 def test_simple_rest(client: FlaskClient, path: str) -> None:
     """Lists of ra-data-simple-rest have their items and order, and the total in Content-Range; HEAD tells it too."""
     fill(client)
-    for query, items, told in SIMPLE_REST:
+    for query, items, content_range in SIMPLE_REST:
         headers = {"Range": "products=0-9", "Accept": "*/*"}
-        answer = client.get(f"{path}?{query}", headers=headers)
-        assert (query, shown(answer), answer.headers["Content-Range"]) == (query, items, f"products {told}")
-        assert client.head(f"{path}?{query}", headers=headers).headers["Content-Range"] == f"products {told}"
+        response = client.get(f"{path}?{query}", headers=headers)
+        assert (query, shown(response), response.headers["Content-Range"]) == (
+            query,
+            items,
+            f"products {content_range}",
+        )
+        assert client.head(f"{path}?{query}", headers=headers).headers["Content-Range"] == f"products {content_range}"
 
 
 def test_only_who_asks_for_a_range_is_told_one(client: FlaskClient) -> None:
@@ -134,7 +138,7 @@ def test_only_who_asks_for_a_range_is_told_one(client: FlaskClient) -> None:
     again = client.get("/products?range=[0,2]", headers={"If-None-Match": alone.headers["ETag"]})
     refused = client.get("/products?range=[0,2]&colour=red")
     assert (again.status_code, refused.status_code) == (304, 400)
-    assert not [answer for answer in (alone, again, refused) if "Content-Range" in answer.headers]
+    assert not [response for response in (alone, again, refused) if "Content-Range" in response.headers]
 
 
 @pytest.mark.parametrize("by", ["id", "filter"])
@@ -143,9 +147,9 @@ def test_get_many(client: FlaskClient, by: str) -> None:
     ids = [item["id"] for item in fill(client, 120)]
     client.delete(f"/products/{ids[7]}")
 
-    def many(*wanted: str) -> str:
-        in_json = "[" + ",".join(f'"{id}"' for id in wanted) + "]"
-        return urlencode([("id", id) for id in wanted] if by == "id" else {"filter": f'{{"id":{in_json}}}'})
+    def many(*ids: str) -> str:
+        in_json = "[" + ",".join(f'"{id}"' for id in ids) + "]"
+        return urlencode([("id", id) for id in ids] if by == "id" else {"filter": f'{{"id":{in_json}}}'})
 
     assert shown(client.get(f"/products?{many(ids[3], ids[1])}")) == [1, 3]
     assert shown(client.get(f"/products?{many(ids[5])}")) == [5]
@@ -178,7 +182,7 @@ def test_writes(client: FlaskClient, delete_headers: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "message"),
     [
         ("_start=10&_end=10", "_end must be greater than _start, which is 10"),
         ("_start=10&_end=5", "_end must be greater than _start"),
@@ -221,9 +225,9 @@ def test_writes(client: FlaskClient, delete_headers: dict[str, str]) -> None:
         ('filter={"stock":1.5}', "stock must be a whole number"),
     ],
 )
-def test_malformed_queries(client: FlaskClient, query: str, told: str) -> None:
+def test_malformed_queries(client: FlaskClient, query: str, message: str) -> None:
     """What cannot be understood is refused with one fault, naming the parameter and what would be right."""
-    assert fault(client.get("/products", query_string=query)).startswith(told)
+    assert fault(client.get("/products", query_string=query)).startswith(message)
 
 
 def test_links_lead_on(client: FlaskClient) -> None:

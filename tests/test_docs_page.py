@@ -77,7 +77,7 @@ class Tab:
     def run(self, script: str) -> Any:
         return self.call("Runtime.evaluate", expression=script, awaitPromise=True)["result"].get("value")
 
-    def told(self, *methods: str) -> list[Any]:
+    def parameters_of(self, *methods: str) -> list[Any]:
         """The parameters of the events of these kinds."""
         return [event["params"] for event in self.events if event.get("method") in methods]
 
@@ -162,7 +162,7 @@ def test_the_docs_page_calls_what_it_shows(server: Gunicorn, tab: Tab) -> None:
     tab.write(area, '{"name[like]": "lam"}')
     tab.click(f"{LIST} .execute")
     assert tab.shown(f"{LIST} .live-responses-table .highlight-code")
-    sent = [request["request"]["url"] for request in tab.told("Network.requestWillBeSent")]
+    sent = [request["request"]["url"] for request in tab.parameters_of("Network.requestWillBeSent")]
     assert [url for url in sent if "/api/v1/products?" in url and "name%5Blike%5D=lam" in url]
     assert tab.shown(".authorize")
     tab.click(".authorize")
@@ -180,14 +180,16 @@ def test_the_small_pages_are_whole(server: Gunicorn, tab: Tab, path: str, select
 
 def assert_clean(server: Gunicorn, tab: Tab) -> None:
     """No error or warning in the console, a breach of the policy among them; no word to any other host."""
-    assert tab.told("Runtime.exceptionThrown") == []
-    assert [entry for entry in tab.told("Log.entryAdded") if entry["entry"]["level"] in ("error", "warning")] == []
+    assert tab.parameters_of("Runtime.exceptionThrown") == []
     assert [
-        call for call in tab.told("Runtime.consoleAPICalled") if call["type"] in ("error", "warning", "assert")
+        entry for entry in tab.parameters_of("Log.entryAdded") if entry["entry"]["level"] in ("error", "warning")
     ] == []
-    urls = [request["request"]["url"] for request in tab.told("Network.requestWillBeSent")]
+    assert [
+        call for call in tab.parameters_of("Runtime.consoleAPICalled") if call["type"] in ("error", "warning", "assert")
+    ] == []
+    urls = [request["request"]["url"] for request in tab.parameters_of("Network.requestWillBeSent")]
     assert urls and all(url.startswith((f"{server.base}/", "data:")) for url in urls)
-    assert all(answer["response"]["status"] == 200 for answer in tab.told("Network.responseReceived"))
+    assert all(response["response"]["status"] == 200 for response in tab.parameters_of("Network.responseReceived"))
 
 
 @pytest.mark.parametrize("accept", ["text/html, */*;q=0.1", "application/json, */*;q=0.1"])
@@ -230,5 +232,5 @@ def test_pages_run_nothing_of_others(server: Gunicorn, path: str) -> None:
 @pytest.mark.parametrize("path", ["/", "/problems/not-found"])
 def test_pages_are_json_to_programs(server: Gunicorn, path: str, accept: str, media_type: str) -> None:
     """One address answers people and programs, and tells caches what makes the difference."""
-    answer = server.get(path, {"Accept": accept})
-    assert answer.headers["content-type"].startswith(media_type) and "Accept" in answer.headers["vary"].split(", ")
+    response = server.get(path, {"Accept": accept})
+    assert response.headers["content-type"].startswith(media_type) and "Accept" in response.headers["vary"].split(", ")

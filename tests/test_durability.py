@@ -27,28 +27,32 @@ class Writer(threading.Thread):
         super().__init__(daemon=True)
         self.number = number
         self.server: Gunicorn | None = None
-        self.kept: dict[str, bytes] = {}  # address → body as last answered
+        self.acknowledged: dict[str, bytes] = {}  # address → body as last answered
         self.gone: set[str] = set()
         self.unsure: set[str] = set()  # addresses of writes that got no answer
         self.lost_creates = 0
-        self.answered = 0
+        self.written = 0
         self._progress = progress
         self._chance = random.Random(number)  # noqa: S311
         self.stopping = False
 
     def run(self) -> None:
         while not self.stopping:
-            where = self._chance.choice(list(self.kept)) if self.kept and self._chance.random() < 0.5 else None
+            where = (
+                self._chance.choice(list(self.acknowledged))
+                if self.acknowledged and self._chance.random() < 0.5
+                else None
+            )
             try:
                 self._write(where)
             except (OSError, HTTPException):
                 if where:
                     self.unsure.add(where)
-                    del self.kept[where]
+                    del self.acknowledged[where]
                 self.lost_creates += where is None
                 continue
             with self._progress:
-                self.answered += 1
+                self.written += 1
                 self._progress.notify()
 
     def _write(self, where: str | None) -> None:
@@ -56,22 +60,22 @@ class Writer(threading.Thread):
         if where is None:
             made = self.server.post("/products", {"name": f"of {self.number}", "attributes": {"pad": "x" * 300}})
             assert made.status == 200, made
-            self.kept[made.headers["location"]] = made.body
+            self.acknowledged[made.headers["location"]] = made.body
         elif self._chance.random() < 0.2:
-            answer = self.server.request("DELETE", where)
-            assert answer.status == 200, answer
+            response = self.server.request("DELETE", where)
+            assert response.status == 200, response
             self.gone.add(where)
-            del self.kept[where]
+            del self.acknowledged[where]
         else:
-            answer = self.server.request("PATCH", where, {"stock": self._chance.randrange(10**6)})
-            assert answer.status == 200, answer
-            self.kept[where] = answer.body
+            response = self.server.request("PATCH", where, {"stock": self._chance.randrange(10**6)})
+            assert response.status == 200, response
+            self.acknowledged[where] = response.body
 
 
 def _await_progress(writers: list[Writer], progress: threading.Condition) -> None:
-    start = sum(writer.answered for writer in writers)
+    start = sum(writer.written for writer in writers)
     with progress:
-        done = progress.wait_for(lambda: sum(writer.answered for writer in writers) >= start + BETWEEN, timeout=60)
+        done = progress.wait_for(lambda: sum(writer.written for writer in writers) >= start + BETWEEN, timeout=60)
     assert done, "the service came to a halt"
 
 
@@ -129,13 +133,13 @@ def test_nothing_answered_is_lost(tmp_path: Path) -> None:
         (integrity,) = connection.execute("PRAGMA integrity_check").fetchone()
     connection.close()
     assert (integrity, counted) == ("ok", len(bodies))
-    answered = set()
+    written = set()
     for writer in writers:
-        for where, body in writer.kept.items():
+        for where, body in writer.acknowledged.items():
             assert bodies[where] == body
         assert not writer.gone & bodies.keys()
-        answered |= writer.kept.keys() | writer.gone | writer.unsure
-    unanswered = [json.loads(body) for where, body in bodies.items() if where not in answered]
+        written |= writer.acknowledged.keys() | writer.gone | writer.unsure
+    unanswered = [json.loads(body) for where, body in bodies.items() if where not in written]
     assert len(unanswered) <= sum(writer.lost_creates for writer in writers)
     assert all(item["attributes"] == {"pad": "x" * 300} for item in unanswered)
-    print(f"{kills} kills, {sum(writer.answered for writer in writers)} answered writes, none lost")
+    print(f"{kills} kills, {sum(writer.written for writer in writers)} answered writes, none lost")

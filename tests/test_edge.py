@@ -52,17 +52,17 @@ def test_a_listed_host_is_served(listed: FlaskClient, host: str) -> None:
 def test_another_host_is_400(listed: FlaskClient, host: str) -> None:
     """A host that is not listed is refused each time, with the setting to change and no word of what was sent."""
     for _ in range(2):
-        answer = listed.get("/products", headers={"Host": host, "X-Request-Id": "mine"})
-        assert (answer.status_code, answer.json["type"]) == (400, "/problems/bad-request")
-        assert "TRUSTED_HOSTS" in answer.json["detail"] and host not in answer.text
+        response = listed.get("/products", headers={"Host": host, "X-Request-Id": "mine"})
+        assert (response.status_code, response.json["type"]) == (400, "/problems/bad-request")
+        assert "TRUSTED_HOSTS" in response.json["detail"] and host not in response.text
 
 
 @pytest.mark.parametrize("host", ["", " ", "a b", "a/b", "u@a", "a:b", "a:99999", "[::1", ":80"])
 def test_a_malformed_host_is_400(listed: FlaskClient, host: str) -> None:
     """What is no host is told apart from one that is not listed."""
     for _ in range(2):
-        answer = listed.get("/products", headers={"Host": host})
-        assert (answer.status_code, answer.json["detail"]) == (400, "the Host header is not a host")
+        response = listed.get("/products", headers={"Host": host})
+        assert (response.status_code, response.json["detail"]) == (400, "the Host header is not a host")
 
 
 @pytest.mark.parametrize("given", [(None, ""), ("", None)])
@@ -146,13 +146,13 @@ def test_open_mode_answers_at_this_machine(local: FlaskClient, host: str) -> Non
 )
 def test_open_mode_is_closed_to_dns_rebinding(local: FlaskClient, host: str) -> None:
     """A page whose name was pointed at this machine sends that name, and gets nothing."""
-    answer = local.get("/x", headers={"Host": host})
-    assert answer.status_code == 400
-    assert "TRUSTED_HOSTS" in answer.json["detail"] and host not in answer.text.replace("127.0.0.1:", "")
+    response = local.get("/x", headers={"Host": host})
+    assert response.status_code == 400
+    assert "TRUSTED_HOSTS" in response.json["detail"] and host not in response.text.replace("127.0.0.1:", "")
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("given", "stored"),
     [
         ("", ()),
         (" API.example.org:8443 , localhost,", ("api.example.org", "localhost")),
@@ -160,9 +160,11 @@ def test_open_mode_is_closed_to_dns_rebinding(local: FlaskClient, host: str) -> 
         ("[2001:DB8:0::1]:80,10.0.0.1", ("[2001:db8::1]", "10.0.0.1")),
     ],
 )
-def test_a_list_of_hosts(given: str, kept: tuple[str, ...]) -> None:
+def test_a_list_of_hosts(given: str, stored: tuple[str, ...]) -> None:
     """Names are kept as they are compared."""
-    assert Config.from_env({"TRUSTED_HOSTS": given}).trusted_hosts == kept == Config(trusted_hosts=kept).trusted_hosts
+    assert (
+        Config.from_env({"TRUSTED_HOSTS": given}).trusted_hosts == stored == Config(trusted_hosts=stored).trusted_hosts
+    )
 
 
 @pytest.mark.parametrize(
@@ -190,10 +192,10 @@ def head(server: Gunicorn, *fields: str, method: str = "POST", path: str = "/pro
 
 def read_all(client: socket.socket) -> bytes:
     """What comes until the connection is closed."""
-    answer = b""
+    response = b""
     while chunk := client.recv(65536):
-        answer += chunk
-    return answer
+        response += chunk
+    return response
 
 
 def test_another_host_is_400_on_the_wire(edge: Gunicorn) -> None:
@@ -243,9 +245,9 @@ def test_a_body_announced_too_large_is_not_waited_for(edge: Gunicorn) -> None:
     """10 GB are refused on their announcement, with nothing read, and the connection is closed."""
     with socket.create_connection(("127.0.0.1", edge.port), timeout=10) as client:
         client.sendall(head(edge, f"Content-Length: {10 * 2**30}"))
-        answer = read_all(client)
-    assert answer.startswith(b"HTTP/1.1 413 ") and b"/problems/body-too-large" in answer
-    assert b"\r\nConnection: close\r\n" in answer
+        response = read_all(client)
+    assert response.startswith(b"HTTP/1.1 413 ") and b"/problems/body-too-large" in response
+    assert b"\r\nConnection: close\r\n" in response
 
 
 def test_a_body_that_goes_on_is_refused_at_the_limit(edge: Gunicorn) -> None:
@@ -255,13 +257,13 @@ def test_a_body_that_goes_on_is_refused_at_the_limit(edge: Gunicorn) -> None:
     with socket.create_connection(("127.0.0.1", edge.port), timeout=10) as client:
         client.sendall(head(edge, "Transfer-Encoding: chunked"))
         client.sendall(chunk * (MAX_BODY // 0x4000 + 1))
-        answer = client.recv(65536)  # before the body has ended
+        response = client.recv(65536)  # before the body has ended
         try:
             while sent < 4 * SOCKET_BUFFERS:  # what is read on is so that a client who reads late has its answer
                 sent += client.send(chunk)
         except OSError:
             pass
-    assert answer.startswith(b"HTTP/1.1 413 ") and b"/problems/body-too-large" in answer
+    assert response.startswith(b"HTTP/1.1 413 ") and b"/problems/body-too-large" in response
     assert sent < Worker.linger_limit + SOCKET_BUFFERS
 
 
@@ -283,9 +285,9 @@ def test_content_that_is_refused_is_not_asked_for(guarded: Gunicorn) -> None:
         with socket.create_connection(("127.0.0.1", guarded.port), timeout=10) as client:
             fields = (f"Authorization: Bearer {key}", f"Content-Length: {length}", "Expect: 100-continue")
             client.sendall(head(guarded, *fields))
-            answer = read_all(client)
-        assert answer.startswith(b"HTTP/1.1 %d " % status), answer
-        assert b"\r\nConnection: close\r\n" in answer and b"100 Continue" not in answer
+            response = read_all(client)
+        assert response.startswith(b"HTTP/1.1 %d " % status), response
+        assert b"\r\nConnection: close\r\n" in response and b"100 Continue" not in response
 
 
 def test_content_that_is_wanted_is_asked_for(edge: Gunicorn) -> None:
@@ -300,8 +302,8 @@ def test_content_that_is_wanted_is_asked_for(edge: Gunicorn) -> None:
 @pytest.mark.parametrize("bomb", [b"[" * 9000, b'{"a":' * 9000, b'{"name": ' + b"[" * 9000])
 def test_a_depth_bomb_is_refused(edge: Gunicorn, bomb: bytes) -> None:
     """Nesting without end is malformed or too deep, never a crash."""
-    answer = edge.request("POST", "/products", bomb, {"Content-Type": "application/json"})
-    assert (answer.status, answer.json()["type"].endswith("/problems/invalid-json")) == (400, True)
+    response = edge.request("POST", "/products", bomb, {"Content-Type": "application/json"})
+    assert (response.status, response.json()["type"].endswith("/problems/invalid-json")) == (400, True)
     assert edge.get("/healthz").status == 200
 
 
@@ -320,29 +322,29 @@ def test_head_is_get_without_its_content(server: Gunicorn, path: str) -> None:
     if path == "{match}":
         headers["If-None-Match"] = made.headers["etag"]
     path = path.replace("{match}", "{item}").replace("{item}", made.headers["location"])
-    got, told = server.get(path, headers), server.request("HEAD", path, headers=headers)
-    assert told.body == b"" and told.status == got.status
+    got, from_head = server.get(path, headers), server.request("HEAD", path, headers=headers)
+    assert from_head.body == b"" and from_head.status == got.status
     clocks = {name: "" for name in ("date", "expires", "last-modified") if name in got.headers}  # a second may pass
-    assert clocks.keys() <= told.headers.keys()
-    assert told.headers | clocks == got.headers | clocks
+    assert clocks.keys() <= from_head.headers.keys()
+    assert from_head.headers | clocks == got.headers | clocks
 
 
 @pytest.mark.needs("health", "openapi", "pages")
 def test_options_of_each_route(client: FlaskClient) -> None:
     """OPTIONS lists just the methods that an address takes: each that is listed is taken, each other is 405."""
     for path in ("/", "/products", "/products/none", "/healthz", "/openapi.json", "/docs", "/problems/not-found"):
-        answer = client.options(path)
-        assert (answer.status_code, answer.data) == (200, b"")
-        assert answer.headers.getlist("Cache-Control") == ["no-store"]
-        allowed = answer.headers["Allow"].split(", ")
+        response = client.options(path)
+        assert (response.status_code, response.data) == (200, b"")
+        assert response.headers.getlist("Cache-Control") == ["no-store"]
+        allowed = response.headers["Allow"].split(", ")
         for method in ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE"):
             assert (client.open(path, method=method).status_code != 405) == (method in allowed), (method, path)
 
 
 def test_options_of_the_server(server: Gunicorn) -> None:
     """`OPTIONS *` asks of the server as a whole (RFC 9110, section 9.3.7)."""
-    answer = server.request("OPTIONS", "*")
-    assert (answer.status, answer.body, answer.headers["content-length"]) == (200, b"", "0")
+    response = server.request("OPTIONS", "*")
+    assert (response.status, response.body, response.headers["content-length"]) == (200, b"", "0")
 
 
 @pytest.mark.needs("openapi", "pages")
@@ -368,6 +370,6 @@ def test_every_page_has_a_policy(client: FlaskClient) -> None:
 )
 def test_no_type_is_guessed_and_no_problem_kept(client: FlaskClient, method: str, path: str, status: int) -> None:
     """Every answer forbids guessing, once; a problem is not stored by anyone."""
-    answer = client.open(path, method=method)
-    assert (answer.status_code, answer.headers.getlist("X-Content-Type-Options")) == (status, ["nosniff"])
-    assert (answer.headers.get("Cache-Control") == "no-store") == (status >= 400 or method == "OPTIONS")
+    response = client.open(path, method=method)
+    assert (response.status_code, response.headers.getlist("X-Content-Type-Options")) == (status, ["nosniff"])
+    assert (response.headers.get("Cache-Control") == "no-store") == (status >= 400 or method == "OPTIONS")

@@ -33,13 +33,13 @@ def make(client: FlaskClient, name: str = "Lamp", **options: Any) -> Any:
     return client.post("/products", json={"name": name}, **options).json
 
 
-def names(answer: Any) -> list[str]:
-    assert answer.status_code == 200, answer.text
-    return [event["data"]["name"] for event in answer.json]
+def names(response: Any) -> list[str]:
+    assert response.status_code == 200, response.text
+    return [event["data"]["name"] for event in response.json]
 
 
-def next_of(answer: Any) -> str:
-    (link,) = answer.headers["Link"].split(", ")
+def next_of(response: Any) -> str:
+    (link,) = response.headers["Link"].split(", ")
     assert link.endswith('>; rel="next"')
     return str(link.split(">")[0][1:])
 
@@ -80,8 +80,8 @@ class TestWhatIsInIt:
     @pytest.mark.needs("idempotency")
     def test_what_is_done_once_is_told_once(self, client: FlaskClient) -> None:
         """A create that is sent again is answered again, and is one event."""
-        once = {"Idempotency-Key": "k"}
-        assert make(client, headers=once) == make(client, headers=once)
+        key_header = {"Idempotency-Key": "k"}
+        assert make(client, headers=key_header) == make(client, headers=key_header)
         assert len(client.get(FEED).json) == 1
 
     @pytest.mark.needs("keys")
@@ -99,10 +99,10 @@ class TestHowItIsFollowed:
             make(client, str(n))
         path, seen = f"{FEED}?limit=2&type=product.*", []
         for expected in (["0", "1"], ["2", "3"], ["4"], []):
-            answer = client.get(path)
-            assert names(answer) == expected
-            seen += [event["id"] for event in answer.json]
-            path = next_of(answer)
+            response = client.get(path)
+            assert names(response) == expected
+            seen += [event["id"] for event in response.json]
+            path = next_of(response)
             assert "limit=2" in path and "type=product.%2A" in path
         assert len(set(seen)) == 5
         make(client, "later")
@@ -118,10 +118,10 @@ class TestHowItIsFollowed:
     def test_it_can_be_followed_from_now_on(self, client: FlaskClient) -> None:
         """`after=latest` passes over all that was."""
         make(client, "old")
-        answer = client.get(f"{FEED}?after=latest")
-        assert answer.json == []
+        response = client.get(f"{FEED}?after=latest")
+        assert response.json == []
         make(client, "new")
-        assert names(client.get(next_of(answer))) == ["new"]
+        assert names(client.get(next_of(response))) == ["new"]
 
     def test_types_and_collections_narrow_it(self, client: FlaskClient) -> None:
         """Several of each, by commas or repeated."""
@@ -157,9 +157,9 @@ class TestHowItIsFollowed:
     )
     def test_what_it_does_not_know_it_refuses(self, client: FlaskClient, query: str, parameter: str) -> None:
         """Each parameter that is unknown or malformed is named."""
-        answer = client.get(f"{FEED}?{query}")
-        assert (answer.status_code, answer.json["type"].split("/")[-1]) == (400, "invalid-query")
-        assert [fault["parameter"] for fault in answer.json["errors"]] == [parameter]
+        response = client.get(f"{FEED}?{query}")
+        assert (response.status_code, response.json["type"].split("/")[-1]) == (400, "invalid-query")
+        assert [fault["parameter"] for fault in response.json["errors"]] == [parameter]
 
     def test_a_cursor_that_expired_says_where_to_resume(self, app: Application, client: FlaskClient) -> None:
         """An expired cursor is 410, with the cursor before the oldest stored event, in the body and as a link."""
@@ -168,10 +168,10 @@ class TestHowItIsFollowed:
             make(client, str(n))
         first, second = (event["id"] for event in client.get(FEED).json[:2])
         store.write(lambda transaction: transaction.sweep_events("9999", 2))
-        answer = client.get(f"{FEED}?after={first}&limit=1")
-        assert (answer.status_code, answer.json["type"].split("/")[-1]) == (410, "cursor-expired")
-        assert names(client.get(next_of(answer))) == ["2"]
-        assert names(client.get(f"{FEED}?after={answer.json['resume']}")) == ["2", "3"]
+        response = client.get(f"{FEED}?after={first}&limit=1")
+        assert (response.status_code, response.json["type"].split("/")[-1]) == (410, "cursor-expired")
+        assert names(client.get(next_of(response))) == ["2"]
+        assert names(client.get(f"{FEED}?after={response.json['resume']}")) == ["2", "3"]
         assert names(client.get(f"{FEED}?after={second}")) == ["2", "3"]
 
     def test_what_was_swept_is_not_answered_from_memory(self, app: Application, client: FlaskClient) -> None:
@@ -186,14 +186,14 @@ class TestHowItIsFollowed:
     def test_a_page_has_an_etag(self, client: FlaskClient) -> None:
         """It holds until there is something else to answer at that address; If-Match works as everywhere."""
         make(client)
-        answer = client.get(FEED)
-        held = {"If-None-Match": answer.headers["ETag"]}
+        response = client.get(FEED)
+        held = {"If-None-Match": response.headers["ETag"]}
         unchanged = client.get(FEED, headers=held)
         assert (unchanged.status_code, unchanged.data) == (304, b"")
-        assert all(unchanged.headers[name] == answer.headers[name] for name in ("ETag", "Cache-Control", "Link"))
+        assert all(unchanged.headers[name] == response.headers[name] for name in ("ETag", "Cache-Control", "Link"))
         assert client.get(FEED, headers={"If-Match": '"x"'}).status_code == 412
         full, filtered = client.get(f"{FEED}?limit=1"), client.get(f"{FEED}?collection=users")
-        assert len({answer.headers["ETag"], filtered.headers["ETag"]}) == 2
+        assert len({response.headers["ETag"], filtered.headers["ETag"]}) == 2
         make(client)
         assert client.get(FEED, headers=held).status_code == 200
         assert client.get(f"{FEED}?limit=1", headers={"If-None-Match": full.headers["ETag"]}).status_code == 304
@@ -260,9 +260,9 @@ class TestWaiting:
     def test_it_ends_with_its_time(self, client: FlaskClient) -> None:
         """Nothing happened: an empty page, or for who has that already, 304."""
         began = time.monotonic()
-        answer = client.get(f"{FEED}?wait=1")
-        assert answer.json == [] and time.monotonic() - began >= 1
-        held = {"If-None-Match": answer.headers["ETag"]}
+        response = client.get(f"{FEED}?wait=1")
+        assert response.json == [] and time.monotonic() - began >= 1
+        held = {"If-None-Match": response.headers["ETag"]}
         assert client.get(f"{FEED}?wait=1", headers=held).status_code == 304
 
     def test_what_is_there_is_not_waited_for(self, client: FlaskClient) -> None:
@@ -275,8 +275,8 @@ class TestWaiting:
     def test_too_many_are_told_to_come_again(self, app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
         """Beyond what a process bears it is 503, at once."""
         monkeypatch.setattr(waiters_of(app), "_most", 0)
-        answer = app.test_client().get(f"{FEED}?wait=30")
-        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+        response = app.test_client().get(f"{FEED}?wait=30")
+        assert (response.status_code, response.headers["Retry-After"]) == (503, "1")
 
     @pytest.mark.needs("keys")
     def test_each_caller_has_a_share_of_the_places(self) -> None:
@@ -289,8 +289,8 @@ class TestWaiting:
         statuses: list[int] = []
 
         def wait(headers: dict[str, str]) -> None:
-            answer = app.test_client().get(f"{FEED}?wait=30", headers=headers, environ_overrides=over)
-            statuses.append(answer.status_code)
+            response = app.test_client().get(f"{FEED}?wait=30", headers=headers, environ_overrides=over)
+            statuses.append(response.status_code)
 
         threads = [threading.Thread(target=wait, args=(each,)) for each in (greedy, greedy, other)]
         for thread in threads:
@@ -327,8 +327,8 @@ class TestWaiting:
     def test_it_ends_when_the_server_stops(self, client: FlaskClient) -> None:
         """Who waits is answered, with nothing, when the server says that it stops."""
         began = time.monotonic()
-        answer = client.get(f"{FEED}?wait=30", environ_overrides={"restkeeper.is_cancelled": lambda: True})
-        assert answer.json == [] and time.monotonic() - began < 20
+        response = client.get(f"{FEED}?wait=30", environ_overrides={"restkeeper.is_cancelled": lambda: True})
+        assert response.json == [] and time.monotonic() - began < 20
 
 
 @pytest.mark.needs("keys", "ownership")
@@ -364,5 +364,5 @@ class TestForWhom:
     def test_two_callers_have_two_etags(self, guarded: FlaskClient) -> None:
         """What one may see is never taken for what the other may, and no cache keeps it for others."""
         make(guarded, headers=ADMIN)
-        few, all_ = (guarded.get(FEED, headers=who) for who in (key(guarded, "products:read"), ADMIN))
-        assert few.headers["ETag"] != all_.headers["ETag"] and few.headers["Cache-Control"].startswith("private")
+        some, full = (guarded.get(FEED, headers=who) for who in (key(guarded, "products:read"), ADMIN))
+        assert some.headers["ETag"] != full.headers["ETag"] and some.headers["Cache-Control"].startswith("private")

@@ -41,8 +41,8 @@ def test_many_wait_and_hold_up_nobody(tmp_path: Path) -> None:
         assert _is_silent(waiting[0])
         waiting[0].settimeout(30)
         server.post("/products", {"name": "x"})
-        told = [body_of(connection) for connection in waiting]
-        assert [len(events) for events in told] == [1] * WAITERS
+        bodies = [body_of(connection) for connection in waiting]
+        assert [len(events) for events in bodies] == [1] * WAITERS
         assert time.monotonic() - began < 25
 
 

@@ -115,10 +115,10 @@ def test_the_refusal_is_quota_exceeded() -> None:
     client = closed(rate_limit="off")
     for n in range(LIMIT):
         by_bearer(client, f"guess {n}")
-    answer = client.get("/products", headers=bearer("guess"))
-    assert answer.status_code == 429 and answer.json["type"].endswith("#quota-exceeded")
-    assert answer.json["violated-policies"] == ["failures"]
-    assert 0 < int(answer.headers["Retry-After"]) <= DAY
+    response = client.get("/products", headers=bearer("guess"))
+    assert response.status_code == 429 and response.json["type"].endswith("#quota-exceeded")
+    assert response.json["violated-policies"] == ["failures"]
+    assert 0 < int(response.headers["Retry-After"]) <= DAY
 
 
 def test_nothing_is_looked_up_for_a_guess_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,16 +207,16 @@ class Numbers:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.expiries: dict[str, int] = {}
-        self.asked = 0
+        self.calls = 0
 
     def incr(self, key: str, expiry: int, amount: int = 1) -> int:
-        self.asked += 1
+        self.calls += 1
         self.counts[key] += amount
         self.expiries[key] = expiry
         return self.counts[key]
 
     def get(self, key: str) -> int:
-        self.asked += 1
+        self.calls += 1
         return self.counts[key]
 
 
@@ -235,13 +235,13 @@ def failures(numbers: Numbers, clock: Clock) -> Failures:
     return Failures(Quota("failures", f"{LIMIT} per minute", numbers, now=clock), numbers, now=clock)
 
 
-def came(remote: str = "192.0.2.1") -> dict[str, Any]:
+def request_from(remote: str = "192.0.2.1") -> dict[str, Any]:
     return {"REMOTE_ADDR": remote}
 
 
-def is_let_in(failures: Failures, digest: str, remote: str = "192.0.2.1") -> bool:
+def is_accepted(failures: Failures, digest: str, remote: str = "192.0.2.1") -> bool:
     try:
-        failures.require_room(came(remote), digest)
+        failures.require_room(request_from(remote), digest)
     except TooManyRequests:
         return False
     return True
@@ -249,64 +249,68 @@ def is_let_in(failures: Failures, digest: str, remote: str = "192.0.2.1") -> boo
 
 def test_a_success_costs_nothing_for_a_minute(failures: Failures, numbers: Numbers, clock: Clock) -> None:
     """A process looks up credentials that succeeded there only once a minute, and stores them as often."""
-    failures.note_success(came(), "known")
-    asked = numbers.asked
+    failures.note_success(request_from(), "known")
+    calls = numbers.calls
     clock.seconds += NOTED_SECONDS - 1
-    assert failures.has_succeeded(came(), "known") and numbers.asked == asked
-    assert not failures.has_succeeded(came("192.0.2.2"), "known") and not failures.has_succeeded(came(), "other")
+    assert failures.has_succeeded(request_from(), "known") and numbers.calls == calls
+    assert not failures.has_succeeded(request_from("192.0.2.2"), "known") and not failures.has_succeeded(
+        request_from(), "other"
+    )
     clock.seconds += 1
-    assert not failures.has_succeeded(came(), "known")
+    assert not failures.has_succeeded(request_from(), "known")
 
 
 def test_a_success_is_known_for_a_day(failures: Failures, clock: Clock) -> None:
     """Then it is forgotten."""
-    failures.note_success(came(), "known")
+    failures.note_success(request_from(), "known")
     for seconds, is_known in ((0, True), (KNOWN_SECONDS, True), (2 * KNOWN_SECONDS, False)):
         clock.seconds = Clock.seconds + seconds
         for _ in range(LIMIT):
-            failures.note_failure(came())
-        assert is_let_in(failures, "known") is is_known
-        assert not is_let_in(failures, "guess 0")  # a wrong one is never taken for known
+            failures.note_failure(request_from())
+        assert is_accepted(failures, "known") is is_known
+        assert not is_accepted(failures, "guess 0")  # a wrong one is never taken for known
 
 
 def test_what_each_process_knows_is_bounded(failures: Failures) -> None:
     """Of more pairs of address and credentials, the oldest are looked up again."""
     for n in range(NOTED + 10):
-        failures.note_success(came(), f"{n}")
+        failures.note_success(request_from(), f"{n}")
     assert len(failures._noted) == NOTED
-    assert [failures.has_succeeded(came(), f"{n}") for n in (9, 10, NOTED + 9)] == [False, True, True]
+    assert [failures.has_succeeded(request_from(), f"{n}") for n in (9, 10, NOTED + 9)] == [False, True, True]
 
 
 def test_the_next_window_begins_with_none(failures: Failures, clock: Clock) -> None:
     """A limit is of a window, after which an address may try again."""
     for _ in range(LIMIT):
-        assert is_let_in(failures, "right")
-        failures.note_failure(came())
-    assert not is_let_in(failures, "right")
+        assert is_accepted(failures, "right")
+        failures.note_failure(request_from())
+    assert not is_accepted(failures, "right")
     clock.seconds += 60
-    assert is_let_in(failures, "right")
+    assert is_accepted(failures, "right")
 
 
 def test_a_site_of_ipv6_is_counted_as_one(failures: Failures, numbers: Numbers) -> None:
     """A /64 has the quota, and a whole /48 sixteen times as much, so that no caller has 65,536 quotas and counters."""
     for n in range(LIMIT):
-        failures.note_failure(came(f"2001:db8::{n}"))
-    assert not is_let_in(failures, "right", "2001:db8::ffff") and is_let_in(failures, "right", "2001:db8:0:1::1")
+        failures.note_failure(request_from(f"2001:db8::{n}"))
+    assert not is_accepted(failures, "right", "2001:db8::ffff") and is_accepted(failures, "right", "2001:db8:0:1::1")
     for n in range(1, 5000):
-        if is_let_in(failures, "right", f"2001:db8:0:{n:x}::1"):
-            failures.note_failure(came(f"2001:db8:0:{n:x}::1"))
+        if is_accepted(failures, "right", f"2001:db8:0:{n:x}::1"):
+            failures.note_failure(request_from(f"2001:db8:0:{n:x}::1"))
     assert sum(numbers.counts.values()) == 2 * SITE_QUOTAS * LIMIT
-    assert is_let_in(failures, "right", "2001:db8:1::1")
+    assert is_accepted(failures, "right", "2001:db8:1::1")
 
 
 def test_a_success_is_noted_once_for_a_site_of_ipv6(failures: Failures, numbers: Numbers) -> None:
     """Who has a key and many networks makes no counter in each of them."""
     for n in range(100):
-        failures.note_success(came(f"2001:db8:0:{n:x}::1"), "known")
+        failures.note_success(request_from(f"2001:db8:0:{n:x}::1"), "known")
     assert len(numbers.counts) == 1
     for _ in range(LIMIT):
-        failures.note_failure(came("2001:db8:0:ffff::1"))
-    assert is_let_in(failures, "known", "2001:db8:0:ffff::1") and not is_let_in(failures, "other", "2001:db8:0:ffff::1")
+        failures.note_failure(request_from("2001:db8:0:ffff::1"))
+    assert is_accepted(failures, "known", "2001:db8:0:ffff::1") and not is_accepted(
+        failures, "other", "2001:db8:0:ffff::1"
+    )
 
 
 @pytest.fixture

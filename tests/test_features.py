@@ -80,12 +80,14 @@ def test_a_closed_feature_is_not_there(tmp_path: Path, name: str) -> None:
 
 def test_what_is_said_of_others_is_gone_with_them(tmp_path: Path) -> None:
     """Responses have no header of a closed feature, and requests may have any."""
-    asked = {"Origin": "https://app.example.org", "Idempotency-Key": "1"}
-    answers = {name: served(tmp_path, name).get("/products", headers=asked) for name in ("cors", "limits", "dialects")}
-    for name, answer in answers.items():
-        assert ("Access-Control-Allow-Origin" in answer.headers) is (name != "cors")
-        assert ("RateLimit" in answer.headers) is (name != "limits")
-    posts = [served(tmp_path, "idempotency").post("/products", json={"name": "x"}, headers=asked) for _ in "ab"]
+    headers = {"Origin": "https://app.example.org", "Idempotency-Key": "1"}
+    responses = {
+        name: served(tmp_path, name).get("/products", headers=headers) for name in ("cors", "limits", "dialects")
+    }
+    for name, response in responses.items():
+        assert ("Access-Control-Allow-Origin" in response.headers) is (name != "cors")
+        assert ("RateLimit" in response.headers) is (name != "limits")
+    posts = [served(tmp_path, "idempotency").post("/products", json={"name": "x"}, headers=headers) for _ in "ab"]
     assert posts[0].json["id"] != posts[1].json["id"]
 
 

@@ -11,13 +11,13 @@ from restkeeper.storage import Store
 from restkeeper.storage.errors import StoreGone, StoreUnavailable
 from restkeeper.storage.sqlite import health
 from restkeeper.storage.sqlite.lockfile import LockFile
-from tests.test_restore import crash, ids, keep, opened, restore
+from tests.test_restore import crash, ids, insert, opened, restore
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     made = opened(tmp_path)
-    keep(made, "a")
+    insert(made, "a")
     yield made
     made.close()
 
@@ -36,7 +36,7 @@ def test_a_copy_over_a_store_in_use_is_noticed(tmp_path: Path, store: Store) -> 
     with pytest.raises(StoreGone):
         store.check()
     with pytest.raises(StoreGone):
-        keep(store, "lost")
+        insert(store, "lost")
 
 
 def test_a_worker_notices_that_its_store_has_gone(tmp_path: Path, store: Store) -> None:
@@ -74,13 +74,13 @@ def test_readiness_costs_the_same_at_any_size(store: Store, monkeypatch: pytest.
 
     monkeypatch.setattr(os, "pread", count)
     store.check()
-    few = sum(read)
-    assert 0 < few <= 2000
+    row_count = sum(read)
+    assert 0 < row_count <= 2000
     for number in range(300):
-        keep(store, str(number))
+        insert(store, str(number))
     read.clear()
     store.check()
-    assert sum(read) <= few
+    assert sum(read) <= row_count
 
 
 def test_another_store_in_the_file_is_noticed(tmp_path: Path) -> None:
@@ -99,25 +99,25 @@ def test_another_store_in_the_file_is_noticed(tmp_path: Path) -> None:
 
 def test_a_store_is_looked_through_after_an_unclean_end_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first process that opens it checks it; later ones do not, and not after a normal end."""
-    looked = []
-    monkeypatch.setattr(health, "find_damage", lambda path: looked.append(path) or "")
+    checked_paths = []
+    monkeypatch.setattr(health, "find_damage", lambda path: checked_paths.append(path) or "")
     opened(tmp_path).close()
     opened(tmp_path).close()
-    assert looked == []
+    assert checked_paths == []
     crash(tmp_path)
     first, second = opened(tmp_path), opened(tmp_path)
-    assert len(looked) == 1
+    assert len(checked_paths) == 1
     first.close()
     second.close()
     opened(tmp_path).close()
-    assert len(looked) == 1
+    assert len(checked_paths) == 1
 
 
 def test_damage_makes_the_store_unready_until_it_is_restored(tmp_path: Path) -> None:
     """The first process after a crash finds the damage; all processes see it, also after a restart."""
     store = opened(tmp_path)
     for number in range(300):
-        keep(store, f"{number:03}")
+        insert(store, f"{number:03}")
     store.backup(tmp_path / "backup.db")
     store.close()
     crash(tmp_path)
@@ -145,7 +145,7 @@ def test_the_look_through_a_file_ends_in_time(tmp_path: Path, monkeypatch: pytes
     """After the time limit the result is unknown; damage that was found before remains noted."""
     monkeypatch.setattr(health, "STEPS", 1)
     store = opened(tmp_path)
-    keep(store, "a")
+    insert(store, "a")
     store.close()
     clock = iter(range(10**9))
     assert health.find_damage(f"{tmp_path}/store.db", 3.0, lambda: float(next(clock))) is None

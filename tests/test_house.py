@@ -105,10 +105,10 @@ def test_public_names_are_typed() -> None:
     """What a type checker is told to be public is what the package has, from the same modules."""
     tree = ast.parse((ENGINE / "__init__.py").read_text(encoding="utf-8"))
     typed = next(node for node in tree.body if isinstance(node, ast.If))
-    told = {
+    declared = {
         alias.name: node.module for node in ast.walk(typed) if isinstance(node, ast.ImportFrom) for alias in node.names
     }
-    assert told == restkeeper._HOME_OF
+    assert declared == restkeeper._HOME_OF
     assert all(hasattr(restkeeper, name) for name in restkeeper.__all__)
     assert not hasattr(restkeeper, "nothing")
 

@@ -18,7 +18,7 @@ from restkeeper.resources.resource import Resource
 from restkeeper.storage.contract import Store, Transaction
 from restkeeper.web.application import Application
 from tests.clock import SetClock
-from tests.live import Answer, Gunicorn
+from tests.live import Gunicorn, HttpResponse
 from tests.shop import RESOURCES, create_app
 from tests.soak import soak
 
@@ -100,8 +100,8 @@ def test_escapes_in_a_quoted_key(post: Post) -> None:
 )
 def test_a_malformed_key_is_400(client: FlaskClient, post: Post, key: str) -> None:
     """A key has 1 to 255 printable characters; nothing is done with another."""
-    answer = post(key)
-    assert (answer.status_code, answer.json["type"]) == (400, "http://localhost/problems/idempotency-key-invalid")
+    response = post(key)
+    assert (response.status_code, response.json["type"]) == (400, "http://localhost/problems/idempotency-key-invalid")
     assert count(client) == 0
 
 
@@ -113,8 +113,8 @@ def test_a_key_of_255_characters_is_one(post: Post) -> None:
 def test_another_body_is_422(client: FlaskClient, post: Post) -> None:
     """A key stands for one thing to do; the answer to that one stays."""
     first = post()
-    answer = post(body=LAMP | {"price": 50})
-    assert (answer.status_code, answer.json["type"]) == (422, "http://localhost/problems/idempotency-key-reused")
+    response = post(body=LAMP | {"price": 50})
+    assert (response.status_code, response.json["type"]) == (422, "http://localhost/problems/idempotency-key-reused")
     assert post().data == first.data
     assert count(client) == 1
 
@@ -147,9 +147,9 @@ def test_a_server_may_leave_out_what_is_empty(client: FlaskClient) -> None:
         return whole(environ, start_response)
 
     client.application.wsgi_app = without  # type: ignore[method-assign]
-    answers = [client.post("/products", json=LAMP, headers={"Idempotency-Key": KEY}) for _ in range(2)]
-    assert [answer.status_code for answer in answers] == [200, 200]
-    assert answers[0].data == answers[1].data
+    responses = [client.post("/products", json=LAMP, headers={"Idempotency-Key": KEY}) for _ in range(2)]
+    assert [response.status_code for response in responses] == [200, 200]
+    assert responses[0].data == responses[1].data
 
 
 @pytest.mark.needs("keys")
@@ -185,8 +185,8 @@ def test_a_precondition_is_of_the_first_time(client: FlaskClient, post: Post) ->
 def test_a_key_may_be_required() -> None:
     """With IDEMPOTENCY=required, a POST that could be done twice is refused."""
     client = create_app(Config(idempotency="required")).test_client()
-    answer = client.post("/products", json=LAMP)
-    assert (answer.status_code, answer.json["type"]) == (400, "http://localhost/problems/idempotency-key-missing")
+    response = client.post("/products", json=LAMP)
+    assert (response.status_code, response.json["type"]) == (400, "http://localhost/problems/idempotency-key-missing")
     assert client.post("/products", json=LAMP, headers={"Idempotency-Key": KEY}).status_code == 200
 
 
@@ -202,7 +202,7 @@ def test_a_key_ends(client: FlaskClient, post: Post, clock: SetClock) -> None:
     assert count(client) == 2
 
 
-def answers(client: FlaskClient) -> int:
+def responses(client: FlaskClient) -> int:
     """The number of stored responses."""
     store: Store = client.application.extensions["restkeeper"].store
 
@@ -224,11 +224,11 @@ def test_expired_answers_do_not_pile_up(client: FlaskClient, post: Post, clock: 
     """New answers take away those that have expired, and only those, so that nothing need be run for it."""
     for n in range(60):
         post(f"old-{n}")
-    assert answers(client) == 60
+    assert responses(client) == 60
     clock.now = 4e9
     for n in range(100):
         post(f"new-{n}")
-    assert answers(client) == 100
+    assert responses(client) == 100
 
 
 def test_few_new_answers_look_for_expired_ones(
@@ -281,10 +281,10 @@ def test_the_secret_of_a_key_is_replayed_and_not_kept_in_plain(tmp_path: Path) -
     assert post(path="/api/v1/keys", body=sent).data == first.data
     rotate = f"{first.headers['Location']}/rotate"
     assert post("r", path=rotate, body=None).json["secret"] == post("r", path=rotate, body=None).json["secret"]
-    kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
-    assert b"Idempotent" not in kept and first.json["id"].encode() in kept
-    assert first.json["secret"].encode() not in kept
-    assert KEY.encode() not in kept
+    stored = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"Idempotent" not in stored and first.json["id"].encode() in stored
+    assert first.json["secret"].encode() not in stored
+    assert KEY.encode() not in stored
 
 
 @pytest.fixture
@@ -297,16 +297,16 @@ def test_concurrent_twins_create_one(live: Gunicorn) -> None:
     """Concurrent requests with one key, at any workers, get one response: the second waits for the first."""
     together = threading.Barrier(8)
 
-    def send(key: str) -> Answer:
+    def send(key: str) -> HttpResponse:
         together.wait(timeout=10)
         return live.post("/products", LAMP, {"Idempotency-Key": key})
 
     with ThreadPoolExecutor(8) as pool:
         for n in range(25):
-            answers = list(pool.map(send, [f"twin-{n}"] * 8))
-            assert {answer.status for answer in answers} == {200}
-            assert len({answer.body for answer in answers}) == 1
-            assert sum("idempotent-replayed" not in answer.headers for answer in answers) == 1
+            responses = list(pool.map(send, [f"twin-{n}"] * 8))
+            assert {response.status for response in responses} == {200}
+            assert len({response.body for response in responses}) == 1
+            assert sum("idempotent-replayed" not in response.headers for response in responses) == 1
     assert live.get("/products").headers["x-total-count"] == "25"
 
 

@@ -50,7 +50,7 @@ class Client:
     def note(self, token: str, content: object) -> None:
         assert self.known.setdefault(token, content) == content, token
 
-    def look(self, store: SqliteStore) -> None:
+    def record_state(self, store: SqliteStore) -> None:
         bodies = store.page("things", Query()).bodies
         self.note(store.revision("things"), bodies)
         self.note(store.page("things", Query()).revision, bodies)
@@ -60,15 +60,15 @@ class Client:
         for event in store.events("", EventFilter(("things",)), 1000).events:
             self.note(event.id, event.data)
 
-    def change(self, store: SqliteStore, *, look_before: bool) -> None:
+    def change(self, store: SqliteStore, *, read_before: bool) -> None:
         """Ten changes of one item, each with its event."""
         for _ in range(10):
-            if look_before:
-                self.look(store)
+            if read_before:
+                self.record_state(store)
             self.changes += 1
             id, body = store.write(self._change)
             self.note(id, body)
-        self.look(store)
+        self.record_state(store)
 
     def _change(self, transaction: Transaction) -> tuple[str, bytes]:
         version = transaction.read("things", "a").version + 1
@@ -92,19 +92,19 @@ def store(path: Path) -> Iterator[SqliteStore]:
 
 
 @pytest.mark.parametrize("copy", [by_backup, by_api, by_copy])
-@pytest.mark.parametrize("look_before", [True, False])
+@pytest.mark.parametrize("read_before", [True, False])
 def test_a_restore_under_a_running_store(
-    store: SqliteStore, path: Path, copy: Callable[..., None], look_before: bool
+    store: SqliteStore, path: Path, copy: Callable[..., None], read_before: bool
 ) -> None:
     """Later revisions, versions and event ids are new, whether the store is read or written first."""
     client = Client()
-    client.change(store, look_before=True)
+    client.change(store, read_before=True)
     copy(store, path, path.with_name("copy.db"))
     epochs = [store.epoch]
     for _ in range(3):
-        client.change(store, look_before=look_before)
+        client.change(store, read_before=read_before)
         restore(path.with_name("copy.db"), path)
-        client.change(store, look_before=look_before)
+        client.change(store, read_before=read_before)
         epochs.append(store.epoch)
     assert len(set(epochs)) == 4
 

@@ -51,7 +51,7 @@ def names(app: Application) -> list[str]:
     return [item["name"] for item in app.test_client().get("/products?limit=100").json]
 
 
-def said(result: Result) -> str:
+def first_line(result: Result) -> str:
     return result.stdout.splitlines()[0]
 
 
@@ -72,8 +72,8 @@ class Writes:
 def test_what_is_there_is_not_imported_again(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
     """The same command again finds each item, with an id of its own or one from the file, in the file's order."""
     file = lines(tmp_path / "a.ndjson", *({"name": f"{n}"} for n in range(9)), {"name": "9", "id": "f"})
-    assert said(run(file)) == "imported 10 products"
-    assert said(run(file)) == "imported 0 products, 10 already there"
+    assert first_line(run(file)) == "imported 10 products"
+    assert first_line(run(file)) == "imported 0 products, 10 already there"
     assert names(app)[:9] == [f"{n}" for n in range(9)] or names(app)[1:] == [f"{n}" for n in range(9)]
 
 
@@ -93,7 +93,7 @@ def test_an_interrupted_import_goes_on(
         result = run(file)
     assert (result.exit_code, len(names(app))) == (1, 4)
     assert "4 of 9 were imported; the same command continues from there" in result.stderr
-    assert said(run(file)) == "imported 5 products, 4 already there"
+    assert first_line(run(file)) == "imported 5 products, 4 already there"
     assert names(app) == [f"{n}" for n in range(9)]
 
 
@@ -107,7 +107,7 @@ def test_an_item_that_was_changed_since_is_still_there(
     for item in client.get("/products").json:
         client.patch(f"/products/{item['id']}", json={"stock": 7})
     result = run("--skip-bad", file)
-    assert said(result) == "imported 0 products, 1 already there, skipped 1"
+    assert first_line(result) == "imported 0 products, 1 already there, skipped 1"
     assert result.stderr == "line 2: #/id: is taken by another item\n"
 
 
@@ -127,7 +127,7 @@ def test_a_duplicate_stops_where_it_is(app: Application, run: Callable[..., Resu
         "line 2: #/sku: is taken by another item",
         "Error: stopped there: 1 of 3 were imported; the same command with --skip-bad continues",
     ]
-    assert said(run("--skip-bad", file)) == "imported 1 products, 1 already there, skipped 1"
+    assert first_line(run("--skip-bad", file)) == "imported 1 products, 1 already there, skipped 1"
     assert names(app) == ["a", "c"]
 
 
@@ -142,7 +142,7 @@ def test_atomic_is_all_or_nothing(
     assert result.stderr.endswith("Error: nothing was imported: 1 of 3 are bad\n")
     monkeypatch.setattr("restkeeper.cli.batches.HOLD_SECONDS", 0.0)
     writes = Writes(store, monkeypatch)
-    assert said(run("--atomic", "--skip-bad", file)) == "imported 2 products, skipped 1"
+    assert first_line(run("--atomic", "--skip-bad", file)) == "imported 2 products, skipped 1"
     assert writes.count == 1
 
 
@@ -170,9 +170,9 @@ def test_a_pipe_by_name_is_read_before_anything_is_locked(
         pipe.write((json.dumps({"name": "a", "description": "x" * 5000}) + "\n") * 100)  # more than a pipe holds
         assert app.test_client().post("/products", json={"name": "mine"}).status_code == 200
     join(thread)
-    assert said(results[0]) == "imported 101 products"
+    assert first_line(results[0]) == "imported 101 products"
     (tmp_path / "file").write_text((json.dumps({"name": "a", "description": "x" * 5000}) + "\n") * 101)
-    assert said(run(*options, tmp_path / "file")) == "imported 0 products, 101 already there"  # the same content
+    assert first_line(run(*options, tmp_path / "file")) == "imported 0 products, 101 already there"  # the same content
 
 
 def test_temporary_files_are_beside_the_store(
@@ -182,11 +182,11 @@ def test_temporary_files_are_beside_the_store(
     folders: list[str] = []
     make = tempfile.TemporaryFile
 
-    def noted(**options: Any) -> Any:
+    def record_folder(**options: Any) -> Any:
         folders.append(options["dir"])
         return make(**options)
 
-    monkeypatch.setattr("restkeeper.cli.importing.tempfile.TemporaryFile", noted)
+    monkeypatch.setattr("restkeeper.cli.importing.tempfile.TemporaryFile", record_folder)
     run(lines(tmp_path / "a.ndjson", {"name": "a"}))
     assert folders == [str(tmp_path)]
 

@@ -159,8 +159,8 @@ def test_merge_patch_is_rfc_7396(client: FlaskClient) -> None:
 def test_null_names_no_other_fields(client: FlaskClient, field: str) -> None:
     """A null for a field that is unknown or read-only is told of as any value is, not passed over."""
     where = client.post("/products", json={"name": "x"}).headers["Location"]
-    answer = client.patch(where, json={field: None})
-    assert (answer.status_code, [fault["pointer"] for fault in answer.json["errors"]]) == (422, [f"#/{field}"])
+    response = client.patch(where, json={field: None})
+    assert (response.status_code, [fault["pointer"] for fault in response.json["errors"]]) == (422, [f"#/{field}"])
 
 
 def test_read_only_fields_may_be_sent_back(client: FlaskClient) -> None:
@@ -190,13 +190,13 @@ def test_states_move_as_declared(client: FlaskClient, path: str, moves: set[tupl
             if path == "/users":
                 body = {"email": f"{send.__name__}{n}@x.org"}
             where = client.post(path, json={**body, "status": old}).headers["Location"]
-            answer = send(where, json={**body, "status": new})
+            response = send(where, json={**body, "status": new})
             if old == new or (old, new) in moves:
-                assert (answer.status_code, answer.json["status"]) == (200, new)
+                assert (response.status_code, response.json["status"]) == (200, new)
                 continue
-            assert answer.status_code == 409
-            assert answer.json["type"].endswith("/problems/illegal-transition")
-            assert answer.json["allowed"] == [to for of, to in sorted(moves) if of == old]
+            assert response.status_code == 409
+            assert response.json["type"].endswith("/problems/illegal-transition")
+            assert response.json["allowed"] == [to for of, to in sorted(moves) if of == old]
             assert client.get(where).json["status"] == old
 
 
@@ -217,13 +217,13 @@ def test_unique_values_conflict(client: FlaskClient) -> None:
     """A taken sku or e-mail address is 409 on every way of writing, pointing at the field."""
     client.post("/products", json={"name": "x", "sku": "S"})
     where = client.post("/products", json={"name": "y"}).headers["Location"]
-    for answer in (
+    for response in (
         client.post("/products", json={"name": "z", "sku": "S"}),
         client.put(where, json={"name": "y", "sku": "S"}),
         client.patch(where, json={"sku": "S"}),
     ):
-        assert answer.status_code == 409
-        assert answer.json["errors"] == [{"pointer": "#/sku", "detail": "is taken by another item"}]
+        assert response.status_code == 409
+        assert response.json["errors"] == [{"pointer": "#/sku", "detail": "is taken by another item"}]
     client.post("/users", json={"email": "Ada@Example.org"})
     assert client.post("/users", json={"email": "ada@example.ORG"}).status_code == 409
 

@@ -20,7 +20,7 @@ from tests.issuer import (
     Clock,
     Issuer,
     from_url,
-    holds,
+    is_valid,
     jwk,
     key_set,
     token,
@@ -104,21 +104,21 @@ def test_what_is_no_key_set_is_told(text: bytes) -> None:
 def test_a_token_without_kid_needs_one_key_that_fits(clock: Clock) -> None:
     """It holds when exactly one key of the set is for its algorithm."""
     text = token(headers={"kid": None})
-    assert holds(from_url(Issuer(key_set(jwk("ES256", kid=None))), clock), text)
-    assert holds(from_url(Issuer(key_set(jwk("ES256"), jwk("ES384"))), clock), text)
-    assert not holds(from_url(Issuer(BOTH), clock), text)
+    assert is_valid(from_url(Issuer(key_set(jwk("ES256", kid=None))), clock), text)
+    assert is_valid(from_url(Issuer(key_set(jwk("ES256"), jwk("ES384"))), clock), text)
+    assert not is_valid(from_url(Issuer(BOTH), clock), text)
 
 
 def test_a_key_without_kid_is_not_for_a_token_that_names_one(clock: Clock) -> None:
     """A name that no key has is no key's."""
-    assert not holds(from_url(Issuer(key_set(jwk("ES256", kid=None))), clock), token())
+    assert not is_valid(from_url(Issuer(key_set(jwk("ES256", kid=None))), clock), token())
 
 
 def test_a_name_is_one_keys(clock: Clock) -> None:
     """A key that is listed twice is one; of two keys with the same name and use neither is trusted."""
-    assert holds(from_url(Issuer(key_set(jwk("ES256"), jwk("ES256", alg="ES256"))), clock), token())
-    assert holds(from_url(Issuer(key_set(jwk("ES256"), jwk("ES384"))), clock), token())
-    assert not holds(from_url(Issuer(key_set(jwk("ES256"), jwk("ES256", "second", kid="first"))), clock), token())
+    assert is_valid(from_url(Issuer(key_set(jwk("ES256"), jwk("ES256", alg="ES256"))), clock), token())
+    assert is_valid(from_url(Issuer(key_set(jwk("ES256"), jwk("ES384"))), clock), token())
+    assert not is_valid(from_url(Issuer(key_set(jwk("ES256"), jwk("ES256", "second", kid="first"))), clock), token())
 
 
 # A file
@@ -127,14 +127,14 @@ def test_a_name_is_one_keys(clock: Clock) -> None:
 def test_a_file_is_read_again_when_it_changes(file: Path, clock: Clock) -> None:
     """Within a second a new key's tokens hold and a removed key's do not, also one that was verified before."""
     tokens = Tokens(ISSUER, AUDIENCE, str(file), now=clock)
-    assert holds(tokens, OLD) and not holds(tokens, NEW)
+    assert is_valid(tokens, OLD) and not is_valid(tokens, NEW)
     file.write_bytes(BOTH)
     clock.seconds += 1
-    assert holds(tokens, OLD) and holds(tokens, NEW)
+    assert is_valid(tokens, OLD) and is_valid(tokens, NEW)
     file.write_bytes(SECOND)
-    assert holds(tokens, OLD)
+    assert is_valid(tokens, OLD)
     clock.seconds += 1
-    assert not holds(tokens, OLD) and holds(tokens, NEW)
+    assert not is_valid(tokens, OLD) and is_valid(tokens, NEW)
 
 
 @pytest.mark.parametrize("text", [b"", FIRST[:-5], b" " * (MOST_BYTES + 1), None])
@@ -149,12 +149,12 @@ def test_a_file_that_cannot_be_read_changes_nothing(
     with caplog.at_level(logging.WARNING, "restkeeper"):
         for _ in range(3):
             clock.seconds += 1
-            assert holds(tokens, OLD)
-    (told,) = caplog.messages
-    assert str(file) in told and "stays in use" in told
+            assert is_valid(tokens, OLD)
+    (message,) = caplog.messages
+    assert str(file) in message and "stays in use" in message
     file.write_bytes(SECOND)
     clock.seconds += 1
-    assert holds(tokens, NEW)
+    assert is_valid(tokens, NEW)
 
 
 def test_a_set_that_stays_as_it_is_is_told_once(file: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
@@ -165,7 +165,7 @@ def test_a_set_that_stays_as_it_is_is_told_once(file: Path, clock: Clock, caplog
             if text is not None:
                 file.write_bytes(text)
             clock.seconds += 1
-            assert holds(tokens, OLD)
+            assert is_valid(tokens, OLD)
     assert [message.rpartition(": ")[2] for message in caplog.messages if "usable" in message] == ["1 usable keys"] * 2
 
 
@@ -174,7 +174,7 @@ def test_an_empty_set_is_taken_at_its_word(file: Path, clock: Clock) -> None:
     tokens = Tokens(ISSUER, AUDIENCE, str(file), now=clock)
     file.write_bytes(key_set())
     clock.seconds += 1
-    assert not holds(tokens, OLD)
+    assert not is_valid(tokens, OLD)
 
 
 @pytest.mark.parametrize("text", [None, b"{", key_set(), key_set(jwk("ES256", use="enc"))])

@@ -21,10 +21,10 @@ from tests.issuer import (
     SECOND,
     Clock,
     Issuer,
-    Place,
+    KeySetServer,
     from_url,
-    holds,
-    published,
+    is_valid,
+    serve_key_set,
     token,
 )
 
@@ -54,13 +54,13 @@ def test_keys_come_over_tls_or_from_this_machine(url: str) -> None:
     issuer = Issuer(FIRST)
     with pytest.raises(Unavailable, match="https"):
         from_url(issuer, Clock(), url)
-    assert issuer.asked == 0
+    assert issuer.requests == 0
 
 
 @pytest.mark.parametrize("url", ["https://x.example", "http://localhost:1/k", "http://127.9.9.9/", "http://[::1]:8/"])
 def test_safe_urls_are_taken(url: str) -> None:
     """https anywhere, http on loopback."""
-    assert holds(from_url(Issuer(FIRST), Clock(), url), OLD)
+    assert is_valid(from_url(Issuer(FIRST), Clock(), url), OLD)
 
 
 def test_a_set_from_a_url_is_kept_for_five_minutes(clock: Clock) -> None:
@@ -69,10 +69,10 @@ def test_a_set_from_a_url_is_kept_for_five_minutes(clock: Clock) -> None:
     tokens = from_url(issuer, clock)
     issuer.body = SECOND
     clock.seconds += 299
-    assert holds(tokens, OLD) and issuer.asked == 1
+    assert is_valid(tokens, OLD) and issuer.requests == 1
     clock.seconds += 1
-    assert not holds(tokens, OLD) and holds(tokens, NEW)
-    assert issuer.asked == 2 + 1  # and once more for the key that was not known then
+    assert not is_valid(tokens, OLD) and is_valid(tokens, NEW)
+    assert issuer.requests == 2 + 1  # and once more for the key that was not known then
 
 
 def test_an_unchanged_set_keeps_what_it_verified(clock: Clock) -> None:
@@ -88,14 +88,14 @@ def test_an_unknown_key_is_looked_for_at_once_and_then_every_ten_seconds(clock: 
     issuer = Issuer(FIRST)
     tokens = from_url(issuer, clock)
     issuer.body = BOTH
-    assert holds(tokens, NEW) and issuer.asked == 2
+    assert is_valid(tokens, NEW) and issuer.requests == 2
     for number in range(50):
-        assert not holds(tokens, token("ES256", f"stranger {number % 5}"))
-    assert issuer.asked == 2
+        assert not is_valid(tokens, token("ES256", f"stranger {number % 5}"))
+    assert issuer.requests == 2
     clock.seconds += 10
     for number in range(50):
-        assert not holds(tokens, token("ES256", f"stranger {number % 5}"))
-    assert issuer.asked == 3
+        assert not is_valid(tokens, token("ES256", f"stranger {number % 5}"))
+    assert issuer.requests == 3
 
 
 def test_a_clock_that_is_put_back_stops_no_fetch(clock: Clock) -> None:
@@ -104,11 +104,11 @@ def test_a_clock_that_is_put_back_stops_no_fetch(clock: Clock) -> None:
     tokens = from_url(issuer, clock)
     issuer.body = SECOND
     clock.seconds -= 100_000
-    assert not holds(tokens, OLD)
+    assert not is_valid(tokens, OLD)
     clock.seconds -= 100_000
-    assert holds(tokens, NEW)  # read again, so that it is not due
+    assert is_valid(tokens, NEW)  # read again, so that it is not due
     issuer.body = BOTH
-    assert holds(tokens, OLD)  # nor does it matter that a key was looked for at a time to come
+    assert is_valid(tokens, OLD)  # nor does it matter that a key was looked for at a time to come
 
 
 def test_a_set_is_used_on_while_it_cannot_be_fetched(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
@@ -119,12 +119,12 @@ def test_a_set_is_used_on_while_it_cannot_be_fetched(clock: Clock, caplog: pytes
     clock.seconds += 300
     with caplog.at_level(logging.WARNING, "restkeeper"):
         for _ in range(30):
-            assert holds(tokens, OLD)
+            assert is_valid(tokens, OLD)
             clock.seconds += 1
-    assert len(caplog.messages) == 1 and issuer.asked == 1 + 3
+    assert len(caplog.messages) == 1 and issuer.requests == 1 + 3
     issuer.body = SECOND
     clock.seconds += 10
-    assert holds(tokens, NEW) and not holds(tokens, OLD)
+    assert is_valid(tokens, NEW) and not is_valid(tokens, OLD)
 
 
 def test_without_any_set_nothing_can_be_judged(clock: Clock) -> None:
@@ -136,10 +136,10 @@ def test_without_any_set_nothing_can_be_judged(clock: Clock) -> None:
         with pytest.raises(Unavailable) as caught:
             tokens.verify(OLD)
         assert caught.value.headers == {"Retry-After": "10"} and "login.example" not in str(caught.value)
-    assert issuer.asked == 2
+    assert issuer.requests == 2
     issuer.body = FIRST
     clock.seconds += 10
-    assert holds(tokens, OLD)
+    assert is_valid(tokens, OLD)
 
 
 class Gate(Issuer):
@@ -172,12 +172,12 @@ def test_many_who_want_a_new_key_cause_one_fetch(clock: Clock, monkeypatch: pyte
     issuer.body = BOTH
     issuer.open.clear()
     with ThreadPoolExecutor(8) as pool:
-        verified = [pool.submit(holds, tokens, NEW) for _ in range(8)]
+        verified = [pool.submit(is_valid, tokens, NEW) for _ in range(8)]
         assert all(came.acquire(timeout=30) for _ in verified)
         clock.seconds += 10  # another fetch could begin, if the set were still the same
         issuer.open.set()
         assert all(each.result(30) for each in verified)
-    assert issuer.asked == 2
+    assert issuer.requests == 2
 
 
 def test_nobody_else_waits_for_a_fetch(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,14 +189,14 @@ def test_nobody_else_waits_for_a_fetch(clock: Clock, monkeypatch: pytest.MonkeyP
     issuer.reached.clear()
     clock.seconds += 100
     with ThreadPoolExecutor(1) as pool:
-        fetching = pool.submit(holds, tokens, OLD)
+        fetching = pool.submit(is_valid, tokens, OLD)
         assert issuer.reached.wait(30)
-        assert holds(tokens, OLD)
+        assert is_valid(tokens, OLD)
         clock.seconds += 100  # it takes so long that the next is due
-        assert holds(tokens, OLD)
+        assert is_valid(tokens, OLD)
         issuer.open.set()
         assert fetching.result(30)
-    assert issuer.asked == 2
+    assert issuer.requests == 2
 
 
 def test_a_fetch_is_waited_for_so_long(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,9 +208,9 @@ def test_a_fetch_is_waited_for_so_long(clock: Clock, monkeypatch: pytest.MonkeyP
     issuer.reached.clear()
     clock.seconds += 300
     with ThreadPoolExecutor(1) as pool:
-        fetching = pool.submit(holds, tokens, OLD)
+        fetching = pool.submit(is_valid, tokens, OLD)
         assert issuer.reached.wait(30)
-        assert not holds(tokens, NEW)
+        assert not is_valid(tokens, NEW)
         assert not fetching.done()
         issuer.open.set()
         assert fetching.result(30)
@@ -221,51 +221,51 @@ def test_a_fetch_is_waited_for_so_long(clock: Clock, monkeypatch: pytest.MonkeyP
 
 def test_a_key_is_rotated_over_http(clock: Clock) -> None:
     """A real server's set is fetched, its new key found, its removed key given up, its absence survived."""
-    with published(FIRST) as place:
-        tokens = Tokens(ISSUER, AUDIENCE, place.url, now=clock)
-        assert holds(tokens, OLD)
-        place.body = SECOND
-        assert holds(tokens, NEW) and not holds(tokens, OLD)
-        place.status, place.body = 500, FIRST
+    with serve_key_set(FIRST) as server:
+        tokens = Tokens(ISSUER, AUDIENCE, server.url, now=clock)
+        assert is_valid(tokens, OLD)
+        server.body = SECOND
+        assert is_valid(tokens, NEW) and not is_valid(tokens, OLD)
+        server.status, server.body = 500, FIRST
         clock.seconds += 300
-        assert holds(tokens, NEW) and not holds(tokens, OLD)
-        assert set(place.asked) == {"/keys"}
+        assert is_valid(tokens, NEW) and not is_valid(tokens, OLD)
+        assert set(server.requests) == {"/keys"}
     clock.seconds += 10
-    assert holds(tokens, NEW)
+    assert is_valid(tokens, NEW)
 
 
-def _redirecting(place: Place) -> None:
-    place.status, place.headers = 302, {"Location": place.url + "/elsewhere"}
+def _redirecting(server: KeySetServer) -> None:
+    server.status, server.headers = 302, {"Location": server.url + "/elsewhere"}
 
 
-def _too_long(place: Place) -> None:
-    place.body = b" " * MOST_BYTES + FIRST
+def _too_long(server: KeySetServer) -> None:
+    server.body = b" " * MOST_BYTES + FIRST
 
 
-def _missing(place: Place) -> None:
-    place.status = 404
+def _missing(server: KeySetServer) -> None:
+    server.status = 404
 
 
 @pytest.mark.parametrize("change", [_redirecting, _too_long, _missing])
 def test_a_fetch_is_bounded(change: Any) -> None:
     """A redirect is not followed, more than 1 MiB is not read, an error's body is no key set."""
-    with published(FIRST) as place:
-        change(place)
+    with serve_key_set(FIRST) as server:
+        change(server)
         with pytest.raises((OSError, ValueError)):
-            fetch(place.url)
-        assert place.asked == ["/keys"]
+            fetch(server.url)
+        assert server.requests == ["/keys"]
 
 
 def test_http_stays_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fetch without TLS does not use the proxy of the environment."""
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    with published(FIRST) as place:
-        assert json.loads(fetch(place.url))["keys"][0]["kid"] == "first"
+    with serve_key_set(FIRST) as server:
+        assert json.loads(fetch(server.url))["keys"][0]["kid"] == "first"
 
 
 def test_what_is_no_http_is_an_oserror() -> None:
     """A server that speaks something else is one that cannot be read."""
-    with published(FIRST) as place:
-        place.headers = {"Transfer-Encoding": "chunked"}  # and its body is none
+    with serve_key_set(FIRST) as server:
+        server.headers = {"Transfer-Encoding": "chunked"}  # and its body is none
         with pytest.raises(OSError):
-            fetch(place.url)
+            fetch(server.url)

@@ -90,8 +90,8 @@ def test_a_class_may_be_free() -> None:
     """Where only writing has a quota, reading is not counted, and the policy tells of writing alone."""
     client = limited({"write": "1 per minute"})
     assert admitted(client, 20) == 20
-    answer = client.get("/")
-    assert answer.headers["RateLimit-Policy"] == '"write";q=1;w=60' and "RateLimit" not in answer.headers
+    response = client.get("/")
+    assert response.headers["RateLimit-Policy"] == '"write";q=1;w=60' and "RateLimit" not in response.headers
     assert [client.post("/").status_code for _ in range(2)] == [200, 429]
 
 
@@ -99,8 +99,8 @@ def test_every_answer_says_what_is_left() -> None:
     """RateLimit-Policy has the quotas, RateLimit the request's own, and the older headers say the same."""
     client = limited()
     client.get("/")
-    answer = client.get("/")
-    assert {name: answer.headers[name] for name in HEADERS} == {
+    response = client.get("/")
+    assert {name: response.headers[name] for name in HEADERS} == {
         "RateLimit-Policy": '"read";q=3;w=60, "write";q=2;w=60',
         "RateLimit": '"read";r=1;t=20',
         "X-RateLimit-Limit": "3",
@@ -116,21 +116,21 @@ def test_every_answer_says_what_is_left() -> None:
 def test_errors_are_counted_and_told_alike(method: str, path: str, status: int) -> None:
     """What is at no address counts too, and its answer says what is left."""
     client = limited()
-    answer = client.open(path, method=method)
-    assert answer.status_code == status
-    assert all(name in answer.headers for name in HEADERS)
+    response = client.open(path, method=method)
+    assert response.status_code == status
+    assert all(name in response.headers for name in HEADERS)
 
 
 def test_a_refusal_is_the_registered_problem() -> None:
     """429 is quota-exceeded with the quota's name and a Retry-After at the window's end; it is not cached."""
     client = limited()
-    answer = [client.post("/") for _ in range(3)][-1]
-    assert answer.status_code == 429 and answer.content_type == "application/problem+json"
-    assert answer.json["type"] == QUOTA_EXCEEDED
-    assert answer.json["violated-policies"] == ["write"]
-    assert answer.json["title"] and "2 write requests in 60 s" in answer.json["detail"]
-    assert answer.headers["Retry-After"] == "20" and answer.headers["RateLimit"] == '"write";r=0;t=20'
-    assert answer.headers["Cache-Control"] == "no-store"
+    response = [client.post("/") for _ in range(3)][-1]
+    assert response.status_code == 429 and response.content_type == "application/problem+json"
+    assert response.json["type"] == QUOTA_EXCEEDED
+    assert response.json["violated-policies"] == ["write"]
+    assert response.json["title"] and "2 write requests in 60 s" in response.json["detail"]
+    assert response.headers["Retry-After"] == "20" and response.headers["RateLimit"] == '"write";r=0;t=20'
+    assert response.headers["Cache-Control"] == "no-store"
 
 
 def test_the_next_window_begins_with_the_whole_quota() -> None:
@@ -148,9 +148,9 @@ def test_the_next_window_begins_with_the_whole_quota() -> None:
 def test_probes_are_never_refused() -> None:
     """Requests to an exempt endpoint are not counted, and the responses have no limits."""
     client = limited()
-    answers = [client.get("/probe") for _ in range(10)]
-    assert {answer.status_code for answer in answers} == {200}
-    assert not any(name in answers[-1].headers for name in HEADERS)
+    responses = [client.get("/probe") for _ in range(10)]
+    assert {response.status_code for response in responses} == {200}
+    assert not any(name in responses[-1].headers for name in HEADERS)
     assert admitted(client) == 3
 
 
@@ -326,23 +326,23 @@ def test_a_check_is_one_round_trip(redis: RedisServer) -> None:
 def test_a_redis_that_hangs_up_is_tried_once() -> None:
     """A request tries no second time: limits of the machine's own are at hand."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        asked: list[int] = []
+        attempts: list[int] = []
 
         def hang_up() -> None:
             with suppress(OSError):  # the end of the test
                 while True:
                     connection, _ = server.accept()
-                    asked.append(1)
+                    attempts.append(1)
                     connection.close()
 
         thread = threading.Thread(target=hang_up)
         thread.start()
         client = limited(redis_url=f"redis://127.0.0.1:{server.getsockname()[1]}")
-        asked.clear()
+        attempts.clear()
         status = client.get("/").status_code
         server.shutdown(socket.SHUT_RDWR)
         join(thread)
-    assert (status, len(asked)) == (200, 1)
+    assert (status, len(attempts)) == (200, 1)
 
 
 def test_a_counter_outlives_its_window_a_little(redis: RedisServer) -> None:
@@ -389,14 +389,14 @@ def test_a_start_without_redis_is_a_start(caplog: pytest.LogCaptureFixture) -> N
 
 def test_one_request_at_a_time_tries_a_redis_that_has_failed() -> None:
     """Of those that come in the seconds between, none waits for it."""
-    asked: list[str] = []
+    attempts: list[str] = []
 
     class Gone:
         base_exceptions = OSError
 
         def incr(self, key: str, expiry: int, amount: int = 1) -> int:
-            asked.append(key)
-            if len(asked) > 1:
+            attempts.append(key)
+            if len(attempts) > 1:
                 shared.incr("meanwhile", 60)
             raise OSError("gone")
 
@@ -411,7 +411,7 @@ def test_one_request_at_a_time_tries_a_redis_that_has_failed() -> None:
     clock.now += RETRY_SECONDS
     for _ in range(5):
         shared.incr("second", 60)
-    assert asked == ["first", "second"]
+    assert attempts == ["first", "second"]
 
 
 def test_the_library_owns_the_storage(tmp_path: Path) -> None:

@@ -27,25 +27,25 @@ def service(quota: str = "100000 per day", **settings: Any) -> FlaskClient:
     return create_app(Config(**given)).test_client()
 
 
-def left(answer: Any) -> int:
+def left(response: Any) -> int:
     """The bytes that an answer says remain."""
-    fields = [part for part in answer.headers["RateLimit"].split(", ") if part.startswith('"write-bytes";r=')]
+    fields = [part for part in response.headers["RateLimit"].split(", ") if part.startswith('"write-bytes";r=')]
     return int(fields[0].split(";")[1].removeprefix("r="))
 
 
 def used(client: FlaskClient, method: str, path: str, body: Any = None, **headers: str) -> int:
     """The bytes that a request counted, asserted to be committed."""
     before = left(client.delete("/products/none", headers=ADMIN))
-    answer = client.open(path, method=method, json=body, headers=ADMIN | headers)
-    assert answer.status_code == 200, answer.text
-    return before - left(answer)
+    response = client.open(path, method=method, json=body, headers=ADMIN | headers)
+    assert response.status_code == 200, response.text
+    return before - left(response)
 
 
 def make(client: FlaskClient, **fields: Any) -> tuple[str, int]:
     """A new item: its path and its size."""
-    answer = client.post("/products", json={"name": "x", **fields}, headers=ADMIN)
-    assert answer.status_code == 200, answer.text
-    return answer.headers["Location"], len(answer.data)
+    response = client.post("/products", json={"name": "x", **fields}, headers=ADMIN)
+    assert response.status_code == 200, response.text
+    return response.headers["Location"], len(response.data)
 
 
 @pytest.mark.needs("events")
@@ -79,8 +79,8 @@ def test_what_is_not_committed_counts_nothing(body: Any, headers: dict[str, str]
     client = service()
     client.post("/products", json={"name": "x", "sku": "taken"}, headers=ADMIN)
     before = left(client.delete("/products/none", headers=ADMIN))
-    answer = client.post("/products", json=body, headers=ADMIN | headers)
-    assert (answer.status_code, left(answer)) == (status, before)
+    response = client.post("/products", json=body, headers=ADMIN | headers)
+    assert (response.status_code, left(response)) == (status, before)
 
 
 @pytest.mark.needs("idempotency")
@@ -93,8 +93,8 @@ def test_what_is_rolled_back_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     client = service()
     before = left(client.delete("/products/none", headers=ADMIN))
     monkeypatch.setattr("restkeeper.storage.sqlite.items.SqliteTransaction.store_response", fail)
-    answer = client.post("/products", json={"name": "x"}, headers=ADMIN | {"Idempotency-Key": "k"})
-    assert (answer.status_code, left(answer)) == (503, before)
+    response = client.post("/products", json={"name": "x"}, headers=ADMIN | {"Idempotency-Key": "k"})
+    assert (response.status_code, left(response)) == (503, before)
 
 
 def test_beyond_the_quota_writes_are_refused_and_reads_are_not() -> None:
@@ -104,9 +104,9 @@ def test_beyond_the_quota_writes_are_refused_and_reads_are_not() -> None:
     assert left(client.post("/products", json={"name": "x"}, headers=ADMIN)) == 0
     count = client.get("/products", headers=ADMIN).headers["X-Total-Count"]
     for method, where in (("POST", "/products"), ("PUT", path), ("PATCH", path)):
-        answer = client.open(where, method=method, json={"name": "x"}, headers=ADMIN)
-        assert (answer.status_code, answer.json["violated-policies"]) == (429, ["write-bytes"])
-        assert answer.json["type"].endswith("#quota-exceeded") and 0 < int(answer.headers["Retry-After"]) <= DAY
+        response = client.open(where, method=method, json={"name": "x"}, headers=ADMIN)
+        assert (response.status_code, response.json["violated-policies"]) == (429, ["write-bytes"])
+        assert response.json["type"].endswith("#quota-exceeded") and 0 < int(response.headers["Retry-After"]) <= DAY
     assert client.get("/products", headers=ADMIN).headers["X-Total-Count"] == count
     assert client.delete(path, headers=ADMIN).status_code == 200  # it makes room
 
@@ -120,18 +120,18 @@ def test_each_process_learns_it_by_a_write(tmp_path: Path) -> None:
     assert statuses == [429, 200, 429]
 
 
-def writing(now: list[float], keys: list[tuple[str, ...]], looked: list[str] | None = None) -> FlaskClient:
+def writing(now: list[float], keys: list[tuple[str, ...]], lookups: list[str] | None = None) -> FlaskClient:
     """A client of an application that writes 9 bytes of 5 for each POST, of a caller with the last of these keys."""
     app = Application("limited", static_folder=None)
     quota = Quota("write-bytes", "5 per minute", open_counters(app), now=lambda: now[0])
     look = quota.look
 
-    def noted(keys: tuple[str, ...]) -> Use:
-        if looked is not None:
-            looked.append(keys[0])
+    def look_and_record(keys: tuple[str, ...]) -> Use:
+        if lookups is not None:
+            lookups.append(keys[0])
         return look(keys)
 
-    quota.look = noted  # type: ignore[method-assign]
+    quota.look = look_and_record  # type: ignore[method-assign]
     observe.install(app, None)
     errors.install(app)
     limits.limit_requests(app, {}, write_bytes=quota, identify=lambda _: keys[-1])
@@ -167,13 +167,13 @@ def test_callers_that_are_remembered_have_a_bound(monkeypatch: pytest.MonkeyPatc
 
 def test_a_new_window_is_a_new_quota() -> None:
     """Who had used it up writes again, and again without being looked up."""
-    now, looked = [86400.0], list[str]()
-    client = writing(now, [("me",)], looked)
+    now, lookups = [86400.0], list[str]()
+    client = writing(now, [("me",)], lookups)
     found = []
     for seconds in (0, 1, 60, 61):
         now[0] = 86400.0 + seconds
-        before = len(looked)
-        found.append((client.post("/").status_code, len(looked) - before))
+        before = len(lookups)
+        found.append((client.post("/").status_code, len(lookups) - before))
     assert found == [(200, 0), (429, 2), (200, 1), (429, 2)]
 
 

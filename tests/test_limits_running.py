@@ -21,7 +21,7 @@ def hammer(port: int, caller: str) -> Counter[int]:
     gate = threading.Barrier(CONNECTIONS)
     statuses: list[int] = []
 
-    def ask() -> None:
+    def send_requests() -> None:
         connection = HTTPConnection("127.0.0.1", port, timeout=30, source_address=(caller, 0))
         connection.connect()
         gate.wait(SECONDS)
@@ -32,7 +32,7 @@ def hammer(port: int, caller: str) -> Counter[int]:
             statuses.append(response.status)
         connection.close()
 
-    threads = [threading.Thread(target=ask) for _ in range(CONNECTIONS)]
+    threads = [threading.Thread(target=send_requests) for _ in range(CONNECTIONS)]
     for thread in threads:
         thread.start()
     join(*threads)

@@ -25,16 +25,16 @@ def fill(client: FlaskClient, count: int) -> list[dict[str, Any]]:
     ]
 
 
-def links(answer: TestResponse) -> dict[str, str]:
+def links(response: TestResponse) -> dict[str, str]:
     """The Link header by relation."""
-    found = re.findall(r'<([^>]*)>; rel="(\w+)"', answer.headers["Link"])
+    found = re.findall(r'<([^>]*)>; rel="(\w+)"', response.headers["Link"])
     assert len({rel for _, rel in found}) == len(found)
     return {rel: target for target, rel in found}
 
 
-def names(answer: TestResponse) -> list[str]:
-    assert answer.status_code == 200, answer.text
-    return [item["name"] for item in answer.json]
+def names(response: TestResponse) -> list[str]:
+    assert response.status_code == 200, response.text
+    return [item["name"] for item in response.json]
 
 
 @pytest.mark.parametrize("query", ["", "sort=-price", "sort=price,-name", "tags=t0&sort=-stock", "q=sku-1&fields=name"])
@@ -43,19 +43,19 @@ def test_next_and_prev_walk_the_whole_list(client: FlaskClient, style: str, quer
     """In both styles `next` leads through every item once and in order, `prev` back again; `last` is the end."""
     fill(client, 25)
     whole = names(client.get(f"/products?limit=100&{query}"))
-    answer = client.get(f"/products?{style}limit=4&{query}")
-    pages = [names(answer)]
-    assert answer.headers["X-Total-Count"] == str(len(whole))
-    while "next" in links(answer):
-        answer = client.get(links(answer)["next"])
-        pages.append(names(answer))
+    response = client.get(f"/products?{style}limit=4&{query}")
+    pages = [names(response)]
+    assert response.headers["X-Total-Count"] == str(len(whole))
+    while "next" in links(response):
+        response = client.get(links(response)["next"])
+        pages.append(names(response))
     assert [name for page in pages for name in page] == whole
-    assert names(client.get(links(answer)["first"])) == pages[0]
-    last = names(client.get(links(answer)["last"]))
+    assert names(client.get(links(response)["first"])) == pages[0]
+    last = names(client.get(links(response)["last"]))
     assert last == whole[-len(last) :]
     for page in reversed(pages[:-1]):
-        answer = client.get(links(answer)["prev"])
-        assert names(answer) == page
+        response = client.get(links(response)["prev"])
+        assert names(response) == page
     assert "prev" not in links(client.get(f"/products?{style}limit=4&{query}"))
 
 
@@ -68,10 +68,10 @@ def test_a_page_has_20_items_unless_told(client: FlaskClient) -> None:
 def test_an_empty_list(client: FlaskClient) -> None:
     """Nothing is an empty array with a count of 0 and no further pages."""
     for style in ("", "?offset=0"):
-        answer = client.get(f"/products{style}")
-        assert (answer.json, answer.headers["X-Total-Count"]) == ([], "0")
-        assert links(answer).keys() == {"first", "last"}
-        assert client.get(links(answer)["last"]).json == []
+        response = client.get(f"/products{style}")
+        assert (response.json, response.headers["X-Total-Count"]) == ([], "0")
+        assert links(response).keys() == {"first", "last"}
+        assert client.get(links(response)["last"]).json == []
     assert client.get("/products?offset=50").json == []
 
 
@@ -110,25 +110,25 @@ def test_an_empty_list(client: FlaskClient) -> None:
 )
 def test_bad_parameters_are_named(client: FlaskClient, query: str, parameter: str) -> None:
     """A parameter that is malformed, out of range or unknown is 400, never passed over."""
-    answer = client.get(f"/products?{query}")
-    assert answer.status_code == 400
-    assert answer.json["type"].endswith("/problems/invalid-query")
-    assert [fault["parameter"] for fault in answer.json["errors"]] == [parameter]
+    response = client.get(f"/products?{query}")
+    assert response.status_code == 400
+    assert response.json["type"].endswith("/problems/invalid-query")
+    assert [fault["parameter"] for fault in response.json["errors"]] == [parameter]
 
 
 def test_all_bad_parameters_are_told_at_once(client: FlaskClient) -> None:
     """Every fault of a query is in one answer, with the names that exist."""
-    answer = client.get("/products?limit=0&colour=red&sort=size&price=x")
-    assert {fault["parameter"] for fault in answer.json["errors"]} == {"limit", "colour", "sort", "price"}
-    assert "created_at" in next(fault["detail"] for fault in answer.json["errors"] if fault["parameter"] == "colour")
+    response = client.get("/products?limit=0&colour=red&sort=size&price=x")
+    assert {fault["parameter"] for fault in response.json["errors"]} == {"limit", "colour", "sort", "price"}
+    assert "created_at" in next(fault["detail"] for fault in response.json["errors"] if fault["parameter"] == "colour")
 
 
 def test_one_style_at_a_time(client: FlaskClient) -> None:
     """A cursor and an offset contradict each other."""
     fill(client, 3)
     cursor = links(client.get("/products?limit=1"))["next"].partition("cursor=")[2]
-    answer = client.get(f"/products?cursor={cursor}&offset=1")
-    assert (answer.status_code, answer.json["errors"][0]["parameter"]) == (400, "offset")
+    response = client.get(f"/products?cursor={cursor}&offset=1")
+    assert (response.status_code, response.json["errors"][0]["parameter"]) == (400, "offset")
 
 
 @pytest.mark.parametrize("other", ["/users?", "/products?sort=name&", "/products?tags=t1&", "/products?q=x&"])
@@ -156,8 +156,8 @@ def test_a_cursor_that_was_made_up_is_refused(client: FlaskClient, place: object
     payload = orjson.dumps(place)
     bound = pagination._bound("/products", MultiDict())
     token = pagination._token(pagination._checksum(payload, bound) + payload)
-    answer = client.get(f"/products?cursor={token}")
-    assert (answer.status_code, answer.json["errors"][0]["parameter"]) == (400, "cursor")
+    response = client.get(f"/products?cursor={token}")
+    assert (response.status_code, response.json["errors"][0]["parameter"]) == (400, "cursor")
 
 
 @pytest.mark.parametrize(
@@ -189,10 +189,10 @@ def test_a_cursor_that_was_made_up_is_refused(client: FlaskClient, place: object
 def test_filters_and_order(client: FlaskClient, query: str, found: list[str]) -> None:
     """Filters, search and sort do what docs/lists.md says of them, and the total counts what they leave."""
     fill(client, 6)
-    answer = client.get(f"/products?{query}")
-    assert names(answer) == found
+    response = client.get(f"/products?{query}")
+    assert names(response) == found
     if "limit" not in query:
-        assert answer.headers["X-Total-Count"] == str(len(found))
+        assert response.headers["X-Total-Count"] == str(len(found))
 
 
 def test_e_mail_addresses_are_found_without_regard_to_case(client: FlaskClient) -> None:
@@ -227,26 +227,26 @@ def test_head_is_get_without_the_body(client: FlaskClient) -> None:
 
 def test_answers_that_are_kept_are_bounded(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many lists are asked for, what is kept of them stays within its bytes, and each answer is right."""
-    kept: list[int] = []
+    cache_sizes: list[int] = []
     add = Cache.add
 
     def watched(self: Cache[Any, Any], key: Any, value: Any, size: int) -> None:
         add(self, key, value, size)
-        kept.append(sum(size for _, size in self._cached.values()))
+        cache_sizes.append(sum(size for _, size in self._cached.values()))
         assert size > len(value.headers[-2][1])  # the Link counts
 
     monkeypatch.setattr(Cache, "add", watched)
     for n in range(1500):
         assert client.get(f"/products?q={n}{'x' * 3000}").json == []
-    assert len(kept) == 1500 and max(kept) <= PAGES_BYTES
-    assert kept[-1] > PAGES_BYTES / 2
+    assert len(cache_sizes) == 1500 and max(cache_sizes) <= PAGES_BYTES
+    assert cache_sizes[-1] > PAGES_BYTES / 2
 
 
 def test_links_keep_the_query(client: FlaskClient) -> None:
     """Links carry the other parameters on, escaped, with the cursor or offset of their page alone."""
     fill(client, 3)
-    answer = client.get("/products?limit=1&q=SKU%26-&tags=t0&offset=0")
-    assert links(answer)["first"] == "/products?limit=1&q=SKU%26-&tags=t0&offset=0"
+    response = client.get("/products?limit=1&q=SKU%26-&tags=t0&offset=0")
+    assert links(response)["first"] == "/products?limit=1&q=SKU%26-&tags=t0&offset=0"
 
 
 def test_a_range_is_for_lists_that_are_read(client: FlaskClient) -> None:
@@ -262,8 +262,8 @@ def test_a_cursor_that_is_made_up_is_refused(client: FlaskClient, key: object) -
     token = pagination._token(
         pagination._checksum(payload, pagination._bound("/products", MultiDict({"sort": "stock"}))) + payload
     )
-    answer = client.get("/products", query_string={"sort": "stock", "cursor": token})
-    assert (answer.status_code, answer.json["errors"][0]["parameter"]) == (400, "cursor")
+    response = client.get("/products", query_string={"sort": "stock", "cursor": token})
+    assert (response.status_code, response.json["errors"][0]["parameter"]) == (400, "cursor")
 
 
 def test_filters_have_an_end(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,5 +271,5 @@ def test_filters_have_an_end(client: FlaskClient, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("restkeeper.web.queries.MAX_FILTERS", 3)
     three = "price[gt]=1&price[lt]=9&name[ne]=x"
     assert client.get(f"/products?{three}&limit=5&sort=name").status_code == 200
-    answer = client.get(f"/products?{three}&stock=1")
-    assert answer.json["errors"] == [{"parameter": "stock", "detail": "is one filter too many: a list takes 3"}]
+    response = client.get(f"/products?{three}&stock=1")
+    assert response.json["errors"] == [{"parameter": "stock", "detail": "is one filter too many: a list takes 3"}]

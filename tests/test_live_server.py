@@ -63,7 +63,7 @@ def test_settings_are_the_services(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "message"),
     [
         (None, "does not exist; `restkeeper new NAME`"),
         ("from flask import Flask\napp = Flask('host')\n", "has no create_app(), so it is no Restkeeper service"),
@@ -72,13 +72,13 @@ def test_settings_are_the_services(tmp_path: Path) -> None:
         ("def create_app(:\n", "cannot be imported: invalid syntax"),
     ],
 )
-def test_what_is_no_service_is_told_in_one_line(tmp_path: Path, code: str | None, told: str) -> None:
+def test_what_is_no_service_is_told_in_one_line(tmp_path: Path, code: str | None, message: str) -> None:
     """The folder's app.py must create an application."""
     if code is not None:
         (tmp_path / "app.py").write_text(code)
     with pytest.raises(RuntimeError) as raised, LiveServer(tmp_path):
         pass
-    assert told in str(raised.value)
+    assert message in str(raised.value)
     assert str(raised.value).startswith(f"the service did not start: restkeeper: {tmp_path}/app.py ")
     assert "\n" not in str(raised.value)
 

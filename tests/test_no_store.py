@@ -70,13 +70,13 @@ def test_a_worker_that_starts_first_waits_for_the_store(tmp_path: Path) -> None:
 @pytest.mark.needs("webhooks")
 def test_a_worker_that_waits_for_the_store_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No file is made."""
-    asked: list[int] = []
+    checks: list[int] = []
     module = sys.modules["restkeeper.cli.deliver"]  # which in the package is hidden by its command
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(module, "_stop_requested", lambda: lambda: asked.append(1) or len(asked) > 3)
+    monkeypatch.setattr(module, "_stop_requested", lambda: lambda: checks.append(1) or len(checks) > 3)
     app = create_app(Config(database_url=f"sqlite:///{tmp_path}/typo.db"), RESOURCES, serves=False)
     result = app.test_cli_runner().invoke(args=["deliver"])
-    assert (result.exit_code, len(asked)) == (1, 4)
+    assert (result.exit_code, len(checks)) == (1, 4)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -138,8 +138,8 @@ def test_every_example_is_valid(document: Any) -> None:
 @pytest.mark.parametrize("name", ["Product", "User"])
 def test_examples_look_like_answers(document: Any, name: str) -> None:
     """An example has the fields of an answer in their order."""
-    answer = document["components"]["responses"][f"{name}Kept"]["content"]["application/json"]
-    (example,) = answer["examples"].values()
+    example_body = document["components"]["responses"][f"{name}Kept"]["content"]["application/json"]
+    (example,) = example_body["examples"].values()
     assert list(example["value"]) == list(document["components"]["schemas"][name]["properties"])
 
 
@@ -187,9 +187,9 @@ def sent_by_the_service() -> list[tuple[Mapping[str, str], Any]]:
     """Headers and content of all that a webhook is sent, of events of every type; one is too large to be sent whole."""
     service = create_app(Config(), RESOURCES)
     client = service.test_client()
-    wanted = {"types": ["*", "webhook.disabled"]}
+    event_types = {"types": ["*", "webhook.disabled"]}
     gone, webhook = (
-        client.post("/api/v1/webhooks", json={"url": f"https://{name}.example.org/"} | wanted).json
+        client.post("/api/v1/webhooks", json={"url": f"https://{name}.example.org/"} | event_types).json
         for name in ("gone", "here")
     )
     large = {"name": "x", "attributes": {"text": "x" * LARGEST}}
@@ -236,8 +236,8 @@ def test_the_feed_takes_what_is_documented(app: Flask, document: Any) -> None:
     for name in ("type", "collection"):
         listed = parameters[name]["schema"]["items"]["enum"]
         assert [value for value in listed if client.get(f"/api/v1/events?{name}={value}").status_code != 200] == []
-    told = client.get("/api/v1/events?collection=none").json["errors"][0]["detail"]
-    assert told.partition("there are: ")[2].split(", ") == listed
+    message = client.get("/api/v1/events?collection=none").json["errors"][0]["detail"]
+    assert message.partition("there are: ")[2].split(", ") == listed
 
 
 @pytest.mark.needs("webhooks")

@@ -30,8 +30,8 @@ QUERIES = [
 ]
 
 
-def links_of(answer: TestResponse) -> dict[str, str]:
-    return {rel: target for target, rel in re.findall(r'<([^>]*)>; rel="(\w+)"', answer.headers.get("Link", ""))}
+def links_of(response: TestResponse) -> dict[str, str]:
+    return {rel: target for target, rel in re.findall(r'<([^>]*)>; rel="(\w+)"', response.headers.get("Link", ""))}
 
 
 def fill(client: FlaskClient, chance: random.Random, count: int) -> None:
@@ -44,10 +44,10 @@ def fill(client: FlaskClient, chance: random.Random, count: int) -> None:
 def walk(client: FlaskClient, target: str, rel: str) -> Iterator[list[str]]:
     """The names on each page from `target` on, along `rel`."""
     while target:
-        answer = client.get(target)
-        assert answer.status_code == 200, answer.text
-        yield [item["name"] for item in answer.json]
-        target = links_of(answer).get(rel, "")
+        response = client.get(target)
+        assert response.status_code == 200, response.text
+        yield [item["name"] for item in response.json]
+        target = links_of(response).get(rel, "")
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -83,8 +83,8 @@ def test_a_page_has_exactly_its_bytes() -> None:
         client = create_app(Config(page_bytes=bytes_)).test_client()
         for _ in range(3):
             client.post("/products", json={"name": "x", "description": "d" * 700})
-        answer = client.get("/products")
-        assert (len(answer.json), "next" in links_of(answer)) == (count, count < 3)
+        response = client.get("/products")
+        assert (len(response.json), "next" in links_of(response)) == (count, count < 3)
         assert store.page("products", Query(limit=5)).bodies == []
 
 
@@ -95,13 +95,13 @@ def test_a_cut_page_by_offset_is_refused() -> None:
     seen: list[str] = []
     while len(seen) < 20:
         limit = 20
-        answer = client.get(f"/products?offset={len(seen)}&limit={limit}")
-        if answer.status_code == 400:
-            assert [fault["parameter"] for fault in answer.json["errors"]] == ["limit"]
-            limit = answer.json["limit"]
+        response = client.get(f"/products?offset={len(seen)}&limit={limit}")
+        if response.status_code == 400:
+            assert [fault["parameter"] for fault in response.json["errors"]] == ["limit"]
+            limit = response.json["limit"]
             assert client.get(f"/products?offset={len(seen)}&limit={limit + 1}").status_code == 400
-            answer = client.get(f"/products?offset={len(seen)}&limit={limit}")
-        seen += [item["name"] for item in answer.json]
+            response = client.get(f"/products?offset={len(seen)}&limit={limit}")
+        seen += [item["name"] for item in response.json]
     assert seen == [f"n{n:03}" for n in range(20)]
     assert client.get("/products?range=[0,19]").status_code == 400
     require_whole(ListRequest(Query(), 20), Page([b"{}"], cut=True))  # by cursor one goes on
@@ -132,8 +132,8 @@ def test_a_kept_page_is_of_its_path(client: FlaskClient) -> None:
     for _ in range(3):
         client.post("/products", json={"name": "x"})
     for path in ("/products", "/api/v1/products", "/products"):
-        answer = client.get(f"{path}?limit=1")
-        assert {target.partition("?")[0] for target in links_of(answer).values()} == {path}
+        response = client.get(f"{path}?limit=1")
+        assert {target.partition("?")[0] for target in links_of(response).values()} == {path}
 
 
 def test_links_leave_out_what_has_no_room() -> None:
@@ -159,8 +159,8 @@ def test_a_list_of_many_ids_has_a_short_link(client: FlaskClient, count: int) ->
     """All of 180 named items are answered, with a Link that has room in any proxy; a page of them is, or is 400."""
     ids = [client.post("/products", json={"name": "x"}).json["id"] for _ in range(count)]
     query = "&".join(f"id={id}" for id in ids)
-    answer = client.get(f"/products?{query}")
-    assert (len(answer.json), len(answer.headers.get("Link", "")) <= LINK_BYTES) == (count, True)
+    response = client.get(f"/products?{query}")
+    assert (len(response.json), len(response.headers.get("Link", "")) <= LINK_BYTES) == (count, True)
     part = client.get(f"/products?{query}&limit=5")
     if count > 90:
         assert (part.status_code, "fewer values" in part.json["detail"]) == (400, True)
@@ -173,8 +173,8 @@ def test_the_feed_has_a_short_link(client: FlaskClient, monkeypatch: pytest.Monk
     """A feed with too long a query is refused before the search."""
     assert client.get("/api/v1/events?type=" + ",".join(["product.*"] * 200)).status_code == 200
     monkeypatch.setattr(SqliteStore, "events", None)
-    answer = client.get("/api/v1/events?type=" + ",".join(["product.*"] * 700))
-    assert (answer.status_code, "fewer values" in answer.json["detail"]) == (400, True)
+    response = client.get("/api/v1/events?type=" + ",".join(["product.*"] * 700))
+    assert (response.status_code, "fewer values" in response.json["detail"]) == (400, True)
 
 
 def test_offsets_near_the_ends(client: FlaskClient) -> None:
@@ -207,8 +207,10 @@ def test_a_cursor_of_another_store_is_a_place_in_this_one(client: FlaskClient) -
 def test_memory_for_cursors_does_not_grow_by_queries() -> None:
     """Only a digest of a query is stored, whatever its length."""
     assert len(pagination._bound("/products", MultiDict({"q": "x" * 8000}))) == 16
-    asked = ListRequest(Query(limit=1), 1)
-    value = links(asked, asked.query, Page([b"{}"], more=True, last=("a",)), 2, "/p", MultiDict({"q": "x" * 1500}))
+    list_request = ListRequest(Query(limit=1), 1)
+    value = links(
+        list_request, list_request.query, Page([b"{}"], more=True, last=("a",)), 2, "/p", MultiDict({"q": "x" * 1500})
+    )
     assert re.findall(r'rel="(\w+)"', value) == ["first", "next"]
 
 

@@ -53,8 +53,8 @@ def client() -> FlaskClient:
 
 def key(client: FlaskClient, *scopes: str) -> dict[str, str]:
     """The header of a new key with these scopes."""
-    answer = client.post("/api/v1/keys", json={"name": "test", "scopes": list(scopes)}, headers=ADMIN)
-    return {"X-API-Key": answer.json["secret"]}
+    response = client.post("/api/v1/keys", json={"name": "test", "scopes": list(scopes)}, headers=ADMIN)
+    return {"X-API-Key": response.json["secret"]}
 
 
 def routes() -> Iterator[tuple[str, str, str]]:
@@ -85,7 +85,7 @@ def path_of(client: FlaskClient, rule: str) -> str:
     return path.replace("<delivery>", str(queued.json["id"]))
 
 
-def ask(client: FlaskClient, method: str, path: str, headers: dict[str, str]) -> int:
+def status_of(client: FlaskClient, method: str, path: str, headers: dict[str, str]) -> int:
     body = BODIES.get(collection_of(path), {"name": "y"}) if method in ("POST", "PUT", "PATCH") else None
     return client.open(path, method=method, json=body, headers=headers, buffered=True).status_code
 
@@ -109,16 +109,16 @@ def test_every_route_asks_for_its_permission(client: FlaskClient, rule: str, met
     """
     path = path_of(client, rule)
     free = method == "OPTIONS" or permission in (PUBLIC, PROBE)
-    assert ask(client, method, path, {"X-API-Key": "bad"}) == (
+    assert status_of(client, method, path, {"X-API-Key": "bad"}) == (
         403 if permission == OWN and method != "OPTIONS" else 401
     ) or (permission == OWN and method == "OPTIONS")
     if permission == OWN:
         return
-    assert ask(client, method, path, {}) == (200 if free else 401)
-    assert ask(client, method, path, key(client, *wrong(permission))) == (200 if free else 403)
+    assert status_of(client, method, path, {}) == (200 if free else 401)
+    assert status_of(client, method, path, key(client, *wrong(permission))) == (200 if free else 403)
     if not free:
         owned = collection_of(rule) in ("notes", "posts") and "<id>" in rule
-        assert ask(client, method, path, ADMIN if owned else holder_of(client, permission)) == 200
+        assert status_of(client, method, path, ADMIN if owned else holder_of(client, permission)) == 200
 
 
 @pytest.mark.parametrize(("rule", "method", "permission"), [each for each in routes() if "<id>" in each[0]])
@@ -127,9 +127,9 @@ def test_permission_comes_before_existence(client: FlaskClient, rule: str, metho
     if method == "OPTIONS":
         return
     nothing = rule.replace("<id>", "nothing").replace("<delivery>", "1")
-    assert ask(client, method, nothing, {}) == 401
-    assert ask(client, method, nothing, key(client, *wrong(permission))) == 403
-    assert ask(client, method, nothing, holder_of(client, permission)) == 404
+    assert status_of(client, method, nothing, {}) == 401
+    assert status_of(client, method, nothing, key(client, *wrong(permission))) == 403
+    assert status_of(client, method, nothing, holder_of(client, permission)) == 404
 
 
 def test_a_route_that_says_nothing_stops_the_start() -> None:
@@ -168,10 +168,10 @@ def test_a_name_that_is_taken_stops_the_start(name: str, singular: str, taken: s
 
 def test_a_missing_scope_is_named(client: FlaskClient) -> None:
     """A 403 says which scope is missing (RFC 6750, section 3.1)."""
-    answer = client.post("/products", json={"name": "x"}, headers=key(client, "products:read"))
-    assert (answer.status_code, answer.json["detail"]) == (403, "this needs the scope products:write")
-    told = 'Bearer realm="restkeeper", error="insufficient_scope", scope="products:write"'
-    assert answer.headers["WWW-Authenticate"] == told
+    response = client.post("/products", json={"name": "x"}, headers=key(client, "products:read"))
+    assert (response.status_code, response.json["detail"]) == (403, "this needs the scope products:write")
+    challenge = 'Bearer realm="restkeeper", error="insufficient_scope", scope="products:write"'
+    assert response.headers["WWW-Authenticate"] == challenge
 
 
 @pytest.fixture
@@ -200,9 +200,9 @@ def test_anothers_item(
     for rightful in (mine, ADMIN):
         made = client.post(f"/{collection_of(rule)}", json={"name": "x"}, headers=mine)
         path = rule.replace("<id>", made.json["id"])
-        assert ask(client, method, path, others) == status
+        assert status_of(client, method, path, others) == status
         assert client.get(path, headers=mine).json == made.json
-        assert ask(client, method, path, rightful) == 200
+        assert status_of(client, method, path, rightful) == 200
 
 
 def test_a_private_list_is_ones_own(client: FlaskClient, mine: dict[str, str], others: dict[str, str]) -> None:
@@ -229,8 +229,8 @@ def test_ones_own_list_is_no_validator_for_anothers(
     client.post("/notes", json={"name": "x"}, headers=mine)
     tag = client.get("/notes", headers=mine).headers["ETag"]
     assert client.get("/notes", headers=mine | {"If-None-Match": tag}).status_code == 304
-    answer = client.get("/notes", headers=others | {"If-None-Match": tag})
-    assert (answer.status_code, answer.json) == (200, [])
+    response = client.get("/notes", headers=others | {"If-None-Match": tag})
+    assert (response.status_code, response.json) == (200, [])
 
 
 def test_an_item_keeps_its_owner(client: FlaskClient, mine: dict[str, str], others: dict[str, str]) -> None:

@@ -57,10 +57,10 @@ def test_the_whole_matrix(
     where, tag = make(client)
     headers = {name: value.replace("{tag}", tag) for name, value in conditions.items()}
     body = {"name": "Other"} if method in ("PUT", "PATCH") else None
-    answer = client.open(where, method=method, json=body, headers=headers)
-    assert answer.status_code == (reading if method in ("GET", "HEAD") else writing)
-    if answer.status_code in (304, 412):
-        assert answer.headers["ETag"] == tag
+    response = client.open(where, method=method, json=body, headers=headers)
+    assert response.status_code == (reading if method in ("GET", "HEAD") else writing)
+    if response.status_code in (304, 412):
+        assert response.headers["ETag"] == tag
         assert client.get(where).headers["ETag"] == tag
 
 
@@ -87,8 +87,8 @@ def test_a_missing_item_is_404_whatever_the_condition(client: FlaskClient) -> No
     """A condition is looked at only where the request without it would succeed (section 13.2.1)."""
     for method in ("GET", "PUT", "PATCH", "DELETE"):
         body = {"name": "x"} if method in ("PUT", "PATCH") else None
-        answer = client.open("/products/none", method=method, json=body, headers={"If-Match": '"1"'})
-        assert answer.status_code == 404
+        response = client.open("/products/none", method=method, json=body, headers={"If-Match": '"1"'})
+        assert response.status_code == 404
 
 
 @pytest.mark.parametrize("query", ["cursor=none", "limit=0", "colour=red", "sort=-"])
@@ -124,10 +124,10 @@ def test_blind_writes_can_be_refused() -> None:
     where, tag = make(client)
     for method in ("PUT", "PATCH", "DELETE"):
         body = {"name": "x"} if method != "DELETE" else None
-        answer = client.open(where, method=method, json=body)
-        assert answer.status_code == 428
+        response = client.open(where, method=method, json=body)
+        assert response.status_code == 428
         assert client.open(where, method=method, json=body, headers={"If-Unmodified-Since": FUTURE}).status_code == 428
-        assert answer.json["type"].endswith("/problems/precondition-required")
+        assert response.json["type"].endswith("/problems/precondition-required")
     assert client.delete(where, headers={"If-Match": tag}).status_code == 200
 
 

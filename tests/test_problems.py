@@ -50,15 +50,15 @@ def test_every_error_has_one_shape(
     client: FlaskClient, method: str, path: str, headers: dict[str, str], status: int, name: str
 ) -> None:
     """An error is problem details: type, title, status, detail, instance and the request's id (RFC 9457)."""
-    answer = client.open(path, method=method, headers={"X-Request-Id": "mine", **headers})
-    assert answer.status_code == status
-    assert answer.content_type == "application/problem+json"
-    assert answer.headers["Cache-Control"] == "no-store"
-    problem = answer.json
+    response = client.open(path, method=method, headers={"X-Request-Id": "mine", **headers})
+    assert response.status_code == status
+    assert response.content_type == "application/problem+json"
+    assert response.headers["Cache-Control"] == "no-store"
+    problem = response.json
     assert problem["type"].endswith(f"/problems/{name}")
     assert (problem["status"], problem["title"]) == (status, errors.catalogue()[name].title)
     assert problem["detail"]
-    assert problem["request_id"] == answer.headers["X-Request-Id"] == "mine"
+    assert problem["request_id"] == response.headers["X-Request-Id"] == "mine"
     assert problem["instance"].startswith("/")
 
 
@@ -134,9 +134,9 @@ def test_a_500_tells_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.Log
     """What nobody foresaw is a 500 that shows nothing of its cause; the log has all, with the request's id."""
     client = _client_of_broken_store(ZeroDivisionError("the secret cause"), monkeypatch)
     with caplog.at_level(logging.ERROR, "restkeeper"):
-        answer = client.get("/products/x", headers={"X-Request-Id": "find-me"})
-    assert answer.status_code == 500
-    assert "secret" not in answer.text and "ZeroDivision" not in answer.text
+        response = client.get("/products/x", headers={"X-Request-Id": "find-me"})
+    assert response.status_code == 500
+    assert "secret" not in response.text and "ZeroDivision" not in response.text
     (record,) = caplog.records
     assert record.exc_info and "the secret cause" in str(record.exc_info[1])
     assert record.__dict__["request_id"] == "find-me"
@@ -146,9 +146,9 @@ def test_a_500_tells_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.Log
 def test_a_busy_store_is_503(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that cannot be had is 503 with Retry-After, for reading, writing and readiness."""
     client = _client_of_broken_store(StoreUnavailable("busy"), monkeypatch)
-    for answer in (client.get("/products/x"), client.post("/products", json={"name": "x"}), client.get("/readyz")):
-        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
-        assert answer.json["type"].endswith("/problems/unavailable")
+    for response in (client.get("/products/x"), client.post("/products", json={"name": "x"}), client.get("/readyz")):
+        assert (response.status_code, response.headers["Retry-After"]) == (503, "1")
+        assert response.json["type"].endswith("/problems/unavailable")
 
 
 TAKEN = [{"pointer": "#/sku", "detail": "is taken by another item"}]
@@ -176,11 +176,11 @@ def test_what_a_store_raises_is_a_problem(
 ) -> None:
     """Each of its exceptions has its status, type, headers and members; the log has what is the server's, if caused."""
     client = _client_of_broken_store(error, monkeypatch)
-    answer = client.get("/products/x")
-    assert (answer.status_code, answer.headers.get("Retry-After")) == (status, retry)
-    assert answer.json["type"].endswith(f"/problems/{name}")
+    response = client.get("/products/x")
+    assert (response.status_code, response.headers.get("Retry-After")) == (status, retry)
+    assert response.json["type"].endswith(f"/problems/{name}")
     standard = ("type", "title", "status", "instance", "request_id")
-    assert {key: value for key, value in answer.json.items() if key not in standard} == members
+    assert {key: value for key, value in response.json.items() if key not in standard} == members
     assert not caplog.records
     error.__cause__ = OSError("the secret cause")
     assert client.get("/products/x").json["detail"] == members["detail"]
@@ -207,6 +207,6 @@ def test_what_says_nothing_has_no_detail() -> None:
     observe.install(app, None)
     web_errors.install(app)
     app.add_url_rule("/teapot", "teapot", refuse)
-    answer = app.test_client().get("/teapot")
-    assert (answer.status_code, answer.json["title"]) == (418, "I'm a teapot")
-    assert "detail" not in answer.json
+    response = app.test_client().get("/teapot")
+    assert (response.status_code, response.json["title"]) == (418, "I'm a teapot")
+    assert "detail" not in response.json

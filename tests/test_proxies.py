@@ -78,8 +78,8 @@ def test_a_proxy_s_other_words_are_passed_over() -> None:
     """Host, port and prefix are never taken from a forwarded field, also not from Forwarded."""
     client = create_app(Config(auth="open-to-all", trusted_proxies=1, trusted_hosts=("localhost",))).test_client()
     fields = ("X-Forwarded-Host", "X-Forwarded-Port", "X-Forwarded-Prefix", "X-Forwarded-Server", "Forwarded")
-    answer = client.get("/nothing", headers=dict.fromkeys(fields, "evil") | {"Forwarded": "for=6.6.6.6;host=evil"})
-    assert answer.json["type"] == "http://localhost/problems/not-found" and "evil" not in answer.text
+    response = client.get("/nothing", headers=dict.fromkeys(fields, "evil") | {"Forwarded": "for=6.6.6.6;host=evil"})
+    assert response.json["type"] == "http://localhost/problems/not-found" and "evil" not in response.text
 
 
 def test_several_lines_are_one_list(tmp_path: Path) -> None:
@@ -89,15 +89,17 @@ def test_several_lines_are_one_list(tmp_path: Path) -> None:
     with Gunicorn(tmp_path, workers=1, AUTH="open-to-all", **settings) as server:
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
             client.sendall(b"GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + lines + b"\r\n")
-            answer = b"".join(iter(lambda: client.recv(65536), b""))
-    assert b"https://x/problems/not-found" in answer
+            response = b"".join(iter(lambda: client.recv(65536), b""))
+    assert b"https://x/problems/not-found" in response
     (line,) = [line for line in server.log.read_text().splitlines() if '"/nothing"' in line]
     assert '"caller":"1.1.1.1"' in line
 
 
 def test_a_proxy_is_a_client_unless_it_is_told_of(server: Gunicorn) -> None:
     """Without TRUSTED_PROXIES not even one on the same machine is believed."""
-    answer = server.get("/nothing", {"X-Forwarded-Proto": "https", "X-Forwarded-For": "1.1.1.1", "X-Request-Id": "np"})
-    assert answer.json()["type"].startswith("http://")
+    response = server.get(
+        "/nothing", {"X-Forwarded-Proto": "https", "X-Forwarded-For": "1.1.1.1", "X-Request-Id": "np"}
+    )
+    assert response.json()["type"].startswith("http://")
     (line,) = [line for line in server.log.read_text().splitlines() if '"np"' in line]
     assert '"caller":"127.0.0.1"' in line

@@ -166,8 +166,8 @@ def test_its_receiver_takes_what_is_sent(tmp_path: Path) -> None:
         assert (type, item_id) == ("product.created", item["id"]) and id.startswith("evt_")
         stop.cancel()
         receiver.terminate()
-        _, told = receiver.communicate(timeout=SECONDS)
-    assert "WebhookVerificationError" in told
+        _, errors = receiver.communicate(timeout=SECONDS)
+    assert "WebhookVerificationError" in errors
 
 
 def test_the_tables_are_complete() -> None:

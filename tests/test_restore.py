@@ -32,9 +32,9 @@ NAMES = EventFilter(("products",))
 # Writes an item and an event, and ends as a process that is killed.
 CRASH = """\
 import os, sys
-from tests.test_restore import keep, opened
+from tests.test_restore import insert, opened
 store = opened(sys.argv[1])
-keep(store, "crashed")
+insert(store, "crashed")
 os._exit(9)
 """
 
@@ -43,7 +43,7 @@ def opened(folder: Path | str) -> Store:
     return open_store(f"sqlite:///{folder}/store.db", stored_collections(RESOURCES))
 
 
-def keep(store: Store, id: str) -> None:
+def insert(store: Store, id: str) -> None:
     body = b'{"id":"%s","name":"x","version":1}' % id.encode()
     record = Record(id, 1, "2026-01-01T00:00:00.000000Z", "shape", body)
     store.write(lambda transaction: (transaction.insert("products", record), transaction.record(EVENT)))
@@ -73,9 +73,9 @@ def names(folder: Path) -> set[str]:
 def backup(tmp_path: Path) -> Path:
     """A backup with the item "old", of a closed store that has also the item "new"."""
     store = opened(tmp_path)
-    keep(store, "old")
+    insert(store, "old")
     store.backup(tmp_path / "backup.db")
-    keep(store, "new")
+    insert(store, "new")
     store.close()
     return tmp_path / "backup.db"
 
@@ -104,7 +104,7 @@ def test_an_empty_store_is_restored(tmp_path: Path) -> None:
     empty.backup(tmp_path / "backup.db")
     empty.close()
     store = opened(tmp_path)
-    keep(store, "a")
+    insert(store, "a")
     store.close()
     result = restore(tmp_path, str(tmp_path / "backup.db"))
     assert result.exit_code == 0, result.output
@@ -126,7 +126,7 @@ def test_each_restore_begins_a_history_of_its_own(tmp_path: Path, backup: Path) 
     epochs, cursors = set(), set()
     for _ in range(3):
         store = opened(tmp_path)
-        keep(store, "more")
+        insert(store, "more")
         epochs.add(store.epoch)
         for cursor in cursors:
             with pytest.raises(EventsExpired):
@@ -250,13 +250,13 @@ def test_a_copy_over_a_store_that_crashed_is_noticed(tmp_path: Path, backup: Pat
 def test_a_file_moved_over_a_store_in_use_is_noticed(tmp_path: Path, backup: Path) -> None:
     """Readiness and writes detect it at once; the next start does not restore the former items."""
     store = opened(tmp_path)
-    keep(store, "newer")
+    insert(store, "newer")
     shutil.copy(backup, tmp_path / "moved.db")
     (tmp_path / "moved.db").rename(tmp_path / "store.db")
     with pytest.raises(StoreUnavailable, match="not the one that was opened"):
         store.check()
     with pytest.raises(StoreUnavailable, match="not the one that was opened"):
-        keep(store, "lost")
+        insert(store, "lost")
     store.close()
     with pytest.raises(StoreUnavailable, match="restkeeper restore"):
         opened(tmp_path)

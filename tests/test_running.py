@@ -20,16 +20,16 @@ from restkeeper.config import Config
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Transaction
 from restkeeper.web.uuid7 import uuid7
-from tests.live import Answer, Gunicorn
+from tests.live import Gunicorn, HttpResponse
 from tests.shop.products import RESOURCE
 from tests.waiting import SECONDS, join
 
 
-def at_once(count: int, call: Callable[[int], Answer]) -> list[Answer]:
+def at_once(count: int, call: Callable[[int], HttpResponse]) -> list[HttpResponse]:
     """The answers to calls that are let go together."""
     gate = threading.Barrier(count)
 
-    def run(number: int) -> Answer:
+    def run(number: int) -> HttpResponse:
         gate.wait(SECONDS)
         return call(number)
 
@@ -42,14 +42,14 @@ def test_of_racing_writers_one_wins(server: Gunicorn) -> None:
     made = server.post("/products", {"name": "contested"})
     where, tag = made.headers["location"], made.headers["etag"]
     for round in range(100):
-        answers = at_once(
+        responses = at_once(
             4,
             lambda n, tag=tag, round=round: server.request(
                 "PATCH", where, {"stock": round * 4 + n + 1}, {"If-Match": tag}
             ),  # type: ignore[misc]
         )
-        (won,) = [answer for answer in answers if answer.status == 200]
-        assert {answer.status for answer in answers if answer is not won} == {412}
+        (won,) = [response for response in responses if response.status == 200]
+        assert {response.status for response in responses if response is not won} == {412}
         assert server.get(where).body == won.body
         tag = won.headers["etag"]
     assert json.loads(won.body)["version"] == 101
@@ -58,8 +58,8 @@ def test_of_racing_writers_one_wins(server: Gunicorn) -> None:
 def test_of_racing_creators_one_gets_the_unique_value(server: Gunicorn) -> None:
     """Creators of the same unique value race: exactly one is answered 200, the others 409."""
     for round in range(20):
-        answers = at_once(4, lambda _, round=round: server.post("/users", {"email": f"race{round}@x.org"}))  # type: ignore[misc]
-        assert sorted(answer.status for answer in answers) == [200, 409, 409, 409]
+        responses = at_once(4, lambda _, round=round: server.post("/users", {"email": f"race{round}@x.org"}))  # type: ignore[misc]
+        assert sorted(response.status for response in responses) == [200, 409, 409, 409]
 
 
 def test_patches_without_condition_lose_nothing(server: Gunicorn) -> None:
@@ -146,9 +146,9 @@ def test_metrics_count_across_workers(server: Gunicorn) -> None:
     sample = r'^restkeeper_request_seconds_count\{method="GET",route="/problems/<name>",status="404"\} (\S+)$'
 
     def counted() -> float:
-        answer = server.get("/metrics", {"Authorization": "Bearer a-token-for-who-scrapes-me"})
-        assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-        found = re.search(sample, answer.body.decode(), re.M)
+        response = server.get("/metrics", {"Authorization": "Bearer a-token-for-who-scrapes-me"})
+        assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+        found = re.search(sample, response.body.decode(), re.M)
         return float(found[1]) if found else 0
 
     before = counted()
@@ -172,25 +172,25 @@ def test_readiness_names_what_fails(tmp_path: Path) -> None:
         file = tmp_path / "restkeeper.db"
         file.rename(tmp_path / "elsewhere.db")
         assert (server.get("/readyz").status, server.get("/healthz").status) == (503, 200)
-        for answer in (server.get("/readyz"), server.post("/products", {"name": "x"})):
-            assert answer.status == 503 and answer.json()["detail"].startswith(("store: ", "the store's file "))
-            assert b"restkeeper.db" not in answer.body and str(tmp_path).encode() not in answer.body
+        for response in (server.get("/readyz"), server.post("/products", {"name": "x"})):
+            assert response.status == 503 and response.json()["detail"].startswith(("store: ", "the store's file "))
+            assert b"restkeeper.db" not in response.body and str(tmp_path).encode() not in response.body
         assert str(file) in server.log.read_text()
         (tmp_path / "elsewhere.db").rename(file)
         assert server.get("/readyz").status == 200
         with sqlite3.connect(file) as connection:
             connection.execute("PRAGMA user_version = 99")
         connection.close()
-        answer = server.get("/readyz")
-        assert answer.status == 503 and answer.json()["detail"].startswith("store: the store has migration 99")
+        response = server.get("/readyz")
+        assert response.status == 503 and response.json()["detail"].startswith("store: the store has migration 99")
 
 
 def test_a_host_that_is_no_name_is_400(server: Gunicorn) -> None:
     """A Host with a label that only looks like one of IDNA's is refused like any other malformed one, each time."""
     for _ in range(4):
         for host in ("xn--a", "[::::]"):
-            answer = server.get("/products", {"Host": host})
-            assert (answer.status, answer.json()["type"]) == (400, "/problems/bad-request")
+            response = server.get("/products", {"Host": host})
+            assert (response.status, response.json()["type"]) == (400, "/problems/bad-request")
 
 
 def test_a_long_search_lets_others_be_answered(tmp_path: Path) -> None:
@@ -222,10 +222,10 @@ def test_requests_in_flight_finish(tmp_path: Path) -> None:
             server.process.send_signal(signal.SIGTERM)
             _await_refusal(server)
             slow.sendall(body[5:])
-            answer = b""
+            response = b""
             while chunk := slow.recv(65536):
-                answer += chunk
-            assert answer.startswith(b"HTTP/1.1 200 OK")
+                response += chunk
+            assert response.startswith(b"HTTP/1.1 200 OK")
         assert server.process.wait(timeout=20) == 0
 
 
@@ -242,12 +242,12 @@ def test_content_that_cannot_be_read_is_400(server: Gunicorn, content: bytes) ->
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
         client.sendall(b"POST /products HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + content)
         client.shutdown(socket.SHUT_WR)
-        answer = b""
+        response = b""
         while chunk := client.recv(65536):
-            answer += chunk
-    assert answer.startswith(b"HTTP/1.1 400 ")
-    assert answer.count(b"HTTP/1.1") == 1
-    assert b"/problems/bad-request" in answer
+            response += chunk
+    assert response.startswith(b"HTTP/1.1 400 ")
+    assert response.count(b"HTTP/1.1") == 1
+    assert b"/problems/bad-request" in response
 
 
 def _await_refusal(server: Gunicorn) -> None:
@@ -262,7 +262,7 @@ def _await_refusal(server: Gunicorn) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"PAGE_LIMIT": "0"}, "PAGE_LIMIT='0': must be a whole number from 1 to 10000"),
         ({"DATABASE_URL": "mysql://x"}, "DATABASE_URL='mysql://x': must be memory:// or sqlite:///FILE"),
@@ -270,12 +270,12 @@ def _await_refusal(server: Gunicorn) -> None:
         ({"DATABASE_URL": "sqlite:////no/such/folder/x.db"}, "cannot be opened: No such file or directory"),
     ],
 )
-def test_a_bad_setting_stops_the_start(tmp_path: Path, settings: dict[str, str], told: str) -> None:
+def test_a_bad_setting_stops_the_start(tmp_path: Path, settings: dict[str, str], message: str) -> None:
     """What cannot be is told in one line that names key, value and what is allowed, and nothing is served."""
     failed = Gunicorn(tmp_path, **settings)
     assert failed.process.wait(timeout=30) != 0
     (line,) = failed.lines()
-    assert line.startswith("restkeeper: ") and told in line
+    assert line.startswith("restkeeper: ") and message in line
 
 
 def test_a_misspelt_setting_is_named_once(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_third_collection_does_everything(orders: FlaskClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "kept"),
+    ("sent", "stored"),
     [
         ("2026-03-01T10:00:00Z", "2026-03-01T10:00:00.000000Z"),
         ("2026-03-01t10:00:00z", "2026-03-01T10:00:00.000000Z"),
@@ -81,9 +81,9 @@ def test_a_third_collection_does_everything(orders: FlaskClient) -> None:
         ("9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59.999999Z"),
     ],
 )
-def test_a_time_is_kept_in_utc(sent: str, kept: str) -> None:
+def test_a_time_is_kept_in_utc(sent: str, stored: str) -> None:
     """With any offset and precision it is stored in one form, which sorts as text."""
-    assert Time().deserialize(sent) == kept
+    assert Time().deserialize(sent) == stored
 
 
 @pytest.mark.parametrize(
@@ -116,24 +116,24 @@ def test_what_is_no_time_is_refused(sent: str) -> None:
 def test_orders_of_bad_times_are_422(orders: FlaskClient) -> None:
     """No time makes the service fail."""
     for due in ("2026-02-29T10:00:00Z", "0001-01-01T00:00:00+00:01", "9999-12-31T23:59:59-00:01", 5, True, []):
-        answer = orders.post("/orders", json={"number": "A-1", "due": due})
-        assert (answer.status_code, [fault["pointer"] for fault in answer.json["errors"]]) == (422, ["#/due"])
+        response = orders.post("/orders", json={"number": "A-1", "due": due})
+        assert (response.status_code, [fault["pointer"] for fault in response.json["errors"]]) == (422, ["#/due"])
 
 
 def test_an_array_has_its_bounds() -> None:
     """It has from `low` to `high` values; its length is checked before the values."""
-    looked: list[object] = []
-    inner = Text(validate=[looked.append])
+    validated: list[object] = []
+    inner = Text(validate=[validated.append])
     items = Items(inner, 3, low=2)
     for good in (["a", "b"], ["a", "b", "c"]):
         assert items.deserialize(good) == good
-    looked.clear()
+    validated.clear()
     for bad in ([], ["a"], ["a"] * 4, ["a"] * 1000):
         with pytest.raises(ValidationError, match="^must have 2 to 3 items"):
             items.deserialize(bad)
     with pytest.raises(ValidationError, match="must have at most 100 items"):
         Items(inner).deserialize(["a"] * 101)
-    assert Items(inner).deserialize([]) == [] and looked == []
+    assert Items(inner).deserialize([]) == [] and validated == []
     with pytest.raises(ValidationError, match="must be an array"):
         items.deserialize("ab")
 
@@ -142,7 +142,7 @@ LONG_HOST = ".".join(["a" * 63] * 4)[:240]
 
 
 @pytest.mark.parametrize(
-    ("field", "good", "bad", "told"),
+    ("field", "good", "bad", "expected"),
     [
         (Text(), ["", "x" * 10_000], ["x" * 10_001], "must have at most 10000 characters"),
         (Text(2, 3), ["ab", "abc"], ["", "a", "abcd"], "must have 2 to 3 characters"),
@@ -156,14 +156,14 @@ LONG_HOST = ".".join(["a" * 63] * 4)[:240]
     ],
 )
 def test_each_kind_has_its_bounds(
-    field: fields.Field[object], good: list[object], bad: list[object], told: str
+    field: fields.Field[object], good: list[object], bad: list[object], expected: str
 ) -> None:
     """A value at a limit is accepted, and one beyond it is refused with the message of the field."""
     assert [field.deserialize(value) for value in good] == good
     for value in bad:
         with pytest.raises(ValidationError) as caught:
             field.deserialize(value)
-        assert any(message.startswith(told) for message in caught.value.messages)
+        assert any(message.startswith(expected) for message in caught.value.messages)
 
 
 @pytest.mark.parametrize("sent", ["https://a.example", "HTTP://A", "http://[::1]:65535/a?b=c%20d", "https://a:1/@"])
@@ -201,16 +201,16 @@ def test_what_is_no_url_is_refused(sent: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "kept"),
+    ("sent", "stored"),
     [("0", "0"), ("1E+1", "10"), ("-0.00", "0"), ("12.50", "12.5"), ("1E+2", "100"), ("9999999999999.99",) * 2],
 )
-def test_an_amount_has_one_form(sent: str, kept: str) -> None:
+def test_an_amount_has_one_form(sent: str, stored: str) -> None:
     """Every form of a number is stored exactly."""
-    assert str(Money().deserialize(Decimal(sent))) == kept
+    assert str(Money().deserialize(Decimal(sent))) == stored
 
 
 @pytest.mark.parametrize(
-    ("sent", "told"),
+    ("sent", "expected"),
     [
         (Decimal("0.001"), "2 decimals"),
         (Decimal("12.505"), "2 decimals"),
@@ -224,9 +224,9 @@ def test_an_amount_has_one_form(sent: str, kept: str) -> None:
         (0.5, "must be a number"),
     ],
 )
-def test_what_is_no_amount_is_refused(sent: object, told: str) -> None:
+def test_what_is_no_amount_is_refused(sent: object, expected: str) -> None:
     """A third decimal, a debt, a number beyond the largest, or no exact number at all."""
-    with pytest.raises(ValidationError, match=told):
+    with pytest.raises(ValidationError, match=expected):
         Money().deserialize(sent)
 
 
@@ -272,7 +272,7 @@ class Fine(ItemSchema):
 
 
 @pytest.mark.parametrize(
-    ("declare", "told"),
+    ("declare", "expected"),
     [
         (lambda: Resource("things", "thing", Renamed), "things.a: data_key is not supported"),
         (lambda: Resource("things", "thing", Vague), "things.a: say required=True or what load_default is"),
@@ -281,9 +281,9 @@ class Fine(ItemSchema):
         (lambda: Resource("things", "thing", Fine, search=("b",)), "things.b: cannot be indexed or searched"),
     ],
 )
-def test_a_declaration_that_cannot_be_kept_to_is_refused(declare: Callable[[], Resource], told: str) -> None:
+def test_a_declaration_that_cannot_be_kept_to_is_refused(declare: Callable[[], Resource], expected: str) -> None:
     """An error of a declaration is raised at start and names collection and field."""
-    with pytest.raises(ValueError, match=re.escape(told)):
+    with pytest.raises(ValueError, match=re.escape(expected)):
         declare()
 
 
@@ -354,11 +354,11 @@ def test_an_item_of_an_older_schema_is_upgraded(tmp_path: Path) -> None:
     where = before.post("/notes", json={"title": "x", "colour": "blue"}).headers["Location"]
     calls: list[dict[str, Any]] = []
 
-    def noted(item: dict[str, Any]) -> dict[str, Any]:
+    def upgrade_and_count(item: dict[str, Any]) -> dict[str, Any]:
         calls.append(dict(item))
         return upgrade(item)
 
-    renamed = Resource("notes", "note", RenamedSchema, upgrade=noted)
+    renamed = Resource("notes", "note", RenamedSchema, upgrade=upgrade_and_count)
     after = create_app(Config(database_url=url), [renamed])
     client = after.test_client()
     assert (client.get(where).json["name"], client.get("/notes").json[0]["name"]) == ("x", "x")

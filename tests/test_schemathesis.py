@@ -46,7 +46,7 @@ def test_nothing_differs_from_the_document(tmp_path: Path, paths: str, auth: str
             capture_output=True,
             text=True,
         )
-    told = f"SCHEMATHESIS_SEED={seed}\n{run.stdout}\n{run.stderr}"
-    assert run.returncode == 0, told
-    assert "Selected: 0/" not in run.stdout and "Fuzzing" in run.stdout and "Stateful" in run.stdout, told
+    output = f"SCHEMATHESIS_SEED={seed}\n{run.stdout}\n{run.stderr}"
+    assert run.returncode == 0, output
+    assert "Selected: 0/" not in run.stdout and "Fuzzing" in run.stdout and "Stateful" in run.stdout, output
     assert server.lines()[1:] == [], "something was logged as a warning or worse"

@@ -99,9 +99,12 @@ def test_a_token_of_the_issuer_opens_what_its_scopes_say(trusting: FlaskClient) 
     assert trusting.get("/products", headers=bearer(issuer.token(exp=far))).status_code == 200
     assert trusting.post("/products", json={"name": "x"}, headers=bearer(issuer.token(exp=far))).status_code == 403
     for bad in (issuer.token(exp=far, aud="another"), issuer.token(exp=1), issuer.token(exp=far)[:-4] + "AAAA"):
-        answer = trusting.get("/products", headers=bearer(bad))
-        assert (answer.status_code, answer.json["detail"]) == (401, "the credentials are not valid, or not any more")
-        assert answer.headers["WWW-Authenticate"] == 'Bearer realm="restkeeper", error="invalid_token"'
+        response = trusting.get("/products", headers=bearer(bad))
+        assert (response.status_code, response.json["detail"]) == (
+            401,
+            "the credentials are not valid, or not any more",
+        )
+        assert response.headers["WWW-Authenticate"] == 'Bearer realm="restkeeper", error="invalid_token"'
 
 
 @pytest.mark.needs("jwt")
@@ -183,16 +186,16 @@ def test_secrets_stay_in(tmp_path: Path, form: str) -> None:
         "LOG_LEVEL": "debug",
         "LOG_FORMAT": form,
     }
-    answers: list[Any] = []
+    responses: list[Any] = []
     with Gunicorn(tmp_path, **settings) as server:
 
-        def ask(method: str, path: str, body: Any = None, **headers: str) -> Any:
-            answer = server.request(method, path, body, {k.replace("_", "-"): v for k, v in headers.items()})
-            answers.append(answer)
-            return answer
+        def call(method: str, path: str, body: Any = None, **headers: str) -> Any:
+            response = server.request(method, path, body, {k.replace("_", "-"): v for k, v in headers.items()})
+            responses.append(response)
+            return response
 
-        made = ask("POST", "/api/v1/keys", {"name": "x", "scopes": ["products:read"]}, X_API_Key=ADMIN_KEY)
-        secret = answers.pop().json()["secret"]
+        made = call("POST", "/api/v1/keys", {"name": "x", "scopes": ["products:read"]}, X_API_Key=ADMIN_KEY)
+        secret = responses.pop().json()["secret"]
         basic = b64encode(f"{made.json()['id']}:{secret.split('_', 2)[2]}".encode()).decode()
         for credential in (secret, token, ADMIN_KEY, secret[:-1] + "!", token[:-4] + "AAAA", ADMIN_KEY + "x"):
             for method, path in (
@@ -201,16 +204,16 @@ def test_secrets_stay_in(tmp_path: Path, form: str) -> None:
                 ("PUT", "/products/x"),
                 ("GET", "/?fields=x"),
             ):
-                ask(method, path, Authorization=f"Bearer {credential}")
-                ask(method, path, X_API_Key=credential)
-        ask("GET", "/products", Authorization=f"Basic {basic}")
-        ask("GET", "/metrics", Authorization="Bearer a-token-for-metrics-alone")
-        ask("GET", "/metrics", Authorization=f"Bearer {secret}")
-        ask("POST", "/products", {"name": "x"}, X_API_Key=ADMIN_KEY, Idempotency_Key="a-key-of-idempotency")
-        ask("GET", "/api/v1/keys", X_API_Key=ADMIN_KEY)
-        ask("GET", "/openapi.json")
+                call(method, path, Authorization=f"Bearer {credential}")
+                call(method, path, X_API_Key=credential)
+        call("GET", "/products", Authorization=f"Basic {basic}")
+        call("GET", "/metrics", Authorization="Bearer a-token-for-metrics-alone")
+        call("GET", "/metrics", Authorization=f"Bearer {secret}")
+        call("POST", "/products", {"name": "x"}, X_API_Key=ADMIN_KEY, Idempotency_Key="a-key-of-idempotency")
+        call("GET", "/api/v1/keys", X_API_Key=ADMIN_KEY)
+        call("GET", "/openapi.json")
     everything = server.log.read_text() + "".join(
-        json.dumps(answer.headers) + answer.body.decode("utf-8", "replace") for answer in answers
+        json.dumps(response.headers) + response.body.decode("utf-8", "replace") for response in responses
     )
     assert "Redis does not respond" in everything
     secrets = [secret.split("_", 2)[2], token, token.split(".")[2], ADMIN_KEY, basic]
@@ -232,11 +235,11 @@ def test_a_host_that_anybody_can_name_is_not_repeated(settings: dict[str, Any], 
     """Types of problems and the index have the request's host only where it is one of the service's own."""
     client = create_app(Config(**settings)).test_client()
     headers = {"Host": "api.example.org"}
-    answer = client.get("/nothing", headers=headers)
-    assert answer.json["type"] == f"{base}/problems/not-found"
+    response = client.get("/nothing", headers=headers)
+    assert response.json["type"] == f"{base}/problems/not-found"
     page = client.get("/", headers=headers | {"Accept": "text/html"})
     assert f"curl -i {base or 'https://HOST'}/products" in page.text
-    assert base or "api.example.org" not in page.text + answer.text + client.get("/", headers=headers).text
+    assert base or "api.example.org" not in page.text + response.text + client.get("/", headers=headers).text
 
 
 @pytest.mark.parametrize(
@@ -302,8 +305,8 @@ def test_owasp_api1_broken_object_level_authorization() -> None:
     for method in ("GET", "HEAD", "PUT", "PATCH", "DELETE"):
         for condition in ({}, {"If-Match": tag}, {"If-None-Match": tag}):
             body = {"name": "theirs"} if method in ("PUT", "PATCH") else None
-            answer = client.open(path, method=method, json=body, headers=others | condition)
-            assert answer.status_code == 404 and "ETag" not in answer.headers
+            response = client.open(path, method=method, json=body, headers=others | condition)
+            assert response.status_code == 404 and "ETag" not in response.headers
     for query in ("", "?q=mine", "?name=mine", f"?id={made.json['id']}", "?sort=-name&fields=name", "?offset=0"):
         page = client.get(f"/notes{query}", headers=others)
         assert (page.json, page.headers["X-Total-Count"]) == ([], "0")
@@ -322,8 +325,8 @@ def test_owasp_api2_broken_authentication(closed: FlaskClient) -> None:
 def test_owasp_api3_broken_object_property_level_authorization(closed: FlaskClient) -> None:
     """What the server sets cannot be set, nothing that is not declared is kept, and no hidden member is answered."""
     for member in ("id", "created_at", "updated_at", "version", "owner", "shape", "is_admin", "__proto__"):
-        answer = closed.post("/products", json={"name": "x", member: "1"}, headers=ADMIN)
-        assert answer.status_code == 422 and answer.json["errors"][0]["pointer"] == f"#/{member}"
+        response = closed.post("/products", json={"name": "x", member: "1"}, headers=ADMIN)
+        assert response.status_code == 422 and response.json["errors"][0]["pointer"] == f"#/{member}"
     made = closed.post("/products", json={"name": "x"}, headers=ADMIN).json
     assert not {"owner", "shape", "collection"} & made.keys()
     key = closed.post("/api/v1/keys", json={"name": "x", "scopes": ["products:read"]}, headers=ADMIN).json
@@ -334,7 +337,7 @@ def test_owasp_api3_broken_object_property_level_authorization(closed: FlaskClie
 def test_owasp_api4_unrestricted_resource_consumption(closed: FlaskClient) -> None:
     """Requests, bodies, addresses, nesting, pages, lists of values and keys have limits, each with its answer."""
     deep = '{"name": "x", "attributes": ' + '{"a":' * 40 + "1" + "}" * 41
-    asked: list[tuple[str, str, dict[str, Any], int]] = [
+    calls: list[tuple[str, str, dict[str, Any], int]] = [
         ("POST", "/products", {"data": b"x" * (1024 * 1024 + 1)}, 413),
         ("POST", "/products", {"data": deep}, 400),
         ("GET", "/products?q=" + "x" * 9000, {}, 414),
@@ -342,9 +345,9 @@ def test_owasp_api4_unrestricted_resource_consumption(closed: FlaskClient) -> No
         ("GET", "/products?offset=99999999999999999999", {}, 400),
         ("GET", "/products?id[in]=" + ",".join("x" * 300), {}, 400),
     ]
-    for method, path, options, status in asked:
-        answer = closed.open(path, method=method, content_type="application/json", headers=ADMIN, **options)
-        assert answer.status_code == status, path
+    for method, path, options, status in calls:
+        response = closed.open(path, method=method, content_type="application/json", headers=ADMIN, **options)
+        assert response.status_code == status, path
     assert closed.get("/products", headers=ADMIN).headers["RateLimit"].startswith('"read";r=')
 
 
@@ -381,13 +384,13 @@ def test_owasp_api8_security_misconfiguration(closed: FlaskClient) -> None:
     """Closed unless opened: credentials, metrics, other origins; an error tells nothing of the inside."""
     assert closed.get("/products").status_code == 401
     assert closed.get("/metrics", headers=ADMIN).status_code == 403
-    answer = closed.get("/products", headers=ADMIN | {"Origin": "https://evil.example"})
-    assert "Access-Control-Allow-Origin" not in answer.headers
-    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    response = closed.get("/products", headers=ADMIN | {"Origin": "https://evil.example"})
+    assert "Access-Control-Allow-Origin" not in response.headers
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
     assert closed.open("/products", method="TRACE", headers=ADMIN).status_code == 405
     for path in ("/products/x", "/nothing", "/products?limit=x"):
-        told = closed.get(path, headers=ADMIN).text
-        assert not [word for word in ("Traceback", "sqlite", "SELECT", ".py", str(ROOT)) if word in told]
+        text = closed.get(path, headers=ADMIN).text
+        assert not [word for word in ("Traceback", "sqlite", "SELECT", ".py", str(ROOT)) if word in text]
 
 
 @pytest.mark.needs("keys")
@@ -395,9 +398,9 @@ def test_owasp_api8_what_nobody_foresaw_tells_nothing(closed: FlaskClient, monke
     """An error of our own is a 500 with an id to look for in the log, and no word of its cause."""
     store = closed.application.extensions["restkeeper"].store
     monkeypatch.setattr(store, "read", lambda *_: 1 / 0)
-    answer = closed.get("/products/x", headers=ADMIN)
-    assert answer.status_code == 500 and answer.json["request_id"] == answer.headers["X-Request-Id"]
-    assert "division" not in answer.text and "Traceback" not in answer.text
+    response = closed.get("/products/x", headers=ADMIN)
+    assert response.status_code == 500 and response.json["request_id"] == response.headers["X-Request-Id"]
+    assert "division" not in response.text and "Traceback" not in response.text
 
 
 @pytest.mark.needs("keys", "openapi")

@@ -17,7 +17,7 @@ import pytest
 
 from restkeeper.features.webhooks.sender import EXCERPT, DeliveryResult, Sender
 from restkeeper.features.webhooks.wire import MOST_BYTES
-from tests.endpoint import OK, Endpoint, Guest, Script, answering, self_signed, serving
+from tests.endpoint import OK, Endpoint, EndpointConnection, Script, responding_with, self_signed, serving
 
 PUBLIC, OTHER_PUBLIC = "93.184.216.34", "2606:4700::1111"
 LONG = 8.0  # seconds that no test of a short timeout takes
@@ -44,9 +44,9 @@ def hasty() -> Iterator[Callable[[str], DeliveryResult]]:
 
     def send(url: str, body: bytes = b"{}") -> DeliveryResult:
         began = time.monotonic()
-        answer = made(url, {}, body)
+        response = made(url, {}, body)
         assert time.monotonic() - began < LONG
-        return answer
+        return response
 
     with closing(Sender(allow_private=True, timeout=0.5)) as made:
         yield send
@@ -57,14 +57,14 @@ class Net:
 
     def __init__(self) -> None:
         self.names: dict[str, list[list[str]]] = {}  # what each resolution of a name brings, the last for all others
-        self.asked: list[str] = []
+        self.lookups: list[str] = []
         self.ports: dict[str, int] = {}
         self.connected: list[str] = []
         self.seconds: list[float] = []
         self._connect = socket.socket.connect
 
     def resolve(self, host: str, port: int, *_: Any, **__: Any) -> list[tuple[Any, ...]]:
-        self.asked.append(host)
+        self.lookups.append(host)
         brought = self.names.get(host, [[]])
         found = brought.pop(0) if len(brought) > 1 else brought[0]
         families = [socket.AF_INET6 if ":" in each else socket.AF_INET for each in found]
@@ -96,10 +96,10 @@ def tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-def _reset(guest: Guest) -> None:
+def _reset(connection: EndpointConnection) -> None:
     """Break a connection."""
-    guest.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    guest.close()
+    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
 
 
 # What is sent
@@ -132,7 +132,7 @@ def test_no_proxy_of_the_environment_is_used(sender: Sender, monkeypatch: pytest
 
 def test_no_cookie_is_sent_back(sender: Sender) -> None:
     """A sender remembers nothing that an endpoint tells it."""
-    with serving(answering(b"HTTP/1.1 204 No Content\r\nSet-Cookie: a=b\r\n\r\n")) as endpoint:
+    with serving(responding_with(b"HTTP/1.1 204 No Content\r\nSet-Cookie: a=b\r\n\r\n")) as endpoint:
         assert [sender(endpoint.url, {}, b"{}").status for _ in range(2)] == [204, 204]
     assert not any(b"cookie" in request.lower() for request in endpoint.requests)
 
@@ -148,7 +148,7 @@ def test_a_redirect_is_only_a_status(sender: Sender) -> None:
     """Nobody is called whom the operator of the URL names afterwards."""
     with serving(OK) as inside:
         moved = f"HTTP/1.1 307 Moved\r\nLocation: {inside.url}\r\nContent-Length: 0\r\n\r\n"
-        with serving(answering(moved.encode())) as endpoint:
+        with serving(responding_with(moved.encode())) as endpoint:
             assert sender(endpoint.url, {}, b"{}") == DeliveryResult(307, "", None)
     assert inside.connected == 0 and len(endpoint.requests) == 1
 
@@ -168,20 +168,22 @@ def test_a_redirect_is_only_a_status(sender: Sender) -> None:
 )
 def test_an_excerpt_is_short_and_harmless(sender: Sender, content: bytes, excerpt: str) -> None:
     """At most 1024 bytes, as text that does nothing to who shows it."""
-    with serving(answering(HEAD % len(content) + content)) as endpoint:
+    with serving(responding_with(HEAD % len(content) + content)) as endpoint:
         assert sender(endpoint.url, {}, b"{}") == DeliveryResult(200, excerpt, None)
 
 
 def test_compressed_content_is_not_unpacked(sender: Sender) -> None:
     """No small answer becomes a large one in memory."""
-    with serving(answering(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc")) as endpoint:
+    with serving(
+        responding_with(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc")
+    ) as endpoint:
         assert sender(endpoint.url, {}, b"{}").excerpt == "abc"
 
 
 def test_chunked_content_is_read(sender: Sender) -> None:
     """The chunks are one text, and the connection is reused."""
     chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"
-    with serving(answering(chunked)) as endpoint:
+    with serving(responding_with(chunked)) as endpoint:
         assert [sender(endpoint.url, {}, b"{}").excerpt for _ in range(2)] == ["abc", "abc"]
     assert endpoint.connected == 1
 
@@ -207,7 +209,7 @@ def test_chunked_content_is_read(sender: Sender) -> None:
 def test_retry_after_is_seconds_or_a_date(sender: Sender, field: str, seconds: float | None) -> None:
     """Seconds are returned unchanged, a past date as 0, and any other value as None."""
     head = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nRetry-After: " + field.encode() + b"\r\n\r\n"
-    with serving(answering(head)) as endpoint:
+    with serving(responding_with(head)) as endpoint:
         assert sender(endpoint.url, {}, b"{}") == DeliveryResult(503, "", seconds)
 
 
@@ -216,7 +218,7 @@ def test_a_date_to_retry_after_is_told_in_seconds(sender: Sender, form: str, tok
     """Each of the three forms of a date (RFC 9110, section 5.6.7) says how long it is until then, wherever we are."""
     date = time.strftime(form, time.gmtime(time.time() + 5000))
     with serving(
-        answering(f"HTTP/1.1 429 Slow\r\nContent-Length: 0\r\nRetry-After: {date}\r\n\r\n".encode())
+        responding_with(f"HTTP/1.1 429 Slow\r\nContent-Length: 0\r\nRetry-After: {date}\r\n\r\n".encode())
     ) as endpoint:
         assert sender(endpoint.url, {}, b"{}").retry_after == pytest.approx(5000, abs=60)
 
@@ -226,7 +228,7 @@ def test_interim_answers_are_passed_over(sender: Sender) -> None:
     interim = (
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n"
     )
-    with serving(answering(interim + HEAD % 2 + b"ok")) as endpoint:
+    with serving(responding_with(interim + HEAD % 2 + b"ok")) as endpoint:
         assert [sender(endpoint.url, {}, b"{}") for _ in range(2)] == [DeliveryResult(200, "ok", None)] * 2
     assert endpoint.connected == 1
 
@@ -234,9 +236,9 @@ def test_interim_answers_are_passed_over(sender: Sender) -> None:
 def test_an_answer_before_all_is_read_counts(sender: Sender) -> None:
     """An endpoint that refuses a long body and goes is heard."""
 
-    def script(guest: Guest) -> None:
-        guest.sock.recv(1)
-        guest.say(b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+    def script(connection: EndpointConnection) -> None:
+        connection.sock.recv(1)
+        connection.send(b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
 
     with serving(script) as endpoint:
         assert sender(endpoint.url, {}, b" " * 30_000_000).status == 413
@@ -264,14 +266,14 @@ def test_each_place_has_its_own_connection(sender: Sender) -> None:
 
 def test_a_connection_that_is_to_be_closed_is_not_kept(sender: Sender) -> None:
     """`Connection: close` is obeyed."""
-    with serving(answering(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")) as endpoint:
+    with serving(responding_with(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")) as endpoint:
         assert [sender(endpoint.url, {}, b"{}").status for _ in range(2)] == [200] * 2
         assert endpoint.connected == 2
 
 
 def test_a_longer_answer_is_read_to_its_end_to_keep_the_connection(sender: Sender) -> None:
     """After 20,000 bytes of content the connection is reused."""
-    with serving(answering(HEAD % 20000 + b"a" * 20000)) as endpoint:
+    with serving(responding_with(HEAD % 20000 + b"a" * 20000)) as endpoint:
         assert [len(sender(endpoint.url, {}, b"{}").excerpt) for _ in range(3)] == [EXCERPT] * 3
         assert endpoint.connected == 1
 
@@ -279,7 +281,7 @@ def test_a_longer_answer_is_read_to_its_end_to_keep_the_connection(sender: Sende
 def test_a_very_long_answer_ends_the_connection(sender: Sender) -> None:
     """Its status and beginning are returned; the rest is never read as the next response."""
     content = b"HTTP/1.1 500 Fake\r\nContent-Length: 0\r\n\r\n" * (MOST_BYTES // 20)
-    with serving(answering(HEAD % len(content) + content)) as endpoint:
+    with serving(responding_with(HEAD % len(content) + content)) as endpoint:
         assert [sender(endpoint.url, {}, b"{}").status for _ in range(2)] == [200] * 2
         assert endpoint.connected == 2
 
@@ -288,10 +290,10 @@ def test_a_kept_connection_that_was_closed_is_no_failure(sender: Sender) -> None
     """When an endpoint gave a connection up in between, a new one is made."""
     closed = threading.Event()
 
-    def script(guest: Guest) -> None:
-        guest.request()
-        guest.say(HEAD % 0)
-        guest.close()
+    def script(connection: EndpointConnection) -> None:
+        connection.request()
+        connection.send(HEAD % 0)
+        connection.close()
         closed.set()
 
     with serving(script) as endpoint:
@@ -305,15 +307,15 @@ def test_a_kept_connection_that_was_closed_is_no_failure(sender: Sender) -> None
 def test_a_kept_connection_that_breaks_is_no_failure(sender: Sender, reset: bool) -> None:
     """When an endpoint gives a connection up as the next request comes, that is sent once more on a new one."""
 
-    def script(guest: Guest) -> None:
-        guest.request()
-        guest.say(HEAD % 0)
-        if guest.number == 1:
-            guest.request()
+    def script(connection: EndpointConnection) -> None:
+        connection.request()
+        connection.send(HEAD % 0)
+        if connection.number == 1:
+            connection.request()
             if reset:
-                _reset(guest)
+                _reset(connection)
         else:
-            guest.request()
+            connection.request()
 
     with serving(script) as endpoint:
         assert [sender(endpoint.url, {}, b"{}").status for _ in range(2)] == [200, 200]
@@ -322,20 +324,20 @@ def test_a_kept_connection_that_breaks_is_no_failure(sender: Sender, reset: bool
 
 def test_what_comes_unasked_is_no_answer(sender: Sender) -> None:
     """What an endpoint says of a connection that it gives up is not taken for the answer to the next request."""
-    said = threading.Event()
+    sent_event = threading.Event()
 
-    def script(guest: Guest) -> None:
-        guest.request()
-        guest.say(HEAD % 0)
+    def script(connection: EndpointConnection) -> None:
+        connection.request()
+        connection.send(HEAD % 0)
         go.wait(30)
-        guest.say(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
-        said.set()
+        connection.send(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
+        sent_event.set()
 
     go = threading.Event()
     with serving(script) as endpoint:
         assert sender(endpoint.url, {}, b"{}").status == 200
         go.set()
-        assert said.wait(30)
+        assert sent_event.wait(30)
         assert sender(endpoint.url, {}, b"{}").status == 200
 
 
@@ -351,8 +353,8 @@ def test_no_more_connections_are_kept_than_a_number(sender: Sender, monkeypatch:
 def test_a_new_connection_that_breaks_is_a_failure(sender: Sender) -> None:
     """Nothing is sent twice to an endpoint that may have taken it."""
 
-    def script(guest: Guest) -> None:
-        guest.request()
+    def script(connection: EndpointConnection) -> None:
+        connection.request()
 
     with serving(script) as endpoint:
         assert sender(endpoint.url, {}, b"{}") == DeliveryResult(None, "connection closed without a response", None)
@@ -362,11 +364,11 @@ def test_a_new_connection_that_breaks_is_a_failure(sender: Sender) -> None:
 def test_what_is_sent_again_may_fail_again(sender: Sender) -> None:
     """Only once is a request repeated."""
 
-    def script(guest: Guest) -> None:
-        guest.request()
-        if guest.number == 1:
-            guest.say(HEAD % 0)
-            guest.request()
+    def script(connection: EndpointConnection) -> None:
+        connection.request()
+        if connection.number == 1:
+            connection.send(HEAD % 0)
+            connection.request()
 
     with serving(script) as endpoint:
         assert [sender(endpoint.url, {}, b"{}").status for _ in range(2)] == [200, None]
@@ -377,14 +379,14 @@ def test_what_is_sent_again_may_fail_again(sender: Sender) -> None:
 def test_a_kept_connection_that_breaks_in_the_answer_is_a_failure(sender: Sender, reset: bool) -> None:
     """An endpoint that has begun to answer has taken the request."""
 
-    def script(guest: Guest) -> None:
-        guest.request()
-        guest.say(HEAD % 0)
-        guest.request()
-        guest.say(b"HTTP/1.1 2")
+    def script(connection: EndpointConnection) -> None:
+        connection.request()
+        connection.send(HEAD % 0)
+        connection.request()
+        connection.send(b"HTTP/1.1 2")
         if reset:
-            guest.endpoint.stopped.wait(0.2)  # until what was said has been read
-            _reset(guest)
+            connection.endpoint.stopped.wait(0.2)  # until what was said has been read
+            _reset(connection)
 
     with serving(script) as endpoint:
         assert [sender(endpoint.url, {}, b"{}").status for _ in range(2)] == [200, None]
@@ -394,14 +396,14 @@ def test_a_kept_connection_that_breaks_in_the_answer_is_a_failure(sender: Sender
 def test_many_threads_share_a_sender(sender: Sender) -> None:
     """Each has its own answer, and there are no more connections than threads."""
 
-    def script(guest: Guest) -> None:
-        while request := guest.request():
+    def script(connection: EndpointConnection) -> None:
+        while request := connection.request():
             body = request.partition(b"\r\n\r\n")[2]
-            guest.say(HEAD % len(body) + body)
+            connection.send(HEAD % len(body) + body)
 
     with serving(script) as endpoint, ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda number: sender(endpoint.url, {}, b"%d" % number), range(400)))
-        assert [answer.excerpt for answer in answers] == [str(number) for number in range(400)]
+        responses = list(pool.map(lambda number: sender(endpoint.url, {}, b"%d" % number), range(400)))
+        assert [response.excerpt for response in responses] == [str(number) for number in range(400)]
         assert endpoint.connected <= 8
 
 
@@ -409,12 +411,12 @@ def test_closing_ends_what_is_kept(sender: Sender) -> None:
     """After it the endpoint sees the end, also where a send was under way."""
     gone, busy, go = threading.Event(), threading.Event(), threading.Event()
 
-    def script(guest: Guest) -> None:
-        guest.request()
+    def script(connection: EndpointConnection) -> None:
+        connection.request()
         busy.set()
         assert go.wait(30)
-        guest.say(HEAD % 0)
-        guest.request()
+        connection.send(HEAD % 0)
+        connection.request()
         gone.set()
 
     with serving(script) as endpoint, ThreadPoolExecutor(1) as pool:
@@ -429,38 +431,38 @@ def test_closing_ends_what_is_kept(sender: Sender) -> None:
 # Bounds
 
 
-def _never(guest: Guest) -> None:
-    guest.request()
-    guest.endpoint.stopped.wait(60)
+def _never(connection: EndpointConnection) -> None:
+    connection.request()
+    connection.endpoint.stopped.wait(60)
 
 
-def _dripping_head(guest: Guest) -> None:
-    guest.request()
-    guest.drip(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 1000)
+def _dripping_head(connection: EndpointConnection) -> None:
+    connection.request()
+    connection.drip(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 1000)
 
 
-def _dripping_handshake(guest: Guest) -> None:
-    guest.drip(b"\x16\x03\x03\x40\x00" + b"x" * 16_384)  # a record of TLS (RFC 8446, section 5.1)
+def _dripping_handshake(connection: EndpointConnection) -> None:
+    connection.drip(b"\x16\x03\x03\x40\x00" + b"x" * 16_384)  # a record of TLS (RFC 8446, section 5.1)
 
 
-def _forever_100(guest: Guest) -> None:
-    guest.request()
+def _forever_100(connection: EndpointConnection) -> None:
+    connection.request()
     while True:
-        guest.say(b"HTTP/1.1 100 Continue\r\n\r\n" * 10)
-        if guest.endpoint.stopped.wait(0.01):
+        connection.send(b"HTTP/1.1 100 Continue\r\n\r\n" * 10)
+        if connection.endpoint.stopped.wait(0.01):
             return
 
 
-def _forever_103(guest: Guest) -> None:
-    guest.request()
+def _forever_103(connection: EndpointConnection) -> None:
+    connection.request()
     while True:
-        guest.drip(b"HTTP/1.1 103 Early Hints\r\n\r\n")
-        if guest.endpoint.stopped.is_set():
+        connection.drip(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+        if connection.endpoint.stopped.is_set():
             return
 
 
-def _not_reading(guest: Guest) -> None:
-    guest.endpoint.stopped.wait(60)
+def _not_reading(connection: EndpointConnection) -> None:
+    connection.endpoint.stopped.wait(60)
 
 
 @pytest.mark.parametrize("script", [_never, _dripping_head, _forever_100, _forever_103, _not_reading])
@@ -474,36 +476,36 @@ def test_a_send_without_an_answer_ends_in_time(hasty: Callable[..., DeliveryResu
 def test_a_body_that_drips_ends_in_time(hasty: Callable[..., DeliveryResult]) -> None:
     """The status has come and counts, with so much of the content as came with it."""
 
-    def script(guest: Guest) -> None:
-        guest.request()
-        guest.say(HEAD % 100000 + b"begin")
-        guest.drip(b"." * 100000)
+    def script(connection: EndpointConnection) -> None:
+        connection.request()
+        connection.send(HEAD % 100000 + b"begin")
+        connection.drip(b"." * 100000)
 
     with serving(script) as endpoint:
-        answer = hasty(endpoint.url)
-    assert answer.status == 200 and answer.excerpt.startswith("begin") and len(answer.excerpt) < EXCERPT
+        response = hasty(endpoint.url)
+    assert response.status == 200 and response.excerpt.startswith("begin") and len(response.excerpt) < EXCERPT
 
 
 def test_a_kept_connection_that_stays_silent_ends_in_time(hasty: Callable[..., DeliveryResult], net: Net) -> None:
     """There the request is not sent again, nor the name resolved for that: the time is over."""
 
-    def script(guest: Guest) -> None:
-        guest.request()
-        guest.say(HEAD % 0)
-        _not_reading(guest)
+    def script(connection: EndpointConnection) -> None:
+        connection.request()
+        connection.send(HEAD % 0)
+        _not_reading(connection)
 
     with serving(script) as endpoint:
         net.names["hook.example"], net.ports[PUBLIC] = [[PUBLIC]], endpoint.port
         assert [hasty("http://hook.example/", body).status for body in (b"{}", b" " * 30_000_000)] == [200, None]
-        assert endpoint.connected == 1 and net.asked == ["hook.example"]
+        assert endpoint.connected == 1 and net.lookups == ["hook.example"]
 
 
 def _forever(what: bytes) -> Script:
-    def script(guest: Guest) -> None:
-        guest.request()
-        guest.say(b"HTTP/1.1 ")
+    def script(connection: EndpointConnection) -> None:
+        connection.request()
+        connection.send(b"HTTP/1.1 ")
         while True:
-            guest.say(what * 100)
+            connection.send(what * 100)
 
     return script
 
@@ -527,12 +529,12 @@ def test_content_without_end_is_left(sender: Sender, head: bytes) -> None:
     """Only its beginning is returned."""
     cut = threading.Event()
 
-    def script(guest: Guest) -> None:
-        guest.request()
-        guest.say(b"HTTP/1.1 " + head)
+    def script(connection: EndpointConnection) -> None:
+        connection.request()
+        connection.send(b"HTTP/1.1 " + head)
         try:
             while True:
-                guest.say(b"x" * 10000)
+                connection.send(b"x" * 10000)
         except OSError:
             cut.set()
 
@@ -545,7 +547,7 @@ def test_content_without_end_is_left(sender: Sender, head: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "said, reason",
+    "sent_event, reason",
     [
         (b"", "connection closed without a response"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "not a valid HTTP response"),
@@ -556,12 +558,12 @@ def test_content_without_end_is_left(sender: Sender, head: bytes) -> None:
         (b"HTTP/1.1 200 OK\r\n" + b"a" * 70000, "not a valid HTTP response"),
     ],
 )
-def test_what_is_no_answer_is_told_plainly(sender: Sender, said: bytes, reason: str) -> None:
+def test_what_is_no_answer_is_told_plainly(sender: Sender, sent_event: bytes, reason: str) -> None:
     """Whatever an endpoint says, it raises nothing and does not get into the reason."""
 
-    def script(guest: Guest) -> None:
-        guest.request()
-        guest.say(said)
+    def script(connection: EndpointConnection) -> None:
+        connection.request()
+        connection.send(sent_event)
 
     with serving(script) as endpoint:
         assert sender(endpoint.url, {}, b"{}") == DeliveryResult(None, reason, None)
@@ -571,9 +573,9 @@ def test_what_is_no_answer_is_told_plainly(sender: Sender, said: bytes, reason: 
 def test_content_that_breaks_off_leaves_the_status(sender: Sender, chunk: bytes) -> None:
     """An endpoint that has answered has taken the request, however its content ends."""
 
-    def script(guest: Guest) -> None:
-        guest.request()
-        guest.say(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk)
+    def script(connection: EndpointConnection) -> None:
+        connection.request()
+        connection.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk)
 
     with serving(script) as endpoint:
         assert [sender(endpoint.url, {}, b"{}").status for _ in range(2)] == [200, 200]
@@ -640,10 +642,12 @@ LITERALS = [
 def test_no_way_of_writing_leads_around_the_guard(guarded: Sender, host: str) -> None:
     """An address that is not public is refused in every notation, without a connection."""
     with serving(OK) as endpoint:
-        answer = guarded(f"https://{host}:{endpoint.port}/", {}, b"{}")
+        response = guarded(f"https://{host}:{endpoint.port}/", {}, b"{}")
         assert endpoint.connected == 0
-    assert answer.status is None and answer.retry_after is None
-    assert answer.excerpt.startswith("refused: ") and answer.excerpt.endswith("public address (WEBHOOK_ALLOW_PRIVATE)")
+    assert response.status is None and response.retry_after is None
+    assert response.excerpt.startswith("refused: ") and response.excerpt.endswith(
+        "public address (WEBHOOK_ALLOW_PRIVATE)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -685,8 +689,8 @@ def test_odd_hosts_lead_nowhere(guarded: Sender, host: str) -> None:
 )
 def test_what_is_no_url_is_told(sender: Sender, url: str) -> None:
     """It raises nothing."""
-    answer = sender(url, {}, b"{}")
-    assert answer.status is None and answer.excerpt.startswith("refused: ")
+    response = sender(url, {}, b"{}")
+    assert response.status is None and response.excerpt.startswith("refused: ")
 
 
 def test_what_was_checked_is_what_is_connected_to(guarded: Sender, net: Net) -> None:
@@ -695,19 +699,19 @@ def test_what_was_checked_is_what_is_connected_to(guarded: Sender, net: Net) -> 
         net.names["evil.example"] = [[PUBLIC], ["127.0.0.1"]]
         net.ports["127.0.0.1"] = inside.port
         assert guarded(f"https://evil.example:{inside.port}/", {}, b"{}").excerpt == "connection refused"
-        assert net.asked == ["evil.example"] and net.connected == [PUBLIC]
+        assert net.lookups == ["evil.example"] and net.connected == [PUBLIC]
         second = guarded(f"https://evil.example:{inside.port}/", {}, b"{}")
         assert second.excerpt == "refused: 127.0.0.1 is not a public address (WEBHOOK_ALLOW_PRIVATE)"
-        assert net.asked == ["evil.example"] * 2 and net.connected == [PUBLIC]
+        assert net.lookups == ["evil.example"] * 2 and net.connected == [PUBLIC]
         assert inside.connected == 0
 
 
 def test_a_full_stop_at_the_end_leads_to_the_same_check(guarded: Sender, net: Net) -> None:
     """The name is resolved as it is written, and what comes of that is checked."""
     net.names["hook.example."] = [["127.0.0.1"]]
-    answer = guarded("https://hook.example./", {}, b"{}")
-    assert answer.excerpt == "refused: 127.0.0.1 is not a public address (WEBHOOK_ALLOW_PRIVATE)"
-    assert net.asked == ["hook.example."] and net.connected == []
+    response = guarded("https://hook.example./", {}, b"{}")
+    assert response.excerpt == "refused: 127.0.0.1 is not a public address (WEBHOOK_ALLOW_PRIVATE)"
+    assert net.lookups == ["hook.example."] and net.connected == []
 
 
 def test_of_several_addresses_only_the_public_ones_are_called(guarded: Sender, net: Net) -> None:
@@ -733,7 +737,7 @@ def test_only_https_is_called(guarded: Sender, net: Net, url: str) -> None:
     assert guarded(url, {}, b"{}") == DeliveryResult(
         None, "refused: only https is allowed (WEBHOOK_ALLOW_PRIVATE)", None
     )
-    assert net.asked == []
+    assert net.lookups == []
 
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "gopher://127.0.0.1/", "file:///etc/passwd", "unix:/run/x"])
@@ -745,8 +749,8 @@ def test_no_other_scheme_is_ever_called(sender: Sender, url: str) -> None:
 def test_userinfo_is_refused(sender: Sender) -> None:
     """A password in a URL is not sent, nor the request without it."""
     with serving(OK) as endpoint:
-        answer = sender(f"http://ada:secret@127.0.0.1:{endpoint.port}/", {}, b"{}")
-        assert answer == DeliveryResult(None, "refused: the URL has a user name, or no host", None)
+        response = sender(f"http://ada:secret@127.0.0.1:{endpoint.port}/", {}, b"{}")
+        assert response == DeliveryResult(None, "refused: the URL has a user name, or no host", None)
         assert endpoint.connected == 0
 
 
@@ -779,23 +783,23 @@ def test_a_trusted_endpoint_is_sent_to_over_tls(hosted: Callable[..., Any], net:
     """The certificate is for the name, the address public, the connection reused, and the name resolved once."""
     with hosted(OK) as endpoint:
         assert _to(endpoint, net, times=3) == [DeliveryResult(200, "ok", None)] * 3
-        assert net.asked == ["hook.example"] and net.connected == [PUBLIC]
+        assert net.lookups == ["hook.example"] and net.connected == [PUBLIC]
     assert b"\r\nHost: hook.example\r\n" in endpoint.requests[0]
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(hosted: Callable[..., Any], net: Net) -> None:
     """A self-signed one proves nothing, and nothing is sent."""
     with hosted(OK, trusted=False) as endpoint:
-        [answer] = _to(endpoint, net)
-    assert answer.status is None and answer.excerpt.startswith("certificate verify failed: self")
+        [response] = _to(endpoint, net)
+    assert response.status is None and response.excerpt.startswith("certificate verify failed: self")
     assert endpoint.requests == []
 
 
 def test_a_certificate_for_another_name_is_refused(hosted: Callable[..., Any], net: Net) -> None:
     """Who is trusted for one name is not another, and nothing is sent."""
     with hosted(OK, name="other.example") as endpoint:
-        [answer] = _to(endpoint, net)
-    assert answer.status is None and answer.excerpt.startswith("certificate verify failed: Hostname mismatch")
+        [response] = _to(endpoint, net)
+    assert response.status is None and response.excerpt.startswith("certificate verify failed: Hostname mismatch")
     assert endpoint.requests == []
 
 
@@ -804,27 +808,27 @@ def test_private_addresses_need_certificates_too(tmp_path: Path, sender: Sender)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(self_signed(tmp_path, "127.0.0.1"))
     with serving(OK, context) as endpoint:
-        answer = sender(f"https://127.0.0.1:{endpoint.port}/", {}, b"{}")
-    assert answer.excerpt.startswith("certificate verify failed: ") and endpoint.requests == []
+        response = sender(f"https://127.0.0.1:{endpoint.port}/", {}, b"{}")
+    assert response.excerpt.startswith("certificate verify failed: ") and endpoint.requests == []
 
 
 def test_what_speaks_no_tls_is_told(net: Net) -> None:
     """An endpoint of plain HTTP at an https URL is a fault of TLS."""
     net.names["hook.example"] = [[PUBLIC]]
 
-    def script(guest: Guest) -> None:
-        guest.say(HEAD % 0)
-        guest.sock.recv(100)
+    def script(connection: EndpointConnection) -> None:
+        connection.send(HEAD % 0)
+        connection.sock.recv(100)
 
     with serving(script) as endpoint:
-        [answer] = _to(endpoint, net)
-    assert answer.status is None and answer.excerpt.startswith("TLS failed: ")
+        [response] = _to(endpoint, net)
+    assert response.status is None and response.excerpt.startswith("TLS failed: ")
 
 
 def test_a_handshake_that_drips_ends_in_time(net: Net) -> None:
     """The deadline is one for the handshake too."""
     net.names["hook.example"] = [[PUBLIC]]
-    with serving(lambda guest: guest.drip(b"\x16\x03\x03\x40\x00" + b"\x02" * 16000)) as endpoint:
+    with serving(lambda connection: connection.drip(b"\x16\x03\x03\x40\x00" + b"\x02" * 16000)) as endpoint:
         began = time.monotonic()
         assert _to(endpoint, net, 0.3) == [DeliveryResult(None, "timed out after 0.3 s", None)]
     assert time.monotonic() - began < LONG
@@ -833,9 +837,9 @@ def test_a_handshake_that_drips_ends_in_time(net: Net) -> None:
 def test_tls_that_is_read_slowly_ends_in_time(hosted: Callable[..., Any], net: Net) -> None:
     """A body of many records has one deadline, though each record could be sent in time."""
 
-    def script(guest: Guest) -> None:
-        while not guest.endpoint.stopped.wait(0.01):
-            guest.sock.recv(16384)
+    def script(connection: EndpointConnection) -> None:
+        while not connection.endpoint.stopped.wait(0.01):
+            connection.sock.recv(16384)
 
     with hosted(script) as endpoint:
         began = time.monotonic()
@@ -846,13 +850,13 @@ def test_tls_that_is_read_slowly_ends_in_time(hosted: Callable[..., Any], net: N
 def test_a_kept_tls_connection_that_breaks_is_no_failure(hosted: Callable[..., Any], net: Net) -> None:
     """Over TLS too the request is sent once more."""
 
-    def script(guest: Guest) -> None:
-        guest.request()
-        guest.say(HEAD % 0)
-        guest.request()
+    def script(connection: EndpointConnection) -> None:
+        connection.request()
+        connection.send(HEAD % 0)
+        connection.request()
 
     with hosted(script) as endpoint:
-        assert [answer.status for answer in _to(endpoint, net, times=2)] == [200, 200]
+        assert [response.status for response in _to(endpoint, net, times=2)] == [200, 200]
         assert endpoint.connected == 2
 
 
@@ -875,20 +879,20 @@ LATE = DeliveryResult(None, "timed out after 0.3 s", None)
 
 
 @pytest.mark.parametrize(
-    "script, scheme, timeout, answer",
+    "script, scheme, timeout, response",
     [
         (OK, "http", 30, DeliveryResult(200, "ok", None)),
         (_dripping_head, "http", 0.3, LATE),
         (_dripping_handshake, "https", 0.3, LATE),
     ],
 )
-def test_greenlets_share_a_sender(script: Script, scheme: str, timeout: float, answer: DeliveryResult) -> None:
+def test_greenlets_share_a_sender(script: Script, scheme: str, timeout: float, response: DeliveryResult) -> None:
     """Under gevent's patches it does the same, within the same bounds."""
     with serving(script) as endpoint:
         url = endpoint.url.replace("http", scheme, 1)
         command = [sys.executable, "-W", "ignore", "-c", PATCHED, url, str(timeout)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parent.parent)
-    assert done.stdout.strip() == str(answer), done.stderr
+    assert done.stdout.strip() == str(response), done.stderr
 
 
 def test_a_name_that_is_slow_to_find_is_a_failure_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -896,7 +900,7 @@ def test_a_name_that_is_slow_to_find_is_a_failure_in_time(monkeypatch: pytest.Mo
     ended = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: ended.wait(30.0) and [])
     sender = Sender(timeout=0.2)
-    answer = sender("https://slow.example/", {}, b"{}")
+    response = sender("https://slow.example/", {}, b"{}")
     ended.set()
     sender.close()
-    assert (answer.status, answer.excerpt) == (None, "timed out after 0.2 s")
+    assert (response.status, response.excerpt) == (None, "timed out after 0.2 s")

@@ -107,12 +107,12 @@ def test_what_is_in_a_string_is_not_counted(text: str) -> None:
         exactjson.loads(f"[{text},{text},{text}]{' ' * 20}".encode(), 3, 2)
 
 
-def large(shape: str = "", **attributes: Any) -> Record:
+def large(fingerprint: str = "", **attributes: Any) -> Record:
     """An item of a megabyte, as it may be in a store from before there were limits."""
     made = RESOURCE.create(
         {"name": "x", "attributes": attributes or {"v": [[]] * 350_000}}, id="a", now="2026-01-01T00:00:00.000000Z"
     )
-    return made._replace(fingerprint=shape or made.fingerprint)
+    return made._replace(fingerprint=fingerprint or made.fingerprint)
 
 
 LIMITS = ItemLimits(128 * 1024, 10_000)
@@ -193,10 +193,10 @@ def test_faults_are_as_many_as_a_response_lists(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(exactjson, "pointer", counted)
     client = create_app(Config(max_nodes=100_000)).test_client()
-    answer = send(client, "POST", faulty(0, 20_000, "a" * 50_000))
-    assert (answer.status_code, len(answer.json["errors"]), len(built)) == (422, MOST_FAULTS, MOST_FAULTS + 1)
-    assert "and more than 97 more" in answer.json["detail"]
-    assert answer.json["errors"][0]["pointer"] == f"#/attributes/{'a' * 100}%E2%80%A6/0"
+    response = send(client, "POST", faulty(0, 20_000, "a" * 50_000))
+    assert (response.status_code, len(response.json["errors"]), len(built)) == (422, MOST_FAULTS, MOST_FAULTS + 1)
+    assert "and more than 97 more" in response.json["detail"]
+    assert response.json["errors"][0]["pointer"] == f"#/attributes/{'a' * 100}%E2%80%A6/0"
     send(client, "POST", faulty(20, 3000, "💡" * 1000))
     assert max(built) < 2500 and len(built) == 2 * (MOST_FAULTS + 1)
 
@@ -208,15 +208,19 @@ def test_faults_are_as_many_as_a_response_lists(monkeypatch: pytest.MonkeyPatch)
 def test_faults_of_the_schema_are_as_many(method: str, body: Any) -> None:
     """Names that there are not are listed likewise, and the response is no larger than some hundred of them."""
     client = create_app(Config(max_item=2**22, max_body=2**22)).test_client()
-    answer = send(client, method, {"name": "x", **body})
-    assert (answer.status_code, len(answer.json["errors"]), len(answer.data) < 200_000) == (422, MOST_FAULTS, True)
+    response = send(client, method, {"name": "x", **body})
+    assert (response.status_code, len(response.json["errors"]), len(response.data) < 200_000) == (
+        422,
+        MOST_FAULTS,
+        True,
+    )
 
 
 def test_a_name_that_is_long_is_shortened_where_it_is_twice(client: FlaskClient) -> None:
     """The 400 to a name that occurs twice has the beginning of it."""
     name = "n" * 50_000
-    answer = client.post("/products", data=f'{{"{name}": 1, "{name}": 1}}', content_type="application/json")
-    assert (answer.status_code, len(answer.data) < 500) == (400, True)
+    response = client.post("/products", data=f'{{"{name}": 1, "{name}": 1}}', content_type="application/json")
+    assert (response.status_code, len(response.data) < 500) == (400, True)
 
 
 @pytest.mark.parametrize(
@@ -225,9 +229,9 @@ def test_a_name_that_is_long_is_shortened_where_it_is_twice(client: FlaskClient)
 @pytest.mark.parametrize("method", WAYS)
 def test_what_is_no_text_is_refused_on_every_way(client: FlaskClient, method: str, body: bytes) -> None:
     """NUL and surrogates are 422, and point at themselves."""
-    answer = send(client, method, body)
-    assert answer.status_code == 422
-    assert any(fault["detail"].startswith("must not hold") for fault in answer.json["errors"])
+    response = send(client, method, body)
+    assert response.status_code == 422
+    assert any(fault["detail"].startswith("must not hold") for fault in response.json["errors"])
 
 
 def test_a_backslash_is_no_nul(client: FlaskClient) -> None:
@@ -240,10 +244,10 @@ def test_a_query_has_as_many_faults(app: Application) -> None:
     """A query of unknown names is answered with some of them, shortened, and the names that there are once."""
     client = app.test_client()
     for query in ("&".join(f"{n:x}" for n in range(1500)), "x" * 7000, "price[in]=" + "x," * 199, "limit=0&" * 900):
-        answer = client.get(f"/products?{query}")
-        assert (answer.status_code, len(answer.data) < 10_000) == (400, True)
-        assert len(answer.json["errors"]) <= MOST_FAULTS
-        assert answer.text.count("and field[operator]") <= 2  # in the fault, and in the detail
+        response = client.get(f"/products?{query}")
+        assert (response.status_code, len(response.data) < 10_000) == (400, True)
+        assert len(response.json["errors"]) <= MOST_FAULTS
+        assert response.text.count("and field[operator]") <= 2  # in the fault, and in the detail
 
 
 @pytest.mark.parametrize(
@@ -312,17 +316,17 @@ def test_objects_that_are_looked_into_are_validated(schema: type[ItemSchema], pa
     sent = {"few": {"a": 1}} if schema is CheckedSchema else {}
     where = client.post("/things", json={**sent, "free": {"a": 1}}).headers["Location"]
     assert client.patch(where, json={"free": {"c": {"d": 2}}}).json["free"] == {"a": 1, "c": {"d": 2}}
-    answer = client.patch(where, json=patch)
-    assert (answer.status_code, [fault["pointer"] for fault in answer.json["errors"]]) == (422, [pointer])
+    response = client.patch(where, json=patch)
+    assert (response.status_code, [fault["pointer"] for fault in response.json["errors"]]) == (422, [pointer])
 
 
 @pytest.mark.parametrize(
-    ("faults", "told"), [(3, ""), (4, "and 1 more"), (100, "and 97 more"), (101, "and more than 97 more")]
+    ("faults", "message"), [(3, ""), (4, "and 1 more"), (100, "and 97 more"), (101, "and more than 97 more")]
 )
-def test_the_detail_counts_the_faults_that_are_listed(faults: int, told: str) -> None:
+def test_the_detail_counts_the_faults_that_are_listed(faults: int, message: str) -> None:
     """Three are named; of the others it says how many there are, as far as they are looked for."""
     client = create_app(Config()).test_client()
     names = ["a", "b", "c", *(f"x{n}" for n in range(98))][:faults]
-    answer = client.post("/products", json={"name": "x", **dict.fromkeys(names, 1)})
-    assert "; ".join(answer.json["detail"].split("; ")[3:]) == told
-    assert len(answer.json["errors"]) == min(faults, MOST_FAULTS)
+    response = client.post("/products", json={"name": "x", **dict.fromkeys(names, 1)})
+    assert "; ".join(response.json["detail"].split("; ")[3:]) == message
+    assert len(response.json["errors"]) == min(faults, MOST_FAULTS)

@@ -29,10 +29,10 @@ def test_all_faults_at_once(client: FlaskClient) -> None:
         "description": 7,
         "version": 1,
     }
-    answer = client.post("/products", json=body)
-    assert answer.status_code == 422
-    assert answer.content_type == "application/problem+json"
-    assert {fault["pointer"]: fault["detail"] for fault in answer.json["errors"]} == {
+    response = client.post("/products", json=body)
+    assert response.status_code == 422
+    assert response.content_type == "application/problem+json"
+    assert {fault["pointer"]: fault["detail"] for fault in response.json["errors"]} == {
         "#/name": "is required",
         "#/price": "must have at most 2 decimals",
         "#/stock": "must be from 0 to 9007199254740991",
@@ -83,9 +83,9 @@ def test_all_faults_at_once(client: FlaskClient) -> None:
 )
 def test_values_out_of_bounds(client: FlaskClient, field: str, value: Any) -> None:
     """A value that a product cannot have is 422 and points at itself."""
-    answer = client.post("/products", json={"name": "x", field: value})
-    assert answer.status_code == 422
-    (fault,) = answer.json["errors"]
+    response = client.post("/products", json={"name": "x", field: value})
+    assert response.status_code == 422
+    (fault,) = response.json["errors"]
     assert fault["pointer"].startswith(f"#/{field}")
 
 
@@ -98,7 +98,7 @@ def test_addresses_that_are_none(client: FlaskClient, email: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         (b"", "empty"),
         (b"{", "line 1, column"),
@@ -125,11 +125,11 @@ def test_addresses_that_are_none(client: FlaskClient, email: str) -> None:
         (b'{"name": "x", "price": .5}', "line 1"),
     ],
 )
-def test_what_is_not_acceptable_json(client: FlaskClient, body: bytes, told: str) -> None:
+def test_what_is_not_acceptable_json(client: FlaskClient, body: bytes, message: str) -> None:
     """Malformed or ambiguous JSON is 400 and says what and where."""
-    answer = post(client, body)
-    assert (answer.status_code, answer.json["type"].rpartition("/")[2]) == (400, "invalid-json")
-    assert told in answer.json["detail"]
+    response = post(client, body)
+    assert (response.status_code, response.json["type"].rpartition("/")[2]) == (400, "invalid-json")
+    assert message in response.json["detail"]
 
 
 def test_a_byte_order_mark_is_passed_over(client: FlaskClient) -> None:
@@ -154,45 +154,47 @@ def test_nesting_within_the_limit_is_kept(client: FlaskClient) -> None:
 )
 def test_what_is_not_text(client: FlaskClient, body: str, pointer: str) -> None:
     """NUL and half a surrogate pair are refused, with a pointer to the string."""
-    answer = post(client, body)
-    assert answer.status_code == 422
-    assert [fault["pointer"] for fault in answer.json["errors"]] == [pointer]
+    response = post(client, body)
+    assert response.status_code == 422
+    assert [fault["pointer"] for fault in response.json["errors"]] == [pointer]
 
 
 def test_what_is_not_text_is_told_with_the_rest(client: FlaskClient) -> None:
     """Faults of text and of the schema are of one report, also where a name itself is no text."""
-    answer = post(client, r'{"name": "a\u0000b", "price": -1, "\ud800": 1, "id": "\udfff", "tags": ["", "\u0000"]}')
-    assert answer.status_code == 422
-    told = {(fault["pointer"], fault["detail"]) for fault in answer.json["errors"]}
+    response = post(client, r'{"name": "a\u0000b", "price": -1, "\ud800": 1, "id": "\udfff", "tags": ["", "\u0000"]}')
+    assert response.status_code == 422
+    errors = {(fault["pointer"], fault["detail"]) for fault in response.json["errors"]}
     assert {
         ("#/name", "must not hold NUL"),
         ("#/tags/1", "must not hold NUL"),
         ("#", "must not hold an unpaired surrogate"),
         ("#/?", "is not a field of this collection"),
         ("#/id", "is set by the server"),
-    } <= told
-    assert {"#/price", "#/tags/0"} <= {pointer for pointer, _ in told}
+    } <= errors
+    assert {"#/price", "#/tags/0"} <= {pointer for pointer, _ in errors}
 
 
 @pytest.mark.parametrize("sent", [r'{"name": "x", "id": "\ud800"}', r'{"name": "x", "created_at": "\u0000"}'])
 def test_what_is_not_text_in_what_the_server_sets(client: FlaskClient, sent: str) -> None:
     """A read-only field that is no text is only another value."""
     path = client.post("/products", json={"name": "x"}).headers["Location"]
-    answer = client.put(path, data=sent, content_type="application/json")
-    assert answer.status_code == 422
-    assert [fault["detail"][:13] for fault in answer.json["errors"]] == ["is read-only;"]
+    response = client.put(path, data=sent, content_type="application/json")
+    assert response.status_code == 422
+    assert [fault["detail"][:13] for fault in response.json["errors"]] == ["is read-only;"]
 
 
 def test_a_compressed_body_is_415(client: FlaskClient) -> None:
     """A body in a coding that is not understood is not taken for bad JSON."""
-    answer = client.post("/products", data=b"x", headers={"Content-Encoding": "gzip"}, content_type="application/json")
-    assert (answer.status_code, "gzip" in answer.json["detail"]) == (415, True)
+    response = client.post(
+        "/products", data=b"x", headers={"Content-Encoding": "gzip"}, content_type="application/json"
+    )
+    assert (response.status_code, "gzip" in response.json["detail"]) == (415, True)
 
 
 def test_at_most_a_hundred_faults_are_listed(client: FlaskClient) -> None:
     """An answer does not grow with what is wrong."""
-    answer = client.post("/products", json={f"unknown{n}": n for n in range(5000)})
-    assert (answer.status_code, len(answer.json["errors"])) == (422, 100)
+    response = client.post("/products", json={f"unknown{n}": n for n in range(5000)})
+    assert (response.status_code, len(response.json["errors"])) == (422, 100)
     too_many = client.post("/products", json={"name": "x", "tags": [1] * 5000})
     assert too_many.json["errors"] == [{"pointer": "#/tags", "detail": "must have at most 100 items"}]
 
@@ -200,15 +202,15 @@ def test_at_most_a_hundred_faults_are_listed(client: FlaskClient) -> None:
 def test_a_name_that_occurs_twice_among_many_is_found(client: FlaskClient) -> None:
     """However many names there are, the one that is twice is named, in time that grows with their number alone."""
     names = ",".join(f'"{n}":0' for n in range(9000))
-    answer = post(client, f'{{"name": "x", "attributes": {{{names}, "zz": 0, "zz": 0}}}}')
-    assert (answer.status_code, "'zz'" in answer.json["detail"]) == (400, True)
+    response = post(client, f'{{"name": "x", "attributes": {{{names}, "zz": 0, "zz": 0}}}}')
+    assert (response.status_code, "'zz'" in response.json["detail"]) == (400, True)
 
 
 @pytest.mark.parametrize("body", ["[]", '"x"', "5", "null", "true"])
 def test_a_body_is_an_object(client: FlaskClient, body: str) -> None:
     """JSON that is not an object is 422."""
-    answer = post(client, body)
-    assert (answer.status_code, answer.json["errors"]) == (422, [{"pointer": "#", "detail": "must be an object"}])
+    response = post(client, body)
+    assert (response.status_code, response.json["errors"]) == (422, [{"pointer": "#", "detail": "must be an object"}])
 
 
 @pytest.mark.parametrize(
@@ -225,23 +227,23 @@ def test_a_body_is_an_object(client: FlaskClient, body: str) -> None:
 def test_other_media_types(client: FlaskClient, media_type: str) -> None:
     """A body of another type is 415, which names the right one."""
     headers = {"Content-Type": media_type} if media_type else {}
-    answer = client.post("/products", data=b'{"name": "x"}', headers=headers)
-    assert answer.status_code == 415
-    assert "application/json" in answer.json["detail"]
+    response = client.post("/products", data=b'{"name": "x"}', headers=headers)
+    assert response.status_code == 415
+    assert "application/json" in response.json["detail"]
 
 
 def test_patch_tells_what_it_accepts(client: FlaskClient) -> None:
     """415 to a PATCH lists its types in Accept-Patch (RFC 5789, section 3.1)."""
     where = client.post("/products", json={"name": "x"}).headers["Location"]
-    answer = client.patch(where, data=b"[]", content_type="application/json-patch+json")
-    assert answer.status_code == 415
-    assert answer.headers["Accept-Patch"] == "application/merge-patch+json, application/json"
+    response = client.patch(where, data=b"[]", content_type="application/json-patch+json")
+    assert response.status_code == 415
+    assert response.headers["Accept-Patch"] == "application/merge-patch+json, application/json"
 
 
 def test_a_charset_of_utf_8_is_fine(client: FlaskClient) -> None:
     """Parameters that change nothing are no reason to refuse."""
-    answer = client.post("/products", data=b'{"name": "x"}', content_type='application/json; charset="UTF-8"')
-    assert answer.status_code == 200
+    response = client.post("/products", data=b'{"name": "x"}', content_type='application/json; charset="UTF-8"')
+    assert response.status_code == 200
 
 
 def test_a_body_that_is_too_large(client: FlaskClient) -> None:
@@ -257,9 +259,9 @@ def test_a_body_that_is_too_large(client: FlaskClient) -> None:
             content_type="application/json",
             environ_overrides={"wsgi.input_terminated": True, "HTTP_TRANSFER_ENCODING": "chunked"},
         )
-        for answer in (announced, chunked):
-            assert answer.status_code == 413
-            assert "500 bytes" in answer.json["detail"]
+        for response in (announced, chunked):
+            assert response.status_code == 413
+            assert "500 bytes" in response.json["detail"]
 
 
 @pytest.mark.parametrize("number", [2**63 - 1, -(2**63) + 1])

@@ -12,27 +12,27 @@ DAY = 86_400.0
 EVENT = StoredEvent("e1", "product.created", "2026-01-01T00:00:00.000000Z", b"{}")
 
 
-def of(
+def verdict_of(
     status: int | None = 503,
     *,
     attempts: int = 0,
-    asked: bool = False,
+    manual: bool = False,
     retry_after: float | None = None,
     chance: float = 0.0,
     excerpt: str = "busy",
 ) -> Attempt:
     """The verdict on such an answer to a try that so many came before."""
-    delivery = Delivery(1, 2, "w1", asked, attempts, EVENT)
+    delivery = Delivery(1, 2, "w1", manual, attempts, EVENT)
     return verdict(
         delivery, DeliveryResult(status, excerpt, retry_after), began=BEGAN, at=AT, retries=RETRIES, chance=chance
     )
 
 
 @pytest.mark.parametrize("status", [200, 204, 299])
-@pytest.mark.parametrize("asked", [False, True])
-def test_every_2xx_is_success(status: int, asked: bool) -> None:
+@pytest.mark.parametrize("manual", [False, True])
+def test_every_2xx_is_success(status: int, manual: bool) -> None:
     """It is done with, and nothing waits; what was said beside is noted."""
-    tried = of(status, asked=asked, attempts=3, retry_after=60)
+    tried = verdict_of(status, manual=manual, attempts=3, retry_after=60)
     assert tried == Attempt(tried.delivery, AT, True, status, AT - BEGAN, "busy", None, 0.0)
     assert not must_disable(tried)
 
@@ -40,7 +40,7 @@ def test_every_2xx_is_success(status: int, asked: bool) -> None:
 @pytest.mark.parametrize("status", [None, 100, 199, 300, 304, 399, 400, 404, 409, 411, 429, 500, 599])
 def test_all_else_is_tried_again(status: int | None) -> None:
     """No status but 410 ends a delivery before its schedule does."""
-    tried = of(status)
+    tried = verdict_of(status)
     assert (tried.succeeded, tried.next, tried.is_final, must_disable(tried)) == (False, AT + 10, False, False)
     assert (tried.status, tried.at, tried.seconds) == (status, AT, 2.5)
 
@@ -48,7 +48,7 @@ def test_all_else_is_tried_again(status: int | None) -> None:
 @pytest.mark.parametrize(("attempts", "after"), [(0, 10.0), (1, 100.0), (2, 1_000.0), (3, None), (4, None)])
 def test_each_failure_has_its_delay(attempts: int, after: float | None) -> None:
     """The schedule's delays are counted from the end of each try; after the last of them there is none."""
-    tried = of(attempts=attempts)
+    tried = verdict_of(attempts=attempts)
     assert tried.next == (None if after is None else AT + after)
     assert must_disable(tried) is (after is None)
 
@@ -56,7 +56,7 @@ def test_each_failure_has_its_delay(attempts: int, after: float | None) -> None:
 @pytest.mark.parametrize(("chance", "after"), [(0.0, 100.0), (0.5, 110.0), (1.0, 120.0)])
 def test_jitter_adds_up_to_a_fifth(chance: float, after: float) -> None:
     """Those that failed together come back apart: never earlier than the schedule says, at most a fifth later."""
-    assert of(attempts=1, chance=chance).next == pytest.approx(AT + after)
+    assert verdict_of(attempts=1, chance=chance).next == pytest.approx(AT + after)
 
 
 @pytest.mark.parametrize(
@@ -74,33 +74,33 @@ def test_jitter_adds_up_to_a_fifth(chance: float, after: float) -> None:
 )
 def test_retry_after_holds_all_for_a_day_at_most(retry_after: float | None, after: float, hold: float) -> None:
     """The next try is not before what the endpoint asks for, nor is anything else sent there until then."""
-    tried = of(retry_after=retry_after, chance=1.0)
+    tried = verdict_of(retry_after=retry_after, chance=1.0)
     assert tried.next == pytest.approx(AT + after)
     assert tried.hold == (AT + hold if hold else 0.0)
 
 
 def test_the_last_failure_still_holds() -> None:
     """After the last attempt, the Retry-After of the endpoint still holds."""
-    tried = of(attempts=3, retry_after=60)
+    tried = verdict_of(attempts=3, retry_after=60)
     assert (tried.next, tried.hold) == (None, AT + 60)
 
 
-@pytest.mark.parametrize("asked", [False, True])
-def test_gone_disables(asked: bool) -> None:
+@pytest.mark.parametrize("manual", [False, True])
+def test_gone_disables(manual: bool) -> None:
     """410 is never retried and disables the webhook, also after a delivery on request."""
-    tried = of(410, asked=asked)
+    tried = verdict_of(410, manual=manual)
     assert (tried.next, tried.is_final, must_disable(tried)) == (None, True, True)
     assert reason_of(tried) == "410 Gone"
 
 
 def test_by_hand_is_once() -> None:
     """A delivery on request is not retried, and its failure does not disable the webhook."""
-    tried = of(asked=True)
+    tried = verdict_of(manual=True)
     assert (tried.next, tried.is_final, must_disable(tried)) == (None, True, False)
 
 
 @pytest.mark.parametrize(
-    ("status", "excerpt", "noted"),
+    ("status", "excerpt", "stored_excerpt"),
     [
         (302, "", "redirects are not followed"),
         (302, "moved", "moved"),
@@ -110,22 +110,22 @@ def test_by_hand_is_once() -> None:
         (None, "no address", "no address"),
     ],
 )
-def test_a_redirect_is_explained(status: int | None, excerpt: str, noted: str) -> None:
+def test_a_redirect_is_explained(status: int | None, excerpt: str, stored_excerpt: str) -> None:
     """One that says nothing is noted with why it failed; others with what they say."""
-    assert of(status, excerpt=excerpt).excerpt == noted
+    assert verdict_of(status, excerpt=excerpt).excerpt == stored_excerpt
 
 
 @pytest.mark.parametrize(("status", "last"), [(503, "503"), (None, "no address")])
 def test_the_end_has_its_reason(status: int | None, last: str) -> None:
     """How often it was tried, what, and what came last."""
-    tried = of(status, attempts=3, excerpt="no address")
+    tried = verdict_of(status, attempts=3, excerpt="no address")
     assert must_disable(tried) and reason_of(tried) == f"4 attempts at e1 failed, the last with: {last}"
 
 
 def test_a_failure_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """With its webhook, its event, the number of the try, and what came."""
     with caplog.at_level("INFO", "restkeeper"):
-        of(503, attempts=1)
-        of(None, excerpt="no address")
-        of(204)
+        verdict_of(503, attempts=1)
+        verdict_of(None, excerpt="no address")
+        verdict_of(204)
     assert caplog.messages == ["webhook w1: e1: attempt 2: 503", "webhook w1: e1: attempt 1: no address"]

@@ -23,25 +23,25 @@ URL = "https://shop.example.org/hooks"
 
 
 def make(client: FlaskClient, **fields: Any) -> Any:
-    answer = client.post(HOOKS, json={"url": URL, **fields})
-    assert answer.status_code == 200, answer.text
-    return answer.json
+    response = client.post(HOOKS, json={"url": URL, **fields})
+    assert response.status_code == 200, response.text
+    return response.json
 
 
-def faults(answer: Any) -> list[str]:
-    assert answer.status_code == 422, answer.text
-    return [fault["pointer"] for fault in answer.json["errors"]]
+def faults(response: Any) -> list[str]:
+    assert response.status_code == 422, response.text
+    return [fault["pointer"] for fault in response.json["errors"]]
 
 
 class TestTheResource:
     def test_it_is_made_with_defaults(self, client: FlaskClient) -> None:
         """Active, for all events, with a secret of 32 bytes that nobody else keeps."""
-        answer = client.post(HOOKS, json={"url": URL})
-        made = answer.json
+        response = client.post(HOOKS, json={"url": URL})
+        made = response.json
         assert (made["types"], made["status"], made["description"], made["version"]) == (["*"], "active", "", 1)
         assert re.fullmatch(r"whsec_[A-Za-z0-9+/]+=*", made["secret"]) and len(b64decode(made["secret"][6:])) == 32
-        assert answer.headers["Cache-Control"] == "no-store"
-        assert answer.headers["Location"] == f"{HOOKS}/{made['id']}"
+        assert response.headers["Cache-Control"] == "no-store"
+        assert response.headers["Location"] == f"{HOOKS}/{made['id']}"
 
     def test_the_secret_is_shown_once(self, client: FlaskClient) -> None:
         """Neither when it is read, listed, changed or deleted."""
@@ -50,13 +50,13 @@ class TestTheResource:
         assert client.get(path).json == made and client.get(HOOKS).json == [made]
         changed = client.patch(path, json={"description": "x"})
         shown = [client.get(path), client.get(HOOKS), changed, client.put(path, json={"url": URL}), client.delete(path)]
-        assert all(answer.status_code == 200 and secret not in answer.text for answer in shown)
+        assert all(response.status_code == 200 and secret not in response.text for response in shown)
 
     @pytest.mark.needs("idempotency")
     def test_what_is_made_once_has_one_secret(self, client: FlaskClient) -> None:
         """A create that is sent again shows the same webhook with the same secret."""
-        once = {"Idempotency-Key": "k"}
-        first, again = (client.post(HOOKS, json={"url": URL}, headers=once) for _ in range(2))
+        key_header = {"Idempotency-Key": "k"}
+        first, again = (client.post(HOOKS, json={"url": URL}, headers=key_header) for _ in range(2))
         assert first.data == again.data and len(client.get(HOOKS).json) == 1
 
     def test_it_is_paused_and_set_going_again(self, client: FlaskClient) -> None:
@@ -70,8 +70,8 @@ class TestTheResource:
 
     def test_it_changes_under_the_usual_conditions(self, client: FlaskClient) -> None:
         """If-Match holds for changes, the deletion and the rotation."""
-        answer = client.post(HOOKS, json={"url": URL})
-        path, old = answer.headers["Location"], {"If-Match": answer.headers["ETag"]}
+        response = client.post(HOOKS, json={"url": URL})
+        path, old = response.headers["Location"], {"If-Match": response.headers["ETag"]}
         assert client.patch(path, json={"description": "x"}, headers=old).status_code == 200
         assert client.patch(path, json={"description": "y"}, headers=old).status_code == 412
         assert client.post(f"{path}/rotate", headers=old).status_code == 412
@@ -161,17 +161,17 @@ class TestRotation:
         path = f"{HOOKS}/{made['id']}/rotate"
         store: Store = app.extensions["restkeeper"].store
         secrets = [made["secret"], *(client.post(path).json["secret"] for _ in range(2))]
-        kept = store.write(lambda transaction: transaction.secrets(made["id"]))
-        assert [each.value for each in kept] == secrets[::-1]
-        assert kept[0].until is None and kept[1].until is not None and kept[2].until is not None
-        assert kept[2].until < kept[1].until
+        stored = store.write(lambda transaction: transaction.secrets(made["id"]))
+        assert [each.value for each in stored] == secrets[::-1]
+        assert stored[0].until is None and stored[1].until is not None and stored[2].until is not None
+        assert stored[2].until < stored[1].until
         signatures: list[str] = []
 
         def note(url: str, headers: Any, body: bytes) -> DeliveryResult:
             signatures.append(headers["webhook-signature"])
             return DeliveryResult(200, "", None)
 
-        for now in (kept[2].until - 1, (kept[1].until + kept[2].until) / 2, kept[1].until + 1):
+        for now in (stored[2].until - 1, (stored[1].until + stored[2].until) / 2, stored[1].until + 1):
             client.post(f"{HOOKS}/{made['id']}/ping")
             worker = Deliverer(store, note, (), disable_webhook, timeout=1.0, retries=(), now=lambda now=now: now)
             worker.deliver_once()
@@ -181,8 +181,8 @@ class TestRotation:
     @pytest.mark.needs("idempotency")
     def test_it_is_done_once(self, client: FlaskClient) -> None:
         """A rotation that is sent again shows the same secret."""
-        path, once = f"{HOOKS}/{make(client)['id']}/rotate", {"Idempotency-Key": "k"}
-        first, again = (client.post(path, headers=once) for _ in range(2))
+        path, key_header = f"{HOOKS}/{make(client)['id']}/rotate", {"Idempotency-Key": "k"}
+        first, again = (client.post(path, headers=key_header) for _ in range(2))
         assert first.data == again.data and first.json["version"] == 2
 
     def test_what_is_not_there_cannot_be_rotated(self, client: FlaskClient) -> None:
@@ -199,9 +199,9 @@ class TestTheLog:
         ids = [client.post(f"{hook}/ping").json["id"] for _ in range(5)]
         path, seen = f"{hook}/deliveries?limit=2&state=pending", []
         while path:
-            answer = client.get(path)
-            seen += [entry["id"] for entry in answer.json]
-            path = next((link.split(">")[0][1:] for link in answer.headers["Link"].split(", ") if "next" in link), "")
+            response = client.get(path)
+            seen += [entry["id"] for entry in response.json]
+            path = next((link.split(">")[0][1:] for link in response.headers["Link"].split(", ") if "next" in link), "")
         assert seen == ids[::-1]
         assert client.get(f"{hook}/deliveries?state=failed").json == []
         assert client.get(f"{hook}/deliveries").headers["Cache-Control"] == "no-store"
@@ -209,8 +209,8 @@ class TestTheLog:
     @pytest.mark.parametrize("query", ["state=lost", "limit=0", "limit=101", "cursor=x", "cursor=0", "offset=1"])
     def test_what_it_does_not_know_it_refuses(self, client: FlaskClient, query: str) -> None:
         """Each parameter that is unknown or malformed is named."""
-        answer = client.get(f"{HOOKS}/{make(client)['id']}/deliveries?{query}")
-        assert (answer.status_code, answer.json["errors"][0]["parameter"]) == (400, query.split("=")[0])
+        response = client.get(f"{HOOKS}/{make(client)['id']}/deliveries?{query}")
+        assert (response.status_code, response.json["errors"][0]["parameter"]) == (400, query.split("=")[0])
 
     def test_one_delivery_is_read_by_its_number(self, client: FlaskClient) -> None:
         """And only as one of its webhook; whatever else is 404."""

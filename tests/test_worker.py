@@ -31,7 +31,7 @@ def wait_for(path: Path) -> None:
         time.sleep(0.01)
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     status: int
     fields: dict[str, str]
     body: bytes
@@ -55,7 +55,7 @@ class Client:
         self.file.close()
         self.sock.close()
 
-    def answer(self, method: str = "GET") -> Answer:
+    def read_response(self, method: str = "GET") -> HttpResponse:
         status = int(self.file.readline().split(b" ")[1])
         fields = {}
         while (line := self.file.readline()) != b"\r\n":
@@ -68,11 +68,11 @@ class Client:
             assert self.file.readline() == b"\r\n"
         elif method != "HEAD" and status not in (204, 304):
             body = self.file.read(int(fields["content-length"]) if "content-length" in fields else -1)
-        return Answer(status, fields, body)
+        return HttpResponse(status, fields, body)
 
-    def ask(self, request: bytes) -> Answer:
+    def send(self, request: bytes) -> HttpResponse:
         self.sock.sendall(request)
-        return self.answer(request.split(b" ", 1)[0].decode())
+        return self.read_response(request.split(b" ", 1)[0].decode())
 
     def ended(self) -> bool:
         return self.file.read() == b""
@@ -104,7 +104,7 @@ def gunicorn(
         started = set()
         while len(started) < processes:  # a process that is still starting would miss signals
             with closing(Client(port)) as client:
-                started.add(client.ask(CLOSE).json["pid"])
+                started.add(client.send(CLOSE).json["pid"])
         yield port, server
     finally:
         server.terminate()
@@ -234,14 +234,14 @@ REFUSED = {
 def test_refused(client: Client, case: str) -> None:
     status, request = REFUSED[case]
     client.sock.sendall(request + SMUGGLED)
-    answer = client.answer()
-    assert parsedate_to_datetime(answer.fields["date"]).tzinfo
-    assert answer.status == status
-    assert answer.fields["content-type"] == "application/problem+json"
-    assert answer.fields["connection"] == "close"
-    assert answer.json["type"] == "about:blank"
-    assert answer.json["status"] == status
-    assert answer.json["title"] and answer.json["detail"]
+    response = client.read_response()
+    assert parsedate_to_datetime(response.fields["date"]).tzinfo
+    assert response.status == status
+    assert response.fields["content-type"] == "application/problem+json"
+    assert response.fields["connection"] == "close"
+    assert response.json["type"] == "about:blank"
+    assert response.json["status"] == status
+    assert response.json["title"] and response.json["detail"]
     assert client.ended()
 
 
@@ -254,8 +254,8 @@ def test_refused_byte_by_byte(client: Client, case: str) -> None:
         if select.select([client.sock], [], [], 0)[0]:
             break
         client.sock.sendall(bytes([byte]))
-    answer = client.answer()
-    assert answer.status == status
+    response = client.read_response()
+    assert response.status == status
     assert client.ended()
 
 
@@ -263,24 +263,24 @@ def test_pipelining_keeps_the_order(client: Client) -> None:
     requests = [b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n" % number for number in range(50)]
     requests += [post(b"Content-Length: 2", b"ab", b"/fifty"), chunked(b"1\r\na\r\n0\r\n\r\n"), GET]
     client.sock.sendall(b"".join(requests))
-    paths = [client.answer().json["PATH_INFO"] for _ in requests]
+    paths = [client.read_response().json["PATH_INFO"] for _ in requests]
     assert paths == [f"/{number}" for number in range(50)] + ["/fifty", "/", "/"]
 
 
 def test_keep_alive_until_asked_to_close(client: Client) -> None:
     for _ in range(3):
-        assert client.ask(GET).fields["connection"] == "keep-alive"
-    assert client.ask(CLOSE).fields["connection"] == "close"
+        assert client.send(GET).fields["connection"] == "keep-alive"
+    assert client.send(CLOSE).fields["connection"] == "close"
     assert client.ended()
 
 
 def test_http_1_0(client: Client) -> None:
-    kept = client.ask(b"GET /stream HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n")
-    assert (kept.fields["connection"], kept.body) == ("close", b"onetwo")
+    persistent = client.send(b"GET /stream HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n")
+    assert (persistent.fields["connection"], persistent.body) == ("close", b"onetwo")
     with closing(Client(client.sock.getpeername()[1])) as client:
-        kept = client.ask(b"GET /write HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n")  # of known length
-        assert kept.fields["connection"] == "keep-alive"
-        assert client.ask(b"GET / HTTP/1.0\r\n\r\n").fields["connection"] == "close"
+        persistent = client.send(b"GET /write HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n")  # of known length
+        assert persistent.fields["connection"] == "keep-alive"
+        assert client.send(b"GET / HTTP/1.0\r\n\r\n").fields["connection"] == "close"
         assert client.ended()
 
 
@@ -294,29 +294,29 @@ def test_http_1_0(client: Client) -> None:
     ],
 )
 def test_chunked(client: Client, body: bytes, content: str) -> None:
-    answer = client.ask(chunked(body)).json
-    assert answer["body"] == content
-    assert answer["wsgi.input_terminated"] is True
-    assert "CONTENT_LENGTH" not in answer
-    assert client.ask(GET).status == 200
+    response = client.send(chunked(body)).json
+    assert response["body"] == content
+    assert response["wsgi.input_terminated"] is True
+    assert "CONTENT_LENGTH" not in response
+    assert client.send(GET).status == 200
 
 
 def test_content_length(client: Client) -> None:
     for size in (0, 1, 16000, 2_000_000):
-        assert len(client.ask(post(b"Content-Length: %d" % size, b"z" * size)).json["body"]) == size
+        assert len(client.send(post(b"Content-Length: %d" % size, b"z" * size)).json["body"]) == size
 
 
 def test_expect(client: Client) -> None:
     expect = b"Expect: 100-Continue\r\nContent-Length: 2"
     client.sock.sendall(post(expect))
     assert client.file.readline() + client.file.readline() == b"HTTP/1.1 100 Continue\r\n\r\n"
-    assert client.ask(b"ok").json["body"] == "ok"
+    assert client.send(b"ok").json["body"] == "ok"
 
 
 def test_expect_is_answered_without_content(client: Client) -> None:
     """RFC 9110 section 10.1.1: content that is not read is not requested, so the connection is closed."""
-    answer = client.ask(post(EXPECT + b"\r\nContent-Length: 2", path=b"/refuse"))
-    assert (answer.status, answer.fields["connection"]) == (413, "close")
+    response = client.send(post(EXPECT + b"\r\nContent-Length: 2", path=b"/refuse"))
+    assert (response.status, response.fields["connection"]) == (413, "close")
     assert client.ended()
 
 
@@ -329,24 +329,24 @@ def test_expect_is_answered_without_content(client: Client) -> None:
 )
 def test_expect_with_the_content_at_hand(client: Client, framed: bytes) -> None:
     """Content that arrived with the head needs no 100 (Continue)."""
-    answer = client.ask(framed)
-    assert (answer.status, answer.json["body"], answer.fields["connection"]) == (200, "ok", "keep-alive")
-    assert client.ask(GET).status == 200
+    response = client.send(framed)
+    assert (response.status, response.json["body"], response.fields["connection"]) == (200, "ok", "keep-alive")
+    assert client.send(GET).status == 200
 
 
 def test_expect_without_content(client: Client) -> None:
     """Where no content is announced, none is missing."""
-    answer = client.ask(post(EXPECT + b"\r\nContent-Length: 0"))
-    assert (answer.status, answer.fields["connection"]) == (200, "keep-alive")
+    response = client.send(post(EXPECT + b"\r\nContent-Length: 0"))
+    assert (response.status, response.fields["connection"]) == (200, "keep-alive")
 
 
 def test_unread_content(client: Client) -> None:
-    small = client.ask(post(b"Content-Length: 60000", b"x" * 60000, b"/refuse"))
+    small = client.send(post(b"Content-Length: 60000", b"x" * 60000, b"/refuse"))
     assert (small.status, small.fields["connection"]) == (413, "keep-alive")
-    assert client.ask(GET).status == 200
+    assert client.send(GET).status == 200
     client.sock.sendall(post(b"Content-Length: 10000000000", b"x" * 16, b"/refuse"))
-    answer = client.answer()
-    assert (answer.status, answer.fields["connection"]) == (413, "close")
+    response = client.read_response()
+    assert (response.status, response.fields["connection"]) == (413, "close")
     sent = 0
     try:
         while sent < 50_000_000:
@@ -358,20 +358,20 @@ def test_unread_content(client: Client) -> None:
 
 def test_unread_chunks(client: Client) -> None:
     client.sock.sendall(post(b"Transfer-Encoding: chunked", b"5\r\n", b"/refuse"))
-    assert client.answer().fields["connection"] == "close"
+    assert client.read_response().fields["connection"] == "close"
     assert client.ended()
 
 
 def test_content_half_read(client: Client) -> None:
     client.sock.sendall(post(b"Content-Length: 20000", b"ab" + b"x" * 19998, b"/half") + GET)
-    assert client.answer().body == b"ab--"
-    assert client.answer().status == 200
+    assert client.read_response().body == b"ab--"
+    assert client.read_response().status == 200
 
 
 def test_content_cut_short(client: Client) -> None:
     client.sock.sendall(post(b"Content-Length: 9", b"x"))
     client.sock.shutdown(socket.SHUT_WR)
-    assert client.answer().status == 408
+    assert client.read_response().status == 408
     assert client.ended()
 
 
@@ -380,9 +380,9 @@ def test_content_cut_short(client: Client) -> None:
     [(b"Content-Length: 9", b"Incomplete"), (b"Transfer-Encoding: chunked", b"ChunkMissingTerminator")],
 )
 def test_application_catches_the_failure(client: Client, framing: bytes, failure: bytes) -> None:
-    answer = client.ask(post(framing, b"1\r\nabc", b"/catch"))
-    assert (answer.status, answer.body) == (422, failure)
-    assert answer.fields["connection"] == "close"
+    response = client.send(post(framing, b"1\r\nabc", b"/catch"))
+    assert (response.status, response.body) == (422, failure)
+    assert response.fields["connection"] == "close"
     assert client.ended()
 
 
@@ -397,62 +397,62 @@ def test_application_catches_the_failure(client: Client, framing: bytes, failure
     ],
 )
 def test_target(client: Client, target: bytes, path: str, host: str) -> None:
-    answer = client.ask(get(line=b"GET " + target + b" HTTP/1.1")).json
-    assert (answer["PATH_INFO"], answer["QUERY_STRING"], answer["HTTP_HOST"]) == (path, "q=%20", host)
-    assert answer["RAW_URI"] == target.decode()
+    response = client.send(get(line=b"GET " + target + b" HTTP/1.1")).json
+    assert (response["PATH_INFO"], response["QUERY_STRING"], response["HTTP_HOST"]) == (path, "q=%20", host)
+    assert response["RAW_URI"] == target.decode()
 
 
 def test_asterisk(client: Client) -> None:
-    assert client.ask(get(line=b"OPTIONS * HTTP/1.1")).json["PATH_INFO"] == "*"
+    assert client.send(get(line=b"OPTIONS * HTTP/1.1")).json["PATH_INFO"] == "*"
 
 
 def test_environ(client: Client) -> None:
     fields = b"host: [::1]:80\r\nX-Y:a \r\nX_Y: b\r\nx-y:\t c\r\nCookie: d\r\nCookie: e\r\nContent_Length: 9\r\n"
-    answer = client.ask(b"\r\n" + get(fields)).json
-    assert (answer["HTTP_HOST"], answer["HTTP_X_Y"], answer["HTTP_COOKIE"]) == ("[::1]:80", "a,c", "d,e")
-    assert answer["REMOTE_ADDR"] == "127.0.0.1"
-    assert not {"CONTENT_LENGTH", "HTTP_CONTENT_LENGTH", ""} & set(answer)
+    response = client.send(b"\r\n" + get(fields)).json
+    assert (response["HTTP_HOST"], response["HTTP_X_Y"], response["HTTP_COOKIE"]) == ("[::1]:80", "a,c", "d,e")
+    assert response["REMOTE_ADDR"] == "127.0.0.1"
+    assert not {"CONTENT_LENGTH", "HTTP_CONTENT_LENGTH", ""} & set(response)
 
 
 def test_responses_without_content(client: Client) -> None:
     for status, length in ((b"204", None), (b"304", "4")):
-        answer = client.ask(get(line=b"GET /bare?" + status + b" HTTP/1.1"))
-        assert (answer.fields.get("content-length"), "transfer-encoding" in answer.fields) == (length, False)
+        response = client.send(get(line=b"GET /bare?" + status + b" HTTP/1.1"))
+        assert (response.fields.get("content-length"), "transfer-encoding" in response.fields) == (length, False)
     for path, length in ((b"/long", "3"), (b"/stream", None)):
-        answer = client.ask(get(line=b"HEAD " + path + b" HTTP/1.1"))
-        assert (answer.status, answer.fields.get("content-length")) == (200, length)
-    assert client.ask(GET).status == 200
+        response = client.send(get(line=b"HEAD " + path + b" HTTP/1.1"))
+        assert (response.status, response.fields.get("content-length")) == (200, length)
+    assert client.send(GET).status == 200
 
 
 def test_streamed_response(client: Client) -> None:
-    assert client.ask(get(line=b"GET /stream HTTP/1.1")).body == b"onetwo"
-    assert client.ask(GET).status == 200
+    assert client.send(get(line=b"GET /stream HTTP/1.1")).body == b"onetwo"
+    assert client.send(GET).status == 200
 
 
 def test_length_is_kept_to(client: Client) -> None:
-    assert client.ask(get(line=b"GET /long HTTP/1.1")).body == b"123"
-    assert client.ask(get(line=b"GET /write HTTP/1.1")).body == b"abcde"
-    assert client.ask(get(line=b"GET /short HTTP/1.1")).body == b"12345"
+    assert client.send(get(line=b"GET /long HTTP/1.1")).body == b"123"
+    assert client.send(get(line=b"GET /write HTTP/1.1")).body == b"abcde"
+    assert client.send(get(line=b"GET /short HTTP/1.1")).body == b"12345"
     assert client.ended()
 
 
 @pytest.mark.parametrize("path", [b"/fail", b"/mute", b"/inject", b"/inject?stream"])
 def test_application_fails(client: Client, path: bytes) -> None:
-    answer = client.ask(get(line=b"GET " + path + b" HTTP/1.1"))
-    assert (answer.status, answer.json["title"]) == (500, "Internal Server Error")
-    assert "x-other" not in answer.fields
+    response = client.send(get(line=b"GET " + path + b" HTTP/1.1"))
+    assert (response.status, response.json["title"]) == (500, "Internal Server Error")
+    assert "x-other" not in response.fields
     assert client.ended()
 
 
 def test_empty_line_between_requests(client: Client) -> None:
     """RFC 9112 section 2.2: whether it comes with the next request or before it."""
-    assert client.ask(GET + b"\r\n").status == 200
-    assert client.ask(GET).status == 200
-    assert client.ask(b"\r\n" + GET).status == 200
+    assert client.send(GET + b"\r\n").status == 200
+    assert client.send(GET).status == 200
+    assert client.send(b"\r\n" + GET).status == 200
 
 
 def test_idle_connection_is_closed(client: Client) -> None:
-    client.ask(GET)
+    client.send(GET)
     assert client.ended()
 
 
@@ -460,7 +460,7 @@ def test_trickled_header(client: Client) -> None:
     client.sock.sendall(b"GET / HTTP/1.1\r\nX: ")
     while not select.select([client.sock], [], [], 0.05)[0]:
         client.sock.sendall(b"a")
-    assert client.answer().status == 408
+    assert client.read_response().status == 408
     assert client.ended()
 
 
@@ -468,7 +468,7 @@ def test_trickled_content(client: Client) -> None:
     client.sock.sendall(post(b"Content-Length: 99999"))
     while not select.select([client.sock], [], [], 0.05)[0]:
         client.sock.sendall(b"a")
-    assert client.answer().status == 408
+    assert client.read_response().status == 408
     assert client.ended()
 
 
@@ -484,10 +484,10 @@ def test_slow_clients_delay_no_other(port: int, tmp_path: Path) -> None:
         for _ in range(4):  # by chance, to both processes
             with closing(Client(port)) as client:
                 begun = time.monotonic()
-                assert client.ask(CLOSE).status == 200
+                assert client.send(CLOSE).status == 200
                 assert time.monotonic() - begun < 2
         for client in trickling:
-            assert client.answer().status == 408
+            assert client.read_response().status == 408
             assert client.ended()
         for file, client in zip(done, reading, strict=True):
             wait_for(file)
@@ -498,15 +498,15 @@ def test_graceful_stop(tmp_path: Path) -> None:
     go = tmp_path / "go"
     with gunicorn("--keep-alive", "75") as (port, server), ExitStack() as stack:
         idle = [stack.enter_context(closing(Client(port))) for _ in range(8)]
-        assert {client.ask(GET).status for client in idle} == {200}
+        assert {client.send(GET).status for client in idle} == {200}
         fresh, busy = [stack.enter_context(closing(Client(port))) for _ in range(2)]
         busy.sock.sendall(get(line=b"GET /wait?" + bytes(go) + b" HTTP/1.1"))
         wait_for(tmp_path / "go.begun")
         server.send_signal(signal.SIGTERM)
         assert all(client.ended() for client in [*idle, fresh])
         go.touch()
-        answer = busy.answer()
-        assert (answer.status, answer.fields["connection"]) == (200, "close")
+        response = busy.read_response()
+        assert (response.status, response.fields["connection"]) == (200, "close")
         assert busy.ended()
         assert server.wait(10) == 0
 
@@ -516,7 +516,7 @@ def until(port: int, condition: Callable[[dict[str, int]], bool], address: str =
     end = time.monotonic() + 10
     while True:
         with closing(Client(port, address=address)) as client:
-            found: dict[str, int] = client.ask(get(b"Host: a\r\nConnection: close\r\n", b"GET /bounds HTTP/1.1")).json
+            found: dict[str, int] = client.send(get(b"Host: a\r\nConnection: close\r\n", b"GET /bounds HTTP/1.1")).json
         if condition(found):
             return found
         assert time.monotonic() < end, found
@@ -535,7 +535,7 @@ def test_what_is_read_after_a_refusal_has_a_bound() -> None:
     """Beyond the limit the connection is closed, also while the client sends."""
     with gunicorn(worker="Patient", processes=1) as (port, _), closing(Client(port)) as client:
         client.sock.sendall(post(b"Content-Length: 10000000000", path=b"/refuse"))
-        assert client.answer().status == 413 and client.ended()
+        assert client.read_response().status == 413 and client.ended()
         sent = 0
         with pytest.raises(OSError):
             while True:
@@ -554,15 +554,15 @@ def test_connections_of_an_address() -> None:
             client.sock.sendall(post(b"Content-Length: 2", b"o"))
         until(port, lambda found: (found["open"], found["idle"]) == (5, 0), "127.0.0.3")
         refused = stack.enter_context(closing(Client(port, address="127.0.0.2")))
-        answer = refused.ask(GET)
-        assert (answer.status, answer.fields["retry-after"], answer.fields["connection"]) == (503, "1", "close")
+        response = refused.send(GET)
+        assert (response.status, response.fields["retry-after"], response.fields["connection"]) == (503, "1", "close")
         assert refused.ended()
         for client in others:
             client.sock.sendall(b"k")
-            assert client.answer().json["body"] == "ok"
+            assert client.read_response().json["body"] == "ok"
         again = stack.enter_context(closing(Client(port, address="127.0.0.2")))  # others[0] has been idle longest
-        assert again.ask(GET).status == 200 and others[0].ended()
-        assert others[1].ask(GET).status == 200
+        assert again.send(GET).status == 200 and others[0].ended()
+        assert others[1].send(GET).status == 200
 
 
 def test_a_proxy_may_have_all_connections() -> None:
@@ -590,13 +590,13 @@ def test_nearly_full(begun: bytes) -> None:
                 name = "heads" if begun else "idle"
                 until(port, lambda found, name=name, n=n: found[name] == n + 1)  # type: ignore[misc]
         with closing(Client(port)) as fresh:
-            assert fresh.ask(GET).status == 200
+            assert fresh.send(GET).status == 200
         first, second = clients[0], clients[1]
-        assert first.answer().status == 408 if begun else first.ended()
+        assert first.read_response().status == 408 if begun else first.ended()
         second.sock.sendall(b"\r\n" if begun else GET)
-        assert second.answer().status == 200
+        assert second.read_response().status == 200
         busy.sock.sendall(b"k")
-        assert busy.answer().json["body"] == "ok"
+        assert busy.read_response().json["body"] == "ok"
 
 
 def test_nearly_full_of_content() -> None:
@@ -609,10 +609,10 @@ def test_nearly_full_of_content() -> None:
             if n < 17:  # with the one that asks there are never more than 18
                 until(port, lambda found, n=n: found["contents"] == n + 1)  # type: ignore[misc]
         with closing(Client(port)) as fresh:
-            assert fresh.ask(GET).status == 200
-        assert not clients[0].answer().json.get("body")
+            assert fresh.send(GET).status == 200
+        assert not clients[0].read_response().json.get("body")
         clients[-1].sock.sendall(b"k")
-        assert clients[-1].answer().json["body"] == "ok"
+        assert clients[-1].read_response().json["body"] == "ok"
 
 
 def test_who_waits_longest_makes_room_for_other_slow_readers(tmp_path: Path) -> None:
@@ -632,23 +632,23 @@ def test_who_waits_longest_makes_room_for_other_slow_readers(tmp_path: Path) -> 
 def test_a_quick_client_does_not_keep_others_waiting() -> None:
     """While 20,000 requests of one connection wait to be answered, another one is answered in its turn."""
     with gunicorn(processes=1) as (port, _), closing(Client(port)) as quick, closing(Client(port)) as other:
-        assert other.ask(GET).status == 200
+        assert other.send(GET).status == 200
         quick.sock.sendall(GET * 20_000)
-        assert other.ask(get(line=b"GET /bounds HTTP/1.1")).json["requests"] < 10_000
+        assert other.send(get(line=b"GET /bounds HTTP/1.1")).json["requests"] < 10_000
 
 
 def test_max_requests() -> None:
     """After so many requests a process ends and another takes its place; no request is lost by that."""
     with gunicorn("--max-requests", "5", processes=1) as (port, _), closing(Client(port)) as client:
-        answers = [client.ask(GET) for _ in range(4)]  # the first was the fixture's
-        assert [answer.fields["connection"] for answer in answers] == ["keep-alive"] * 3 + ["close"]
+        responses = [client.send(GET) for _ in range(4)]  # the first was the fixture's
+        assert [response.fields["connection"] for response in responses] == ["keep-alive"] * 3 + ["close"]
         assert client.ended()
-        pids = {answer.json["pid"] for answer in answers}
+        pids = {response.json["pid"] for response in responses}
         end = time.monotonic() + 10
-        while not pids - {answers[0].json["pid"]}:  # until then it still takes connections, and serves them
+        while not pids - {responses[0].json["pid"]}:  # until then it still takes connections, and serves them
             assert time.monotonic() < end
             with closing(Client(port)) as client:
-                pids.add(client.ask(GET).json["pid"])
+                pids.add(client.send(GET).json["pid"])
 
 
 AT_THE_LIMIT = {
@@ -663,13 +663,13 @@ def test_at_the_limit(port: int, case: str) -> None:
     """The most that is let through, and one more."""
     most, request, status = AT_THE_LIMIT[case]
     with closing(Client(port)) as client:
-        assert client.ask(request(most)).status == 200
-        assert client.ask(request(most + 1)).status == status
+        assert client.send(request(most)).status == 200
+        assert client.send(request(most + 1)).status == status
 
 
 def test_unread_content_at_the_limit(client: Client) -> None:
     """So much unread content is passed over to keep the connection, and not a byte more."""
     most = 64 * 1024
-    assert client.ask(post(b"Content-Length: %d" % most, bytes(most), b"/refuse")).fields["connection"] == "keep-alive"
-    more = client.ask(post(b"Content-Length: %d" % (most + 1), bytes(most + 1), b"/refuse"))
+    assert client.send(post(b"Content-Length: %d" % most, bytes(most), b"/refuse")).fields["connection"] == "keep-alive"
+    more = client.send(post(b"Content-Length: %d" % (most + 1), bytes(most + 1), b"/refuse"))
     assert more.fields["connection"] == "close"

@@ -41,7 +41,7 @@ def record(id: str, version: int = 1, **fields: Any) -> Record:
     return Record(id, version, f"2026-01-01T00:00:{version:02}.000000Z", "shape", exactjson.dumps(body))
 
 
-def keep(store: Store, *records: Record, collection: str = "things") -> None:
+def insert(store: Store, *records: Record, collection: str = "things") -> None:
     def work(transaction: Transaction) -> None:
         for each in records:
             transaction.insert(collection, each)
@@ -69,5 +69,5 @@ def fill(store: Store, count: int, size: int) -> list[int]:
         record(f"{n:03}", stock=n * 7 % 10, name=f"{n * 3 % 10}{'x' * size}", price=Decimal(n % 3))
         for n in range(count)
     ]
-    keep(store, *records)
+    insert(store, *records)
     return [len(each.body) for each in records]

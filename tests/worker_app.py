@@ -97,6 +97,6 @@ def app(environ: dict[str, Any], start: Start) -> Iterable[bytes]:
             start("200 OK", [])
             return counted(Path(query))
     body = b"".join(iter(lambda: read(7), b"")).decode("latin-1")
-    kept = {key: value for key, value in environ.items() if isinstance(value, str | bool)}
+    plain_values = {key: value for key, value in environ.items() if isinstance(value, str | bool)}
     start("200 OK", [("Content-Type", "application/json")])
-    return [json.dumps(kept | {"body": body, "pid": os.getpid()}).encode()]
+    return [json.dumps(plain_values | {"body": body, "pid": os.getpid()}).encode()]

@@ -20,11 +20,11 @@ def attacks() -> Iterator[tuple[str, Callable[[Path], str]]]:
             yield from ((f"{module}.{name}", each) for name, each in functions if name.startswith("attack_"))
 
 
-def main(wanted: list[str]) -> None:
+def main(names: list[str]) -> None:
     """Run them one after the other, and end with the names of those that failed, if there are any."""
-    chosen = [(name, attack) for name, attack in attacks() if not wanted or any(word in name for word in wanted)]
+    chosen = [(name, attack) for name, attack in attacks() if not names or any(word in name for word in names)]
     if not chosen:
-        sys.exit(f"no attack is called so: {' '.join(wanted)}")
+        sys.exit(f"no attack is called so: {' '.join(names)}")
     failed = []
     for name, attack in chosen:
         with tempfile.TemporaryDirectory() as folder:

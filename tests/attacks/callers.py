@@ -98,10 +98,10 @@ def attack_waits(folder: Path) -> str:
         greedy, other = _key(server, "products:read"), _key(server, "products:read", "products:write")
         path = "/api/v1/events?after=latest&wait=10"
         found: list[Counter[int]] = [Counter() for _ in range(300)]
-        answered: list[int] = []
+        responses: list[int] = []
 
         def wait() -> None:
-            answered.append(len(server.get(path, other, timeout=30).json()))
+            responses.append(len(server.get(path, other, timeout=30).json()))
 
         def write() -> None:
             end = time.monotonic() + 8
@@ -113,7 +113,7 @@ def attack_waits(folder: Path) -> str:
         with Health(server) as health:
             _together([*greed, wait, write])
         total = sum(found, Counter[int]())
-    assert total[200] <= 2 * 20 and total[429] == len(found) - total[200] and answered == [1]
+    assert total[200] <= 2 * 20 and total[429] == len(found) - total[200] and responses == [1]
     assert health.worst < WORST_HEALTH
     return (
         f"{len(found)} waits of one key: {total[200]} held, {total[429]} refused; /healthz {health.worst * 1000:.0f} ms"

@@ -26,7 +26,7 @@ class Health:
         self._failure: BaseException | None = None
 
     def __enter__(self) -> "Health":
-        self._threads = [threading.Thread(target=self._ask) for _ in range(self._connections)]
+        self._threads = [threading.Thread(target=self._probe) for _ in range(self._connections)]
         for thread in self._threads:
             thread.start()
         return self
@@ -42,10 +42,10 @@ class Health:
         return max(self._times)
 
     @property
-    def answers(self) -> int:
+    def count(self) -> int:
         return len(self._times)
 
-    def _ask(self) -> None:
+    def _probe(self) -> None:
         connection = HTTPConnection("127.0.0.1", self._server.port, timeout=60)
         try:
             while not self._over.wait(PAUSE):

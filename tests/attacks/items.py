@@ -39,13 +39,15 @@ def worst() -> Iterator[dict[str, object]]:
     yield {"v": '\\"é' * 20_000}
 
 
-def old(attributes: dict[str, object], shape: str = "") -> Record:
+def old(attributes: dict[str, object], fingerprint: str = "") -> Record:
     """An item of a megabyte, as it may be in a store from before there were limits."""
     record = RESOURCE.create({"name": "old", "description": None, "attributes": attributes}, id=uuid7(), now=NOW)
-    return record._replace(fingerprint=shape or record.fingerprint)
+    return record._replace(fingerprint=fingerprint or record.fingerprint)
 
 
-def ask(server: Gunicorn, method: str, paths: list[str], body: str | None, until: float, found: dict[int, int]) -> None:
+def repeat_request(
+    server: Gunicorn, method: str, paths: list[str], body: str | None, until: float, found: dict[int, int]
+) -> None:
     """The same request over and over on one connection; how often each status came."""
     with closing(HTTPConnection("127.0.0.1", server.port, timeout=30)) as connection:
         turn = 0
@@ -60,7 +62,9 @@ def ask(server: Gunicorn, method: str, paths: list[str], body: str | None, until
 def load(server: Gunicorn, method: str, turns: list[list[str]], body: str | None, until: float, results: Any) -> None:
     """A connection for each list of paths, in this process; puts how often each status came into `results`."""
     found: dict[int, int] = {}
-    threads = [threading.Thread(target=ask, args=(server, method, paths, body, until, found)) for paths in turns]
+    threads = [
+        threading.Thread(target=repeat_request, args=(server, method, paths, body, until, found)) for paths in turns
+    ]
     for thread in threads:
         thread.start()
     join(*threads)
@@ -94,11 +98,11 @@ def attack_items_at_the_limits(folder: Path) -> str:
             made = server.request("POST", "/products", bodies[-1].encode(), JSON)
             assert made.status == 200, made.body[:300]
             wheres += [made.headers["location"]]
-        told = [held_up(server, "GET", wheres), held_up(server, "GET", ["/products?fields=id&limit=100"])]
-        told += [held_up(server, "POST", ["/products"], body.replace('"x"', '"TURN"', 1)) for body in bodies[:3]]
-        told += [held_up(server, "PUT", wheres, bodies[0].replace('"x"', '"TURN"', 1))]
-        told += [held_up(server, "PATCH", wheres, '{"attributes":{"x":TURN}}')]
-    return "; ".join(told)
+        results = [held_up(server, "GET", wheres), held_up(server, "GET", ["/products?fields=id&limit=100"])]
+        results += [held_up(server, "POST", ["/products"], body.replace('"x"', '"TURN"', 1)) for body in bodies[:3]]
+        results += [held_up(server, "PUT", wheres, bodies[0].replace('"x"', '"TURN"', 1))]
+        results += [held_up(server, "PATCH", wheres, '{"attributes":{"x":TURN}}')]
+    return "; ".join(results)
 
 
 def attack_old_items(folder: Path) -> str:
@@ -120,14 +124,14 @@ def attack_old_items(folder: Path) -> str:
         "stock[lt]=5&offset=3&limit=1",
     ]
     with Gunicorn(folder) as server:
-        told = [held_up(server, "GET", [f"/products?{query}"]) for query in lists]
-        told += [held_up(server, "GET", paths), held_up(server, "GET", [f"{path}?fields=id" for path in paths])]
-        told += [
+        results = [held_up(server, "GET", [f"/products?{query}"]) for query in lists]
+        results += [held_up(server, "GET", paths), held_up(server, "GET", [f"{path}?fields=id" for path in paths])]
+        results += [
             held_up(server, "PATCH", paths, '{"stock":TURN}'),
             held_up(server, "PATCH", paths, '{"attributes":{"x":TURN}}'),
         ]
-        told += [held_up(server, "PUT", paths[50:], '{"name":"TURN"}')]
-    return "; ".join(told)
+        results += [held_up(server, "PUT", paths[50:], '{"name":"TURN"}')]
+    return "; ".join(results)
 
 
 def attack_bodies_of_too_much(folder: Path) -> str:
@@ -136,10 +140,10 @@ def attack_bodies_of_too_much(folder: Path) -> str:
     bodies = ["[" * 2**20, '{"v":[' + "[]," * 349_000, nul, nul[:-1] + " " * 500_000 + "}"]
     bodies += [json.dumps({"name": "x", "attributes": {"n" * 20_000: ["\0"] * 9000}})]
     with Gunicorn(folder) as server:
-        told = [held_up(server, "POST", ["/products"], body) for body in bodies]
+        results = [held_up(server, "POST", ["/products"], body) for body in bodies]
         peak = max(peak_memory(pid) for pid in server.worker_pids())
     assert peak < 200, peak
-    return "; ".join([*told, f"{peak} MiB"])
+    return "; ".join([*results, f"{peak} MiB"])
 
 
 def peak_memory(pid: int) -> int:

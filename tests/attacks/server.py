@@ -25,7 +25,7 @@ def connect(server: Gunicorn, source: str = "127.0.0.1") -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.port), timeout=10, source_address=(source, 0))
 
 
-def answer(server: Gunicorn, request: bytes) -> tuple[bytes, float]:
+def status_of(server: Gunicorn, request: bytes) -> tuple[bytes, float]:
     """The status line that a request gets, and after how many seconds."""
     with connect(server) as client:
         began = time.perf_counter()
@@ -44,7 +44,7 @@ def attack_hosts(folder: Path) -> str:
     """Hosts that look like IDNA's and are as long as a field may be."""
     request = HEALTHZ.replace(b"localhost", b"xn--" + b"a" * 8000)
     with Gunicorn(folder, LOG_LEVEL="error") as server, Health(server) as health:
-        found = [answer(server, request) for _ in range(300)]
+        found = [status_of(server, request) for _ in range(300)]
     lines = [line for line, _ in found]
     assert set(lines) == {b"HTTP/1.1 400 BAD REQUEST", b"HTTP/1.1 429 TOO MANY REQUESTS"}, set(lines)
     assert lines.count(b"HTTP/1.1 400 BAD REQUEST") <= 2 * 20  # the quota of two windows
@@ -56,9 +56,9 @@ def attack_chunks(folder: Path) -> str:
     """15 MiB of one-byte chunks on each of four connections, then framing that can never become valid."""
     flood = POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * (15 * 2**20 // 6)
     with Gunicorn(folder, LOG_LEVEL="error") as server, Health(server) as health, ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: answer(server, flood), range(4)))
+        found = list(pool.map(lambda _: status_of(server, flood), range(4)))
         for bad in (b"1" * 20, b"1\n", b"2\r\n{}\n", b"0\r\nX: y\n"):
-            found.append(answer(server, POST + b"Transfer-Encoding: chunked\r\n\r\n" + bad))
+            found.append(status_of(server, POST + b"Transfer-Encoding: chunked\r\n\r\n" + bad))
     assert {line for line, _ in found} == {b"HTTP/1.1 400 BAD REQUEST"}, found
     assert health.worst < WORST and max(took for _, took in found) < 2, (health.worst, found)
     return f"refused after {max(took for _, took in found):.2f} s, worst /healthz {health.worst * 1000:.0f} ms"
@@ -137,7 +137,7 @@ def _idle(folder: Path, addresses: int) -> str:
                 if n % 3 == 0:
                     idle[-1].sendall(HEALTHZ[:-2])
                 if n % 50 == 0:
-                    line, took = answer(server, HEALTHZ)
+                    line, took = status_of(server, HEALTHZ)
                     assert line == b"HTTP/1.1 200 OK", line
                     times.append(took)
         finally:
@@ -153,7 +153,7 @@ def attack_busy_connections(folder: Path) -> str:
         load = pool.submit(run, server.port, [HEALTHZ], connections=64, seconds=6)
         times = []
         while not load.done():
-            line, took = answer(server, HEALTHZ)
+            line, took = status_of(server, HEALTHZ)
             assert line == b"HTTP/1.1 200 OK", line
             times.append(took)
         times.sort()

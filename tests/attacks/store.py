@@ -83,9 +83,9 @@ def attack_searches_over_large_items(folder: Path) -> str:
         with Gunicorn(place, workers=1, RATE_LIMIT="off") as server:
             with Health(server) as health, ThreadPoolExecutor(8) as pool:
                 end = time.monotonic() + 12
-                answers = list(pool.map(_search_until, repeat(server), SEARCHES, repeat(end)))
+                responses = list(pool.map(_search_until, repeat(server), SEARCHES, repeat(end)))
         assert health.worst < SLOWEST, f"{health.worst * 1000:.0f} ms"
-        results.append(f"{sum(answers)} searches, /healthz at most {health.worst * 1000:.0f} ms")
+        results.append(f"{sum(responses)} searches, /healthz at most {health.worst * 1000:.0f} ms")
     return "; ".join(results)
 
 
@@ -111,8 +111,8 @@ def attack_writes_behind_a_lock(folder: Path) -> str:
 
 def _refused_after(server: Gunicorn) -> float:
     began = time.monotonic()
-    answer = server.request("POST", "/products", {"name": "x"}, timeout=30)
-    assert answer.status == 503, answer
+    response = server.request("POST", "/products", {"name": "x"}, timeout=30)
+    assert response.status == 503, response
     return time.monotonic() - began
 
 

@@ -103,27 +103,27 @@ def test_what_is_asked_for_goes_at_once_and_alone(outbox: Store) -> None:
     """It is sent also to an inactive webhook, before all others; if a worker dies, another one leases it."""
     ids = record(outbox, event("a"), event("a"))
     queue(outbox)
-    asked = outbox.write(lambda transaction: transaction.queue_manually("w", ids[1]))
+    manual_id = outbox.write(lambda transaction: transaction.queue_manually("w", ids[1]))
     assert outbox.subscriptions([], 5.0) == [("w", SECRETS, False, True, False)]
     lease(outbox, now=5.0, until=25.0, manual_only=True)
     assert outbox.subscriptions([], 24.0) == []
     assert outbox.subscriptions([], 25.0)[0].due
     (delivery,) = lease(outbox, now=25.0, manual_only=True)
-    assert (delivery.id, delivery.manual, delivery.event.id, delivery.lease) == (asked, True, ids[1], 2)
+    assert (delivery.id, delivery.manual, delivery.event.id, delivery.lease) == (manual_id, True, ids[1], 2)
     settle(outbox, delivery)
     assert outbox.subscriptions([], LONG) == []
-    assert outbox.write(lambda transaction: transaction.find_delivery("w", asked)).state == "failed"
+    assert outbox.write(lambda transaction: transaction.find_delivery("w", manual_id)).state == "failed"
 
 
 def test_what_was_swept_is_not_looked_at(outbox: Store) -> None:
     """A webhook that is behind skips swept events, and the number of examined events does not count them."""
     record(outbox, *(event(str(n)) for n in range(8)), event("kept", at="2027"), event("last", at="2028"))
     outbox.write(lambda transaction: transaction.sweep_events("2027", 100))
-    looked = [
+    examined = [
         outbox.write(lambda transaction, limit=limit: transaction.queue("w", THINGS, 1.0, limit))
         for limit in (0, 1, 10, 10)
     ]
-    assert looked == [0, 1, 1, 0]
+    assert examined == [0, 1, 1, 0]
     assert [each.event.at for each in lease(outbox)] == ["2027", "2028"]
 
 
@@ -150,9 +150,9 @@ def test_what_is_not_there_cannot_be_asked_for(outbox: Store) -> None:
     for unknown in ("x", "evt_00000000_1", "evt_00000000_99"):
         with pytest.raises(RecordNotFound):
             outbox.write(lambda transaction, id=unknown: transaction.queue_manually("w", id))
-    asked = outbox.write(lambda transaction: transaction.queue_manually("w", all_of(outbox)[0]))
+    manual_id = outbox.write(lambda transaction: transaction.queue_manually("w", all_of(outbox)[0]))
     with pytest.raises(RecordNotFound):
-        outbox.write(lambda transaction: transaction.find_delivery("v", asked))
+        outbox.write(lambda transaction: transaction.find_delivery("v", manual_id))
     with pytest.raises(RecordNotFound):
         outbox.write(lambda transaction: transaction.secrets("v"))
 

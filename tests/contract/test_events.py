@@ -49,7 +49,7 @@ def test_the_last_one_is_known(outbox: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "items"),
+    ("event_filter", "items"),
     [
         (EventFilter(("things",)), "acd"),
         (EventFilter(("things", "others")), "abcd"),
@@ -62,7 +62,7 @@ def test_the_last_one_is_known(outbox: Store) -> None:
         (EventFilter(()), ""),
     ],
 )
-def test_only_what_is_wanted_is_read(outbox: Store, wanted: EventFilter, items: str) -> None:
+def test_only_what_is_wanted_is_read(outbox: Store, event_filter: EventFilter, items: str) -> None:
     """By collection, by type with `*`, and by owner."""
     ids = record(
         outbox,
@@ -71,7 +71,7 @@ def test_only_what_is_wanted_is_read(outbox: Store, wanted: EventFilter, items: 
         event("c", "thing.updated"),
         event("d", owner="me"),
     )
-    assert all_of(outbox, wanted) == [ids["abcd".index(each)] for each in items]
+    assert all_of(outbox, event_filter) == [ids["abcd".index(each)] for each in items]
 
 
 def test_one_search_is_bounded(outbox: Store) -> None:

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from restkeeper.storage.contract import Filter, Op, Query, Record, Store, Transaction
 from restkeeper.storage.errors import RecordNotFound
-from tests.things import SAMPLE, ids, keep, record
+from tests.things import SAMPLE, ids, insert, record
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found"),
+    ("condition", "found"),
     [
         (Filter("id", Op.EQ, "b"), "b"),
         (Filter("id", Op.IN, ("a", "d", "x")), "ad"),
@@ -43,16 +43,16 @@ from tests.things import SAMPLE, ids, keep, record
         (Filter("updated_at", Op.LTE, "2026-01-01T00:00:01.000000Z"), "abcd"),
     ],
 )
-def test_filters(store: Store, wanted: Filter, found: str) -> None:
+def test_filters(store: Store, condition: Filter, found: str) -> None:
     """Each operator on each kind finds and counts the same items; null satisfies only `ne`."""
-    keep(store, *SAMPLE)
-    assert ids(store, filters=(wanted,)) == list(found)
-    assert store.count("things", Query(filters=(wanted,))) == len(found)
+    insert(store, *SAMPLE)
+    assert ids(store, filters=(condition,)) == list(found)
+    assert store.count("things", Query(filters=(condition,))) == len(found)
 
 
 def test_filters_and_search_narrow_together(store: Store) -> None:
     """Several filters and a search must all hold; the search looks through its fields without regard to case."""
-    keep(store, *SAMPLE)
+    insert(store, *SAMPLE)
     assert ids(store, search="RED") == ["a", "b"]
     assert ids(store, search="éclair") == ["c"]
     assert ids(store, search="lamp", filters=(Filter("stock", Op.GT, 0), Filter("tags", Op.EQ, "red"))) == ["a"]
@@ -61,7 +61,7 @@ def test_filters_and_search_narrow_together(store: Store) -> None:
 
 def test_full_text_looks_at_the_texts_of_a_list(store: Store) -> None:
     """Brackets and commas of its JSON are not found; a quote or a backslash in an element is."""
-    keep(store, record("a", tags=["red", 'say "hi"']), record("b", tags=[]), record("c", tags=["back\\slash", "Éé"]))
+    insert(store, record("a", tags=["red", 'say "hi"']), record("b", tags=[]), record("c", tags=["back\\slash", "Éé"]))
     found = {q: ids(store, search=q) for q in ("[", '","', 'y "H', "K\\S", "éÉ", "red")}
     assert found == {"[": [], '","': [], 'y "H': ["a"], "K\\S": ["c"], "éÉ": ["c"], "red": ["a"]}
 
@@ -95,8 +95,8 @@ def test_decimals_are_compared_exactly(shared: Store, cents: int, near: int, dig
     one = record("a", price=price)
     shared.write(lambda transaction: put(transaction, one))
     for op, expected in OPERATORS.items():
-        wanted = Filter("price", op, (other,) if op is Op.IN else other)
-        assert shared.count("things", Query(filters=(wanted,))) == expected(price, other), (op, price, other)
+        condition = Filter("price", op, (other,) if op is Op.IN else other)
+        assert shared.count("things", Query(filters=(condition,))) == expected(price, other), (op, price, other)
 
 
 def put(transaction: Transaction, one: Record) -> None:
@@ -121,5 +121,5 @@ def put(transaction: Transaction, one: Record) -> None:
 )
 def test_numbers_that_no_item_has(store: Store, op: Op, given_number: str, found: str) -> None:
     """A number with more digits, or larger than any, equals none and is above or below each; null is neither."""
-    keep(store, record("a", price=Decimal(0)), record("b", price=Decimal("9999999999999.99")), record("n"))
+    insert(store, record("a", price=Decimal(0)), record("b", price=Decimal("9999999999999.99")), record("n"))
     assert ids(store, filters=(Filter("price", op, Decimal(given_number)),)) == list(found)

@@ -8,14 +8,14 @@ import pytest
 
 from restkeeper.storage.contract import Collection, Field, Index, Kind, Store
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound
-from tests.things import FIELDS, SAMPLE, THINGS, keep, record
+from tests.things import FIELDS, SAMPLE, THINGS, insert, record
 
 
 def test_what_is_inserted_is_read_byte_for_byte(store: Store) -> None:
     """A record comes back as the very same record, its body not touched."""
-    kept = record("a", name="Ünï ☃", price=Decimal("12.50"))._replace(owner="me")
-    keep(store, kept)
-    assert store.read("things", "a") == kept
+    stored = record("a", name="Ünï ☃", price=Decimal("12.50"))._replace(owner="me")
+    insert(store, stored)
+    assert store.read("things", "a") == stored
 
 
 def test_a_missing_record_is_not_found(store: Store) -> None:
@@ -33,8 +33,8 @@ def test_a_missing_record_is_not_found(store: Store) -> None:
 
 def test_collections_do_not_mix(store: Store) -> None:
     """The same id in two collections is two records."""
-    keep(store, record("a", name="thing"))
-    keep(store, record("a", name="other"), collection="others")
+    insert(store, record("a", name="thing"))
+    insert(store, record("a", name="other"), collection="others")
     assert b"thing" in store.read("things", "a").body
     assert b"other" in store.read("others", "a").body
     assert store.count("things") == store.count("others") == 1
@@ -50,25 +50,25 @@ def test_collections_do_not_mix(store: Store) -> None:
 )
 def test_unique_values_are_taken_once(store: Store, field: str, first: dict[str, Any], second: dict[str, Any]) -> None:
     """A second record with a value that is unique raises DuplicateValue, which names the field; nothing is stored."""
-    keep(store, record("a", **first))
+    insert(store, record("a", **first))
     with pytest.raises(DuplicateValue) as caught:
-        keep(store, record("a" if field == "id" else "b", **second))
+        insert(store, record("a" if field == "id" else "b", **second))
     assert caught.value.field == field
     assert store.count("things") == 1
 
 
 def test_null_is_unique_any_number_of_times(store: Store) -> None:
     """Any number of records can have no value in a unique field."""
-    keep(store, record("a"), record("b"))
+    insert(store, record("a"), record("b"))
     assert store.count("things") == 2
 
 
 def test_a_unique_value_is_free_again(store: Store) -> None:
     """After a delete or a change the former unique value can be used again."""
-    keep(store, record("a", sku="s"), record("b", sku="t"))
+    insert(store, record("a", sku="s"), record("b", sku="t"))
     store.write(lambda transaction: transaction.delete("things", "a"))
     store.write(lambda transaction: transaction.update("things", record("b", 2, sku="u")))
-    keep(store, record("c", sku="s"), record("d", sku="t"))
+    insert(store, record("c", sku="s"), record("d", sku="t"))
     assert store.count("things") == 3
 
 
@@ -79,9 +79,9 @@ def test_names_may_have_underscores(open_one: Callable[..., Store]) -> None:
         Collection("a_b", fields, (Index("c", unique=True),)), Collection("a", fields, (Index("b_c", unique=True),))
     )
     for collection, field in (("a_b", "c"), ("a", "b_c")):
-        keep(store, record("1", b_c="x", c="x"), collection=collection)
+        insert(store, record("1", b_c="x", c="x"), collection=collection)
         with pytest.raises(DuplicateValue) as caught:
-            keep(store, record("2", b_c="x", c="x"), collection=collection)
+            insert(store, record("2", b_c="x", c="x"), collection=collection)
         assert caught.value.field == field
 
 
@@ -108,18 +108,18 @@ def test_two_stores_have_no_revision_in_common(open_one: Callable[..., Store]) -
 
 def test_what_is_gone_is_not_kept(store: Store) -> None:
     """A record that was read is not found once it is deleted, and found when it is inserted again."""
-    keep(store, record("a"))
+    insert(store, record("a"))
     assert store.read("things", "a").id == "a"
     store.write(lambda transaction: transaction.delete("things", "a"))
     with pytest.raises(RecordNotFound):
         store.read("things", "a")
-    keep(store, record("a", name="again"))
+    insert(store, record("a", name="again"))
     assert b"again" in store.read("things", "a").body
 
 
 def test_scan_gives_everything_in_order(store: Store) -> None:
     """A scan is every record in order of id."""
-    keep(store, *reversed(SAMPLE))
+    insert(store, *reversed(SAMPLE))
     assert list(store.scan("things")) == SAMPLE
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from restkeeper.storage.contract import Position, Query, Sort, Store, Transaction
 from restkeeper.web import exactjson
-from tests.things import SAMPLE, SORTS, fill, ids, keep, record
+from tests.things import SAMPLE, SORTS, fill, ids, insert, record
 from tests.waiting import join
 
 
@@ -29,7 +29,7 @@ from tests.waiting import join
 )
 def test_sorting(store: Store, sort: tuple[Sort, ...], order: str) -> None:
     """Keys count in order, nulls come first ascending, ties go by id in the direction of the last key."""
-    keep(store, *SAMPLE)
+    insert(store, *SAMPLE)
     assert ids(store, sort=sort) == list(order)
 
 
@@ -49,7 +49,7 @@ def test_sorting(store: Store, sort: tuple[Sort, ...], order: str) -> None:
 def test_walking_is_the_whole_list_cut_up(store: Store, sort: tuple[Sort, ...]) -> None:
     """Page after page, forwards and backwards, gives the order of the whole list, whatever ties and nulls there are."""
     chance = random.Random(7)  # noqa: S311
-    keep(
+    insert(
         store,
         *(
             record(
@@ -92,14 +92,14 @@ def test_walking_is_the_whole_list_cut_up(store: Store, sort: tuple[Sort, ...]) 
 )
 def test_a_position_that_was_made_up_is_no_error(store: Store, sort: tuple[Sort, ...], after: Position) -> None:
     """It gives some page, and no error."""
-    keep(store, *SAMPLE)
+    insert(store, *SAMPLE)
     for backward in (False, True):
         assert len(store.page("things", Query(sort=sort, after=after, backward=backward)).bodies) <= len(SAMPLE)
 
 
 def test_offset_and_limit(store: Store) -> None:
     """An offset skips items; a limit ends the page, which shows whether there are more."""
-    keep(store, *SAMPLE)
+    insert(store, *SAMPLE)
     assert ids(store, offset=1, limit=2) == ["b", "c"]
     assert [store.page("things", Query(limit=limit)).more for limit in (3, 4, 5)] == [True, False, False]
     assert store.page("things", Query(offset=9, limit=2)).bodies == []
@@ -108,14 +108,14 @@ def test_offset_and_limit(store: Store) -> None:
 def test_the_items_of_an_owner(store: Store) -> None:
     """Items of other owners or without one are neither listed nor counted; without an owner in the query all are."""
     owners = {"a": "me", "b": "you", "c": None, "d": "me"}
-    keep(store, *(record(id)._replace(owner=owner) for id, owner in owners.items()))
+    insert(store, *(record(id)._replace(owner=owner) for id, owner in owners.items()))
     owned = [(who, ids(store, owner=who), store.count("things", Query(owner=who))) for who in ("me", "you", "x", None)]
     assert owned == [("me", ["a", "d"], 2), ("you", ["b"], 1), ("x", [], 0), (None, ["a", "b", "c", "d"], 4)]
 
 
 def test_the_fingerprints_of_a_page(store: Store) -> None:
     """It has the fingerprints of the page, not all of the collection."""
-    keep(store, *(record(id)._replace(fingerprint=id) for id in "abc"))
+    insert(store, *(record(id)._replace(fingerprint=id) for id in "abc"))
     assert store.page("things", Query(limit=2)).fingerprints == {"a", "b"}
 
 
@@ -146,7 +146,7 @@ def test_a_page_has_the_revision_of_just_its_items(store: Store, query: Query) -
 def test_a_walk_sees_every_item_that_stays_once(store: Store) -> None:
     """While others insert, change and delete, paging by position returns each remaining item exactly once."""
     staying = [f"{n:06}" for n in range(0, 20_000, 2)]
-    keep(store, *(record(id) for id in staying))
+    insert(store, *(record(id) for id in staying))
     stop = threading.Event()
 
     def disturb(seed: int) -> None:
@@ -160,7 +160,7 @@ def test_a_walk_sees_every_item_that_stays_once(store: Store) -> None:
                 store.write(lambda transaction: transaction.update("things", record(own[-1], 2)))
             else:
                 own.append(f"{chance.randrange(20_000):06}-{seed}-{len(own)}-{chance.random()}")
-                keep(store, record(own[-1]))
+                insert(store, record(own[-1]))
 
     writers = [threading.Thread(target=disturb, args=(seed,)) for seed in (1, 2)]
     for writer in writers:

@@ -8,7 +8,7 @@ import pytest
 
 from restkeeper.storage.contract import Record, Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound
-from tests.things import ids, keep, record
+from tests.things import ids, insert, record
 from tests.waiting import join
 
 
@@ -39,7 +39,7 @@ def test_a_transaction_sees_its_own_changes(store: Store) -> None:
 
 def test_a_transaction_goes_on_after_what_it_could_not_do(store: Store) -> None:
     """After DuplicateValue or RecordNotFound the transaction continues unchanged."""
-    keep(store, record("a", sku="s"), record("b"))
+    insert(store, record("a", sku="s"), record("b"))
     tries: list[Callable[[Transaction], None]] = [
         lambda transaction: transaction.insert("things", record("c", sku="s")),
         lambda transaction: transaction.insert("things", record("a")),
@@ -94,7 +94,7 @@ def test_writers_on_many_threads_lose_nothing(store: Store) -> None:
     def write(number: int) -> None:
         for n in range(25):
             try:
-                keep(store, record(f"{number}-{n}", sku=f"{n}" if number % 2 else None))
+                insert(store, record(f"{number}-{n}", sku=f"{n}" if number % 2 else None))
             except DuplicateValue:
                 failures.append(f"{number}-{n}")
 

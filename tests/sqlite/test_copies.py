@@ -9,12 +9,12 @@ from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import EventsExpired
 from restkeeper.storage.sqlite.store import SqliteStore
 from tests import outbox
-from tests.things import SAMPLE, THINGS, keep
+from tests.things import SAMPLE, THINGS, insert
 
 
 def test_a_backup_is_a_store(each_store: SqliteStore, tmp_path: Path) -> None:
     """A backup can be opened and holds everything; a file that exists is not written over."""
-    keep(each_store, *SAMPLE)
+    insert(each_store, *SAMPLE)
     target = tmp_path / "copy.db"
     each_store.backup(target)
     copy = open_store(f"sqlite:///{target}", [THINGS])

@@ -14,7 +14,7 @@ from restkeeper.storage.sqlite.files import CHECKPOINT_SECONDS, LOG_BYTES, LOG_F
 from restkeeper.storage.sqlite.search import READ_SECONDS, YIELD_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore
 from tests.sqlite.helpers import MIB, Clock, opened
-from tests.things import keep, record
+from tests.things import insert, record
 
 
 def test_a_disk_that_is_nearly_full_takes_deletes_alone(tmp_path: Path) -> None:
@@ -22,10 +22,10 @@ def test_a_disk_that_is_nearly_full_takes_deletes_alone(tmp_path: Path) -> None:
     free = 100
     store = opened(tmp_path, min_free_space=50)
     store._free_space = lambda: free
-    keep(store, record("a"), record("b"))
+    insert(store, record("a"), record("b"))
     free = 49
     with pytest.raises(StoreFull, match="disk"):
-        keep(store, record("c"))
+        insert(store, record("c"))
     with pytest.raises(StoreUnavailable, match="disk"):
         store.check()
     assert store.read("things", "a") == record("a")
@@ -33,7 +33,7 @@ def test_a_disk_that_is_nearly_full_takes_deletes_alone(tmp_path: Path) -> None:
     assert store.count("things") == 1
     free = 50
     store.check()
-    keep(store, record("c"))
+    insert(store, record("c"))
     store.close()
 
 
@@ -42,7 +42,7 @@ def test_a_disk_that_is_full_is_called_so(store: SqliteStore) -> None:
     (pages,) = store._writer.connection.execute("PRAGMA page_count").fetchone()
     store._writer.connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StoreFull, match="full"):
-        keep(store, record("a", name="x" * MIB))
+        insert(store, record("a", name="x" * MIB))
     assert store.count("things") == 0
 
 
@@ -70,12 +70,12 @@ def test_a_full_disk_in_requests() -> None:
 def test_a_stalled_scan_does_not_hold_the_log(tmp_path: Path) -> None:
     """A slow reader of an export does not make the log grow, and gets the items of one moment."""
     store = opened(tmp_path, synchronous="normal")
-    keep(store, *(record(f"{n:04}", name="x" * 1000) for n in range(2000)))
+    insert(store, *(record(f"{n:04}", name="x" * 1000) for n in range(2000)))
     scan = store.scan("things")
     seen = [next(scan).id]
     sizes = []
     for n in range(40):
-        keep(store, record(f"late {n}", name="x" * MIB))
+        insert(store, record(f"late {n}", name="x" * MIB))
         sizes.append((tmp_path / "store.db-wal").stat().st_size)
     assert max(sizes) <= LOG_BYTES
     assert [*seen, *(each.id for each in scan)] == [f"{n:04}" for n in range(2000)]
@@ -87,17 +87,17 @@ def test_a_log_that_grew_becomes_short_again(tmp_path: Path) -> None:
     clock = Clock()
     store = opened(tmp_path, synchronous="normal", clock=clock)
     log = tmp_path / "store.db-wal"
-    keep(store, record("a"))
+    insert(store, record("a"))
     reader = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM items").fetchone()
     for n in range(20):
-        keep(store, record(f"{n}", name="x" * MIB))
+        insert(store, record(f"{n}", name="x" * MIB))
     assert log.stat().st_size > LOG_BYTES
     reader.execute("ROLLBACK")
     reader.close()
     clock.now += CHECKPOINT_SECONDS
-    keep(store, record("b"))
+    insert(store, record("b"))
     assert log.stat().st_size < MIB
     store.close()
 
@@ -125,8 +125,8 @@ def test_a_search_ends_where_it_keeps_the_log_from_being_begun_anew(tmp_path: Pa
     """Writes of another process make the log grow up to a limit; then the search fails, and the log is truncated."""
     numbers = iter(range(1000))
     writer = opened(tmp_path, synchronous="normal")
-    keep(writer, *(record(f"m{n:05}", name="x" * 100) for n in range(20_000)))
-    clock = Busy(lambda: keep(writer, record(f"{next(numbers)}", name="x" * MIB)), 100)
+    insert(writer, *(record(f"m{n:05}", name="x" * 100) for n in range(20_000)))
+    clock = Busy(lambda: insert(writer, record(f"{next(numbers)}", name="x" * MIB)), 100)
     searcher = opened(tmp_path, clock=clock)
     with pytest.raises(StoreUnavailable, match="written"):
         searcher.page("things", Query(filters=(Filter("name", Op.LIKE, "y"),), limit=1))
@@ -142,12 +142,12 @@ def test_a_search_goes_on_where_another_program_keeps_the_log(tmp_path: Path) ->
     """It waits as long as our own searches can take, and then runs; the next ones do not wait."""
     clock = Clock()
     store = opened(tmp_path, synchronous="normal", clock=clock)
-    keep(store, record("a"))
+    insert(store, record("a"))
     reader = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM items").fetchone()
     for n in range(70):
-        keep(store, record(f"{n}", name="x" * MIB))
+        insert(store, record(f"{n}", name="x" * MIB))
     assert (tmp_path / "store.db-wal").stat().st_size > LOG_FULL
     began, sorted_ = clock.now, Query(sort=(Sort("stock"),), limit=100)
     assert len(store.page("things", sorted_).bodies) == 71
@@ -168,13 +168,13 @@ def test_searches_that_had_to_end_are_no_other_program(tmp_path: Path) -> None:
     """When they have ended, the next ones wait again, and the log is truncated."""
     numbers = iter(range(1000))
     writer = opened(tmp_path, synchronous="normal")
-    keep(writer, *(record(f"m{n:05}", name="x" * 100) for n in range(500)))
+    insert(writer, *(record(f"m{n:05}", name="x" * 100) for n in range(500)))
     other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
     other.execute("BEGIN")
     other.execute("SELECT count(*) FROM items").fetchone()
     for n in range(20):
-        keep(writer, record(f"first {n}", name="x" * MIB))
-    clock = Busy(lambda: keep(writer, record(f"{next(numbers)}", name="x" * MIB)), 0)
+        insert(writer, record(f"first {n}", name="x" * MIB))
+    clock = Busy(lambda: insert(writer, record(f"{next(numbers)}", name="x" * MIB)), 0)
     searcher = opened(tmp_path, clock=clock)
     searched = Query(filters=(Filter("name", Op.LIKE, "y"),), limit=1)
     assert searcher.page("things", searched).bodies == []  # after a wait without effect

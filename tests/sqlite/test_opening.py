@@ -12,7 +12,7 @@ from restkeeper.storage import open_store
 from restkeeper.storage.contract import Collection, Index, Transaction
 from restkeeper.storage.errors import StoreUnavailable
 from tests.sqlite.helpers import opened
-from tests.things import FIELDS, SAMPLE, THINGS, keep, record
+from tests.things import FIELDS, SAMPLE, THINGS, insert, record
 
 
 def test_a_store_opens_while_another_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,7 +20,7 @@ def test_a_store_opens_while_another_process_writes(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("restkeeper.storage.sqlite.connection.BUSY_SECONDS", 0.05)
     url = f"sqlite:///{tmp_path}/store.db"
     first = open_store(url, [THINGS])
-    keep(first, *SAMPLE)
+    insert(first, *SAMPLE)
     with sqlite3.connect(tmp_path / "store.db", isolation_level=None) as holder:
         holder.execute("BEGIN IMMEDIATE")
         second = open_store(url, [THINGS])
@@ -35,7 +35,7 @@ def test_a_second_opening_finds_what_the_first_kept(tmp_path: Path) -> None:
     """A file is the same store when it is opened again, with indexes as they are declared now."""
     url = f"sqlite:///{tmp_path}/store.db"
     first = open_store(url, [THINGS])
-    keep(first, *SAMPLE)
+    insert(first, *SAMPLE)
     revision, secret = first.revision("things"), first.secret
     first.close()
     changed = Collection("things", FIELDS, (Index("stock"), Index("sku", unique=True)), ())
@@ -65,7 +65,7 @@ def test_values_that_are_not_unique_stop_the_start(tmp_path: Path) -> None:
     """If stored items break a unique index, the start fails and names the index."""
     loose = Collection("things", FIELDS)
     store = open_store(f"sqlite:///{tmp_path}/store.db", [loose])
-    keep(store, record("a", sku="s"), record("b", sku="s"))
+    insert(store, record("a", sku="s"), record("b", sku="s"))
     store.close()
     with pytest.raises(StoreUnavailable, match="things.sku.unique"):
         open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
@@ -82,7 +82,7 @@ def test_a_store_by_another_name_sees_changes(tmp_path: Path) -> None:
     first = open_store(f"sqlite:///{tmp_path}/a.db", [THINGS])
     (tmp_path / "link.db").symlink_to(tmp_path / "a.db")
     second = open_store(f"sqlite:///{tmp_path}/link.db", [THINGS])
-    keep(first, record("a"))
+    insert(first, record("a"))
     assert second.read("things", "a").version == 1
     first.write(lambda transaction: transaction.update("things", record("a", version=2)))
     assert second.read("things", "a").version == 2
@@ -110,19 +110,19 @@ def test_another_store_that_closes_takes_no_lock_away(tmp_path: Path) -> None:
 def test_nothing_is_written_to_a_file_that_is_gone(tmp_path: Path) -> None:
     """If the store's file was moved or replaced, a write fails and is not lost."""
     store = open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
-    keep(store, record("a"))
+    insert(store, record("a"))
     (tmp_path / "store.db").rename(tmp_path / "moved.db")
     with pytest.raises(StoreUnavailable, match="not the one that was opened"):
-        keep(store, record("b"))
+        insert(store, record("b"))
     (tmp_path / "moved.db").rename(tmp_path / "store.db")
-    keep(store, record("b"))
+    insert(store, record("b"))
     store.close()
 
 
 def test_files_are_their_owners_alone(tmp_path: Path) -> None:
     """The store, SQLite's other files, and backups contain secrets: only their owner can read them."""
     store = opened(tmp_path)
-    keep(store, record("a"))
+    insert(store, record("a"))
     store.backup(tmp_path / "backup.db")
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
     assert modes == dict.fromkeys(["store.db", "store.db-lock", "store.db-wal", "store.db-shm", "backup.db"], 0o600)

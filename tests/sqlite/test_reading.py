@@ -17,14 +17,14 @@ from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.sqlite.search import find_page
 from restkeeper.storage.sqlite.store import SqliteStore
 from restkeeper.web import exactjson
-from tests.things import SORTS, THINGS, fill, ids, keep, record
+from tests.things import SORTS, THINGS, fill, ids, insert, record
 
 
 def test_what_another_program_writes_is_seen_at_once(tmp_path: Path) -> None:
     """Records and revisions are current, whichever process changes them."""
     path = tmp_path / "a.db"
     store = open_store(f"sqlite:///{path}", [THINGS])
-    keep(store, record("a", name="first"))
+    insert(store, record("a", name="first"))
     change = "UPDATE items SET version = version + 1; UPDATE collections SET revision = revision + 1;"
     for number in range(20):
         assert store.read("things", "a").version == number + 1
@@ -44,7 +44,7 @@ def test_what_another_program_writes_is_seen_at_once(tmp_path: Path) -> None:
 def test_a_store_that_cannot_be_read_is_unavailable(tmp_path: Path) -> None:
     """An error of SQLite while reading is StoreUnavailable, with the cause for the log."""
     store = open_store(f"sqlite:///{tmp_path}/a.db", [THINGS])
-    keep(store, record("a"))
+    insert(store, record("a"))
     other = sqlite3.connect(tmp_path / "a.db")
     other.execute("DROP TABLE items")
     other.commit()
@@ -75,13 +75,13 @@ def _steps(store: Store) -> list[int]:
         for after in ((), middle)
     ]
     taken = []
-    for ask in (
+    for read in (
         lambda: store.read("things", "m000501"),
         lambda: store.count("things"),
         *(partial(store.page, "things", query) for query in queries),
     ):
         steps = 0
-        ask()
+        read()
         taken.append(steps)
     return taken
 
@@ -97,12 +97,12 @@ def test_pages_cost_the_same_at_any_size(tmp_path: Path, monkeypatch: pytest.Mon
     counts = []
     for size in (1_000, 30_000):
         store = open_store(f"sqlite:///{tmp_path}/{size}.db", [THINGS])
-        keep(store, *(record(f"{'am'[n % 2]}{n:06}", price=Decimal(n % 10), name="am"[n % 2]) for n in range(size)))
+        insert(store, *(record(f"{'am'[n % 2]}{n:06}", price=Decimal(n % 10), name="am"[n % 2]) for n in range(size)))
         counts.append(_steps(store))
         store.close()
     small, large = counts
     assert min(small) > 0
-    assert all(many <= 1.5 * few for few, many in zip(small, large, strict=True)), (small, large)
+    assert all(after <= 1.5 * before for before, after in zip(small, large, strict=True)), (small, large)
 
 
 @pytest.fixture
@@ -110,13 +110,13 @@ def fetched(store: SqliteStore) -> list[int]:
     """The lengths of the bodies that the store's only idle connection fetches."""
     sizes: list[int] = []
 
-    def note(_: sqlite3.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    def record_row(_: sqlite3.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(row) > 2 and isinstance(row[2], bytes):
             sizes.append(len(row[2]))
         return row
 
     connection = store._connect()
-    connection.row_factory = note
+    connection.row_factory = record_row
     store._idle.append(connection)
     return sizes
 
@@ -158,12 +158,12 @@ def test_a_page_and_its_revision_are_of_one_moment(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch, query: Query
 ) -> None:
     """With commits while a page is read, its revision belongs to exactly these items."""
-    keep(store, record("a", name="a"))
+    insert(store, record("a", name="a"))
     late = iter(["b"])
 
     def find(*arguments: Any) -> Page:
         for id in late:
-            keep(store, record(id, name="a"))
+            insert(store, record(id, name="a"))
         return find_page(*arguments)
 
     states = {store.revision("things"): 1}

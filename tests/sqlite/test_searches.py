@@ -11,16 +11,16 @@ from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.sqlite.search import SEARCHES, YIELD_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore
 from tests.sqlite.helpers import Clock, Exit, opened
-from tests.things import OTHERS, THINGS, keep, record
+from tests.things import OTHERS, THINGS, insert, record
 
 
 def test_a_search_that_takes_too_long_is_ended(each_store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search that takes too long raises StoreUnavailable with advice; the store still works."""
-    keep(each_store, *(record(f"{n:06}") for n in range(20_000)))
+    insert(each_store, *(record(f"{n:06}") for n in range(20_000)))
     monkeypatch.setattr("restkeeper.storage.sqlite.search.READ_SECONDS", 0.0)
-    for ask in (each_store.page, each_store.count):
+    for read in (each_store.page, each_store.count):
         with pytest.raises(StoreUnavailable, match="narrow it"):
-            ask("things", Query(search="nothing like it"))
+            read("things", Query(search="nothing like it"))
     assert each_store.read("things", "000001").id == "000001"
     assert each_store.count("things") == 20_000
 
@@ -29,7 +29,7 @@ def test_searches_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.Monkey
     """The number of searches is limited; one that waits too long fails, and other reads never wait."""
     monkeypatch.setattr("restkeeper.storage.sqlite.search.READ_SECONDS", 0.01)
     store = open_store(f"sqlite:///{tmp_path}/a.db", [THINGS])
-    keep(store, record("a"))
+    insert(store, record("a"))
     with ExitStack() as stack:
         for _ in range(SEARCHES):
             stack.enter_context(store._searches.admitted())  # type: ignore[attr-defined]
@@ -53,7 +53,7 @@ def test_a_search_that_is_interrupted_says_by_what(tmp_path: Path) -> None:
             raise Exit
 
     store = opened(tmp_path)
-    keep(store, *(record(f"{n}") for n in range(1000)))
+    insert(store, *(record(f"{n}") for n in range(1000)))
     searcher = opened(tmp_path, clock=Killing())
     with pytest.raises(Exit):
         searcher.page("things", Query(filters=(Filter("name", Op.LIKE, "y"),), limit=1))
@@ -94,11 +94,11 @@ def test_a_search_lets_others_work_at_each_large_item(
     monkeypatch.setattr("restkeeper.storage.sqlite.search.READ_SECONDS", 60.0)
     clock = Counting()
     store = SqliteStore(str(tmp_path / "store.db"), [THINGS, OTHERS], clock=clock)
-    keep(store, *(record(f"{n:03}", attributes=[[]] * 30_000) for n in range(40)))
-    for ask in (lambda: store.page("things", query), lambda: store.count("things", query)):
-        if query.narrows or "page" in ask.__code__.co_names:
+    insert(store, *(record(f"{n:03}", attributes=[[]] * 30_000) for n in range(40)))
+    for read in (lambda: store.page("things", query), lambda: store.count("things", query)):
+        if query.narrows or "page" in read.__code__.co_names:
             clock.yields = 0
-            ask()
+            read()
             assert clock.yields >= 10
     store.close()
 
@@ -107,10 +107,10 @@ def test_rows_that_are_fetched_let_others_work(tmp_path: Path) -> None:
     """Also between the rows of a page that are large."""
     clock = Counting()
     store = SqliteStore(str(tmp_path / "store.db"), [THINGS, OTHERS], clock=clock)
-    keep(store, *(record(f"{n:03}", name="x" * 200_000) for n in range(10)))
+    insert(store, *(record(f"{n:03}", name="x" * 200_000) for n in range(10)))
     all_things = Filter("stock", Op.GT, -1)
     store.page("things", Query((all_things,), limit=1))
-    few = clock.yields
+    yields_before = clock.yields
     store.page("things", Query((all_things,), limit=9))
-    assert clock.yields - few >= 5  # of 8 more rows
+    assert clock.yields - yields_before >= 5  # of 8 more rows
     store.close()

@@ -36,13 +36,13 @@ def test_a_writer_that_leaves_wakes_the_next(store: SqliteStore, monkeypatch: py
     kinds = iter([Interrupted])
     fake = SimpleNamespace(Event=lambda: next(kinds, Noted)(), RLock=threading.RLock)
     monkeypatch.setattr("restkeeper.storage.sqlite.writer.threading", fake)
-    told: list[str] = []
+    results: list[str] = []
 
     def write(name: str) -> None:
         try:
-            store.write(lambda _: told.append(name))
+            store.write(lambda _: results.append(name))
         except Exit:
-            told.append("interrupted")
+            results.append("interrupted")
 
     threads = [threading.Thread(target=write, args=(name,)) for name in "ab"]
     with store._writer.in_turn():
@@ -50,7 +50,7 @@ def test_a_writer_that_leaves_wakes_the_next(store: SqliteStore, monkeypatch: py
             thread.start()
             await_that(lambda number=number: len(waiting) > number)  # type: ignore[misc]
     join(*threads)
-    assert sorted(told) == ["b", "interrupted"]
+    assert sorted(results) == ["b", "interrupted"]
 
 
 def test_a_writer_is_told_after_the_store_knows_of_its_commit(
@@ -60,9 +60,9 @@ def test_a_writer_is_told_after_the_store_knows_of_its_commit(
     order: list[str] = []
     finish = _Work.finish
     monkeypatch.setattr(store._writer, "_after_commit", lambda: order.append("known"))
-    monkeypatch.setattr(_Work, "finish", lambda self: (order.append("told"), finish(self)))
+    monkeypatch.setattr(_Work, "finish", lambda self: (order.append("returned"), finish(self)))
     store.write(lambda _: None)
-    assert order == ["known", "told"]
+    assert order == ["known", "returned"]
 
 
 def test_readers_of_a_store_in_memory_let_writers_in() -> None:
@@ -71,10 +71,10 @@ def test_readers_of_a_store_in_memory_let_writers_in() -> None:
 from gevent import monkey; monkey.patch_all()
 import gevent
 from restkeeper.storage.contract import Filter, Op, Query
-from tests.things import THINGS, keep, record
+from tests.things import THINGS, insert, record
 from restkeeper.storage.sqlite.store import SqliteStore
 store = SqliteStore(":memory:", [THINGS])
-keep(store, *(record(f"m{n:05}", name="x" * 100) for n in range(20_000)))
+insert(store, *(record(f"m{n:05}", name="x" * 100) for n in range(20_000)))
 done = []
 def search():
     while not done:
@@ -82,7 +82,7 @@ def search():
 searches = [gevent.spawn(search) for _ in range(4)]
 gevent.sleep(0.05)
 for n in range(10):
-    keep(store, record(f"w{n}"))
+    insert(store, record(f"w{n}"))
 done.append(1)
 gevent.joinall(searches, raise_error=True)
 """
@@ -137,12 +137,12 @@ def test_who_looks_does_not_ask(tmp_path: Path) -> None:
         "import sys; from restkeeper.storage.sqlite.lockfile import LockFile; "
         "sys.exit(LockFile(sys.argv[1]).others_wait())"
     )
-    for asks in (False, True):
-        if asks:
+    for clock_reads in (False, True):
+        if clock_reads:
             lock.start_waiting()
         else:
             assert not lock.others_wait()
-        assert subprocess.run([sys.executable, "-c", script, path], cwd=ROOT, timeout=SECONDS).returncode == asks
+        assert subprocess.run([sys.executable, "-c", script, path], cwd=ROOT, timeout=SECONDS).returncode == clock_reads
     lock.close()
 
 

@@ -15,7 +15,7 @@ from restkeeper.storage.sqlite.connection import BUSY_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore
 from restkeeper.storage.sqlite.writer import BATCH_SECONDS
 from tests.sqlite.helpers import Clock, Exit, opened, together
-from tests.things import THINGS, ids, keep, record
+from tests.things import THINGS, ids, insert, record
 from tests.waiting import SECONDS, join
 
 
@@ -124,15 +124,15 @@ def test_a_file_that_another_process_holds_is_busy(tmp_path: Path, monkeypatch: 
     """A writer that cannot have the file in time raises StoreUnavailable; reading goes on."""
     monkeypatch.setattr("restkeeper.storage.sqlite.connection.BUSY_SECONDS", 0.05)
     store = open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
-    keep(store, record("a"))
+    insert(store, record("a"))
     holder = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreUnavailable):
-        keep(store, record("b"))
+        insert(store, record("b"))
     assert ids(store) == ["a"]
     holder.execute("ROLLBACK")
     holder.close()
-    keep(store, record("b"))
+    insert(store, record("b"))
     assert ids(store) == ["a", "b"]
     store.close()
 
@@ -143,14 +143,14 @@ def test_an_interrupted_commit_tells_everybody(each_store: SqliteStore, monkeypa
     monkeypatch.setattr(
         "restkeeper.storage.sqlite.store.time.sleep", lambda _: gate.wait(SECONDS)
     )  # the three share one commit
-    told: list[str] = []
+    outcomes: list[str] = []
 
     def write(work: Callable[[Transaction], None]) -> None:
         try:
             each_store.write(work)
-            told.append("kept")
+            outcomes.append("committed")
         except (StoreUnavailable, Exit) as error:
-            told.append(type(error).__name__)
+            outcomes.append(type(error).__name__)
 
     def leave(_: Transaction) -> None:
         raise Exit
@@ -168,7 +168,7 @@ def test_an_interrupted_commit_tells_everybody(each_store: SqliteStore, monkeypa
             pass
     for thread in threads:
         thread.join(60)
-    assert sorted(told) == ["Exit", "StoreUnavailable", "StoreUnavailable"]
+    assert sorted(outcomes) == ["Exit", "StoreUnavailable", "StoreUnavailable"]
     assert each_store.count("things") == 0
 
 

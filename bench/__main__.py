@@ -1,12 +1,9 @@
-"""`make bench`: ours beside bare Flask, on stock gunicorn and on our settings, and beside a peer, as ratios.
+"""`make bench`: this service compared with bare Flask, on stock gunicorn and on our settings, and with a peer.
 
-Stock gunicorn is gthread with gunicorn's own defaults but for the number of workers, so one thread in each. With four
-threads it serves either 3,000 or 8,500 requests a second, one start as the other: no ratio to it can be repeated.
-
-All servers are up all the time; the scenarios' two sides take turns within each round, and a ratio is the median of the
-rounds' ratios, so that a noisy neighbour hits both. Besides requests a second, "per CPU" compares requests for each
-second of processor time that the server's processes took, which does not depend on how fast the client is; "µs more"
-is how much more of it ours takes for a request.
+All servers run all the time. The two sides of a scenario take turns within each round, and a ratio is the median of the
+rounds' ratios, so that other load on the machine affects both. Besides requests a second, "per CPU" compares requests
+for each second of processor time of the server's processes, which does not depend on the speed of the client; "µs more"
+is the additional processor time of our side for a request.
 
 `--against COMMIT` (or a folder) compares with another checkout of this project instead.
 """
@@ -48,7 +45,7 @@ MIXED = 10_000  # items that a mixed load reads, at random
 
 
 class Scenario(NamedTuple):
-    """Two sides to compare; `goal` is the ratio that ours is held to, 0 for none."""
+    """Two sides to compare; `goal` is the lowest acceptable ratio, 0 for none."""
 
     name: str
     ours: Side
@@ -58,7 +55,7 @@ class Scenario(NamedTuple):
 
 
 def fill(path: Path, count: int) -> list[str]:
-    """Keep `count` products in a new store at `path`; their ids."""
+    """Store `count` products in a new store at `path`; return their ids."""
     store = open_store(f"sqlite:///{path}", [RESOURCE.collection])
     ids = [uuid7() for _ in range(count)]
     now, exact = rfc3339(time.time()), exactjson.loads(json.dumps(PRODUCT))
@@ -104,7 +101,7 @@ def mixed_load(server: Gunicorn, ids: list[str], rounds: int, seconds: float) ->
 
 
 def latencies(sides: dict[str, Side], seconds: float) -> None:
-    """Print how long answers take at 8 and at 64 connections."""
+    """Print the response times at 8 and at 64 connections."""
     for connections in (8, 64):
         for name, side in sides.items():
             load = run(side.server.port, side.requests, connections=connections, seconds=seconds)
@@ -173,7 +170,7 @@ def main() -> None:
 
 
 def middle(server: Gunicorn, count: int) -> str:
-    """The address of the page in the middle of the list, walked to by the links that the service gives."""
+    """The URL of the page in the middle of the list, found by following the links of the service."""
     path = "/products?limit=100"
     connection = HTTPConnection("127.0.0.1", server.port)
     for _ in range(count // 200):
@@ -186,7 +183,7 @@ def middle(server: Gunicorn, count: int) -> str:
 
 
 def scenarios(servers: dict[str, Gunicorn], ids: list[str], far: list[str], theirs: str) -> list[Scenario]:
-    """What is compared, printing the heading."""
+    """The scenarios to compare; prints their headings."""
     ours, large, limited, guarded = (servers[name] for name in ("small", "large", "limited", "guarded"))
     bare, stock, peer = (servers[name] for name in ("bare", "stock", "peer"))
     middle_item, count = f"/products/{ids[SMALL // 2]}", len(far)

@@ -52,7 +52,7 @@ def _checkout(commit: str, folder: Path) -> Path:
 
 
 def _sides(stack: ExitStack, folder: Path, root: Path, items: Path, ids: list[str]) -> dict[str, Side]:
-    """What a checkout is asked, by scenario, on a store that its own code makes and fills."""
+    """The requests to a checkout, by scenario, on a store that its own code creates and fills."""
     folder.mkdir()
     environ = {"PATH": os.environ["PATH"], "DATABASE_URL": f"sqlite:///{folder}/restkeeper.db"}
     command = [sys.executable, "-m", "flask", "import", "products", str(items)]

@@ -1,4 +1,4 @@
-"""What ours is compared with first: Flask views that return constants, on the same gunicorn settings."""
+"""The first side to compare with: Flask views that return constants, on the same gunicorn settings."""
 
 import os
 

@@ -1,8 +1,8 @@
-"""`python -m bench.calls`: how many functions of ours one request calls, and how often a call enters another room.
+"""`python -m bench.calls`: how many of our functions one request calls, and how often a call enters another room.
 
-A room is the first folder or module under `restkeeper/`, each feature one of its own (`features/keys`); the service
-itself (app.py, resources/, schemas/) is one, too. Comprehensions and generators that go on are no calls. The requests
-are made in this process, on a store in memory, after some of the same kind: what is made once is made then.
+A room is the first folder or module under `restkeeper/`, and each feature (`features/keys`); the service itself
+(app.py, resources/, schemas/) is one, too. Resumed comprehensions and generators are no calls. The requests run in this
+process, on a store in memory, after some requests of the same kind, so that work that is done only once is not counted.
 """
 
 import sys
@@ -27,7 +27,7 @@ WARM_UP = 3  # requests of each kind
 
 
 class Counts(NamedTuple):
-    """`calls` of functions of ours, by room; `changes`: calls from one room, the nearest of ours, into another."""
+    """`calls` of our functions, by room; `changes`: calls from one room (of our nearest caller) into another."""
 
     calls: Counter[str]
     changes: Counter[tuple[str, str]]
@@ -47,7 +47,7 @@ class _Counter:
     def __init__(self) -> None:
         self.counts = Counts(Counter(), Counter())
         self._rooms: dict[CodeType, str] = {}
-        self._started: list[FrameType] = []  # generators: a frame that is kept is no other one's
+        self._started: list[FrameType] = []  # generators: a stored frame cannot be reused for another call
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         if event != "call" or not (room := self._room(frame)):
@@ -68,7 +68,7 @@ class _Counter:
         return room
 
     def _caller(self, frame: FrameType) -> str:
-        """The room of the nearest function of ours that called this one."""
+        """The room of our nearest function that called this one."""
         above = frame.f_back
         while above is not None:
             if room := self._room(above):
@@ -78,7 +78,7 @@ class _Counter:
 
 
 def count(act: Callable[[], object]) -> Counts:
-    """What `act` calls."""
+    """The calls that `act` makes."""
     counter = _Counter()
     sys.setprofile(counter)
     try:
@@ -89,7 +89,7 @@ def count(act: Callable[[], object]) -> Counts:
 
 
 def counts_of_requests() -> dict[str, Counts]:
-    """The counts of a create and of the list that shows it, by what is asked."""
+    """The counts of a create and of the list with the new item, by request."""
     app = create_app(Config())
 
     def call(method: str, body: bytes = b"") -> None:

@@ -58,5 +58,5 @@ def _record(store: Store, count: int) -> None:
 
 
 def _taken(receiver: Gunicorn) -> int:
-    time.sleep(0.05)  # asking takes processor time from what is measured
+    time.sleep(0.05)  # each check uses processor time that the measurement needs
     return int(receiver.get("/hook").body)

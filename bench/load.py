@@ -1,4 +1,4 @@
-"""A small load generator: keep-alive connections, each with one request under way, in one process."""
+"""A small load generator: keep-alive connections, each with one request at a time, in one process."""
 
 import selectors
 import socket
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Load(NamedTuple):
-    """The result of a stretch of load: requests a second, and milliseconds within which half and 99 % were answered.
+    """The result of a period of load: requests a second, and the median and 99 % response times in milliseconds.
 
     `reads_p99` is that of the GET requests alone.
     """
@@ -25,9 +25,9 @@ Requests = Sequence[bytes] | Iterator[bytes]
 
 
 def run(port: int, requests: Requests, *, connections: int, seconds: float, expect: bytes = b"HTTP/1.1 200") -> Load:
-    """Send `requests` in turn, over and over; of an iterator each once.
+    """Send `requests` in turn, repeatedly; those of an iterator once each.
 
-    Raises RuntimeError for an answer that does not begin as expected.
+    Raises RuntimeError for a response that does not begin as expected.
     """
     selector = selectors.DefaultSelector()
     turn = requests if isinstance(requests, Iterator) else cycle(requests)
@@ -59,7 +59,7 @@ def _at(times: list[float], part: float) -> float:
 
 
 class _Exchange:
-    """One connection: a request out, its whole answer in."""
+    """One connection: it sends a request and reads the whole response."""
 
     def __init__(self, connection: socket.socket, requests: Iterator[bytes]) -> None:
         self.connection = connection
@@ -77,7 +77,7 @@ class _Exchange:
         self.connection.sendall(request)
 
     def receive(self, expect: bytes) -> float | None:
-        """Take what is there; the seconds that the exchange took once it is whole."""
+        """Read the available bytes; return the response time in seconds when the response is complete."""
         data = self.connection.recv(262_144)
         if not data:
             raise RuntimeError("the server closed a connection")

@@ -1,7 +1,7 @@
-"""A peer that does the same with the usual parts: flask-smorest, marshmallow, SQLAlchemy's ORM, SQLite.
+"""A peer that does the same with common libraries: flask-smorest, marshmallow, SQLAlchemy's ORM, SQLite.
 
 Same fields, same validation, same durability (WAL, synchronous=FULL), same page size; an ETag, a request id and a log
-line for each answer, by the means that come with the parts.
+line for each response, with the means of these libraries.
 """
 
 import contextlib

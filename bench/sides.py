@@ -1,4 +1,4 @@
-"""Two servers side by side: the requests that each is asked, and rounds in which they take turns."""
+"""Two servers side by side: the requests to each, and rounds in which they take turns."""
 
 import json
 import os
@@ -25,14 +25,14 @@ PRODUCT = {
 
 
 class Side(NamedTuple):
-    """One server and the requests that it is asked: these in turn, or an iterator's, each once."""
+    """One server and the requests to it: these in turn, or those of an iterator once each."""
 
     server: Gunicorn
     requests: Requests
 
 
 class Found(NamedTuple):
-    """The load that a side bore in one round, and its requests for each second of processor time."""
+    """The load of a side in one round, and its requests for each second of processor time."""
 
     load: Load
     per_cpu: float
@@ -54,7 +54,7 @@ def with_field(request: bytes, field: str) -> bytes:
 
 
 def creates(*fields: str) -> Iterator[bytes]:
-    """Creates without end, each with an idempotency key of its own and with these header fields."""
+    """Endless creates, each with a new idempotency key and with these headers."""
     (request,) = post("/products", PRODUCT)
     for field in fields:
         request = with_field(request, field)
@@ -76,14 +76,14 @@ def cpu_seconds(server: Gunicorn) -> float:
 
 
 def measure(side: Side, connections: int, seconds: float) -> Found:
-    """One stretch of load on a side."""
+    """One period of load on a side."""
     before = cpu_seconds(side.server)
     load = run(side.server.port, side.requests, connections=connections, seconds=seconds)
     return Found(load, load.requests / max(cpu_seconds(side.server) - before, 0.01))
 
 
 def take_turns(sides: tuple[Side, ...], connections: int, rounds: int, seconds: float) -> list[tuple[Found, ...]]:
-    """The results of each round, in the order of `sides`; every second round begins at the other end."""
+    """The results of each round, in the order of `sides`; every second round starts with the last side."""
     results = []
     for number in range(rounds):
         order = sides if number % 2 else sides[::-1]

@@ -1,4 +1,4 @@
-"""Ours, but that no change is an event: what recording them costs is the difference."""
+"""This service without events: the difference is the cost of recording them."""
 
 from dataclasses import replace
 

@@ -23,28 +23,28 @@ lint: $(VENV)/.dev ## ruff and mypy --strict
 pytest: $(VENV)/.dev ## the tests alone, in parallel
 	$(BIN)/pytest -n 4 --dist worksteal --cov --cov-report=term:skip-covered
 
-test-matrix: $(VENV)/.dev ## what takes longer: the wheel alone, kill -9 under load, the rest of schemathesis, and each feature closed in turn
+test-matrix: $(VENV)/.dev ## the longer tests: the wheel alone, kill -9 under load, the rest of schemathesis, and each feature closed in turn
 	$(BIN)/pytest -m matrix -n 2 --dist loadscope
 	@for feature in $$($(BIN)/python -c 'import restkeeper; print(*sorted(restkeeper.FEATURES))'); do \
 	  echo "Without $$feature:" && $(BIN)/pytest -n 4 --dist worksteal --close $$feature || exit 1; done
 
-fmt: $(VENV)/.dev ## format the code and mend what ruff can mend
+fmt: $(VENV)/.dev ## format the code and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.bench ## compare with bare Flask and with peers, as ratios
 	$(BIN)/python -m bench
 
-soak: $(VENV)/.dev ## the proofs at full length: exactly once under kill -9, the feed, deliveries, and the attacks with their times
+soak: $(VENV)/.dev ## the proofs at full length: exactly once under kill -9, the feed, deliveries, and the attacks with measurements
 	@$(BIN)/python -m tests.soak
 	@$(BIN)/python -m tests.follow
 	@$(BIN)/python -m tests.soak_webhooks
 	@$(BIN)/python -m tests.attacks
 
-mutants: $(VENV)/.dev ## the tests' test: small random faults in the code, and whether a test finds each (hours; goes on where it was)
+mutants: $(VENV)/.dev ## the tests' test: small random faults in the code, and whether a test finds each (hours; continues where it stopped)
 	@$(BIN)/python -m tests.mutate
 
-lock: $(VENV)/.dev ## make requirements*.txt anew from pyproject.toml
+lock: $(VENV)/.dev ## write requirements*.txt again from pyproject.toml
 	$(BIN)/pip install -q uv
 	for set in "" dev bench; do \
 	  $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header $(UPGRADE) \

@@ -2,7 +2,7 @@
 
 
 class SetClock:
-    """Stands at `now`, for the time of day and the elapsed one, until a test or a sleep moves it on."""
+    """A clock whose times, of day and elapsed, are both `now`; only the test or a sleep moves it."""
 
     def __init__(self, now: float = 1_800_000_000.0) -> None:
         self.now = now

@@ -1,4 +1,4 @@
-"""What several tests share."""
+"""Fixtures and options of all tests."""
 
 import os
 from collections import Counter
@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With a feature closed: the tests that use an application and not that feature."""
+    """With a closed feature: deselect the tests that need it, and those without an application."""
     if not (closed := closed_features()):
         return
     selected = [item for item in items if uses_application(item) and not closed & needed_by(item)]
@@ -45,15 +45,12 @@ def pytest_report_collectionfinish(items: Sequence[pytest.Item]) -> str:
 
 
 def needed_by(item: pytest.Item) -> set[str]:
-    """The features that a test needs, by its markers."""
+    """The features that a test needs, from its markers."""
     return {name for mark in item.iter_markers("needs") for name in mark.args}
 
 
 def uses_application(item: pytest.Item) -> bool:
-    """Whether a test uses the tests' application in its own process: not that of the top, none, or one that is served.
-
-    What a server does is the same with any features, and tested once, with all of them.
-    """
+    """Whether a test uses the tests' application in its own process. A server is tested once, with all features."""
     assert isinstance(item, pytest.Function)
     fixtures, names = set(item.fixturenames), item.function.__code__.co_names
     if any(item.iter_markers("top")) or fixtures & {"server", "listing", "edge", "live"} or "Gunicorn" in names:
@@ -63,7 +60,7 @@ def uses_application(item: pytest.Item) -> bool:
 
 @pytest.fixture(scope="session", autouse=True)
 def counters_are_deleted() -> Iterator[None]:
-    """The files that services of these processes count in are in memory: none is left there."""
+    """Delete the counter files of the test services, which are in memory."""
     made: set[Path] = set()
 
     def record_path(secret: str) -> Path:
@@ -80,19 +77,19 @@ def counters_are_deleted() -> Iterator[None]:
 
 @pytest.fixture
 def app() -> Application:
-    """A fresh service in memory."""
+    """A new service in memory."""
     return create_app(Config())
 
 
 @pytest.fixture
 def client(app: Application) -> FlaskClient:
-    """A client of that."""
+    """A client of `app`."""
     return app.test_client()
 
 
 @pytest.fixture(scope="session")
 def local() -> FlaskClient:
-    """A client of an application that is open to its own machine, also by the name `devbox`."""
+    """A client of an application in open mode, which also has the name `devbox`."""
     app = Application("local", static_folder=None)
     observe.install(app, None)
     errors.install(app)
@@ -105,7 +102,7 @@ def local() -> FlaskClient:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gunicorn]:
-    """A running service under gunicorn with two workers on a SQLite file, shared by the tests of one process."""
+    """A running service under gunicorn with two workers and a SQLite file, shared by the tests of one process."""
     folder: Path = tmp_path_factory.mktemp("server")
     with Gunicorn(folder, LOG_FORMAT="json", METRICS_TOKEN="a-token-for-who-scrapes-me") as running:  # noqa: S106
         yield running

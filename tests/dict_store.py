@@ -1,6 +1,6 @@
-"""The part of the contract that is about items and responses, in dictionaries behind one lock.
+"""A store of items and responses in dictionaries behind one lock.
 
-It is as simple as possible: it has only the contract in common with SQLite.
+It is as simple as possible, and has only the contract in common with SQLite.
 """
 
 import json

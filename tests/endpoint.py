@@ -1,4 +1,4 @@
-"""Servers as a sender may meet them: what each connection gets is a script, what was asked is kept."""
+"""Endpoints for tests of the sender: a script handles each connection, and requests are recorded."""
 
 import socket
 import ssl
@@ -13,12 +13,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-PAUSE = 0.02  # seconds between two drops
+PAUSE = 0.02  # seconds between two bytes
 JOIN_SECONDS = 30.0
 
 
 class Endpoint:
-    """A server on 127.0.0.1: how many connected to it, and which requests it has read."""
+    """A server on 127.0.0.1, with the number of its connections and the requests that it has read."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -36,7 +36,7 @@ class EndpointConnection:
         self._file = sock.makefile("rb")
 
     def request(self) -> bytes:
-        """Read a request with its body; empty where the other side has gone."""
+        """Read a request with its body; empty if the client has closed the connection."""
         head = b""
         while not head.endswith(b"\r\n\r\n"):
             line = self._file.readline()
@@ -52,7 +52,7 @@ class EndpointConnection:
         self.sock.sendall(data)
 
     def drip(self, data: bytes) -> None:
-        """Say something byte by byte, until the end of it or of the test."""
+        """Send data byte by byte, until its end or the end of the test."""
         for byte in data:
             if self.endpoint.stopped.wait(PAUSE):
                 return
@@ -67,7 +67,7 @@ Script = Callable[[EndpointConnection], None]
 
 
 def responding_with(response: bytes) -> Script:
-    """Each request of a connection gets this answer, until the other side goes."""
+    """Send this response to each request of a connection, until the client closes it."""
 
     def script(connection: EndpointConnection) -> None:
         while connection.request():
@@ -81,12 +81,12 @@ OK = responding_with(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
 @contextmanager
 def serving(script: Script, tls: ssl.SSLContext | None = None) -> Iterator[Endpoint]:
-    """A running endpoint, each connection of it in a thread of its own."""
+    """A running endpoint, which handles each connection in a thread."""
     threads: list[threading.Thread] = []
     open_: list[socket.socket] = []
 
     def one(sock: socket.socket, number: int) -> None:
-        with suppress(OSError, ValueError):  # the other side goes when it likes to, and so does the end of the test
+        with suppress(OSError, ValueError):  # the client or the end of the test may close it at any time
             try:
                 wrapped = tls.wrap_socket(sock, server_side=True) if tls else sock
                 open_.append(wrapped)
@@ -117,18 +117,20 @@ def serving(script: Script, tls: ssl.SSLContext | None = None) -> Iterator[Endpo
             yield endpoint
         finally:
             endpoint.stopped.set()
-            listening.shutdown(socket.SHUT_RDWR)  # wakes who accepts
+            listening.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread
             accepting.join(JOIN_SECONDS)
             for sock in list(open_):
                 with suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
             for thread in threads:
                 thread.join(JOIN_SECONDS)
-            assert not any(thread.is_alive() for thread in [accepting, *threads]), "a connection's script has no end"
+            assert not any(thread.is_alive() for thread in [accepting, *threads]), (
+                "the script of a connection does not end"
+            )
 
 
 def self_signed(directory: Path, name: str) -> Path:
-    """A PEM file with a key and a certificate that it signed itself, for a name or an address."""
+    """Write a PEM file with a key and a self-signed certificate for a name or an address."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
     try:

@@ -1,6 +1,6 @@
-"""The proof of the feed: writers, one reader who follows, and a comparison at the end.
+"""A test of the feed: writers, one reader that follows, and a comparison at the end.
 
-`python -m tests.follow` makes 20,000 changes through two workers; `make test` runs less.
+`python -m tests.follow` makes 20,000 changes through two workers; `make test` makes fewer.
 """
 
 import argparse
@@ -16,13 +16,13 @@ from typing import Any
 from tests.live import Gunicorn
 
 WRITERS = 8
-CHANGES_EACH = 5  # of an item: created, then updated so often less one
+CHANGES_EACH = 5  # of an item: one create, then updates
 
 Change = tuple[str, int]  # the item's id and version
 
 
 class Writer:
-    """A client that creates and updates items, and remembers what it was answered."""
+    """A client that creates and updates items, and records the responses."""
 
     def __init__(self, server: Gunicorn) -> None:
         self._connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
@@ -46,7 +46,7 @@ class Writer:
 
 
 def read(server: Gunicorn, done: threading.Event) -> list[Change]:
-    """What a reader sees who follows from the beginning, until nothing more comes once the writers are done."""
+    """The events that a reader gets from the beginning, until the writers are done and no more events come."""
     connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
     seen: list[Change] = []
     path = "/api/v1/events?wait=1"
@@ -64,7 +64,7 @@ def read(server: Gunicorn, done: threading.Event) -> list[Change]:
 
 
 def follow(changes: int) -> None:
-    """A whole run on a service of its own. Raises AssertionError when a change is missing, twice or out of order."""
+    """A whole run with its own service. Raises AssertionError if a change is missing, twice or out of order."""
     done = threading.Event()
     with tempfile.TemporaryDirectory() as folder, Gunicorn(Path(folder), workers=2, LOG_LEVEL="error") as server:
         with ThreadPoolExecutor(WRITERS + 1) as pool:

@@ -1,4 +1,4 @@
-"""An issuer of access tokens for tests: its keys, its key set, its tokens, and a place on the network for the set."""
+"""An issuer of access tokens for tests: its keys, its key set, its tokens, and a server for the key set."""
 
 import json
 import threading
@@ -22,7 +22,7 @@ GOOD = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "exp": START + 600, "scope
 
 
 class Clock:
-    """A time that moves when it is told to."""
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.seconds = START
@@ -50,12 +50,12 @@ def _generated(algorithm: str, name: str) -> Any:
         case "Ed448":
             return ed448.Ed448PrivateKey.generate()
         case "RS1024":
-            return rsa.generate_private_key(65537, 1024)  # noqa: S505 - it is to be refused
+            return rsa.generate_private_key(65537, 1024)  # noqa: S505 - it must be refused
     return rsa.generate_private_key(65537, 2048)
 
 
 def jwk(algorithm: str, name: str = "first", **members: Any) -> dict[str, Any]:
-    """The public key of that name as a JWK, its name the kid. A member that is None is left out."""
+    """The public key of that name as a JWK, with the name as its kid. Members that are None are omitted."""
     key = private_key(algorithm, name).public_key()
     family = {"Ed448": "EdDSA", "RS1024": "RS256"}.get(algorithm, algorithm)
     public: dict[str, Any] = get_algorithm_by_name(family).to_jwk(key, as_dict=True)
@@ -68,7 +68,7 @@ def key_set(*keys: Any) -> bytes:
 
 
 def token(algorithm: str = "ES256", name: str = "first", headers: dict[str, Any] | None = None, **claims: Any) -> str:
-    """A token that holds but for what is said otherwise. A claim or header that is None is left out."""
+    """A token that is valid except for the given changes. Claims and headers that are None are omitted."""
     headers = {"kid": name, "typ": "JWT"} | (headers or {})
     payload = {claim: value for claim, value in (GOOD | claims).items() if value is not None}
     present = {header: value for header, value in headers.items() if value is not None}
@@ -76,13 +76,13 @@ def token(algorithm: str = "ES256", name: str = "first", headers: dict[str, Any]
 
 
 def encoded(value: Any) -> str:
-    """A part of a token: bytes, or what JSON makes of a value."""
+    """A part of a token: bytes, or the JSON of a value."""
     text = value if isinstance(value, bytes) else json.dumps(value).encode()
     return urlsafe_b64encode(text).rstrip(b"=").decode()
 
 
 def signed(header: Any, payload: Any, algorithm: str = "ES256") -> str:
-    """A token of any header and payload, bytes or values, with a signature that holds."""
+    """A token of any header and payload, bytes or values, with a valid signature."""
     signing = f"{encoded(header)}.{encoded(payload)}"
     made = get_algorithm_by_name(algorithm).sign(signing.encode(), private_key(algorithm))
     return f"{signing}.{encoded(made)}"
@@ -95,7 +95,7 @@ OLD, NEW = token(), token("ES256", "second")
 
 
 class Issuer:
-    """A stand-in for the network: what it answers can be set, what it was asked is counted."""
+    """A replacement for the network, with a settable response; it counts the requests."""
 
     def __init__(self, body: bytes) -> None:
         self.body: bytes | Exception = body
@@ -114,7 +114,7 @@ def from_url(issuer: Issuer, clock: Clock, url: str = "https://login.example/key
 
 
 def is_valid(tokens: Tokens, text: str) -> bool:
-    """Whether a token is taken."""
+    """Whether a token is accepted."""
     try:
         return tokens.verify(text).subject == "ada"
     except InvalidToken:
@@ -122,7 +122,7 @@ def is_valid(tokens: Tokens, text: str) -> bool:
 
 
 class KeySetServer:
-    """Where a key set is published: what it answers can be set, what was asked is counted."""
+    """The state of a server of a key set: its settable response, and the requests that it got."""
 
     def __init__(self, port: int, body: bytes) -> None:
         self.url = f"http://127.0.0.1:{port}/keys"
@@ -134,7 +134,7 @@ class KeySetServer:
 
 @contextmanager
 def serve_key_set(body: bytes) -> Iterator[KeySetServer]:
-    """A real HTTP server that answers with a key set."""
+    """A real HTTP server that returns a key set."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -1,4 +1,4 @@
-"""A real gunicorn for tests: its own port, its own folder, stopped at the end."""
+"""A real gunicorn for tests: with its own port and folder, and stopped at the end."""
 
 import json
 import os
@@ -20,7 +20,7 @@ START_SECONDS = 30.0
 
 
 class HttpResponse(NamedTuple):
-    """An HTTP answer, read whole. Header names are in lower case."""
+    """A complete HTTP response. Header names are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -31,11 +31,11 @@ class HttpResponse(NamedTuple):
 
 
 def counters_of(database: Path) -> Path | None:
-    """The file that limits of the services on a database count in; None for what is no database."""
+    """The file with the counters of the services on a database; None if it is no database."""
     try:
         with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
             (secret,) = connection.execute("SELECT secret FROM store").fetchone()
-    except (sqlite3.Error, TypeError):  # a test may have put anything there
+    except (sqlite3.Error, TypeError):  # a test may have written anything there
         return None
     return shared_path(secret)
 
@@ -43,10 +43,10 @@ def counters_of(database: Path) -> Path | None:
 class Gunicorn:
     """gunicorn with the project's configuration, in `folder`; `settings` become environment variables.
 
-    One that is empty is left to its default. AUTH is open unless said. `root` is the checkout whose code runs, `app`
-    what is served; an empty one is that of the configuration. Without it (`configured`) gunicorn is as it comes.
+    An empty setting means its default. AUTH is open by default. `root` is the checkout whose code runs, `app` is the
+    application; if it is empty, that of the configuration. Without `configured` gunicorn has its own defaults.
 
-    The listening socket is made here and handed down, so that no other process can take the port in between.
+    The listening socket is created here and inherited, so that no other process can take the port before the start.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Gunicorn:
     def request(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, timeout: float = 10
     ) -> HttpResponse:
-        """One request on a connection of its own. A dict or list is sent as JSON. Raises OSError when refused."""
+        """Send one request on a new connection. A dict or list is sent as JSON. Raises OSError when refused."""
         headers = dict(headers or {})
         if isinstance(body, (dict, list)):
             body = json.dumps(body)
@@ -124,7 +124,7 @@ class Gunicorn:
         return self.request("POST", path, body, headers)
 
     def lines(self) -> list[str]:
-        """What it has printed and logged; the first line says what is served."""
+        """The lines that it has printed and logged; the first says what is served."""
         return self.log.read_text().splitlines()
 
     def worker_pids(self) -> list[int]:

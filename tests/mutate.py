@@ -1,11 +1,12 @@
 """Make random small faults in the code, one at a time, and see whether the tests find each: `make mutants`.
 
 Each fault is made in a copy of the tree, never in the checkout. First the tests that ran the changed line are run, the
-fastest first, and those that `NEAR` names for code that runs in other processes. A fault that survives them meets the
-whole suite, without its few slowest tests unless `--slow` is asked for. Which test runs which line is recorded once in
-FOLDER (`--collect` does it again), where `results.jsonl` grows: a run that was stopped goes on where it was. A survivor
-that changes nothing, or nothing that matters, is listed with the reason in `tests/harmless.txt`, as
-`path: what: reason`; it is not tried again.
+fastest first, and those that `NEAR` names for code that runs in other processes. If they find nothing, the whole suite
+is run, without its slowest tests unless `--slow` is given.
+
+The lines that each test runs are recorded once in FOLDER (`--collect` records them again). `results.jsonl` in that
+folder grows: a run that was stopped continues there. A survivor that changes nothing, or nothing important, is listed
+with the reason in `tests/harmless.txt`, as `path: what: reason`; it is not tried again.
 """
 
 import argparse
@@ -33,9 +34,9 @@ from tests.mutations import Mutation, mutations
 
 FOLDER = Path(tempfile.gettempdir(), "restkeeper-mutants")
 FIRST_SECONDS = 40.0  # of tests, as recorded, that ran the line
-SLOW_SECONDS = 14.0  # that one of the slowest tests takes
-SECONDS = 1800  # until a run of tests counts as one that found the fault by hanging
-NEAR = {  # what runs in other processes, by the beginning of its path: tests to run besides
+SLOW_SECONDS = 14.0  # tests that take longer are the slowest ones
+SECONDS = 1800  # after which a hanging run of tests counts as having found the fault
+NEAR = {  # tests of code that runs in other processes, by the prefix of its path
     "restkeeper/server/worker": ("test_worker*", "test_edge", "test_events_running"),
     "restkeeper/server/connection": ("test_worker*", "test_edge"),
     "restkeeper/server/chunked": ("test_worker*",),
@@ -61,7 +62,7 @@ LEFT = (".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", ".coverage*",
 
 
 class Recorded:
-    """Which tests ran which line, and how long each took."""
+    """The tests that ran each line, and how long each test took."""
 
     def __init__(self, folder: Path) -> None:
         self._tree = folder / "recorded"
@@ -100,7 +101,7 @@ class Recorded:
 
 
 def _names(contexts: Iterable[str]) -> set[str]:
-    """The tests of coverage's contexts: "test|run" and the like."""
+    """The tests of coverage's contexts, which are "test|run" and similar."""
     return {context.partition("|")[0] for context in contexts} - {""}
 
 
@@ -112,7 +113,7 @@ def _times(report: "ElementTree.ElementTree[Any]") -> Iterator[tuple[str, float]
 
 
 def copy(target: Path) -> Path:
-    """A fresh copy of the tree, with this environment."""
+    """A new copy of the tree, with this environment."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(ROOT, target, ignore=shutil.ignore_patterns(*LEFT))
     if (ROOT / ".venv").exists():
@@ -125,7 +126,7 @@ def pytest(*options: str) -> list[str]:
 
 
 def failure(tree: Path, *options: str, tests: list[str]) -> str | None:
-    """Which of these tests, or of all if there are none, fails; "" when none does, None when some do not exist."""
+    """The test that fails, of these or of all if none are given; "" if none fails, None if some do not exist."""
     arguments, output = tree.with_suffix(".tests"), tree.with_suffix(".output")
     arguments.write_text("\n".join(tests))
     command = pytest("-x", f"--basetemp={tree.with_suffix('.temp')}", *options, *([f"@{arguments}"] if tests else []))
@@ -134,7 +135,7 @@ def failure(tree: Path, *options: str, tests: list[str]) -> str | None:
     try:
         code = run.wait(SECONDS)
     except subprocess.TimeoutExpired:
-        run.send_signal(signal.SIGINT)  # the servers that tests started are to end, too
+        run.send_signal(signal.SIGINT)  # the servers that tests have started must end, too
         try:
             run.wait(60)
         except subprocess.TimeoutExpired:
@@ -148,7 +149,7 @@ def failure(tree: Path, *options: str, tests: list[str]) -> str | None:
 
 
 def judge(mutation: Mutation, tree: Path, recorded: Recorded, whole: bool, slow: bool) -> dict[str, object]:
-    """What came of one mutation, made in a copy of the tree and undone."""
+    """The result of one mutation, which is made in a copy of the tree and undone."""
     left = [] if slow else [option for test in recorded.slowest() for option in ("--deselect", test)]
     module = tree / mutation.path
     source = module.read_bytes()
@@ -166,14 +167,14 @@ def judge(mutation: Mutation, tree: Path, recorded: Recorded, whole: bool, slow:
 
 def _write(module: Path, source: bytes) -> None:
     module.write_bytes(source)
-    for compiled in module.parent.glob(f"__pycache__/{module.stem}.*"):  # may be of the same second and size
+    for compiled in module.parent.glob(f"__pycache__/{module.stem}.*"):  # may have the same second and size
         compiled.unlink()
 
 
 def choose(count: int, seed: int) -> list[Mutation]:
-    """So many mutations at random: one of each module first, so that each takes part.
+    """Choose this number of mutations at random, first one of each module, so that every module is tested.
 
-    Each has a rank of its own, by its text: a change to one module leaves the choice in the others as it was.
+    The rank of a mutation depends on its own text only: a change to one module does not change the choice in others.
     """
     paths = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("**/*.py"))
     outside = ("tests/", "bench/", "build/", ".")
@@ -188,7 +189,7 @@ def choose(count: int, seed: int) -> list[Mutation]:
 
 
 def identity(mutation: Mutation) -> str:
-    """The same for the same change to the same module, however the others change."""
+    """The id of a mutation; it does not change when other mutations do."""
     source = (ROOT / mutation.path).read_bytes()
     return blake2b(f"{mutation}".encode() + source, digest_size=8).hexdigest()
 
@@ -253,7 +254,7 @@ def _print(result: dict[str, Any]) -> None:
 
 
 def harmless() -> list[str]:
-    """The lines of what is known to change nothing, or nothing that matters."""
+    """The lines of the file of mutations that change nothing, or nothing important."""
     return (ROOT / "tests" / "harmless.txt").read_text().splitlines()
 
 
@@ -264,7 +265,7 @@ def reason_of(path: str, what: str, excused: list[str]) -> str:
 
 
 def score(results: list[dict[str, Any]], excused: list[str]) -> None:
-    """Print the survivors and the share that was found."""
+    """Print the survivors and the share of mutations that was found."""
     survived = [result for result in results if not result["found"]]
     print("\nSurvivors:" if survived else "\nNo survivors.")
     listed = 0

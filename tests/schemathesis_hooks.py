@@ -1,4 +1,4 @@
-"""What makes a request valid besides what a JSON Schema can say. Schemathesis loads it (see schemathesis.toml)."""
+"""Rules for valid requests that JSON Schema cannot express. Schemathesis loads this module (see schemathesis.toml)."""
 
 import os
 from itertools import count
@@ -16,46 +16,49 @@ from restkeeper.web.queries import MAX_VALUES
 
 _keys = count()
 LARGEST_INTEGER = 2**63 - 1
-LONGEST_LIST = Config().max_url // 2  # as the document has it
-ADDRESS_BYTES = 1_000  # of a query: the next page has it too, and a Link has at most 4096
+LONGEST_LIST = Config().max_url // 2  # the maximum in the document
+ADDRESS_BYTES = 1_000  # of a query: the Link to the next page repeats it, and has at most 4096
 WAITS = {str(seconds) for seconds in range(2, LONGEST + 1)}
 
 
 @schemathesis.hook
 def before_call(context: HookContext, case: Case, kwargs: dict[str, Any]) -> None:
-    """Make requests that are meant to be valid keep the rules that the document tells in words alone."""
+    """Change valid requests so that they follow the rules that the document has only as text."""
     _shorten_wait(case.query)
-    _name_once(case.query)
+    _remove_duplicates(case.query)
     if case.meta is None or not case.meta.generation.mode.is_positive:
         return
-    for condition in ("If-Match", "If-Unmodified-Since"):  # hold or not by the state: made up, they end at 412
+    for condition in (
+        "If-Match",
+        "If-Unmodified-Since",
+    ):  # their result depends on the state: generated ones return 412
         case.headers.pop(condition, None)
     if case.method != "GET":
         case.headers.pop("If-None-Match", None)
-    if "Idempotency-Key" in case.headers:  # one stands for one body, and there is no end of bodies
+    if "Idempotency-Key" in case.headers:  # a key belongs to one body, and every body is new
         case.headers["Idempotency-Key"] = f"key-{next(_keys)}"
     if "delivery" in case.path_parameters and case.meta.phase.name != TestPhase.STATEFUL:
-        case.path_parameters.update(_delivery(case.operation.base_url))  # nobody hits upon a webhook and one of its own
+        case.path_parameters.update(_delivery(case.operation.base_url))  # no generator guesses these ids
     _mend_query(case.query)
     if isinstance(case.body, dict):
         case.body = _sendable(case.body)
 
 
 def _shorten_wait(query: dict[str, Any]) -> None:
-    """Let no answer be held back for longer than a second, in any mode: there are hundreds."""
+    """Limit each wait to a second, in any mode, because there are hundreds of requests."""
     if str(query.get("wait")) in WAITS:
         query["wait"] = 1
 
 
-def _name_once(query: dict[str, Any]) -> None:
-    """Repeat no value of a list, in any mode: one that fills the address by itself lets nothing else be tried."""
+def _remove_duplicates(query: dict[str, Any]) -> None:
+    """Remove repeated values of lists, in any mode: one long list would fill the whole URL."""
     for name, value in query.items():
         if isinstance(value, str) and len(value) > ADDRESS_BYTES and len(values := value.split(",")) <= LONGEST_LIST:
             query[name] = ",".join(dict.fromkeys(values))
 
 
 def _delivery(base: str) -> dict[str, Any]:
-    """Where there is a delivery."""
+    """The path parameters of an existing delivery."""
     place, headers = f"{base.rstrip('/')}/api/v1/webhooks", {"X-API-Key": os.environ["ADMIN_KEY"]}
     webhook = requests.post(place, json={"url": "https://example.org/hook"}, headers=headers, timeout=10).json()["id"]
     queued = requests.post(f"{place}/{webhook}/ping", headers=headers, timeout=10).json()
@@ -63,9 +66,11 @@ def _delivery(base: str) -> dict[str, Any]:
 
 
 def _mend_query(query: dict[str, Any]) -> None:
-    if not isinstance(query.get("cursor"), int):  # one that is no number has a checksum: only the service makes it
+    if not isinstance(
+        query.get("cursor"), int
+    ):  # a cursor that is no number has a checksum: only the service can create it
         query.pop("cursor", None)
-    if "sort" in query:  # a field once, whichever way it sorts
+    if "sort" in query:  # each field once, in either direction
         query["sort"] = ",".join({key.lstrip("-"): key for key in query["sort"].split(",")}.values())
     room, values = ADDRESS_BYTES, MAX_VALUES  # of all parameters together
     for name, value in list(query.items()):
@@ -82,7 +87,7 @@ def _sendable(value: Any) -> Any:
         value = {name: _sendable(inner) for name, inner in value.items()}
         if isinstance(value.get("price"), float):
             value["price"] = round(value["price"], 2)
-        if isinstance(value.get("expires_at"), str):  # is to come
+        if isinstance(value.get("expires_at"), str):  # must be in the future
             value["expires_at"] = "2999-12-31T23:59:59Z"
         return value
     if isinstance(value, list):

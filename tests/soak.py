@@ -1,6 +1,7 @@
-"""The proof of exactly once: clients that retry, workers that are killed, and a count at the end.
+"""A test of exactly-once creation: clients that retry, workers that are killed, and a count at the end.
 
-`python -m tests.soak` makes 10,000 items while workers are killed with -9 two hundred times; `make test` runs less.
+`python -m tests.soak` creates 10,000 items while workers are killed with -9 two hundred times; `make test` creates
+fewer.
 """
 
 import argparse
@@ -20,12 +21,12 @@ from pathlib import Path
 from tests.live import Gunicorn
 
 CLIENTS = 8
-PATIENCE = 120.0  # seconds that an item may take, over all tries
+PATIENCE = 120.0  # seconds that an item may take, with all retries
 
 
 @dataclass
 class Tally:
-    """What happened. `ids` are those that were answered, by the number of the item that was asked for."""
+    """The results of a run. `ids` has the id that each numbered item got in its response."""
 
     sent: int = 0
     broken: int = 0
@@ -35,7 +36,7 @@ class Tally:
 
 
 class Soak:
-    """A run: `items` to make once each, while a worker is killed each time that so many more have been made."""
+    """A run: `items` to create once each; a worker is killed after a fixed number of them."""
 
     def __init__(self, server: Gunicorn, items: int, kills: int) -> None:
         self._server = server
@@ -47,7 +48,7 @@ class Soak:
         self.tally = Tally()
 
     def run(self) -> Tally:
-        """Make the items and kill the workers. Raises TimeoutError when an item cannot be made."""
+        """Create the items and kill the workers. Raises TimeoutError when an item cannot be created."""
         with ThreadPoolExecutor(CLIENTS + 1) as pool:
             runs = [pool.submit(self._kill_workers), *(pool.submit(self._make_items) for _ in range(CLIENTS))]
         for run in runs:
@@ -68,7 +69,7 @@ class Soak:
                 self._changed.notify_all()
 
     def _make(self, connection: HTTPConnection, number: int) -> tuple[str, bool]:
-        """Send one item until it is answered; its id, and whether that was a replay."""
+        """Send one item until there is a response; its id, and whether the response was a replay."""
         body = json.dumps({"name": f"item {number}", "stock": number})
         headers = {"Content-Type": "application/json", "Idempotency-Key": f'"soak-{number}"'}
         for _ in range(1000):
@@ -79,7 +80,7 @@ class Soak:
                 response = connection.getresponse()
                 content = response.read()
             except (OSError, HTTPException):
-                connection.close()  # the next request opens it anew
+                connection.close()  # the next request opens it again
                 with self._changed:
                     self.tally.broken += 1
                 continue
@@ -103,7 +104,7 @@ class Soak:
 
 
 def check(server: Gunicorn, tally: Tally, items: int) -> None:
-    """Raises AssertionError unless there is each item once, and just those that were answered."""
+    """Raises AssertionError unless each item exists once, and only those of the responses."""
     stored, path = [], "/products?limit=100&fields=id,stock"
     while path:
         page = server.get(path)
@@ -113,11 +114,11 @@ def check(server: Gunicorn, tally: Tally, items: int) -> None:
     times = Counter(number for number, _ in stored)
     assert len(stored) == items, f"{len(stored)} items of {items}"
     assert set(times) == set(range(items)) and set(times.values()) == {1}, "lost or twice"
-    assert dict(stored) == tally.ids, "another item was answered than is kept"
+    assert dict(stored) == tally.ids, "a response had another item than the store"
 
 
 def soak(items: int, kills: int) -> Tally:
-    """A whole run on a service of its own; its counts. Raises AssertionError when they are not exact."""
+    """A whole run with its own service; its counts. Raises AssertionError when they are not exact."""
     with tempfile.TemporaryDirectory() as folder, Gunicorn(Path(folder), workers=2, LOG_LEVEL="error") as server:
         tally = Soak(server, items, kills).run()
         check(server, tally, items)

@@ -1,6 +1,6 @@
-"""The proof of at least once: changes, three endpoints, workers of both kinds that are killed, and a count at the end.
+"""A test of at-least-once delivery: changes, three endpoints, killed workers of both kinds, and a count at the end.
 
-`python -m tests.soak_webhooks` makes 5,000 changes and kills a hundred processes with -9; `make test` does less.
+`python -m tests.soak_webhooks` makes 5,000 changes and kills a hundred processes with -9; `make test` makes fewer.
 """
 
 import argparse
@@ -24,8 +24,8 @@ from tests.receiver import Inbox, Receiver
 
 CLIENTS = 4
 WORKERS = 2
-CHANGES_EACH = 5  # of an item: created, then updated so often less one
-PATIENCE = 180.0  # seconds that anything may take
+CHANGES_EACH = 5  # of an item: one create, then updates
+PATIENCE = 180.0  # seconds that any wait may take
 SETTINGS = {
     "WEBHOOK_ALLOW_PRIVATE": "1",
     "WEBHOOK_TIMEOUT": "1",
@@ -35,7 +35,7 @@ SETTINGS = {
 
 
 class Workers:
-    """`flask deliver`, so many times: who is killed is started anew, as a supervisor would."""
+    """A number of `flask deliver` processes; a killed one is started again, as a supervisor would do it."""
 
     def __init__(self, folder: Path) -> None:
         self._environ = {"PATH": os.environ["PATH"], "DATABASE_URL": f"sqlite:///{folder}/restkeeper.db", **SETTINGS}
@@ -49,13 +49,13 @@ class Workers:
         return worker
 
     def kill(self, number: int) -> None:
-        """Kill one with -9, and start another."""
+        """Kill one with -9, and start another one."""
         self.running[number].kill()
         self.running[number].communicate()
         self.running[number] = self._start()
 
     def stop(self) -> None:
-        """Ask all to end. Raises AssertionError for one that does not end well."""
+        """Stop all. Raises AssertionError if one does not exit normally."""
         for each in self.running:
             each.send_signal(signal.SIGTERM)
         outputs = [each.communicate(timeout=PATIENCE)[1] for each in self.running]
@@ -64,7 +64,7 @@ class Workers:
 
 
 class Soak:
-    """A run: `items` with their changes, while so many `kills` hit workers of both kinds at random."""
+    """A run: `items` with their changes, while `kills` workers of both kinds are killed at random."""
 
     def __init__(self, server: Gunicorn, workers: Workers, receiver: Receiver, items: int, kills: int) -> None:
         self._server, self._workers, self._receiver = server, workers, receiver
@@ -92,7 +92,7 @@ class Soak:
                 self._send(connection, "PATCH", f"/products/{item['id']}", {"stock": stock})
 
     def _send(self, connection: HTTPConnection, method: str, path: str, body: Any, key: str = "") -> Any:
-        """Send until it is answered: a POST with a key, and a PATCH by itself, can be repeated."""
+        """Send until there is a response: a POST with a key, and a PATCH, can be repeated."""
         headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": key} if key else {})
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
@@ -109,7 +109,7 @@ class Soak:
         raise TimeoutError(f"{method} {path} was never answered")
 
     def _kill(self) -> None:
-        """Kill a process each time that the healthy endpoint has got so many more: whoever is killed is at work."""
+        """Kill a process each time that the healthy endpoint has got some more events, so that it is at work."""
         inbox = self._receiver.inboxes["healthy"]
         for turn in range(self._kills):
             due = self._items * CHANGES_EACH * turn // self._kills
@@ -130,7 +130,10 @@ class Soak:
             self.killed["web"] += 1
 
     def check(self) -> None:
-        """Wait until the healthy and the flaky have all. Raises AssertionError for what is missing or out of order."""
+        """Wait until the healthy and the flaky have all.
+
+        Raises AssertionError if events are missing or out of order.
+        """
         feed, path = [], "/api/v1/events"
         while events := (page := self._server.get(path)).json():
             feed += [event for event in events if event["type"] != "webhook.disabled"]
@@ -148,7 +151,7 @@ class Soak:
 
 
 def _require_order(inbox: Inbox) -> None:
-    """Each event of an item came first after those before it."""
+    """The first arrival of each event of an item is after those of the events before it."""
     newest: dict[str, int] = {}
     for event in inbox.events:
         item, version = event["data"]["id"], event["data"].get("version", 0)
@@ -157,7 +160,7 @@ def _require_order(inbox: Inbox) -> None:
 
 
 def soak(changes: int, kills: int) -> None:
-    """A whole run. Raises AssertionError when anything is missing."""
+    """A whole run. Raises AssertionError if anything is missing."""
     items = changes // CHANGES_EACH
     with tempfile.TemporaryDirectory() as name, Receiver() as receiver:
         folder = Path(name)

@@ -79,7 +79,7 @@ NO_ADDRESS = [
 
 
 def in_hex(address: str) -> str:
-    """An IPv4 address as the last two groups of an IPv6 one."""
+    """An IPv4 address as the last two groups of an IPv6 address."""
     first, second, third, fourth = map(int, address.split("."))
     return f"{first:02x}{second:02x}:{third:02x}{fourth:02x}"
 
@@ -98,38 +98,38 @@ def test_addresses_of_the_internet_are_public(address: str) -> None:
 
 @pytest.mark.parametrize("address", PRIVATE + PRIVATE_6)
 def test_addresses_of_special_purpose_are_not_public(address: str) -> None:
-    """Addresses that a registry reserves are not public, also if this Python does not know it."""
+    """Reserved addresses are not public, also if this Python does not know the registry's entry."""
     assert not is_public(address)
 
 
 @pytest.mark.parametrize(
     "address", ["2001::1", "2001:1::1", "2001:20::1", "2001:db8::1", "3fff::1", "::ffff:127.0.0.1"]
 )
-def test_what_pythons_differ_on_is_not_public(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Python for which more IPv6 addresses are global makes no difference."""
+def test_the_result_does_not_depend_on_the_python(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with a Python for which more IPv6 addresses are global."""
     monkeypatch.setattr(IPv6Address, "is_global", True)
     assert not is_public(address)
 
 
 @pytest.mark.parametrize("address", ["168.63.129.16", *embedded("168.63.129.16")])
 def test_the_metadata_service_of_azure_is_not_public(address: str) -> None:
-    """It is a neighbour at an address that looks public."""
+    """It is in the local network, though its address looks public."""
     assert not is_public(address)
 
 
 @pytest.mark.parametrize("address", PRIVATE)
-def test_an_address_that_stands_for_a_private_one_is_not_public(address: str) -> None:
-    """No IPv6 form leads around the check of IPv4."""
+def test_an_address_with_a_private_one_inside_is_not_public(address: str) -> None:
+    """No IPv6 form avoids the check of the IPv4 address."""
     assert [each for each in embedded(address) if is_public(each)] == []
 
 
 @pytest.mark.parametrize("address", PUBLIC)
-def test_an_address_that_stands_for_a_public_one_is_public(address: str) -> None:
+def test_an_address_with_a_public_one_inside_is_public(address: str) -> None:
     """An address that is translated to a public one is public."""
     assert [each for each in embedded(address) if not is_public(each)] == []
 
 
 @pytest.mark.parametrize("address", NO_ADDRESS)
-def test_what_is_no_address_is_not_public(address: str) -> None:
+def test_an_invalid_address_is_not_public(address: str) -> None:
     """Only the form that `getaddrinfo` returns is an address."""
     assert not is_public(address)

@@ -1,4 +1,4 @@
-"""What runs after a handler: it adds to the response and never changes what was done."""
+"""Work after a handler: it adds to the response and never changes the result of the handler."""
 
 import logging
 from typing import Any
@@ -33,8 +33,8 @@ def broken(request: Request, response: Response) -> None:
 
 
 @pytest.mark.needs("limits", "metrics")
-def test_a_committed_write_is_answered_as_such(client: FlaskClient, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever fails after it, the response is the handler's, with what the others add; the log has each cause once."""
+def test_a_committed_write_succeeds_despite_later_errors(client: FlaskClient, caplog: pytest.LogCaptureFixture) -> None:
+    """The response is the handler's, with what the other hooks add; the log has each error once."""
     with caplog.at_level(logging.ERROR, "restkeeper"):
         for _ in range(3):
             response: Any = client.post("/products", json={"name": "x"})

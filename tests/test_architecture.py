@@ -1,4 +1,4 @@
-"""docs/house.py and bench/calls.py: what the page on the architecture shows is so."""
+"""docs/house.py and bench/calls.py: the page about the architecture is correct."""
 
 import sys
 from collections import Counter
@@ -11,14 +11,14 @@ from restkeeper.clock import rfc3339
 from tests.live import ROOT
 
 
-def test_the_page_shows_the_house_as_it_is() -> None:
-    """Rooms and imports exactly, lines within a tenth; `python docs/house.py` writes them."""
+def test_the_page_shows_the_present_structure() -> None:
+    """Rooms and imports exactly, lines within a tenth; `python docs/house.py` updates the page."""
     page = house.PAGE.read_text(encoding="utf-8")
     assert list(house.differences(house.read_rooms(), house.PICTURE.read_text(encoding="utf-8"), page)) == []
 
 
 def test_a_difference_is_found() -> None:
-    """An import, a room and many lines more; some lines more are none."""
+    """An import, a room or many more lines are a difference; a few more lines are not."""
     rooms = {"web": house.Room("Web", 1000, frozenset({"storage"})), "storage": house.Room("Store", 100, frozenset())}
     svg, page = house.picture(rooms), f"<!-- rooms -->\n{house.table(rooms)}<!-- end of rooms -->"
     assert list(house.differences(rooms, svg, page)) == []
@@ -34,7 +34,7 @@ def test_a_difference_is_found() -> None:
 
 
 def test_the_picture_has_an_arrow_for_each_import() -> None:
-    """Those of features as of one room; upwards in red."""
+    """The imports of all features are one arrow; upward imports are red."""
     rooms = house.read_rooms()
     svg = house.picture(rooms)
     assert "<title>resources → storage</title>" in svg and svg.count("<title>") == svg.count("<polygon")
@@ -54,20 +54,23 @@ def test_the_picture_has_an_arrow_for_each_import() -> None:
         ("tests/live.py", ""),
     ],
 )
-def test_rooms_are_told_by_the_path(path: str, room: str) -> None:
-    """The first folder or module; nothing for what is not ours."""
+def test_the_path_gives_the_room(path: str, room: str) -> None:
+    """The first folder or module; none for other code."""
     assert room_of(ROOT / path) == room
 
 
 def test_calls_and_changes_of_room_are_counted() -> None:
-    """Only those of ours: a call from here is a call and no change of room, and what it calls of others is nothing."""
+    """Only calls of our code count.
+
+    A call from a test is no change of room, and calls of other packages do not count.
+    """
     counts = count(lambda: [rfc3339(second) for second in range(3)])
     assert counts.calls == Counter({"clock": 3}) and counts.changes == Counter()
     assert sys.getprofile() is None
 
 
 def test_requests_are_counted() -> None:
-    """Both go through the core: the list is not one that is in memory already."""
+    """Both requests go through the core: the list is not cached."""
     for counts in counts_of_requests().values():
         assert {"web", "resources", "storage"} <= set(counts.calls)
         assert counts.changes["resources", "storage"] >= 1

@@ -1,4 +1,4 @@
-"""Authentication: what is shown, what is refused, and what the refusal says."""
+"""Authentication: which credentials are accepted, which are refused, and how."""
 
 import sqlite3
 from base64 import b64encode
@@ -32,7 +32,7 @@ def app(clock: SetClock) -> Application:
 
 @pytest.fixture
 def client(app: Application) -> FlaskClient:
-    """A client of a service that asks for credentials."""
+    """A client of a service that requires credentials."""
     return app.test_client()
 
 
@@ -45,7 +45,7 @@ def basic(user: str, password: str) -> dict[str, str]:
 
 
 def make_key(client: FlaskClient, *scopes: str, **fields: Any) -> dict[str, Any]:
-    """A new key as it is answered, with its secret."""
+    """A new key as the service returns it, with its secret."""
     sent = {"name": "test", "scopes": list(scopes), **fields}
     response = client.post("/api/v1/keys", json=sent, headers=bearer(ADMIN_KEY))
     assert response.status_code == 200, response.text
@@ -53,16 +53,16 @@ def make_key(client: FlaskClient, *scopes: str, **fields: Any) -> dict[str, Any]
     return key
 
 
-def test_nobody_gets_in_without_credentials(client: FlaskClient) -> None:
-    """The response to a request without credentials requires a key, in the terms of RFC 6750."""
+def test_requests_without_credentials_return_401(client: FlaskClient) -> None:
+    """The response requires a key, in the terms of RFC 6750."""
     response = client.get("/products")
     assert (response.status_code, response.json["type"]) == (401, "/problems/unauthorized")
     assert response.headers["WWW-Authenticate"] == 'Bearer realm="restkeeper"'
     assert response.headers["Cache-Control"] == "no-store"
 
 
-def test_a_key_opens_by_all_three_ways(client: FlaskClient) -> None:
-    """Bearer, X-API-Key, and Basic with the key's id and secret, or with the whole token for a password."""
+def test_a_key_is_accepted_in_all_three_headers(client: FlaskClient) -> None:
+    """Bearer, X-API-Key, and Basic with the key's id and secret, or with the whole token as the password."""
     key = make_key(client, "products:read")
     token = key["secret"]
     ways = [bearer(token), {"X-API-Key": token}, basic(key["id"], token.split("_", 2)[2]), basic("x", token)]
@@ -70,8 +70,8 @@ def test_a_key_opens_by_all_three_ways(client: FlaskClient) -> None:
         assert client.get("/products", headers=way).status_code == 200
 
 
-def test_the_admin_key_opens_everything(client: FlaskClient) -> None:
-    """ADMIN_KEY works as a key does, by all ways, so that a first deployment needs no shell."""
+def test_the_admin_key_has_all_permissions(client: FlaskClient) -> None:
+    """ADMIN_KEY works like a key in all headers, so that a first deployment needs no shell."""
     for way in (bearer(ADMIN_KEY), {"X-API-Key": ADMIN_KEY}, basic("admin", ADMIN_KEY)):
         assert client.post("/products", json={"name": "x"}, headers=way).status_code == 200
 
@@ -95,14 +95,14 @@ def test_the_admin_key_opens_everything(client: FlaskClient) -> None:
 )
 @pytest.mark.parametrize("auth", ["open", "required"])
 def test_bad_credentials_are_never_anonymous(auth: str, way: dict[str, str]) -> None:
-    """What is shown and is not valid is 401 with the challenge of its scheme, also where nothing need be shown."""
+    """Invalid credentials return 401 with the challenge of their scheme, also where none are required."""
     response = create_app(Config(auth=auth)).test_client().get("/products", headers=way)
     assert response.status_code == 401
     scheme = "Basic" if "Basic" in way.get("Authorization", "") else "Bearer"
     assert response.headers["WWW-Authenticate"].startswith(f'{scheme} realm="restkeeper", ')
 
 
-def test_all_causes_read_alike(client: FlaskClient) -> None:
+def test_all_invalid_keys_get_the_same_response(client: FlaskClient) -> None:
     """Unknown, wrong, revoked and expired keys get the same response, which does not reveal the keys that exist."""
     key, other = make_key(client, "products:read"), make_key(client, "products:read")
     client.delete(f"/api/v1/keys/{other['id']}", headers=bearer(ADMIN_KEY))
@@ -111,22 +111,22 @@ def test_all_causes_read_alike(client: FlaskClient) -> None:
     assert [response["detail"] for response in responses] == [INVALID] * 3
 
 
-def test_two_credentials_are_one_too_many(client: FlaskClient) -> None:
-    """Which of two would count is not for the service to guess."""
+def test_two_credentials_are_refused(client: FlaskClient) -> None:
+    """The service does not guess which of them is meant."""
     response = client.get("/products", headers=bearer(ADMIN_KEY) | {"X-API-Key": ADMIN_KEY})
     assert (response.status_code, response.json["detail"]) == (400, "send Authorization or X-API-Key, not both")
 
 
-def test_an_expired_key_is_void(client: FlaskClient, clock: SetClock) -> None:
-    """A key works until its time and not after it."""
+def test_an_expired_key_is_refused(client: FlaskClient, clock: SetClock) -> None:
+    """A key works until its expiry and not after it."""
     key = make_key(client, "products:read", expires_at="2100-01-01T00:00:00Z")
     assert client.get("/products", headers=bearer(key["secret"])).status_code == 200
     clock.now = 4102444800.0  # 2100-01-01
     assert client.get("/products", headers=bearer(key["secret"])).status_code == 401
 
 
-def test_a_secret_is_shown_once_and_kept_nowhere(client: FlaskClient) -> None:
-    """The answer that makes a key has its secret; nothing else has, nor the store."""
+def test_a_secret_is_shown_once_and_never_stored(client: FlaskClient) -> None:
+    """Only the response that creates the key has its secret; the store has only a hash."""
     key = make_key(client, "products:read")
     assert key["secret"].startswith(f"rk_{key['id']}_")
     assert "secret" not in client.get(f"/api/v1/keys/{key['id']}", headers=bearer(ADMIN_KEY)).json
@@ -137,7 +137,7 @@ def test_a_secret_is_shown_once_and_kept_nowhere(client: FlaskClient) -> None:
         assert key["secret"].split("_", 2)[2].encode() not in stored
 
 
-def test_a_revoked_key_is_void_at_once(client: FlaskClient) -> None:
+def test_a_revoked_key_is_refused_at_once(client: FlaskClient) -> None:
     """The next request with a key that was revoked is refused."""
     key = make_key(client, "products:read")
     assert client.get("/products", headers=bearer(key["secret"])).status_code == 200
@@ -147,7 +147,7 @@ def test_a_revoked_key_is_void_at_once(client: FlaskClient) -> None:
 
 
 def test_a_rotated_key_has_another_secret(client: FlaskClient) -> None:
-    """Rotating keeps the key's id and scopes, voids the former secret, and answers the new one."""
+    """Rotating preserves the key's id and scopes, revokes the former secret, and returns the new one."""
     key = make_key(client, "products:read")
     rotated = client.post(f"/api/v1/keys/{key['id']}/rotate", headers=bearer(ADMIN_KEY)).json
     assert (rotated["id"], rotated["scopes"]) == (key["id"], key["scopes"])
@@ -155,8 +155,8 @@ def test_a_rotated_key_has_another_secret(client: FlaskClient) -> None:
     assert client.get("/products", headers=bearer(rotated["secret"])).status_code == 200
 
 
-def test_a_use_is_noted_to_the_minute(client: FlaskClient) -> None:
-    """`last_used_at` tells of the first use, and is not written again within the minute."""
+def test_the_last_use_is_stored_to_the_minute(client: FlaskClient) -> None:
+    """`last_used_at` has the first use, and is not written again within the minute."""
     key = make_key(client, "products:read")
     path = f"/api/v1/keys/{key['id']}"
     assert key["last_used_at"] is None
@@ -169,8 +169,8 @@ def test_a_use_is_noted_to_the_minute(client: FlaskClient) -> None:
     assert client.get(path, headers=bearer(ADMIN_KEY)).json == response.json
 
 
-def test_a_use_is_noted_again_after_a_minute(client: FlaskClient, clock: SetClock) -> None:
-    """Not at 60 seconds, and just after them."""
+def test_the_last_use_is_stored_again_after_a_minute(client: FlaskClient, clock: SetClock) -> None:
+    """Not at 60 seconds, but just after them."""
     key = make_key(client, "products:read")
     began, noted_times = clock.now, []
     for seconds in (0, 60, 60.5):
@@ -181,7 +181,7 @@ def test_a_use_is_noted_again_after_a_minute(client: FlaskClient, clock: SetCloc
     assert noted_times[0] == noted_times[1] < noted_times[2]
 
 
-def test_a_use_that_another_process_noted_is_not_noted_again(tmp_path: Path) -> None:
+def test_processes_share_the_last_use(tmp_path: Path) -> None:
     """The time of the last use is stored once a minute, by any process."""
     config = Config(database_url=f"sqlite:///{tmp_path}/a.db", auth="required", admin_key=ADMIN_KEY)
     one, other = (create_app(config).test_client() for _ in range(2))
@@ -193,8 +193,8 @@ def test_a_use_that_another_process_noted_is_not_noted_again(tmp_path: Path) -> 
     assert found[0] == found[1] is not None
 
 
-def test_a_use_is_no_new_version(client: FlaskClient) -> None:
-    """A key that was used since it was read is another representation, with another ETag, and the same version."""
+def test_a_use_does_not_change_the_version(client: FlaskClient) -> None:
+    """A key that was used has a new representation, with a new ETag, and the same version."""
     key = make_key(client, "products:read")
     path = f"/api/v1/keys/{key['id']}"
     before = client.get(path, headers=bearer(ADMIN_KEY))
@@ -207,8 +207,8 @@ def test_a_use_is_no_new_version(client: FlaskClient) -> None:
         assert client.delete(path, headers=headers).status_code == status
 
 
-def test_a_use_that_cannot_be_noted_holds_nobody_up(tmp_path: Path) -> None:
-    """While another process writes, a key opens all the same, and its request waits for nothing."""
+def test_a_request_does_not_wait_to_store_the_last_use(tmp_path: Path) -> None:
+    """While another process writes, a key is accepted, and its request does not wait."""
     path = tmp_path / "a.db"
     app = create_app(Config(database_url=f"sqlite:///{path}", auth="required", admin_key=ADMIN_KEY))
     key = make_key(app.test_client(), "products:read")
@@ -222,16 +222,16 @@ def test_a_use_that_cannot_be_noted_holds_nobody_up(tmp_path: Path) -> None:
     assert [seconds for seconds in waited if seconds > 0] == []
 
 
-def test_a_key_that_has_ended_is_not_rotated(client: FlaskClient, clock: SetClock) -> None:
-    """A new secret for it would be void: the answer says to make another key."""
+def test_an_expired_key_cannot_be_rotated(client: FlaskClient, clock: SetClock) -> None:
+    """The new secret would be expired, too: the message says to create another key."""
     key = make_key(client, "products:read", expires_at="2100-01-01T00:00:00Z")
     clock.now = 4102444801.0  # 2100-01-01, and a second
     response = client.post(f"/api/v1/keys/{key['id']}/rotate", headers=bearer(ADMIN_KEY))
     assert (response.status_code, response.json["errors"][0]["pointer"]) == (422, "#/expires_at")
 
 
-def test_keys_are_made_as_items_are(client: FlaskClient) -> None:
-    """With an ETag and an address, on the condition that the list is as it was read; rotating needs no condition."""
+def test_keys_are_created_like_items(client: FlaskClient) -> None:
+    """With an ETag and a Location, and with If-Match on the list; rotating needs no condition."""
     tag = client.get("/api/v1/keys", headers=bearer(ADMIN_KEY)).headers["ETag"]
     sent = {"name": "x", "scopes": ["admin"]}
     made = client.post("/api/v1/keys", json=sent, headers=bearer(ADMIN_KEY) | {"If-Match": tag})
@@ -244,8 +244,8 @@ def test_keys_are_made_as_items_are(client: FlaskClient) -> None:
     assert client.post(f"{path}/rotate", headers=bearer(ADMIN_KEY) | {"If-Match": tag}).status_code == 412
 
 
-def test_basic_without_a_value_is_challenged_as_basic(client: FlaskClient) -> None:
-    """The challenge is of the scheme that was tried, whatever came of it."""
+def test_empty_basic_credentials_get_a_basic_challenge(client: FlaskClient) -> None:
+    """The challenge has the scheme of the request."""
     response = client.get("/products", headers={"Authorization": "Basic"})
     assert response.headers["WWW-Authenticate"].startswith("Basic ")
 
@@ -263,15 +263,15 @@ def test_basic_without_a_value_is_challenged_as_basic(client: FlaskClient) -> No
         ({"name": "x", "scopes": ["admin"], "secret": "mine"}, "#/secret"),
     ],
 )
-def test_a_key_that_cannot_be(client: FlaskClient, sent: dict[str, Any], pointer: str) -> None:
-    """Scopes are those that there are, at least one; the end is to come; the rest is the server's."""
+def test_an_invalid_key_is_refused(client: FlaskClient, sent: dict[str, Any], pointer: str) -> None:
+    """It has at least one existing scope, and an expiry in the future; the other fields are read-only."""
     response = client.post("/api/v1/keys", json=sent, headers=bearer(ADMIN_KEY))
     assert response.status_code == 422
     assert [fault["pointer"] for fault in response.json["errors"]] == [pointer]
 
 
-def test_other_machines_are_turned_away_from_an_open_service() -> None:
-    """AUTH=open serves its own machine, whatever server and address the application was put on."""
+def test_open_mode_refuses_other_machines() -> None:
+    """AUTH=open serves its own machine only, whatever server and address the application has."""
     client = create_app(Config()).test_client()
     assert client.get("/products", environ_base={"REMOTE_ADDR": "10.0.0.7"}).status_code == 403
     assert client.get("/products", environ_base={"REMOTE_ADDR": "::1"}).status_code == 200

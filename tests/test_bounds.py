@@ -16,18 +16,18 @@ ROWS = [
 ]
 
 
-UNBOUNDED = {"port", "web_concurrency", "page_limit", "trusted_proxies"}  # numbers that bound nothing
+UNBOUNDED = {"port", "web_concurrency", "page_limit", "trusted_proxies"}  # numbers that are no limits
 
 
 def test_each_setting_that_bounds_has_a_row() -> None:
-    """The table is complete: every number among the settings, but those that are none of a bound."""
+    """The table has every numeric setting, except those that are no limit."""
     numbers = {each.name for each in fields(Config) if type(each.default) is int} - UNBOUNDED
     assert {name.upper() for name in numbers} <= {row[2].strip("`") for row in ROWS}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_a_row_names_a_setting_and_a_test(row: list[str]) -> None:
-    """What is bounded, default, setting, the answer beyond it, and `tests/FILE.py::NAME`."""
+    """A row has the limited resource, default, setting, the response beyond the limit, and `tests/FILE.py::NAME`."""
     what, default, setting, beyond, proof = row
     assert what and default and beyond
     assert setting == "–" or setting.strip("`") in {each.name.upper() for each in fields(Config)}

@@ -1,4 +1,4 @@
-"""What is worth keeping is kept within its bytes, and the oldest of it goes first."""
+"""A cache is limited in bytes, and removes the oldest values first."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -22,24 +22,24 @@ def there(cache: Cache[int, str], count: int) -> list[int]:
     return [n for n in range(count) if cache.get(n) is not None]
 
 
-def test_what_fits_stays() -> None:
-    """As many as fill it to the last byte are all returned."""
+def test_values_that_fit_are_all_cached() -> None:
+    """Values that fill the cache to the last byte are all returned."""
     cache = filled(16)
     assert [cache.get(n) for n in range(16)] == [f"value {n}" for n in range(16)]
     assert cache.get(16) is None
 
 
 @pytest.mark.parametrize("size", [1, 9, 10])
-def test_the_oldest_goes_first(size: int) -> None:
-    """One byte too many costs the oldest value and no other, whatever was read lately."""
+def test_the_oldest_value_is_removed_first(size: int) -> None:
+    """One byte too many removes the oldest value and no other, whatever was read recently."""
     cache = filled(16)
-    assert cache.get(0) == "value 0"  # a read makes nothing younger
+    assert cache.get(0) == "value 0"  # a read does not change the order
     cache.add(16, "value 16", size)
     assert there(cache, 17) == list(range(1, 17))
 
 
-def test_the_bound_is_in_bytes() -> None:
-    """Small values go for a large one, as many as it takes; large ones that went leave their place to many small."""
+def test_the_limit_is_in_bytes() -> None:
+    """A large value replaces as many small ones as needed; the space of large ones is reused by many small ones."""
     cache = filled(160, size=1)
     cache.add(160, "large", 10)
     assert there(cache, 161) == list(range(10, 161))
@@ -49,15 +49,15 @@ def test_the_bound_is_in_bytes() -> None:
     assert there(cache, 36) == list(range(2, 36))
 
 
-def test_what_is_too_large_displaces_nothing() -> None:
-    """More than a sixteenth of the whole is not taken, and costs no other value."""
+def test_a_too_large_value_is_not_cached() -> None:
+    """A value of more than a sixteenth of the limit is not cached, and removes no other value."""
     cache = filled(16)
     cache.add(16, "too large", 11)
     assert there(cache, 17) == list(range(16))
 
 
-def test_the_same_again_counts_once() -> None:
-    """A key that is there keeps its value, its place in the order and its size, however often it is given again."""
+def test_a_key_that_is_put_again_counts_once() -> None:
+    """It has the same value, position and size, however often it is put again."""
     cache = filled(16)
     for _ in range(100):
         cache.add(0, "another", 10)
@@ -66,8 +66,8 @@ def test_the_same_again_counts_once() -> None:
     assert there(cache, 17) == list(range(1, 17))
 
 
-def test_many_threads_keep_the_bound() -> None:
-    """However many keep values at once, what is there afterwards is full and within the bound."""
+def test_threads_respect_the_limit() -> None:
+    """After many concurrent puts the cache is full and within the limit."""
     cache: Cache[int, str] = Cache(CAPACITY)
     together = threading.Barrier(4, timeout=30)
 

@@ -1,4 +1,4 @@
-"""What functions remember: every such cache has a bound, and the bounds are these."""
+"""Caches of functions: each has a limit, and this is the list of them."""
 
 import importlib
 import pkgutil
@@ -21,11 +21,11 @@ ENTRIES = {
 KIND = type(lru_cache(lambda: None))
 
 
-def test_every_cache_of_a_function_has_its_bound() -> None:
-    """A new one is written down here, with how many results it holds at most."""
+def test_every_function_cache_has_a_limit() -> None:
+    """A new cache must be listed here, with its largest number of results."""
     found = {}
     for module in pkgutil.walk_packages(restkeeper.__path__, "restkeeper."):
-        if module.name != "restkeeper.server.settings":  # which is gunicorn's to load
+        if module.name != "restkeeper.server.settings":  # gunicorn loads it itself
             for value in vars(importlib.import_module(module.name)).values():
                 if type(value) is KIND and value.__module__.startswith("restkeeper."):
                     name = f"{value.__wrapped__.__module__}.{value.__wrapped__.__qualname__}"

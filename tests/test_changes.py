@@ -1,4 +1,4 @@
-"""Changes are worked out before their transaction: nothing is lost, nobody waits for the working out."""
+"""Changes are prepared before their transaction: no update is lost, and no other writer waits for the preparation."""
 
 import json
 import sqlite3
@@ -36,7 +36,7 @@ def client(tmp_path: Path) -> FlaskClient:
 
 @pytest.fixture
 def inside(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is worked out while a transaction is under way."""
+    """Records preparation work that is done inside a transaction."""
     found: list[str] = []
     depth = [0]
     commit = Writer._commit
@@ -63,8 +63,8 @@ def recording(function: Callable[..., Any], name: str, depth: list[int], found: 
 
 
 @pytest.mark.needs("keys", "webhooks")
-def test_nothing_is_worked_out_in_a_transaction(client: FlaskClient, inside: list[str]) -> None:
-    """Creating, replacing and merging, of webhooks and keys too, validate and merge before their transaction."""
+def test_changes_are_prepared_before_their_transaction(client: FlaskClient, inside: list[str]) -> None:
+    """Creating, replacing and merging, also of webhooks and keys, validate and merge before their transaction."""
     where = client.post("/products", json={"name": "x"}).headers["Location"]
     assert client.put(where, json={"name": "y"}).json["version"] == 2
     assert client.patch(where, json={"stock": 1}).json["version"] == 3
@@ -75,15 +75,15 @@ def test_nothing_is_worked_out_in_a_transaction(client: FlaskClient, inside: lis
 
 
 def test_a_change_that_changes_nothing_writes_nothing(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It needs no transaction, and so no turn of the store."""
+    """It needs no transaction, and so does not wait for the store."""
     where = client.post("/products", json={"name": "x"}).headers["Location"]
     monkeypatch.setattr(SqliteStore, "write", None)
     assert client.put(where, json={"name": "x"}).json["version"] == 1
     assert client.patch(where, json={"name": "x"}).json["version"] == 1
 
 
-def other_first(monkeypatch: pytest.MonkeyPatch, times: int, other: Callable[[], Any]) -> list[int]:
-    """Lets another process change something between a request's reading and its transaction, so many times."""
+def write_first(monkeypatch: pytest.MonkeyPatch, times: int, other: Callable[[], Any]) -> list[int]:
+    """Lets another process write between a request's read and its transaction, this number of times."""
     write, done = SqliteStore.write, []
 
     def late(self: SqliteStore, work: Any, **options: Any) -> Any:
@@ -99,35 +99,35 @@ def other_first(monkeypatch: pytest.MonkeyPatch, times: int, other: Callable[[],
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
-def test_a_change_beside_anothers_is_worked_out_again(
+def test_a_change_is_prepared_again_after_another_write(
     client: FlaskClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    """What another process changed meanwhile is in the result: no update is lost."""
+    """The result includes the other process's change: no update is lost."""
     second = create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db")).test_client()
     where = client.post("/products", json={"name": "x"}).headers["Location"]
     numbers = iter(range(100))
-    done = other_first(monkeypatch, 3, lambda: second.patch(where, json={"attributes": {f"a{next(numbers)}": 1}}))
+    done = write_first(monkeypatch, 3, lambda: second.patch(where, json={"attributes": {f"a{next(numbers)}": 1}}))
     response = client.open(where, method=method, json={"name": "y"})
     assert (response.status_code, response.json["version"], len(done)) == (200, 5, 3)
     assert response.json["attributes"] == ({"a0": 1, "a1": 1, "a2": 1} if method == "PATCH" else {})
 
 
-def test_a_condition_is_of_what_is_replaced(
+def test_a_condition_is_checked_in_the_transaction(
     client: FlaskClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If-Match that held when the item was read, and does not in the transaction, is 412; one that is gone is 404."""
+    """If-Match was true when the item was read but is not in the transaction: 412; for a deleted item: 404."""
     second = create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db")).test_client()
     made = client.post("/products", json={"name": "x"})
     where, headers = made.headers["Location"], {"If-Match": made.headers["ETag"]}
-    other_first(monkeypatch, 1, lambda: second.patch(where, json={"stock": 7}))
+    write_first(monkeypatch, 1, lambda: second.patch(where, json={"stock": 7}))
     assert client.patch(where, json={"name": "y"}, headers=headers).status_code == 412
     assert client.get(where).json["name"] == "x"
-    other_first(monkeypatch, 1, lambda: second.delete(where))
+    write_first(monkeypatch, 1, lambda: second.delete(where))
     assert client.patch(where, json={"name": "y"}).status_code == 404
 
 
 def test_no_update_is_lost_between_two_processes(tmp_path: Path) -> None:
-    """Two services on one file that change one item at once: all that was answered 200 is there."""
+    """Two services on one file change one item at the same time: every change that returned 200 is stored."""
     clients = [create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db")).test_client() for _ in range(2)]
     where = clients[0].post("/products", json={"name": "x"}).headers["Location"]
     statuses: list[int] = []
@@ -145,7 +145,7 @@ def test_no_update_is_lost_between_two_processes(tmp_path: Path) -> None:
 
 
 def test_writers_of_one_item_take_turns(client: FlaskClient, inside: list[str]) -> None:
-    """Of eight at once in one process each change is worked out once."""
+    """Of eight concurrent changes in one process each is prepared only once."""
     where = client.post("/products", json={"name": "x"}).headers["Location"]
     inside.clear()
     application = client.application
@@ -160,8 +160,8 @@ def test_writers_of_one_item_take_turns(client: FlaskClient, inside: list[str]) 
     assert inside.count("merge before") == 8
 
 
-def test_what_never_stands_still_is_given_up() -> None:
-    """A change that is stale again and again is 503 with Retry-After once its deadline has passed, and not before."""
+def test_a_change_that_is_always_stale_returns_503() -> None:
+    """A change that is stale again and again returns 503 with Retry-After after its deadline, and not before."""
     clock = SetClock(0.0)
     tried: list[int] = []
 
@@ -176,8 +176,8 @@ def test_what_never_stands_still_is_given_up() -> None:
     assert clock.slept == [TURN] * 3
 
 
-def test_a_turn_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits for others for too long is answered 503, and the lock is free again when they are done."""
+def test_waiting_for_a_turn_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that waits too long for other changes returns 503, and the lock is free again after them."""
     monkeypatch.setattr(turns, "SECONDS", 0.01)
     queue = Turns()
 
@@ -189,8 +189,8 @@ def test_a_turn_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) 
     assert queue.change("a", lambda _: 5) == 5
 
 
-def test_changes_of_large_items_have_one_turn() -> None:
-    """While one is worked out another one waits, no longer than its deadline; a small one does not."""
+def test_changes_of_large_items_run_one_at_a_time() -> None:
+    """While one is prepared another one waits, until its deadline at most; a small one does not wait."""
     queue = Turns(SetClock(100.0))
     with queue.of_size(turns.LARGE, 105.0):
         with queue.of_size(turns.LARGE - 1, 100.0):
@@ -202,8 +202,8 @@ def test_changes_of_large_items_have_one_turn() -> None:
         pass
 
 
-def test_a_large_change_that_fails_lets_others_come_next() -> None:
-    """As one that succeeds: the server looks at its sockets, and then the turn is free."""
+def test_a_failed_large_change_releases_its_turn() -> None:
+    """As a successful one does: first the server handles its sockets, and then the turn is free."""
     clock = SetClock(100.0)
     queue = Turns(clock)
     for _ in range(2):
@@ -221,7 +221,7 @@ def test_a_large_change_that_fails_lets_others_come_next() -> None:
         ("PUT", 1, 20_000, True, True),
     ],
 )
-def test_a_change_is_as_large_as_what_is_stored_and_sent(
+def test_stored_and_sent_bytes_make_a_change_large(
     client: FlaskClient,
     monkeypatch: pytest.MonkeyPatch,
     method: str,
@@ -230,7 +230,7 @@ def test_a_change_is_as_large_as_what_is_stored_and_sent(
     chunked: bool,
     large: bool,
 ) -> None:
-    """A few bytes for a large item, and many for a small one, wait for the turn of large ones."""
+    """A few bytes for a large item, and many for a small one, wait for the turn of large changes."""
     seen: list[float] = []
     of_size = Turns.of_size
 
@@ -249,14 +249,14 @@ def test_a_change_is_as_large_as_what_is_stored_and_sent(
 
 
 def test_all_waits_of_a_change_have_one_deadline() -> None:
-    """What is left after the turn has come is all that the transaction may wait."""
+    """The transaction may wait for the time that is left after the turn."""
     seen = []
     Turns(SetClock(100.0)).change("a", seen.append)
     assert seen == [105.0]
 
 
 class NoteSchema(ItemSchema):
-    """A note of one's own."""
+    """A note with an owner."""
 
     title = Text(1, 50, required=True)
 
@@ -273,8 +273,8 @@ def note_makers(tmp_path: Path) -> Iterator[tuple[FlaskClient, dict[str, str]]]:
 
 
 @pytest.mark.needs("keys", "ownership")
-def test_the_tag_of_a_list_of_ones_own_says_nothing_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It changes with what the caller sees, and holds while others write; POST can be conditional on it."""
+def test_the_etag_of_a_private_list_reveals_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It changes with the caller's own items and not with those of others; POST can be conditional on it."""
     (client, admin), (_, one), (_, two) = note_makers(tmp_path)
 
     def tag(who: dict[str, str]) -> str:
@@ -285,7 +285,7 @@ def test_the_tag_of_a_list_of_ones_own_says_nothing_of_others(tmp_path: Path, mo
     assert client.post("/notes", headers=two, json={"title": "x"}).status_code == 200
     assert (tag(one), tag(admin) == all_of_it) == (first, False)
     assert client.get("/notes", headers=one | {"If-None-Match": first}).status_code == 304
-    other_first(monkeypatch, 1, lambda: client.post("/notes", headers=two, json={"title": "y"}))
+    write_first(monkeypatch, 1, lambda: client.post("/notes", headers=two, json={"title": "y"}))
     assert client.post("/notes", headers=one | {"If-Match": first}, json={"title": "z"}).status_code == 200
     assert tag(one) != first
     assert client.post("/notes", headers=one | {"If-Match": first}, json={"title": "z"}).status_code == 412
@@ -293,10 +293,8 @@ def test_the_tag_of_a_list_of_ones_own_says_nothing_of_others(tmp_path: Path, mo
 
 
 @pytest.mark.needs("keys", "ownership")
-def test_a_list_of_ones_own_is_compared_as_it_is_in_the_transaction(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of two POSTs on one ETag, to two processes, the later of which has read the list first, the later is 412."""
+def test_a_private_list_is_compared_in_the_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two POSTs with one ETag, to two processes, the second returns 412, though it has read the list first."""
     (client, _), (_, one), _ = note_makers(tmp_path)
     second = note_makers(tmp_path)
     process, _ = next(second)
@@ -306,14 +304,14 @@ def test_a_list_of_ones_own_is_compared_as_it_is_in_the_transaction(
     def post(client: FlaskClient) -> None:
         statuses.append(client.post("/notes", headers=headers, json={"title": "a"}).status_code)
 
-    other_first(monkeypatch, 1, lambda: post(process))
+    write_first(monkeypatch, 1, lambda: post(process))
     post(client)
     assert (statuses, len(client.get("/notes", headers=one).json)) == ([200, 412], 1)
 
 
 @pytest.mark.needs("idempotency", "keys", "ownership")
-def test_a_response_that_was_given_comes_before_any_condition(tmp_path: Path) -> None:
-    """A POST with a key that is sent again is answered as before, though its condition holds no more."""
+def test_a_replay_ignores_conditions(tmp_path: Path) -> None:
+    """A POST that is sent again with its key gets the first response, though its condition is not true any more."""
     (client, _), (_, one), _ = note_makers(tmp_path)
     tag = client.get("/notes", headers=one).headers["ETag"]
     headers = one | {"If-Match": tag, "Idempotency-Key": "k"}
@@ -321,8 +319,8 @@ def test_a_response_that_was_given_comes_before_any_condition(tmp_path: Path) ->
     assert (first.status_code, again.status_code, again.data) == (200, 200, first.data)
 
 
-def test_a_restored_item_has_its_own_tag(client: FlaskClient, tmp_path: Path) -> None:
-    """Exported, edited, deleted, imported at the same version: the old ETag is of other content, and does not match."""
+def test_a_restored_item_has_a_new_etag(client: FlaskClient, tmp_path: Path) -> None:
+    """An item is exported, edited, deleted and imported with the same version: its old ETag does not match."""
     made = client.post("/products", json={"name": "x"})
     where, tag = made.headers["Location"], made.headers["ETag"]
     assert client.delete(where).status_code == 200
@@ -334,8 +332,8 @@ def test_a_restored_item_has_its_own_tag(client: FlaskClient, tmp_path: Path) ->
     assert client.patch(where, json={"stock": 1}, headers={"If-Match": tag}).status_code == 412
 
 
-def test_the_store_is_what_is_compared(client: FlaskClient, tmp_path: Path) -> None:
-    """A record of the same version with another body is another: what was written beside the service is not lost."""
+def test_a_condition_is_compared_with_the_store(client: FlaskClient, tmp_path: Path) -> None:
+    """A record with the same version and another body does not match: a change beside the service is not lost."""
     where = client.post("/products", json={"name": "x"}).headers["Location"]
     before = client.get(where).headers["ETag"]
     direct = sqlite3.connect(tmp_path / "a.db")

@@ -1,4 +1,4 @@
-"""The chunked reader: what framing costs, where it ends, how often others get their turn."""
+"""The chunked reader: limits of framing, the end of the content, and turns of other connections."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -14,21 +14,21 @@ FIELDS = 100
 
 
 def reader(*received: bytes) -> ChunkedReader:
-    """A reader of what arrives in these pieces."""
+    """A reader that receives these pieces."""
     request = SimpleNamespace(limit_request_fields=FIELDS, parse_headers=lambda data, from_trailer: [data])
     return ChunkedReader(request, IterUnreader(received))
 
 
 def test_framing_may_exceed_the_content_by_a_fixed_amount() -> None:
-    """Chunks of one byte have five of framing: so many pass, one more does not."""
+    """Chunks of one byte have five bytes of framing: a fixed number is accepted, one more is not."""
     most = (MOST_FRAMING - 5) // 4  # 5 n + 5 is at most n + MOST_FRAMING
     assert reader(b"1\r\na\r\n" * most + b"0\r\n\r\n").read(2**30) == b"a" * most
     with pytest.raises(InvalidChunkSize, match="framing"):
         reader(b"1\r\na\r\n" * (most + 1) + b"0\r\n\r\n").read(2**30)
 
 
-def test_endless_framing_is_refused_when_it_is_too_much() -> None:
-    """Of 15 MiB of one-byte chunks, no more is taken than it takes to see that."""
+def test_endless_framing_is_refused_early() -> None:
+    """Of 15 MiB of one-byte chunks, only the bytes up to the limit are read."""
     taken = []
 
     def arriving() -> Any:
@@ -42,13 +42,13 @@ def test_endless_framing_is_refused_when_it_is_too_much() -> None:
     assert sum(taken) < 2 * MOST_FRAMING
 
 
-def test_content_earns_framing() -> None:
-    """Chunks of a fair size pass, however many there are."""
+def test_larger_chunks_have_no_limit() -> None:
+    """Chunks of a normal size are accepted, however many there are."""
     assert len(reader(*[b"8\r\n" + b"a" * 8 + b"\r\n"] * 50_000).read(400_000)) == 400_000
 
 
-def test_others_get_a_turn_with_each_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No more is decoded at a stretch than one piece from the socket holds."""
+def test_other_connections_get_a_turn_after_each_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most one piece from the socket is decoded at a time."""
     turns = []
     monkeypatch.setattr(chunked.gevent, "sleep", turns.append)
     pieces = [b"2\r\nab\r\n" * 10] * 50
@@ -67,7 +67,7 @@ def test_others_get_a_turn_with_each_piece(monkeypatch: pytest.MonkeyPatch) -> N
 )
 @pytest.mark.parametrize("cut", [1, 7, 8192])
 def test_read(content: bytes, size: int, rest: bytes, cut: int) -> None:
-    """However the bytes are cut into pieces and read, the content is the same, and what follows is left."""
+    """However the bytes are split and read, the content is the same, and the bytes after it remain."""
     source = reader(*(content[at : at + cut] for at in range(0, len(content), cut)))
     found = []
     while part := source.read(size):
@@ -89,6 +89,6 @@ def test_read(content: bytes, size: int, rest: bytes, cut: int) -> None:
 )
 @pytest.mark.parametrize("cut", [1, 8192])
 def test_one_more_is_refused_at_once(content: bytes, error: type[ParseException], cut: int) -> None:
-    """What passes a limit by one is refused with nothing more to come."""
+    """A body that exceeds a limit by one is refused before more bytes arrive."""
     with pytest.raises(error):
         reader(*(content[at : at + cut] for at in range(0, len(content), cut))).read(9)

@@ -40,7 +40,7 @@ TRICKY = {
 
 @pytest.fixture
 def app(tmp_path: Path) -> Application:
-    """A service on a file."""
+    """A service with a store in a file."""
     return create_app(Config(database_url=f"sqlite:///{tmp_path}/restkeeper.db"))
 
 
@@ -57,7 +57,7 @@ def other(folder: Path, name: str = "other") -> FlaskCliRunner:
 
 
 def lines(path: Path, *values: Any) -> Path:
-    """A file of these values, a line each; a text is written as it is."""
+    """Write a file with a line for each value; texts are written unchanged."""
     path.write_text("".join(f"{value if isinstance(value, str) else json.dumps(value)}\n" for value in values))
     return path
 
@@ -76,15 +76,15 @@ def count(app: Application) -> int:
 
 
 def command(folder: Path, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
-    """`flask` as an operator runs it, on the store that tests.live serves in that folder."""
+    """Run `flask` as an operator does, on the store that tests.live serves in that folder."""
     environ = {"PATH": os.environ["PATH"], "DATABASE_URL": f"sqlite:///{folder}/restkeeper.db"}
     environ["FLASK_APP"] = "tests.shop"
     return subprocess.Popen([sys.executable, "-m", "flask", *arguments], cwd=ROOT, env=environ, **options)
 
 
 @pytest.mark.parametrize("form", ["ndjson", "json", "csv"])
-def test_round_trip(app: Application, run: Callable[..., Result], tmp_path: Path, form: str) -> None:
-    """What is exported and imported elsewhere is exported there byte for byte as before."""
+def test_export_and_import_round_trip(app: Application, run: Callable[..., Result], tmp_path: Path, form: str) -> None:
+    """Exported items that are imported into another store are exported from there byte for byte as before."""
     client = app.test_client()
     for sent in (GOOD, TRICKY, {"name": "0"}):
         assert client.post("/products", json=sent).status_code == 200
@@ -98,14 +98,14 @@ def test_round_trip(app: Application, run: Callable[..., Result], tmp_path: Path
 
 
 @pytest.mark.parametrize("form", ["ndjson", "json", "csv"])
-def test_round_trip_of_nothing(run: Callable[..., Result], tmp_path: Path, form: str) -> None:
-    """An empty collection goes out and comes back in every format."""
+def test_an_empty_collection_round_trip(run: Callable[..., Result], tmp_path: Path, form: str) -> None:
+    """An empty collection is exported and imported in every format."""
     run("export", "products", tmp_path / "a", "--format", form)
     assert first_line(run("import", "products", tmp_path / "a")) == "imported 0 products"
 
 
 def test_exact_numbers(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
-    """No number passes through a binary fraction."""
+    """No number is converted to a binary fraction."""
     exact = '{"name":"Lamp","price":0.07,"attributes":{"n":0.1000000000000000055511151231257827,"m":1.10}}'
     assert run("import", "products", lines(tmp_path / "a.ndjson", exact)).exit_code == 0
     assert b'"n":0.1000000000000000055511151231257827,"m":1.10' in run("export", "products").stdout_bytes
@@ -118,7 +118,7 @@ def test_all_or_nothing(app: Application, run: Callable[..., Result], tmp_path: 
     assert "nothing was imported: 1 of 3 are bad" in result.stderr
 
 
-def test_bad_lines_are_told(run: Callable[..., Result], tmp_path: Path) -> None:
+def test_bad_lines_are_listed(run: Callable[..., Result], tmp_path: Path) -> None:
     """Every bad line is listed with its number in the file and all its faults."""
     file = lines(tmp_path / "a.ndjson", GOOD, "", {"name": "", "price": "9"}, "{", [1], {**GOOD, "colour": 1})
     assert run("import", "products", file).stderr.splitlines() == [
@@ -130,7 +130,7 @@ def test_bad_lines_are_told(run: Callable[..., Result], tmp_path: Path) -> None:
     ]
 
 
-def test_twenty_are_told(run: Callable[..., Result], tmp_path: Path) -> None:
+def test_twenty_bad_lines_are_listed(run: Callable[..., Result], tmp_path: Path) -> None:
     """Of many bad lines the first twenty are listed and the rest are counted."""
     errors = run("import", "products", lines(tmp_path / "a.ndjson", *[{}] * 25)).stderr.splitlines()
     assert errors[19:] == [
@@ -149,7 +149,7 @@ def test_skip_bad(app: Application, run: Callable[..., Result], tmp_path: Path) 
 
 
 def test_duplicate(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
-    """A unique value that is taken, in the store or earlier in the file, is a bad line."""
+    """A unique value that is already used, in the store or earlier in the file, is a bad line."""
     app.test_client().post("/products", json={"name": "a", "sku": "A"})
     file = lines(tmp_path / "a.ndjson", {"name": "b", "sku": "B"}, {"name": "c", "sku": "A"}, {"name": "d", "sku": "B"})
     assert run("import", "products", "--skip-bad", file).stderr.splitlines() == [
@@ -160,12 +160,14 @@ def test_duplicate(app: Application, run: Callable[..., Result], tmp_path: Path)
 
 
 def test_duplicate_id(run: Callable[..., Result], tmp_path: Path) -> None:
-    """An id that is taken is a bad line."""
+    """An id that is already used is a bad line."""
     file = lines(tmp_path / "a.ndjson", {"name": "a", "id": "1"}, {"name": "b", "id": "1"})
     assert "line 2: #/id: is taken by another item" in run("import", "products", file).stderr
 
 
-def test_what_the_server_sets_is_kept(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
+def test_imported_items_keep_their_id_times_and_version(
+    app: Application, run: Callable[..., Result], tmp_path: Path
+) -> None:
     """An item's own id, times and version are stored, the times in UTC; missing ones are generated."""
     brought = {"name": "a", "id": "lamp.1~x", "updated_at": "2020-01-31T12:00:00+02:00", "version": 7}
     run("import", "products", lines(tmp_path / "a.ndjson", brought))
@@ -190,7 +192,9 @@ def test_what_the_server_sets_is_kept(app: Application, run: Callable[..., Resul
         {"updated_at": "2020-01-31T12:00:00"},
     ],
 )
-def test_what_the_server_sets_is_checked(run: Callable[..., Result], tmp_path: Path, bad: dict[str, Any]) -> None:
+def test_imported_ids_times_and_versions_are_checked(
+    run: Callable[..., Result], tmp_path: Path, bad: dict[str, Any]
+) -> None:
     """An id, time or version that the service could not have generated is an error."""
     result = run("import", "products", lines(tmp_path / "a.ndjson", {**GOOD, **bad}))
     assert result.exit_code == 1
@@ -211,7 +215,7 @@ def test_json_array(run: Callable[..., Result], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[", "[1", "[1,]", "[1 2]", "[1] x", '["', "{}", "[" * 100_000, b"[\xff]", "[,]"])
-def test_json_that_is_no_array(run: Callable[..., Result], tmp_path: Path, text: str | bytes) -> None:
+def test_json_that_is_not_one_array(run: Callable[..., Result], tmp_path: Path, text: str | bytes) -> None:
     """A file that is not one JSON array is refused in one line, even with --skip-bad."""
     (tmp_path / "a").write_bytes(text if isinstance(text, bytes) else text.encode())
     result = run("import", "products", "--skip-bad", "--format", "json", tmp_path / "a")
@@ -220,7 +224,7 @@ def test_json_that_is_no_array(run: Callable[..., Result], tmp_path: Path, text:
 
 
 def test_csv(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
-    """CSV cells become what the schema's fields are; an empty cell is a field left out."""
+    """CSV cells are converted to the types of the schema's fields; an empty cell is an omitted field."""
     file = tmp_path / "a.csv"
     with file.open("w", newline="", encoding="utf-8-sig") as out:
         csv.writer(out).writerows(
@@ -245,8 +249,8 @@ def test_bad_csv_lines(run: Callable[..., Result], tmp_path: Path) -> None:
     ]
 
 
-def test_a_cell_is_as_deep_as_an_item(run: Callable[..., Result], tmp_path: Path) -> None:
-    """JSON in a cell is a level within its item, as deep as in a request."""
+def test_the_depth_limit_applies_to_cells(run: Callable[..., Result], tmp_path: Path) -> None:
+    """JSON in a cell is a level within its item, so its depth limit is that of a request."""
     deepest = Config().max_depth - 1
     for depth, message in ((deepest, "imported 1 products\n"), (deepest + 1, "")):
         file = lines(
@@ -282,14 +286,14 @@ def test_bad_utf8_line(app: Application, run: Callable[..., Result], tmp_path: P
     assert [item["name"] for item in items(app)] == ["a"]
 
 
-def test_export_is_in_the_present_shape(app: Application, run: Callable[..., Result]) -> None:
-    """What an older schema wrote is exported as the present one has it."""
+def test_export_uses_the_present_schema(app: Application, run: Callable[..., Result]) -> None:
+    """Items of an older schema are exported in the present one."""
     store_old(app)
     assert json.loads(run("export", "products").stdout) == {**old_item(), "stock": 0} | rest()
 
 
 def test_migrate(app: Application, run: Callable[..., Result]) -> None:
-    """Items of an older schema are rewritten in the present shape, their version and time unchanged."""
+    """Items of an older schema are rewritten in the present one; their version and time do not change."""
     store_old(app)
     app.test_client().post("/products", json=GOOD)
     assert run("migrate").stdout.splitlines()[0] == "products: 1 of 2 brought into the present form"
@@ -313,14 +317,14 @@ def rest() -> dict[str, Any]:
 
 
 def store_old(app: Application) -> None:
-    """An item as a schema wrote it that had a field more and several fewer."""
+    """Store an item of an older schema, which had one more field and lacked several."""
     body = json.dumps({**old_item(), "colour": "red"}).encode()
     record = Record("old", 4, old_item()["updated_at"], "older", body)
     app.extensions["restkeeper"].store.write(lambda transaction: transaction.insert("products", record))
 
 
 def test_backup_refuses_an_existing_file(run: Callable[..., Result], tmp_path: Path) -> None:
-    """A backup writes over nothing."""
+    """A backup overwrites nothing."""
     (tmp_path / "b.db").write_text("mine")
     result = run("backup", tmp_path / "b.db")
     assert (result.exit_code, result.stderr) == (1, f"Error: {tmp_path}/b.db exists\n")
@@ -328,7 +332,7 @@ def test_backup_refuses_an_existing_file(run: Callable[..., Result], tmp_path: P
 
 
 def test_backup_while_writing(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
-    """A backup that is made while another thread writes is whole, and of one moment in between."""
+    """A backup made while another thread writes is complete, with the state of one moment."""
     client, enough, done = app.test_client(), threading.Event(), threading.Event()
 
     def write() -> None:
@@ -357,8 +361,8 @@ def test_backup_while_writing(app: Application, run: Callable[..., Result], tmp_
     restored.close()
 
 
-def test_reads_go_on_while_importing(tmp_path: Path) -> None:
-    """A running service answers reads in the middle of an import, without any of it, and then with all of it."""
+def test_reads_succeed_while_importing(tmp_path: Path) -> None:
+    """A running service handles reads during an import: they see none of it, and later all of it."""
     with Gunicorn(tmp_path) as server:
         line = json.dumps({"name": "a", "description": "x" * 5000}).encode() + b"\n"
         importing = command(tmp_path, "import", "products", "-", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -389,7 +393,7 @@ def test_stdin_and_stdout(tmp_path: Path) -> None:
         (["backup", "/nix/x"], 1, "no backup at '/nix/x': No such file or directory"),
     ],
 )
-def test_one_line_for_an_error(run: Callable[..., Result], arguments: list[str], code: int, message: str) -> None:
+def test_each_error_is_one_line(run: Callable[..., Result], arguments: list[str], code: int, message: str) -> None:
     """Each error is one line."""
     result = run(*arguments)
     assert (result.exit_code, result.stderr.count("\n")) == (code, 1)
@@ -398,7 +402,7 @@ def test_one_line_for_an_error(run: Callable[..., Result], arguments: list[str],
 
 @pytest.mark.parametrize("arguments", [["import", "users", "x"], ["export", "users"], ["backup", "x"], ["migrate"]])
 def test_memory(arguments: list[str]) -> None:
-    """A store that ends with the command is refused by every command."""
+    """Every command refuses a store in memory, which would end with the command."""
     result = create_app(Config()).test_cli_runner().invoke(args=arguments)
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert "memory://" in result.stderr
@@ -406,7 +410,7 @@ def test_memory(arguments: list[str]) -> None:
 
 @pytest.mark.needs("events", "idempotency")
 def test_reap(app: Application, run: Callable[..., Result]) -> None:
-    """Answers and events that have expired are taken away, in batches; those that have time left stay."""
+    """Expired responses and events are deleted, in batches; the others stay."""
     store = app.extensions["restkeeper"].store
 
     def store_expired(transaction: Transaction) -> None:
@@ -425,7 +429,7 @@ def test_reap(app: Application, run: Callable[..., Result]) -> None:
 
 @pytest.mark.needs("keys")
 def test_keys(run: Callable[..., Result], app: Application) -> None:
-    """A key is made, listed, rotated and revoked; its secret alone goes to stdout."""
+    """A key is created, listed, rotated and revoked; only its secret goes to stdout."""
     made = run("keys", "create", "shop", "--scope", "products:read", "--scope", "users:read")
     assert made.exit_code == 0
     token, id = made.stdout.strip(), made.stderr.split()[1].rstrip(";")
@@ -441,7 +445,7 @@ def test_keys(run: Callable[..., Result], app: Application) -> None:
 
 @pytest.mark.needs("keys")
 def test_a_key_is_revoked_on_a_full_disk(tmp_path: Path) -> None:
-    """What is void must be so at once; a new key waits until there is space."""
+    """Revoking takes effect at once; a new key waits until there is space."""
     url = f"sqlite:///{tmp_path}/a.db"
     runner = create_app(Config(database_url=url)).test_cli_runner()
     id = runner.invoke(args=["keys", "create", "x", "--scope", "admin"]).stderr.split()[1].rstrip(";")
@@ -461,17 +465,17 @@ def test_a_key_is_revoked_on_a_full_disk(tmp_path: Path) -> None:
         (("revoke", "nobody"), "there is no such item"),
     ],
 )
-def test_keys_that_cannot_be(run: Callable[..., Result], arguments: tuple[str, ...], message: str) -> None:
+def test_invalid_keys_are_refused(run: Callable[..., Result], arguments: tuple[str, ...], message: str) -> None:
     """Each error is one line, and no key is created."""
     result = run("keys", *arguments)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith(f"Error: {message}") and result.stderr.count("\n") == 1
 
 
-def test_migrate_holds_nobody_for_long(
+def test_migrate_blocks_writers_for_a_short_time(
     app: Application, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A transaction ends by time, however many items there are."""
+    """A transaction is limited in time, however many items there are."""
     monkeypatch.setattr("restkeeper.cli.batches.HOLD_SECONDS", 0.0)
     monkeypatch.setattr("restkeeper.cli.batches.PAUSE_SECONDS", 0.0)
     store = app.extensions["restkeeper"].store

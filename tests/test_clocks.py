@@ -1,4 +1,4 @@
-"""Times of a clock that was ahead are limited to possible values: they block nothing."""
+"""Times from a clock that was ahead are limited to possible values, so that they block nothing."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -58,7 +58,7 @@ def settle(store: Store, delivery: Delivery, at: float, next: float, hold: float
     return store.write(lambda transaction: transaction.settle(tried))
 
 
-def test_answers_behind_one_from_the_future_expire(store: Store) -> None:
+def test_responses_behind_one_from_the_future_expire(store: Store) -> None:
     """Any number of them is deleted in time or at once."""
     idempotency = Idempotency(3600, now=lambda: NOW)
 
@@ -83,7 +83,7 @@ def test_events_behind_one_from_the_future_expire(store: Store) -> None:
     assert store.write(lambda transaction: transaction.sweep_events(before, 10, latest=latest)) == 4
 
 
-def test_a_lease_that_cannot_be_is_none(store: Store) -> None:
+def test_an_impossible_lease_is_ignored(store: Store) -> None:
     """A worker with the right time replaces a lease of a clock that was ahead, and only it can settle the delivery."""
     happen(store, "a")
     (stuck,) = lease(store, AHEAD, AHEAD + 25)
@@ -93,14 +93,14 @@ def test_a_lease_that_cannot_be_is_none(store: Store) -> None:
     assert not is_ready(store, NOW + 24) and lease(store, NOW + 24, NOW + 49) == []
 
 
-def test_a_lease_that_can_be_is_left_alone(store: Store) -> None:
+def test_a_possible_lease_is_respected(store: Store) -> None:
     """A lease up to LONGEST_LEASE is respected."""
     happen(store, "a")
     lease(store, NOW, NOW + LONGEST_LEASE)
     assert not is_ready(store, NOW) and lease(store, NOW, NOW + 25) == []
 
 
-def test_to_resume_frees_a_lease_that_cannot_be(store: Store) -> None:
+def test_resume_frees_an_impossible_lease(store: Store) -> None:
     """Other leases are not changed."""
     happen(store, "a", "b")
     lease(store, AHEAD, AHEAD + 25)
@@ -111,7 +111,7 @@ def test_to_resume_frees_a_lease_that_cannot_be(store: Store) -> None:
     assert lease(store, NOW, NOW + 25) == []
 
 
-def test_a_pause_that_nobody_can_ask_for_is_none(store: Store) -> None:
+def test_an_impossible_pause_is_ignored(store: Store) -> None:
     """Retry-After is a day at most; a later response replaces a pause that a wrong clock set too late."""
     happen(store, "a", "b")
     first, second = lease(store, NOW, NOW + 25)
@@ -122,8 +122,8 @@ def test_a_pause_that_nobody_can_ask_for_is_none(store: Store) -> None:
     assert is_ready(store, NOW + LONGEST_PAUSE)
 
 
-def test_a_longer_pause_outlives_a_shorter_one(store: Store) -> None:
-    """Of two possible pauses, the longer one counts."""
+def test_the_longer_of_two_pauses_counts(store: Store) -> None:
+    """This is true for possible pauses."""
     happen(store, "a", "b")
     first, second = lease(store, NOW, NOW + 25)
     settle(store, first, NOW, NOW + 1, hold=NOW + 600)
@@ -131,7 +131,7 @@ def test_a_longer_pause_outlives_a_shorter_one(store: Store) -> None:
     assert not is_ready(store, NOW + 599) and is_ready(store, NOW + 600)
 
 
-def test_a_retry_that_cannot_be_is_due(store: Store) -> None:
+def test_an_impossible_retry_is_due(store: Store) -> None:
     """The longest delay that can be configured is a week and a fifth of it."""
     happen(store, "a", "b")
     first, second = lease(store, NOW, NOW + 25)
@@ -142,8 +142,8 @@ def test_a_retry_that_cannot_be_is_due(store: Store) -> None:
 
 
 @pytest.mark.needs("events", "idempotency")
-def test_reap_deletes_what_is_dated_ahead(tmp_path: Path) -> None:
-    """Answers and events, whatever their place."""
+def test_reap_deletes_entries_dated_ahead(tmp_path: Path) -> None:
+    """Responses and events, whatever their place."""
     app: Application = create_app(Config(database_url=f"sqlite:///{tmp_path}/restkeeper.db"))
     happened = [Event("product.created", "products", "x", rfc3339(at), b"{}") for at in (9e9, 0.0, 9e9, 0.0)]
 
@@ -157,8 +157,8 @@ def test_reap_deletes_what_is_dated_ahead(tmp_path: Path) -> None:
     assert run(args=["reap"]).stdout == "deleted 4 expired responses and 3 expired events\n"
 
 
-def test_looking_for_what_cannot_be_costs_little(store: Store) -> None:
-    """They are found by an index, independent of the number of waiting deliveries."""
+def test_the_search_for_impossible_times_uses_an_index(store: Store) -> None:
+    """Its cost does not depend on the number of waiting deliveries."""
     plan = store._writer.connection.execute  # type: ignore[attr-defined]
     parameters = {"active": "[]", "now": NOW, **module._LONGEST}
     steps = [row[3] for row in plan(f"EXPLAIN QUERY PLAN {module._SUBSCRIPTIONS}", parameters)]

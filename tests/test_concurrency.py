@@ -12,7 +12,7 @@ MOST = 10_000
 
 
 def occupied(*webhooks: str, since: float = 0.0) -> ConcurrencyLimit:
-    """A limit with a delivery under way to each of these webhooks."""
+    """A limit with one running delivery to each of these webhooks, started at `since`."""
     limit = ConcurrencyLimit()
     for n, webhook in enumerate(webhooks):
         limit.begin((n, 1), webhook, since)
@@ -34,7 +34,7 @@ def test_an_endpoint_begins_with_one() -> None:
     assert occupied("a").free(["a"], 0.0, MOST) == {}
 
 
-def test_success_raises_the_limit_up_to_a_bound() -> None:
+def test_success_raises_the_limit_up_to_a_maximum() -> None:
     """Each success allows one more concurrent delivery."""
     limit = ConcurrencyLimit()
     free = []
@@ -45,8 +45,8 @@ def test_success_raises_the_limit_up_to_a_bound() -> None:
     assert free == [2, 3, 4, 5, 6, 7, 8, 8, 8, 8]
 
 
-def test_a_failure_leaves_one() -> None:
-    """A failure resets the limit of the endpoint to one."""
+def test_a_failure_resets_the_limit_to_one() -> None:
+    """The failing endpoint gets one delivery at a time again."""
     limit = proven("a")
     limit.begin((99, 1), "a", 0.0)
     limit.end((99, 1), succeeded=False, seconds=0.01)
@@ -54,8 +54,8 @@ def test_a_failure_leaves_one() -> None:
     assert limit.free(["a"], 0.0, MOST) == {"a": 1} and limit.under_way == 0, "a second end has no effect"
 
 
-def test_slow_ones_leave_room_for_others() -> None:
-    """Slow deliveries use only a part of the total, however many they are."""
+def test_slow_endpoints_leave_room_for_others() -> None:
+    """They use only a part of the total, however many they are."""
     slow = [f"slow{n}" for n in range(2 * AT_ONCE)]
     limit = occupied(*slow[:SLOW_AT_ONCE])
     late = SLOW_SECONDS + 0.1
@@ -67,7 +67,7 @@ def test_slow_ones_leave_room_for_others() -> None:
     assert occupied(*slow[:SLOW_AT_ONCE]).free(["a", "b"], late, MOST) == {"a": 1, "b": 1}
 
 
-def test_one_that_was_slow_is_quick_again_when_it_is() -> None:
+def test_a_quick_success_ends_being_slow() -> None:
     """After a quick success an endpoint is not slow any more."""
     limit = occupied(*(f"slow{n}" for n in range(SLOW_AT_ONCE - 1)))
     limit.begin((-1, 1), "a", 0.0)
@@ -79,8 +79,8 @@ def test_one_that_was_slow_is_quick_again_when_it_is() -> None:
     assert limit.free(["a"], late, MOST) == {"a": 3}
 
 
-def test_late_is_longer_than_so_long() -> None:
-    """A delivery under way for exactly SLOW_SECONDS is not yet slow."""
+def test_slow_means_longer_than_slow_seconds() -> None:
+    """A delivery that has run for exactly SLOW_SECONDS is not yet slow."""
     slow = occupied(*(f"slow{n}" for n in range(SLOW_AT_ONCE)), since=50.0)
     slow.begin((-1, 1), "failed", 50.0)
     slow.end((-1, 1), succeeded=False, seconds=0.01)
@@ -88,8 +88,8 @@ def test_late_is_longer_than_so_long() -> None:
     assert slow.free(["failed"], 50.0 + SLOW_SECONDS * 1.01, MOST) == {}
 
 
-def test_what_slow_ones_share_is_shared_once() -> None:
-    """Each place for a slow endpoint reduces the part of the slow ones, and of the total only once."""
+def test_a_slow_place_is_counted_once() -> None:
+    """Each place for a slow endpoint reduces the part of the slow ones, and the total only once."""
     limit = occupied(*(f"slow{n}" for n in range(SLOW_AT_ONCE - 2)))
     for n, webhook in enumerate(["one", "two", "three"]):
         limit.begin((-n, 2), webhook, 0.0)
@@ -99,6 +99,6 @@ def test_what_slow_ones_share_is_shared_once() -> None:
     assert limit.free(["new", "one", "two"], late, 2) == {"new": 1, "one": 1}
 
 
-def test_one_transaction_takes_a_bounded_number() -> None:
+def test_one_transaction_leases_a_limited_number() -> None:
     """Places are given in the order of the webhooks."""
     assert proven("a").free(["b", "a", "c"], 0.0, 4) == {"b": 1, "a": 3}

@@ -1,4 +1,4 @@
-"""Settings: from the environment or typed, checked at once."""
+"""Settings: from the environment or typed, checked at the start."""
 
 from dataclasses import fields
 from pathlib import Path
@@ -15,7 +15,7 @@ def test_defaults_are_those_of_tests_and_of_serving() -> None:
     assert (serving.database_url, serving.host, serving.port) == ("sqlite:///restkeeper.db", "127.0.0.1", 8000)
 
 
-def test_a_port_from_the_platform_means_to_be_reached() -> None:
+def test_port_makes_the_service_listen_on_all_addresses() -> None:
     """With PORT, as platforms set it, it listens on every address, unless HOST is set."""
     environ = {"PORT": "5000", "AUTH": "required"}
     assert Config.from_env(environ).host == "0.0.0.0"  # noqa: S104
@@ -24,7 +24,7 @@ def test_a_port_from_the_platform_means_to_be_reached() -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "example.org"])  # noqa: S104
-def test_open_is_for_this_machine(host: str) -> None:
+def test_open_mode_is_for_this_machine(host: str) -> None:
     """AUTH=open is refused on a public address; AUTH=open-to-all is accepted."""
     with pytest.raises(ConfigError, match=f"HOST='{host}': AUTH=open lets every caller do everything.*open-to-all"):
         Config.from_env({"HOST": host, "AUTH": "open"})
@@ -64,14 +64,14 @@ def test_a_bad_value_names_key_value_and_what_is_allowed(key: str, value: str, m
         ({"JWT_ISSUER": "a", "JWT_AUDIENCE": "b", "JWT_JWKS": ""}, "JWT_JWKS='': must be set too"),
     ],
 )
-def test_what_tokens_need_is_set_together(given: dict[str, str], message: str) -> None:
+def test_settings_of_tokens_are_set_together(given: dict[str, str], message: str) -> None:
     """Issuer, audience and key set are set together or not at all; the message names the missing one."""
     with pytest.raises(ConfigError, match=message):
         Config.from_env(given)
     assert Config(jwt_issuer="a", jwt_audience="b", jwt_jwks="c").jwt_jwks == "c"
 
 
-def test_typed_values_are_checked_alike() -> None:
+def test_typed_values_are_checked_too() -> None:
     """A value that is refused in the environment is refused in code, too."""
     for wrong in (
         {"page_limit": 0},
@@ -106,13 +106,13 @@ RANGES = {
 
 
 def test_every_number_has_a_range() -> None:
-    """The table has all of them."""
+    """The table of ranges has all numeric settings."""
     numbers = {setting.name for setting in fields(Config) if type(getattr(Config(), setting.name)) is int}
     assert numbers == set(RANGES)
 
 
 @pytest.mark.parametrize("name", RANGES)
-def test_the_ends_of_a_range_are_in_it(name: str) -> None:
+def test_a_range_includes_its_ends(name: str) -> None:
     """Values beyond the limits are refused."""
     others = {"page_limit": {"page_limit_max": 10_000}, "page_limit_max": {"page_limit": 1}}.get(name, {})
     for end, beyond in zip(RANGES[name], (-1, 1), strict=True):
@@ -122,7 +122,7 @@ def test_the_ends_of_a_range_are_in_it(name: str) -> None:
 
 
 def test_a_delay_is_a_week_at_most() -> None:
-    """One second more is refused, and so are no delay and more than 50."""
+    """Longer delays, an empty list, and more than 50 delays are refused."""
     assert Config.from_env({"WEBHOOK_RETRIES": "0, 604800"}).webhook_retries == (0, 604800)
     assert len(Config.from_env({"WEBHOOK_RETRIES": ",".join(["1"] * 50)}).webhook_retries) == 50
     for wrong in ("604801", "", "-1", "1.5", ",".join(["1"] * 51)):
@@ -131,7 +131,7 @@ def test_a_delay_is_a_week_at_most() -> None:
 
 
 @pytest.mark.parametrize("key", ["ADMIN_KEY", "METRICS_TOKEN"])
-def test_secrets_are_too_long_to_guess(key: str) -> None:
+def test_secrets_have_a_minimum_length(key: str) -> None:
     """A credential of the operator has at least 24 characters; the message does not repeat it."""
     with pytest.raises(ConfigError, match=rf"^{key}=\(hidden\): must be at least 24 ASCII characters"):
         Config.from_env({key: "x" * 23})
@@ -139,14 +139,14 @@ def test_secrets_are_too_long_to_guess(key: str) -> None:
 
 
 def test_a_secret_may_come_from_a_file(tmp_path: Path) -> None:
-    """NAME_FILE names a file with the secret, which no message or repr shows."""
+    """NAME_FILE names a file with the secret, which is not in any message or repr."""
     (tmp_path / "token").write_text("s3cret-s3cret-s3cret-s3cret\n")
     config = Config.from_env({"METRICS_TOKEN_FILE": str(tmp_path / "token")})
     assert config.metrics_token == "s3cret-s3cret-s3cret-s3cret"  # noqa: S105
     assert "s3cret" not in repr(config)
 
 
-def test_flags_read_the_usual_words() -> None:
+def test_flags_accept_the_usual_words() -> None:
     """1, true, yes and on are true; 0, false, no, off and the empty text are false."""
     values = [
         Config.from_env({"DOCS": word}).docs for word in ("1", "true", "YES", "on", "0", "False", "no", "off", "")
@@ -154,8 +154,8 @@ def test_flags_read_the_usual_words() -> None:
     assert values == [True] * 4 + [False] * 5
 
 
-def test_every_setting_says_what_it_is() -> None:
-    """Each has a text for the table of docs/configuration.md."""
+def test_every_setting_has_a_description() -> None:
+    """It is for the table of docs/configuration.md."""
     assert all(setting.metadata["about"] for setting in fields(Config))
 
 
@@ -180,7 +180,7 @@ def test_every_setting_says_what_it_is() -> None:
     ],
 )
 def test_a_misspelt_setting_is_named(name: str, meant: str) -> None:
-    """The line names a similar setting, if there is one; a prefix of our settings is enough for a line."""
+    """The line names a similar setting, if there is one; a variable with a prefix of our settings gets a line."""
     message = f"{name} is no setting; did you mean {meant}?" if meant else f"{name} is no setting"
     assert misspelt_settings(["HOME", name, "PATH"]) == [message]
 

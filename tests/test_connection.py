@@ -1,4 +1,4 @@
-"""A connection in itself: the time that a response has, and what is read after the last one."""
+"""One connection: the deadline of a response, and the data that is read after the last one."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,12 +13,12 @@ from restkeeper.server import connection
 from restkeeper.server.connection import Client, Connections
 from restkeeper.server.worker import Worker
 
-STEP = 10.0  # seconds that pass, for the worker, each time that it looks at the clock
+STEP = 10.0  # seconds by which the clock advances each time that the worker reads it
 SIZE = 2**26
 
 
 class Peer:
-    """What stands for a client where only its address counts."""
+    """Replaces a client where only its address matters."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -26,7 +26,7 @@ class Peer:
 
 @pytest.fixture
 def worker() -> Any:
-    """What a connection needs of its worker, with the worker's bounds."""
+    """The parts of a worker that a connection needs, with the worker's limits."""
     bounds = {name: value for name, value in vars(Worker).items() if isinstance(value, int | float | None)}
     made = SimpleNamespace(**bounds, alive=True, worker_connections=1000)
     made.connections = Connections(made)
@@ -45,7 +45,7 @@ def pair(worker: Any) -> Iterator[tuple[Client, Any]]:
 
 @pytest.fixture
 def passed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Each time that the clock showed; it goes on at each look."""
+    """The times that the clock returned; it advances each time it is read."""
     shown = [0.0]
 
     def read_clock() -> float:
@@ -63,10 +63,10 @@ def read(theirs: Any) -> None:
 
 @pytest.mark.parametrize(("slowest", "seconds"), [(SIZE / 60, 30 + 60), (SIZE / 600, 120)])
 @pytest.mark.parametrize("pieces", [1, 64])
-def test_a_response_has_so_much_time_in_all(
+def test_a_response_has_a_deadline(
     worker: Any, pair: tuple[Client, Any], passed: list[float], slowest: float, seconds: float, pieces: int
 ) -> None:
-    """A reader that always takes a little has 30 seconds, more by the size of what is sent, and at most 120."""
+    """A reader that always reads a little has 30 seconds, more by the size of the response, and at most 120."""
     client, theirs = pair
     worker.slowest = slowest
     reading = gevent.spawn(read, theirs)
@@ -79,8 +79,8 @@ def test_a_response_has_so_much_time_in_all(
     assert worker.connections.unsent == 0 and not worker.connections.waiting
 
 
-def test_a_next_response_has_its_own_time(worker: Any, pair: tuple[Client, Any], passed: list[float]) -> None:
-    """What an earlier response took is not counted."""
+def test_each_response_has_its_own_deadline(worker: Any, pair: tuple[Client, Any], passed: list[float]) -> None:
+    """The time of an earlier response is not counted."""
     client, theirs = pair
     reading = gevent.spawn(read, theirs)
     for _ in range(100):
@@ -90,8 +90,8 @@ def test_a_next_response_has_its_own_time(worker: Any, pair: tuple[Client, Any],
     reading.kill()
 
 
-def test_no_more_linger_than_are_let(worker: Any) -> None:
-    """Beyond so many at a time, connections are closed at once."""
+def test_lingering_connections_are_limited(worker: Any) -> None:
+    """Beyond that number, connections are closed at once."""
     depth: list[int] = []
 
     def linger() -> None:
@@ -109,7 +109,7 @@ def test_no_more_linger_than_are_let(worker: Any) -> None:
 def test_lingering_ends(
     worker: Any, pair: tuple[Client, Any], passed: list[float], alive: bool, most_reads: int
 ) -> None:
-    """A client that sends on and on is read for ten seconds in all, and one when the service stops."""
+    """A client that sends endlessly is read for ten seconds in all, and for one when the service stops."""
     client, theirs = pair
     worker.alive = alive
     worker.linger_longest, worker.linger_timeout, worker.linger_limit = 10 * STEP, STEP, 2**40
@@ -124,8 +124,8 @@ def test_lingering_ends(
     assert len(passed) <= most_reads
 
 
-def test_lingering_reads_so_many_bytes(worker: Any, pair: tuple[Client, Any]) -> None:
-    """Of what a client sends no more is read than the bound."""
+def test_lingering_reads_a_limited_number_of_bytes(worker: Any, pair: tuple[Client, Any]) -> None:
+    """Not more than the limit is read from a client that keeps sending."""
     client, theirs = pair
     worker.linger_limit, worker.gathered = 2**14, 2**12
     theirs.sendall(bytes(2**15))
@@ -133,8 +133,8 @@ def test_lingering_reads_so_many_bytes(worker: Any, pair: tuple[Client, Any]) ->
     assert len(client._sock.recv(2**20)) == 2**14
 
 
-def test_addresses_are_forgotten(worker: Any) -> None:
-    """What has been counted for an address is gone with its connections."""
+def test_counts_of_addresses_are_removed(worker: Any) -> None:
+    """The counts of an address are removed with its last connection."""
     connections = worker.connections
     clients: list[Any] = [Peer(f"10.0.0.{n % 9}") for n in range(99)]
     for client in clients:
@@ -155,8 +155,8 @@ def test_addresses_are_forgotten(worker: Any) -> None:
         ("10.0.0.1", "10.0.0.2", False),
     ],
 )
-def test_whose_connection_it_is(worker: Any, one: str, other: str, same: bool) -> None:
-    """Addresses of one /64 count as one, and an IPv4 address as itself in either form."""
+def test_connections_are_counted_by_network(worker: Any, one: str, other: str, same: bool) -> None:
+    """Addresses of one /64 count as one, and an IPv4 address in either form as itself."""
     found = []
     for address in (one, other):
         ours, theirs = gevent.socket.socketpair()
@@ -166,8 +166,8 @@ def test_whose_connection_it_is(worker: Any, one: str, other: str, same: bool) -
 
 
 @pytest.mark.parametrize(("many", "ended"), [(900, 0), (901, 1)])
-def test_slow_readers_leave_room_also_when_they_came_all_at_once(worker: Any, many: int, ended: int) -> None:
-    """Where a process is nearly full, who has waited longest is given up for each that begins to wait."""
+def test_slow_readers_leave_room_for_others(worker: Any, many: int, ended: int) -> None:
+    """When a process is nearly full, the longest waiting reader is closed for each new one."""
     connections: Any = worker.connections
     aborted: list[int] = []
     connections.open = set(range(many))
@@ -177,7 +177,7 @@ def test_slow_readers_leave_room_also_when_they_came_all_at_once(worker: Any, ma
 
 
 class Reader:
-    """What stands for a slow reader."""
+    """Replaces a slow reader."""
 
     def __init__(self, number: int, aborted: list[int]) -> None:
         self._number, self._aborted = number, aborted

@@ -1,4 +1,4 @@
-"""What a client of version 1 may rely on: contract/v1.json, the document as it was accepted."""
+"""The contract of version 1 with its clients: contract/v1.json, the accepted document."""
 
 import json
 from collections.abc import Iterator
@@ -22,10 +22,10 @@ def served() -> Any:
 
 
 def broken(accepted: Any, present: Any, place: str = "") -> Iterator[str]:
-    """The places where something that was accepted is missing or different now. New names break nobody."""
+    """The places where an accepted part is missing or different now. New names break no client."""
     if isinstance(accepted, dict) and isinstance(present, dict):
         for name, value in accepted.items():
-            if name not in PROSE or isinstance(value, dict):  # a field may be called so
+            if name not in PROSE or isinstance(value, dict):  # a field may have this name
                 if name not in present:
                     yield f"{place}/{name} is missing"
                 else:
@@ -39,10 +39,10 @@ def broken(accepted: Any, present: Any, place: str = "") -> Iterator[str]:
 
 @pytest.mark.needs("openapi")
 @pytest.mark.needs("events", "webhooks", "keys", "idempotency", "health", "metrics", "pages")
-def test_nothing_that_was_accepted_is_broken() -> None:
-    """Whatever changes in the house, a client of today notices nothing."""
+def test_the_accepted_document_is_not_broken() -> None:
+    """The present document still has everything that a client may use."""
     accepted = json.loads(ACCEPTED.read_text())
-    del accepted["info"]  # which has the program's own version
+    del accepted["info"]  # it has the program's version
     assert list(broken(accepted, served())) == []
 
 
@@ -57,6 +57,6 @@ def test_nothing_that_was_accepted_is_broken() -> None:
         ({"properties": {"title": {"type": "string"}}}, {"properties": {}}, ["/properties/title is missing"]),
     ],
 )
-def test_the_check_finds_what_breaks(accepted: Any, present: Any, found: list[str]) -> None:
-    """It can fail."""
+def test_the_check_finds_breaking_changes(accepted: Any, present: Any, found: list[str]) -> None:
+    """The check itself works."""
     assert list(broken(accepted, present)) == found

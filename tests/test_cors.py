@@ -38,8 +38,8 @@ def fields(value: str) -> set[str]:
         ("/healthz", "GET, HEAD, OPTIONS"),
     ],
 )
-def test_a_preflight_tells_what_may_be_sent(client: FlaskClient, path: str, methods: str) -> None:
-    """A page of a listed origin may send the methods that the address has and the header fields that are used here."""
+def test_a_preflight_lists_methods_and_headers(client: FlaskClient, path: str, methods: str) -> None:
+    """A page of a listed origin may send the methods of the path and the header fields that are used here."""
     response = client.options(path, headers=LISTED | PREFLIGHT)
     assert (response.status_code, response.data) == (204, b"")
     assert response.headers["Access-Control-Allow-Origin"] == APP
@@ -54,16 +54,16 @@ def test_a_preflight_tells_what_may_be_sent(client: FlaskClient, path: str, meth
     }
 
 
-def test_a_preflight_is_answered_before_anyone_is_asked_who_he_is() -> None:
-    """Browsers send none of a page's keys with a preflight: it is answered ahead of every check that comes after."""
+def test_a_preflight_needs_no_credentials() -> None:
+    """Browsers send no credentials with a preflight: it is handled before all other checks."""
     app = create_app(Config(cors_origins=(APP,)))
     app.before.append(lambda _: Reply(b"{}", 401))
     assert app.test_client().options("/products", headers=LISTED | PREFLIGHT).status_code == 204
     assert app.test_client().options("/products", headers=LISTED).status_code == 401
 
 
-def test_a_preflight_for_nothing_is_404(client: FlaskClient) -> None:
-    """An address that is none allows no method, and its problem can be read."""
+def test_a_preflight_for_an_unknown_path_returns_404(client: FlaskClient) -> None:
+    """An unknown path allows no method, and the page can read the problem."""
     response = client.options("/nothing", headers=LISTED | PREFLIGHT)
     assert (response.status_code, response.headers["Access-Control-Allow-Origin"]) == (404, APP)
 
@@ -77,17 +77,19 @@ def test_a_preflight_for_nothing_is_404(client: FlaskClient) -> None:
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "OPTIONS"])
-def test_an_origin_that_is_not_listed_is_allowed_nothing(client: FlaskClient, method: str, origin: str) -> None:
-    """An origin is compared as a whole and never repeated unless listed; others get a plain answer that they cannot
-    read, kept apart from those that can be."""
+def test_an_unlisted_origin_gets_no_cors_headers(client: FlaskClient, method: str, origin: str) -> None:
+    """An origin is compared as a whole.
+
+    An unlisted one gets a plain response, which varies by Origin and does not repeat it.
+    """
     response = client.open("/products", method=method, headers={"Origin": origin} | PREFLIGHT)
     assert response.status_code == 200
     assert not [name for name, _ in response.headers if name.startswith("Access-Control-")]
     assert response.headers["Vary"] == "Origin"
 
 
-def test_a_listed_page_reads_what_it_needs(client: FlaskClient) -> None:
-    """An answer names the very origin and the header fields that its page may read, and never allows credentials."""
+def test_a_listed_origin_can_read_responses(client: FlaskClient) -> None:
+    """A response names the origin and the header fields that its page may read, and never allows credentials."""
     client.post("/products", json={"name": "x"})
     response = client.get("/products", headers={"Origin": "http://localhost:5173"})
     assert response.headers["Access-Control-Allow-Origin"] == "http://localhost:5173"
@@ -100,9 +102,8 @@ def test_a_listed_page_reads_what_it_needs(client: FlaskClient) -> None:
 
 
 @pytest.mark.needs("pages")
-def test_answers_are_kept_apart_by_origin(client: FlaskClient) -> None:
-    """Every response varies by Origin, also cached lists, 304 and pages with another Vary; the cached list has no
-    headers for one origin."""
+def test_every_response_varies_by_origin(client: FlaskClient) -> None:
+    """Also cached lists, 304 and pages with another Vary; the cached list has no headers for one origin."""
     tag = client.get("/products", headers=LISTED).headers["ETag"]
     for origin in (APP, EVIL, APP, None):
         response = client.get("/products", headers={"Origin": origin} if origin else {})
@@ -121,15 +122,15 @@ def test_answers_are_kept_apart_by_origin(client: FlaskClient) -> None:
     ],
 )
 def test_errors_can_be_read(client: FlaskClient, method: str, path: str, status: int) -> None:
-    """A page learns what was wrong: problems carry the same fields as other answers."""
+    """A page can read what was wrong: problems have the same headers as other responses."""
     response = client.open(path, method=method, headers=LISTED)
     assert response.status_code == status
     assert response.headers["Access-Control-Allow-Origin"] == APP
     assert "Retry-After" in response.headers["Access-Control-Expose-Headers"]
 
 
-def test_what_nobody_foresaw_can_be_read() -> None:
-    """A 500, and what is refused on the way to a handler, carry them too."""
+def test_unexpected_errors_can_be_read() -> None:
+    """A 500, and requests that are refused before a handler, have the headers, too."""
     app = create_app(Config(cors_origins=(APP,)))
 
     @app.before_request
@@ -140,16 +141,16 @@ def test_what_nobody_foresaw_can_be_read() -> None:
     assert (response.status_code, response.headers["Access-Control-Allow-Origin"]) == (500, APP)
 
 
-def test_any_origin_where_that_is_said() -> None:
-    """`*` allows each origin in one word, but for `null`."""
+def test_a_star_allows_any_origin() -> None:
+    """`*` allows each origin except `null`."""
     client = create_app(Config(cors_origins=("*",))).test_client()
     assert client.get("/products", headers={"Origin": EVIL}).headers["Access-Control-Allow-Origin"] == "*"
     assert client.options("/products", headers={"Origin": EVIL} | PREFLIGHT).status_code == 204
     assert "Access-Control-Allow-Origin" not in client.get("/products", headers={"Origin": "null"}).headers
 
 
-def test_without_a_list_nothing_is_said() -> None:
-    """Where no origin can be allowed, no answer speaks of origins."""
+def test_without_listed_origins_there_are_no_cors_headers() -> None:
+    """Without CORS_ORIGINS no response has headers for CORS."""
     client = create_app(Config(auth="open-to-all")).test_client()
     for response in (client.get("/products", headers=LISTED), client.options("/products", headers=LISTED | PREFLIGHT)):
         assert (response.status_code, "Vary" in response.headers) == (200, False)
@@ -166,7 +167,7 @@ def test_without_a_list_nothing_is_said() -> None:
         ("*", ("*",)),
     ],
 )
-def test_a_list_of_origins(given: str, stored: tuple[str, ...]) -> None:
+def test_listed_origins_are_normalized(given: str, stored: tuple[str, ...]) -> None:
     """Origins are stored as browsers write them."""
     assert Config.from_env({"CORS_ORIGINS": given}).cors_origins == stored == Config(cors_origins=stored).cors_origins
 
@@ -178,8 +179,8 @@ def test_a_list_of_origins(given: str, stored: tuple[str, ...]) -> None:
         *("*,https://a.example", "https://u@a.example", "https://a.example:0", "https://a.example:x", "https://a b"),
     ],
 )
-def test_what_is_no_origin_stops_the_start(wrong: str) -> None:
-    """A value that no browser would send is refused with what is allowed."""
+def test_an_invalid_origin_stops_the_start(wrong: str) -> None:
+    """A value that no browser would send is refused, and the message says what is allowed."""
     with pytest.raises(ConfigError, match=r"^CORS_ORIGINS='.*': must be origins such as https://app\.example\.org"):
         Config.from_env({"CORS_ORIGINS": wrong})
 
@@ -187,8 +188,8 @@ def test_what_is_no_origin_stops_the_start(wrong: str) -> None:
 @pytest.mark.parametrize(
     "origin", ["http://localhost:5173", "http://localhost", "https://127.0.0.1:8443", "http://[::1]:3000"]
 )
-def test_pages_of_this_machine_may_all_in_open_mode(local: FlaskClient, origin: str) -> None:
-    """Without a list, a service that is open to its machine lets pages of it read and write, from any port."""
+def test_open_mode_allows_pages_of_this_machine(local: FlaskClient, origin: str) -> None:
+    """Without a list, a service in open mode lets local pages read and write, from any port."""
     assert local.options("/x", headers={"Origin": origin} | PREFLIGHT).status_code == 204
     response = local.post("/x", headers={"Origin": origin})
     assert (response.status_code, response.headers["Access-Control-Allow-Origin"]) == (200, origin)
@@ -210,8 +211,8 @@ def test_pages_of_this_machine_may_all_in_open_mode(local: FlaskClient, origin: 
     ],
 )
 @pytest.mark.parametrize("method", ["POST", "GET", "HEAD", "OPTIONS"])
-def test_pages_of_elsewhere_get_nothing_in_open_mode(local: FlaskClient, method: str, origin: str) -> None:
-    """Any request is refused, with the setting to change; nothing of the origin is repeated."""
+def test_open_mode_refuses_pages_of_other_sites(local: FlaskClient, method: str, origin: str) -> None:
+    """Any request is refused; the message names the setting and does not repeat the origin."""
     response = local.open("/x", method=method, headers={"Origin": origin, "Content-Type": "text/plain"} | PREFLIGHT)
     assert (response.status_code, response.content_type) == (403, "application/problem+json")
     assert "Access-Control-Allow-Origin" not in response.headers
@@ -235,18 +236,18 @@ NAVIGATION = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
         ("HEAD", NAVIGATION, 200),
     ],
 )
-def test_what_another_site_embeds_is_refused_in_open_mode(
+def test_open_mode_refuses_embedded_requests_of_other_sites(
     local: FlaskClient, method: str, fields: dict[str, str], status: int
 ) -> None:
-    """A browser sends no Origin for an image or a frame, but says that another site asks; a link may be followed."""
+    """For an image or a frame a browser sends no Origin, but Sec-Fetch-Site; a link may be followed."""
     response = local.open("/x", method=method, headers={"Sec-Fetch-Site": "cross-site"} | fields)
     assert response.status_code == status
     for site in ("same-origin", "same-site", "none"):
         assert local.open("/x", method=method, headers={"Sec-Fetch-Site": site} | fields).status_code == 200
 
 
-def test_who_is_listed_may_embed_in_open_mode() -> None:
-    """Where any origin may call there is nothing to refuse; a listed one sends its Origin, also as another site."""
+def test_open_mode_allows_embedded_requests_of_listed_origins() -> None:
+    """Where any origin is allowed nothing is refused; a listed origin may call, also from another site."""
     cross = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"}
     anyone = create_app(Config(cors_origins=("*",))).test_client()
     assert anyone.get("/products", headers=cross).status_code == 200
@@ -257,19 +258,19 @@ def test_who_is_listed_may_embed_in_open_mode() -> None:
 
 
 @pytest.mark.parametrize("base", ["http://localhost", "http://devbox:8000", "https://app.localhost"])
-def test_the_service_s_own_pages_may_write_in_open_mode(local: FlaskClient, base: str) -> None:
+def test_open_mode_allows_writes_of_its_own_pages(local: FlaskClient, base: str) -> None:
     """Browsers send Origin with writes to the page's own server, too."""
     assert local.post("/x", base_url=base, headers={"Origin": base}).status_code == 200
 
 
-def test_a_port_makes_another_origin_in_open_mode(local: FlaskClient) -> None:
+def test_a_port_is_part_of_the_origin_in_open_mode(local: FlaskClient) -> None:
     """The service's own origin is scheme, name and port."""
     for origin in ("http://devbox:8001", "https://devbox:8000", "http://devbox"):
         assert local.post("/x", base_url="http://devbox:8000", headers={"Origin": origin}).status_code == 403
 
 
-def test_who_is_no_browser_may_write_in_open_mode(local: FlaskClient) -> None:
-    """A program sends no Origin."""
+def test_open_mode_allows_programs_without_origin(local: FlaskClient) -> None:
+    """A program that is no browser sends no Origin."""
     assert local.post("/x").status_code == 200
 
 
@@ -280,7 +281,7 @@ def listing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gunicorn]:
         yield running
 
 
-def test_it_holds_on_the_wire(listing: Gunicorn, tmp_path: Path) -> None:
+def test_cors_works_under_gunicorn(listing: Gunicorn, tmp_path: Path) -> None:
     """A preflight has neither content nor a length; the list comes from the environment."""
     response = listing.request("OPTIONS", "/products", headers=LISTED | PREFLIGHT)
     assert (response.status, response.body, response.headers["access-control-allow-origin"]) == (204, b"", APP)

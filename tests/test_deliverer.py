@@ -1,4 +1,4 @@
-"""The webhook worker: what is sent to whom, when again, and in which order; by the test's own clock and endpoints."""
+"""The webhook worker: what it sends, in which order, and when it retries; with a clock and endpoints of the test."""
 
 import threading
 import time
@@ -32,7 +32,7 @@ RETRIES = Config().webhook_retries
 
 
 class Endpoints:
-    """All endpoints there are: each answers as the test says, and remembers what it was sent."""
+    """All endpoints of a test: each returns what the test sets, and records the requests."""
 
     def __init__(self) -> None:
         self.responses: dict[str, DeliveryResult | Callable[[dict[str, Any]], DeliveryResult]] = {}
@@ -51,7 +51,7 @@ class Endpoints:
 
 
 def await_that(condition: Callable[[], bool]) -> None:
-    """Return once it holds, which other threads see to; fail when it does not in half a minute."""
+    """Wait for a condition that other threads fulfil; fail after half a minute."""
     deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline
@@ -59,7 +59,7 @@ def await_that(condition: Callable[[], bool]) -> None:
 
 
 class Clock:
-    """Time stands still until the test moves it."""
+    """A clock that only the test moves."""
 
     def __init__(self) -> None:
         self.time = 1_800_000_000.0
@@ -131,10 +131,10 @@ def status(client: FlaskClient, webhook: dict[str, Any]) -> str:
 
 
 class TestSending:
-    def test_each_change_is_sent_to_who_wants_it(
+    def test_each_change_is_sent_to_its_subscribers(
         self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints
     ) -> None:
-        """From the webhook's beginning on, by type; what is sent is the event of the feed."""
+        """Each webhook gets the events after its creation, by type; the payload is the event of the feed."""
         make(client, "before")
         subscribe(client)
         subscribe(client, "https://b.example/", types=["user.*", "product.deleted"])
@@ -152,7 +152,7 @@ class TestSending:
     def test_nothing_is_sent_twice(
         self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, clock: Clock
     ) -> None:
-        """What was delivered is done, whatever time passes."""
+        """A delivery that arrived is never sent again, whatever time passes."""
         webhook = subscribe(client)
         make(client)
         assert [worker.deliver_once() for _ in range(3)] == [1, 0, 0]
@@ -166,10 +166,10 @@ class TestSending:
             "thanks",
         )
 
-    def test_several_workers_share(
+    def test_several_workers_share_the_deliveries(
         self, app: Application, client: FlaskClient, endpoints: Endpoints, clock: Clock
     ) -> None:
-        """Each delivery is one worker's, and all are done."""
+        """Each delivery is sent by one worker, and all are sent."""
         subscribe(client)
         for n in range(40):
             make(client, str(n))
@@ -187,8 +187,10 @@ class TestSending:
                 each.close()
         assert sorted(endpoints.names(), key=int) == [str(n) for n in range(40)]
 
-    def test_its_threads_end(self, app: Application, client: FlaskClient, endpoints: Endpoints, clock: Clock) -> None:
-        """They bear the name of what they do, and are gone once it is closed."""
+    def test_its_threads_end_with_it(
+        self, app: Application, client: FlaskClient, endpoints: Endpoints, clock: Clock
+    ) -> None:
+        """They are named after their work, and end when it is closed."""
         subscribe(client)
         make(client, "a")
         worker = another(app, endpoints, clock)
@@ -207,7 +209,7 @@ class TestSending:
         store: Store,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """What the service has promised is noted in the space that is reserved."""
+        """Results of deliveries are stored in the reserved space."""
         subscribe(client)
         make(client, "a")
         monkeypatch.setattr(store, "_free_space", lambda: 0)
@@ -216,18 +218,20 @@ class TestSending:
         worker.deliver_once()
         assert endpoints.names() == ["a"]
 
-    def test_what_is_too_large_is_sent_thin(self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints) -> None:
-        """Of an item that would make a payload beyond 20,000 bytes, what it takes to fetch it."""
+    def test_a_too_large_event_is_sent_without_its_item(
+        self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints
+    ) -> None:
+        """A payload beyond 20,000 bytes is replaced by one with the fields that are needed to fetch the item."""
         subscribe(client)
         item = client.post("/products", json={"name": "x", "attributes": {"text": "y" * 20_000}}).json
         worker.deliver_once()
         ((_, _, content),) = endpoints.got
         assert content["data"] == {name: item[name] for name in ("id", "version", "updated_at")}
 
-    def test_a_webhook_that_changes_is_followed(
+    def test_changes_of_a_webhook_apply_to_the_next_delivery(
         self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints
     ) -> None:
-        """Another address, other types, a pause and its end, the deletion: each holds for the next delivery."""
+        """Another URL, other types, a pause and its end, the deletion."""
         webhook = subscribe(client)
         path = f"/api/v1/webhooks/{webhook['id']}"
         make(client, "one")
@@ -243,17 +247,17 @@ class TestSending:
         client.delete(path)
         assert worker.deliver_once() == 0 and len(endpoints.got) == 2
 
-    def test_what_is_wanted_is_found_behind_much_that_is_not(
+    def test_a_matching_event_is_found_behind_many_others(
         self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, store: Store
     ) -> None:
-        """However many events there are to pass over."""
+        """However many events must be skipped."""
         subscribe(client, types=["user.*"])
         record = store.write(lambda transaction: [transaction.record(UNWANTED) for _ in range(3 * QUEUED)])
         client.post("/users", json={"email": "a@example.org", "name": "Ada"})
         assert len(record) == 3 * QUEUED and worker.deliver_once() == 1
         assert endpoints.names() == ["Ada"]
 
-    def test_a_system_without_threads_stops_nothing(
+    def test_a_thread_that_cannot_start_loses_no_delivery(
         self,
         client: FlaskClient,
         worker: Deliverer,
@@ -261,7 +265,7 @@ class TestSending:
         clock: Clock,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """What no thread could be had for is sent by one that comes free, or when its lease has ended."""
+        """If no thread can be started, another thread sends the delivery, or it is sent after its lease has ended."""
         subscribe(client)
         make(client)
         submit, refused = worker._pool.submit, []
@@ -277,14 +281,14 @@ class TestSending:
         worker._run(refused[0])
         clock.time += TIMEOUT + LEASE_SECONDS
         assert worker.deliver_once() == 0
-        assert endpoints.names() == ["Lamp"], "and what it came to was kept"
+        assert endpoints.names() == ["Lamp"], "and the result was stored"
 
 
 class TestTryingAgain:
-    def test_the_schedule_is_kept(
+    def test_retries_follow_the_schedule(
         self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, clock: Clock
     ) -> None:
-        """Each failure is followed by the next delay, all with one id; after the last the webhook is disabled."""
+        """After each failure there is the next delay, with the same id; after the last one the webhook is disabled."""
         webhook = subscribe(client)
         endpoints.responses["https://a.example/"] = BROKEN
         make(client)
@@ -304,9 +308,7 @@ class TestTryingAgain:
         clock.time += 1e6
         assert worker.deliver_once() == 0
 
-    def test_a_disabled_webhook_is_told_as_an_event(
-        self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints
-    ) -> None:
+    def test_a_disabled_webhook_is_an_event(self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints) -> None:
         """410 disables the webhook at once; the event with the reason is in the feed and sent to other webhooks."""
         gone = subscribe(client)
         subscribe(client, "https://b.example/", types=["webhook.disabled"])
@@ -323,10 +325,10 @@ class TestTryingAgain:
         worker.deliver_once()
         assert endpoints.got[-1][0] == "https://b.example/" and endpoints.got[-1][2] == event
 
-    def test_a_webhook_that_is_set_going_again_goes_on(
+    def test_a_webhook_that_is_resumed_continues(
         self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints
     ) -> None:
-        """What happened while it was disabled is delivered then."""
+        """Events from the time while it was disabled are delivered then."""
         webhook = subscribe(client)
         endpoints.responses["https://a.example/"] = DeliveryResult(410, "", None)
         make(client, "lost")
@@ -338,10 +340,8 @@ class TestTryingAgain:
             pass
         assert endpoints.names() == ["lost", "kept"]
 
-    def test_a_change_tries_at_once_what_waits(
-        self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints
-    ) -> None:
-        """Who corrects the address need not wait for the schedule."""
+    def test_a_changed_url_is_tried_at_once(self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints) -> None:
+        """Waiting deliveries do not wait for the schedule any more."""
         webhook = subscribe(client, "https://wrong.example/")
         endpoints.responses["https://wrong.example/"] = DeliveryResult(503, "", 3600.0)
         make(client)
@@ -349,10 +349,10 @@ class TestTryingAgain:
         client.patch(f"/api/v1/webhooks/{webhook['id']}", json={"url": "https://a.example/"})
         assert worker.deliver_once() == 1 and endpoints.names() == ["Lamp"]
 
-    def test_retry_after_is_honoured(
+    def test_retry_after_is_respected(
         self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, clock: Clock
     ) -> None:
-        """Nothing is sent to an endpoint before its Retry-After is over."""
+        """Nothing is sent to an endpoint before its Retry-After has passed."""
         webhook = subscribe(client)
         endpoints.responses["https://a.example/"] = DeliveryResult(429, "slowly", 90.0)
         make(client, "one")
@@ -374,7 +374,7 @@ class TestTryingAgain:
     def test_only_2xx_is_success(
         self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, response: DeliveryResult
     ) -> None:
-        """A redirect is none, and silence is none."""
+        """A redirect is a failure, and so is no response."""
         webhook = subscribe(client)
         endpoints.responses["https://a.example/"] = response
         make(client)
@@ -384,10 +384,10 @@ class TestTryingAgain:
         excerpt = "redirects are not followed" if response.status == 301 else response.excerpt
         assert (entry["response_status"], entry["response_excerpt"]) == (response.status, excerpt)
 
-    def test_what_a_worker_left_is_done_by_another(
+    def test_another_worker_sends_an_abandoned_delivery(
         self, app: Application, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, clock: Clock, store: Store
     ) -> None:
-        """A delivery that was leased and never settled is sent once the lease has ended, with the same id."""
+        """A delivery that was leased and never settled is sent with the same id after the lease has ended."""
         webhook = subscribe(client)
         make(client)
         worker._waiting(clock())
@@ -406,10 +406,10 @@ class TestTryingAgain:
         assert worker.deliver_once() == 1
         assert [id for _, id, _ in endpoints.got] == [dead.event.id]
 
-    def test_a_worker_that_stood_still_does_not_send(
+    def test_a_worker_does_not_send_after_its_lease(
         self, app: Application, client: FlaskClient, endpoints: Endpoints, clock: Clock
     ) -> None:
-        """One that wakes up when its lease is over leaves the delivery to others."""
+        """A worker that was suspended until its lease ended leaves the delivery to others."""
         subscribe(client)
         make(client)
         worker = another(app, endpoints, clock)
@@ -456,7 +456,7 @@ class TestOrder:
     def test_one_endpoint_does_not_delay_another(
         self, app: Application, client: FlaskClient, endpoints: Endpoints, clock: Clock
     ) -> None:
-        """While one keeps its connections hanging, all that is for the other arrives there."""
+        """While one endpoint holds its connections open without a response, the other gets all its deliveries."""
         subscribe(client, "https://hanging.example/")
         subscribe(client)
         release = threading.Event()
@@ -483,7 +483,7 @@ class TestOrder:
     def test_success_raises_the_limit_and_failure_resets_it(
         self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints
     ) -> None:
-        """An endpoint gets more at a time as it proves itself, and one at a time after a failure."""
+        """The limit of concurrent deliveries to an endpoint grows with successes, and a failure resets it to one."""
         subscribe(client)
         for n in range(40):
             make(client, str(n))
@@ -494,11 +494,11 @@ class TestOrder:
         assert [worker.deliver_once() for _ in range(3)] == [1, 2, 4]
 
 
-class TestByHand:
+class TestManualDeliveries:
     def test_a_ping_is_sent_once(
         self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, clock: Clock
     ) -> None:
-        """Also to a webhook that is paused; whether it arrived is in its delivery, and it is not tried again."""
+        """Also to a paused webhook; its delivery has the result, and it is not retried."""
         webhook = subscribe(client, status="paused")
         other = subscribe(client, "https://b.example/")
         make(client)
@@ -516,7 +516,7 @@ class TestByHand:
 
     @pytest.mark.needs("idempotency")
     def test_a_delivery_can_be_repeated(self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints) -> None:
-        """With the same event and id, as a delivery of its own."""
+        """With the same event and id, as a new delivery."""
         webhook = subscribe(client)
         make(client)
         worker.deliver_once()
@@ -524,7 +524,7 @@ class TestByHand:
         path = f"/api/v1/webhooks/{webhook['id']}/deliveries/{first['id']}/redeliver"
         key_header = {"Idempotency-Key": "again"}
         again = client.post(path, headers=key_header)
-        assert client.post(path, headers=key_header).data == again.data, "sent twice, asked for once"
+        assert client.post(path, headers=key_header).data == again.data, "requested twice with one key, sent once"
         worker.deliver_once()
         assert [id for _, id, _ in endpoints.got] == [first["event"]] * 2
         assert [entry["state"] for entry in log(client, webhook)] == ["delivered"] * 2
@@ -532,7 +532,7 @@ class TestByHand:
 
 
 def refuse_once(store: Store, endpoints: Endpoints, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Let the first write fail after something was sent; the event tells that it has."""
+    """Let the first write after a request to an endpoint fail; the event is set when it has failed."""
     write, refused = store.write, threading.Event()
 
     def refuse(work: Any, **options: Any) -> Any:
@@ -545,8 +545,8 @@ def refuse_once(store: Store, endpoints: Endpoints, monkeypatch: pytest.MonkeyPa
     return refused
 
 
-class TestTrouble:
-    def test_a_stop_beside_a_store_that_is_busy_ends(
+class TestFailures:
+    def test_a_stop_ends_also_with_a_busy_store(
         self,
         client: FlaskClient,
         worker: Deliverer,
@@ -554,16 +554,16 @@ class TestTrouble:
         store: Store,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """What was sent and could not be noted is noted at the end, if that is possible then."""
+        """Results that could not be stored are stored at the end, if possible."""
         webhook = subscribe(client)
         make(client)
         worker.run(refuse_once(store, endpoints, monkeypatch).is_set)
         assert [entry["state"] for entry in log(client, webhook)] == ["delivered"]
 
-    def test_a_store_that_is_gone_is_given_up(
+    def test_a_worker_exits_if_its_store_was_replaced(
         self, app: Application, endpoints: Endpoints, clock: Clock, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """When there is another file for a minute the worker ends and says why, so that it is started on that."""
+        """After a minute with another file it exits with the reason, so that it is started with that file."""
 
         def refuse(active: Any, now: float) -> Any:
             clock.time += 20
@@ -576,7 +576,7 @@ class TestTrouble:
         assert clock.time - began == 20 + GIVE_UP_SECONDS + 20
         worker.close()
 
-    def test_a_store_that_is_locked_is_waited_for(
+    def test_a_worker_waits_for_a_locked_store(
         self,
         app: Application,
         client: FlaskClient,
@@ -586,7 +586,7 @@ class TestTrouble:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        """For as long as it takes, with one line when that begins and one when it ends; then all is delivered."""
+        """As long as necessary, with one log line at the beginning and one at the end; then everything is delivered."""
         subscribe(client)
         make(client)
         subscriptions, refused = store.subscriptions, []
@@ -609,7 +609,7 @@ class TestTrouble:
         ]
         worker.close()
 
-    def test_a_store_that_is_busy_loses_nothing(
+    def test_a_busy_store_loses_no_result(
         self,
         client: FlaskClient,
         worker: Deliverer,
@@ -617,7 +617,7 @@ class TestTrouble:
         store: Store,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """What was sent while it could not be noted is noted when it can."""
+        """Results that cannot be stored are stored later."""
         webhook = subscribe(client)
         make(client)
         refused = refuse_once(store, endpoints, monkeypatch)
@@ -631,7 +631,7 @@ class TestTrouble:
             join(thread)
         assert refused.is_set() and len(endpoints.got) == 1
 
-    def test_what_nobody_foresaw_is_one_deliverys_own(
+    def test_an_unexpected_error_affects_one_delivery(
         self,
         client: FlaskClient,
         worker: Deliverer,
@@ -639,7 +639,7 @@ class TestTrouble:
         clock: Clock,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        """A fault of ours while sending is logged, others go on, and the delivery is tried again."""
+        """It is logged, other deliveries continue, and this one is retried."""
         subscribe(client)
         make(client, "bad")
         make(client, "good")

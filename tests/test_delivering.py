@@ -1,4 +1,4 @@
-"""Webhooks as they run: `flask deliver` beside the service, the service by itself, and processes that are killed."""
+"""Webhooks in running processes: `flask deliver`, delivery inside the service, and killed processes."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def subscribe(server: Gunicorn, receiver: Receiver, name: str) -> str:
 
 
 def arrived(receiver: Receiver, name: str, count: int) -> list[str]:
-    """The types of the events that an endpoint took, once there are so many."""
+    """The types of the events that an endpoint received, when there are that many."""
     inbox = receiver.inboxes[name]
     with receiver.changed:
         assert receiver.changed.wait_for(lambda: len(inbox.events) >= count, SECONDS), f"{len(inbox.events)} came"
@@ -30,7 +30,7 @@ def arrived(receiver: Receiver, name: str, count: int) -> list[str]:
 
 
 def worker_command() -> list[str]:
-    """What the Procfile says that a worker runs."""
+    """The command of the worker in the Procfile."""
     lines = dict(line.split(": ", 1) for line in (ROOT / "Procfile").read_text().splitlines())
     return [sys.executable, "-m", *lines["worker"].split()]
 
@@ -49,11 +49,11 @@ def deliver(folder: Path, *arguments: str, **settings: str) -> "subprocess.Popen
 
 @pytest.mark.matrix
 def test_nothing_is_lost_when_workers_are_killed() -> None:
-    """While workers of both kinds are killed, what endpoints should have arrives, verified and in order."""
+    """While workers of both kinds are killed, all events arrive at the endpoints, verified and in order."""
     soak(changes=250, kills=5)
 
 
-def test_the_service_sends_by_itself_where_that_is_wanted(tmp_path: Path) -> None:
+def test_the_service_can_deliver_by_itself(tmp_path: Path) -> None:
     """With WEBHOOK_WORKER=inside a change is delivered with no other process; a stop ends it."""
     settings = {"WEBHOOK_ALLOW_PRIVATE": "1", "WEBHOOK_WORKER": "inside", "LOG_LEVEL": "warning"}
     with Receiver() as receiver, Gunicorn(tmp_path, **settings) as server:
@@ -66,8 +66,8 @@ def test_the_service_sends_by_itself_where_that_is_wanted(tmp_path: Path) -> Non
     assert server.lines()[1:] == []
 
 
-def test_a_slow_endpoint_keeps_the_service_from_nothing(tmp_path: Path) -> None:
-    """While deliveries hang, the processes that wait for them answer others, and deliver to others."""
+def test_a_slow_endpoint_does_not_block_the_service(tmp_path: Path) -> None:
+    """While deliveries hang, the same processes handle requests, and deliver to other endpoints."""
     settings = {"WEBHOOK_ALLOW_PRIVATE": "1", "WEBHOOK_WORKER": "inside", "LOG_LEVEL": "warning"}
     with Receiver() as receiver, Gunicorn(tmp_path, **settings) as server:
         subscribe(server, receiver, "hanging")
@@ -80,8 +80,8 @@ def test_a_slow_endpoint_keeps_the_service_from_nothing(tmp_path: Path) -> None:
         receiver.ended.set()
 
 
-def test_a_worker_that_is_asked_to_stop_ends_what_it_began(tmp_path: Path) -> None:
-    """On SIGTERM the delivery that is on its way is waited for and noted, and nothing new is begun."""
+def test_a_stopped_worker_finishes_its_delivery(tmp_path: Path) -> None:
+    """On SIGTERM it waits for the running delivery, stores its result, and starts no other."""
     with Receiver() as receiver, Gunicorn(tmp_path, WEBHOOK_ALLOW_PRIVATE="1") as server:
         hook = subscribe(server, receiver, "hanging")
         server.post("/products", {"name": "x"})
@@ -100,7 +100,7 @@ def test_a_worker_that_is_asked_to_stop_ends_what_it_began(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("private", ["0", "1"])
 def test_private_addresses_are_called_only_where_allowed(tmp_path: Path, private: str) -> None:
-    """A webhook that was made while they were allowed is not called once they are not."""
+    """A webhook that was created while they were allowed is not called when they are not allowed any more."""
     with Receiver() as receiver, Gunicorn(tmp_path, WEBHOOK_ALLOW_PRIVATE="1") as server:
         hook = subscribe(server, receiver, "healthy")
         server.post("/products", {"name": "x"})

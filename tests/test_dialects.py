@@ -1,7 +1,7 @@
-"""Others' clients, unmodified: the requests that they were seen to make, and what they read of the answers.
+"""Clients of other packages, unmodified: the requests that they send, and what they read from the responses.
 
-Recorded from ra-data-json-server 5.15.3, ra-data-simple-rest 5.15.3 and @refinedev/simple-rest 6.0.1; those of
-json-server are such that version 0.17.4 answers the same.
+Recorded from ra-data-json-server 5.15.3, ra-data-simple-rest 5.15.3 and @refinedev/simple-rest 6.0.1; json-server
+0.17.4 gives the same results for its requests.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ COUNT = 12
 
 
 def fill(client: FlaskClient, count: int = COUNT) -> list[dict[str, Any]]:
-    """Products named p00, p01, …: every third of a stock, every fifth a draft, the odd ones tagged so."""
+    """Products named p00, p01, …: every third has a stock, every fifth is a draft, the odd ones have a tag."""
     return [
         client.post(
             "/products",
@@ -39,13 +39,13 @@ def fill(client: FlaskClient, count: int = COUNT) -> list[dict[str, Any]]:
 
 
 def shown(response: TestResponse) -> list[int]:
-    """The numbers of the products in a list, in order."""
+    """The numbers of the products of a list, in order."""
     assert response.status_code == 200, response.text
     return [int(item["name"][1:]) for item in response.get_json()]
 
 
 def fault(response: TestResponse) -> str:
-    """What the problem says of the one parameter at fault."""
+    """The fault of the one bad parameter of a problem."""
     assert (response.status_code, response.content_type) == (400, "application/problem+json"), response.text
     assert response.get_json()["type"].endswith("/problems/invalid-query")
     (error,) = response.get_json()["errors"]
@@ -69,7 +69,7 @@ JSON_SERVER = [
     ("_end=10&_start=0&status=draft&status=archived", [0, 5, 10], 3),
     ("_end=10&_start=0&q=P11", [11], 1),
     ("_end=10&_start=0&name=none", [], 0),
-    # json-server: pages of 10 unless told, stretches, several operators
+    # json-server: pages of 10 by default, ranges, several operators
     ("_page=1", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], 12),
     ("_page=2&_limit=5", [5, 6, 7, 8, 9], 12),
     ("_page=0&_limit=2", [0, 1], 12),
@@ -88,7 +88,7 @@ JSON_SERVER = [
 
 
 @pytest.mark.parametrize("path", ["/products", "/api/v1/products"])
-def test_json_server_and_its_like(client: FlaskClient, path: str) -> None:
+def test_clients_of_json_server(client: FlaskClient, path: str) -> None:
     """Lists of ra-data-json-server, refine and json-server have their items, order and total, on every path."""
     fill(client)
     for query, items, total in JSON_SERVER:
@@ -116,8 +116,8 @@ SIMPLE_REST = [
 
 
 @pytest.mark.parametrize("path", ["/products", "/api/v1/products"])
-def test_simple_rest(client: FlaskClient, path: str) -> None:
-    """Lists of ra-data-simple-rest have their items and order, and the total in Content-Range; HEAD tells it too."""
+def test_clients_of_simple_rest(client: FlaskClient, path: str) -> None:
+    """Lists of ra-data-simple-rest have their items and order, and the total in Content-Range, also with HEAD."""
     fill(client)
     for query, items, content_range in SIMPLE_REST:
         headers = {"Range": "products=0-9", "Accept": "*/*"}
@@ -130,7 +130,7 @@ def test_simple_rest(client: FlaskClient, path: str) -> None:
         assert client.head(f"{path}?{query}", headers=headers).headers["Content-Range"] == f"products {content_range}"
 
 
-def test_only_who_asks_for_a_range_is_told_one(client: FlaskClient) -> None:
+def test_content_range_needs_a_range_parameter(client: FlaskClient) -> None:
     """A Range header alone changes nothing (RFC 9110, section 14.2), and 304 and problems have no Content-Range."""
     fill(client)
     alone = client.get("/products?limit=3", headers={"Range": "products=5-6"})
@@ -143,7 +143,7 @@ def test_only_who_asks_for_a_range_is_told_one(client: FlaskClient) -> None:
 
 @pytest.mark.parametrize("by", ["id", "filter"])
 def test_get_many(client: FlaskClient, by: str) -> None:
-    """getMany has every item it names, also more than a page; an id that is gone is left out, no ids are no items."""
+    """getMany returns every named item, also more than a page; unknown ids are omitted, no ids return no items."""
     ids = [item["id"] for item in fill(client, 120)]
     client.delete(f"/products/{ids[7]}")
 
@@ -164,7 +164,7 @@ def test_get_many(client: FlaskClient, by: str) -> None:
     [{"Accept": "application/json"}, {"Content-Type": "text/plain"}, {"Accept": "application/json, text/plain, */*"}],
 )
 def test_writes(client: FlaskClient, delete_headers: dict[str, str]) -> None:
-    """create answers the item, update takes the whole record as it was read, delete answers what was deleted."""
+    """create returns the item, update accepts the whole record as it was read, delete returns the deleted item."""
     headers = {"Accept": "application/json, text/plain, */*"}
     made = client.post("/products", json={"name": "Desk lamp", "price": 49.9}, headers=headers).get_json()
     path = f"/products/{made['id']}"
@@ -226,11 +226,11 @@ def test_writes(client: FlaskClient, delete_headers: dict[str, str]) -> None:
     ],
 )
 def test_malformed_queries(client: FlaskClient, query: str, message: str) -> None:
-    """What cannot be understood is refused with one fault, naming the parameter and what would be right."""
+    """A malformed query is refused with one fault, which names the parameter and the valid values."""
     assert fault(client.get("/products", query_string=query)).startswith(message)
 
 
-def test_links_lead_on(client: FlaskClient) -> None:
+def test_links_lead_to_the_next_page(client: FlaskClient) -> None:
     """The Link header of a page in another dialect leads to the next one, with the same filter and order."""
     fill(client)
     link = client.get("/products?_page=1&_limit=3&_sort=price&_order=desc&stock_ne=1").headers["Link"]
@@ -238,8 +238,8 @@ def test_links_lead_on(client: FlaskClient) -> None:
     assert shown(client.get(following)) == [6, 5, 3]
 
 
-def test_our_own_words_are_not_looked_at(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A query of our own parameters, an item and a write go by untouched."""
+def test_our_own_parameters_are_not_translated(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries of our own parameters, items and writes are unchanged."""
     made = fill(client, 3)
 
     def refuse(*arguments: object) -> None:
@@ -253,16 +253,16 @@ def test_our_own_words_are_not_looked_at(client: FlaskClient, monkeypatch: pytes
     assert client.post("/products?_start=1", json={"name": "p03"}).status_code == 200
 
 
-def test_our_own_words_go_with_theirs(client: FlaskClient) -> None:
-    """Ours can stand beside theirs: one order and one stretch, in whichever words."""
+def test_our_own_parameters_can_be_combined_with_theirs(client: FlaskClient) -> None:
+    """There is one order and one range, from the parameters of either."""
     fill(client)
     assert shown(client.get("/products?sort=-price&_start=1&_end=3&stock[ne]=1")) == [9, 8]
     assert shown(client.get("/products?_sort=price&_order=desc&limit=2&offset=1")) == [10, 9]
     assert client.get("/products?range=[3,3]&fields=name").get_json() == [{"name": "p03"}]
 
 
-def test_the_service_stands_without_them() -> None:
-    """With this feature closed our own words work as ever, and others' are unknown parameters."""
+def test_the_service_works_without_dialects() -> None:
+    """Without this feature our own parameters work, and those of others are unknown."""
     features = FEATURES - {"dialects"}
     client = create_app(Config(), RESOURCES, features=features).test_client()
     ids = [item["id"] for item in fill(client, 30)]

@@ -1,4 +1,4 @@
-"""What a browser makes of the pages: a real one, headless, over the DevTools protocol."""
+"""The HTML pages in a real, headless browser, over the DevTools protocol."""
 
 import json
 import os
@@ -20,13 +20,13 @@ OPTIONS = (
     *("--disable-background-networking", "--disable-component-update", "--remote-debugging-port=0", "about:blank"),
 )
 
-# Resolves with the number of elements once there are any.
+# Resolves with the number of elements when there are any.
 SHOWN = """new Promise(done => {{
   const look = () => document.querySelector({0}) ? done(document.querySelectorAll({0}).length) : setTimeout(look, 20);
   look();
 }})"""
 
-# Resolves once there is no such element.
+# Resolves when there is no such element.
 GONE = """new Promise(done => {{
   const look = () => document.querySelector({0}) ? setTimeout(look, 20) : done(true);
   look();
@@ -34,7 +34,7 @@ GONE = """new Promise(done => {{
 
 
 class Tab:
-    """A tab of a browser, with all that happened in it as DevTools events."""
+    """A tab of a browser, and its DevTools events."""
 
     def __init__(self, address: str) -> None:
         self.events: list[dict[str, Any]] = []
@@ -47,7 +47,7 @@ class Tab:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **params: Any) -> Any:
-        """Call a method and wait for its result; events that come meanwhile are kept."""
+        """Call a method and wait for its result; events that arrive before it are stored."""
         self._calls += 1
         self._socket.send(json.dumps({"id": self._calls, "method": method, "params": params, **self._session}))
         while (message := json.loads(self._socket.recv())).get("id") != self._calls:
@@ -62,14 +62,14 @@ class Tab:
             self.events.append(json.loads(self._socket.recv()))
 
     def shown(self, selector: str) -> int:
-        """Wait until the page shows something that the CSS selector finds; how many of these there are."""
+        """Wait until the page has elements for the CSS selector; return how many."""
         return int(self.run(SHOWN.format(json.dumps(selector))))
 
     def click(self, selector: str) -> None:
         self.run(f"document.querySelector({json.dumps(selector)}).click()")
 
     def write(self, selector: str, text: str) -> None:
-        """Write into a field, in the place of what it has."""
+        """Type into a field, in place of its value."""
         self.run(f"document.querySelector({json.dumps(selector)}).select()")
         self.run(f"document.querySelector({json.dumps(selector)}).focus()")
         self.call("Input.insertText", text=text)
@@ -78,7 +78,7 @@ class Tab:
         return self.call("Runtime.evaluate", expression=script, awaitPromise=True)["result"].get("value")
 
     def parameters_of(self, *methods: str) -> list[Any]:
-        """The parameters of the events of these kinds."""
+        """The parameters of the events of these methods."""
         return [event["params"] for event in self.events if event.get("method") in methods]
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class Tab:
 
 @pytest.fixture
 def tab(tmp_path: Path) -> Iterator[Tab]:
-    """A tab of a fresh browser."""
+    """A tab of a new browser."""
     if CHROMIUM is None:
         if os.environ.get("CI") == "true":
             pytest.fail("there is no chromium")
@@ -111,7 +111,7 @@ CALLS = """JSON.stringify([...document.querySelectorAll(".opblock-summary")].map
 
 
 def test_the_docs_page_shows_every_operation_once(server: Gunicorn, tab: Tab) -> None:
-    """Each operation is on the page, folded, what is sent among them; of two paths the one with a version."""
+    """The page has each operation, folded, also those of webhooks; of two paths it has the one with a version."""
     document = server.get("/openapi.json").json()
     paths = document["paths"] | document["webhooks"]
     calls = {(method, path) for path, item in paths.items() for method in item.keys() - {"parameters"}}
@@ -125,14 +125,14 @@ def test_the_docs_page_shows_every_operation_once(server: Gunicorn, tab: Tab) ->
 
 
 def test_the_docs_page_folds_filters_into_a_table(server: Gunicorn, tab: Tab) -> None:
-    """A list that is opened names every filter once, says where else it answers, and is no longer than two windows."""
+    """An opened list has each filter once, its other path, and at most the height of two windows."""
     tab.call("Emulation.setDeviceMetricsOverride", width=1200, height=1600, deviceScaleFactor=1, mobile=False)
     tab.open(f"{server.base}/docs")
     assert tab.shown(".opblock") and tab.run("document.querySelector('.operation-filter-input') !== null")
     tab.click(f"{LIST} button")
     assert (
         tab.shown(f'{LIST} tr[data-param-name="filters"] table tbody tr') == 10
-    )  # operators, two of them of lists too
+    )  # operators, two of them also for lists
     assert tab.run(f"document.querySelectorAll('{LIST} tr[data-param-name]').length") == 9
     text = tab.run(f"document.querySelector('{LIST}').innerText")
     assert "field[gte]" in text and "GET /products is the same operation" in " ".join(text.split()).replace(" .", ".")
@@ -140,8 +140,8 @@ def test_the_docs_page_folds_filters_into_a_table(server: Gunicorn, tab: Tab) ->
     assert_clean(server, tab)
 
 
-def test_the_docs_page_can_be_narrowed(server: Gunicorn, tab: Tab) -> None:
-    """What is written into the filter box leaves the operations whose tag or path has it."""
+def test_the_docs_page_can_be_filtered(server: Gunicorn, tab: Tab) -> None:
+    """A text in the filter box selects the operations whose tag or path contains it."""
     tab.open(f"{server.base}/docs")
     assert tab.shown(".operation-filter-input") == 1
     tab.write(".operation-filter-input", "users")
@@ -150,8 +150,8 @@ def test_the_docs_page_can_be_narrowed(server: Gunicorn, tab: Tab) -> None:
     assert_clean(server, tab)
 
 
-def test_the_docs_page_calls_what_it_shows(server: Gunicorn, tab: Tab) -> None:
-    """An operation can be tried with a filter, and its answer is shown, within the policy of the page."""
+def test_the_docs_page_can_send_requests(server: Gunicorn, tab: Tab) -> None:
+    """An operation can be tried with a filter; the page shows the response, within its Content-Security-Policy."""
     assert server.post("/products", {"name": "Lamp"}).status == 200
     tab.open(f"{server.base}/docs")
     for button in (f"{LIST} button", f"{LIST} .try-out__btn"):
@@ -171,15 +171,15 @@ def test_the_docs_page_calls_what_it_shows(server: Gunicorn, tab: Tab) -> None:
 
 
 @pytest.mark.parametrize(("path", "selector"), [("/", "table a"), ("/problems/invalid-query", "p code")])
-def test_the_small_pages_are_whole(server: Gunicorn, tab: Tab, path: str, selector: str) -> None:
-    """The index shows the collections, a problem's page what it says in code as code."""
+def test_the_small_pages_are_complete(server: Gunicorn, tab: Tab, path: str, selector: str) -> None:
+    """The index shows the collections; the page of a problem shows code as code."""
     tab.open(server.base + path)
     assert tab.shown(selector) >= 2
     assert_clean(server, tab)
 
 
 def assert_clean(server: Gunicorn, tab: Tab) -> None:
-    """No error or warning in the console, a breach of the policy among them; no word to any other host."""
+    """No error or warning in the console, no violation of the policy, and no request to any other host."""
     assert tab.parameters_of("Runtime.exceptionThrown") == []
     assert [
         entry for entry in tab.parameters_of("Log.entryAdded") if entry["entry"]["level"] in ("error", "warning")
@@ -196,8 +196,8 @@ def assert_clean(server: Gunicorn, tab: Tab) -> None:
 @pytest.mark.parametrize(
     "path", ["/", "/docs", "/docs/docs.css", "/docs/start.js", "/openapi.json", "/problems/not-found"]
 )
-def test_pages_are_asked_for_each_time(server: Gunicorn, path: str, accept: str) -> None:
-    """What may change with the next release is validated before each use, by the ETag of its bytes (RFC 9110, 13)."""
+def test_pages_are_validated_before_each_use(server: Gunicorn, path: str, accept: str) -> None:
+    """A page may change with the next release: caches validate it by its ETag (RFC 9110, section 13)."""
     full = server.get(path, {"Accept": accept})
     assert (full.status, full.headers["cache-control"]) == (200, "no-cache")
     assert full.headers["x-content-type-options"] == "nosniff"
@@ -208,21 +208,21 @@ def test_pages_are_asked_for_each_time(server: Gunicorn, path: str, accept: str)
     assert server.get(path, {"Accept": accept, "If-Match": '"other"'}).status == 412
 
 
-def test_the_two_forms_of_a_page_have_two_tags(server: Gunicorn) -> None:
-    """A tag stands for bytes: the page and its JSON differ."""
+def test_html_and_json_have_different_etags(server: Gunicorn) -> None:
+    """An ETag is of the bytes, and the page and its JSON differ."""
     page, json_ = (server.get("/", {"Accept": accept}).headers["etag"] for accept in ("text/html", "application/json"))
     assert page != json_
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 def test_probes_are_not_stored(server: Gunicorn, path: str) -> None:
-    """What holds for a moment is stored by no cache."""
+    """No cache stores a response that is true only for a moment."""
     assert server.get(path).headers["cache-control"] == "no-store"
 
 
 @pytest.mark.parametrize("path", ["/", "/docs", "/problems/not-found"])
-def test_pages_run_nothing_of_others(server: Gunicorn, path: str) -> None:
-    """The policy of a page lets it load from its own origin alone, and no other page frame it."""
+def test_pages_load_nothing_from_other_origins(server: Gunicorn, path: str) -> None:
+    """The policy of a page lets it load from its own origin only, and no other page can frame it."""
     policy = server.get(path, {"Accept": "text/html"}).headers["content-security-policy"]
     assert "default-src 'self'" in policy and "frame-ancestors 'none'" in policy and "http" not in policy
     assert "unsafe" not in policy and "script-src" not in policy
@@ -230,7 +230,7 @@ def test_pages_run_nothing_of_others(server: Gunicorn, path: str) -> None:
 
 @pytest.mark.parametrize(("accept", "media_type"), [("text/html", "text/html"), ("*/*", "application/json")])
 @pytest.mark.parametrize("path", ["/", "/problems/not-found"])
-def test_pages_are_json_to_programs(server: Gunicorn, path: str, accept: str, media_type: str) -> None:
-    """One address answers people and programs, and tells caches what makes the difference."""
+def test_programs_get_pages_as_json(server: Gunicorn, path: str, accept: str, media_type: str) -> None:
+    """One URL returns HTML to browsers and JSON to programs; Vary says so to caches."""
     response = server.get(path, {"Accept": accept})
     assert response.headers["content-type"].startswith(media_type) and "Accept" in response.headers["vary"].split(", ")

@@ -1,4 +1,4 @@
-"""What was answered is kept, whatever is killed (under gunicorn with two workers), and also without power."""
+"""An acknowledged write survives killed processes (under gunicorn with two workers) and power failures."""
 
 import json
 import os
@@ -17,19 +17,19 @@ from tests.live import Gunicorn
 from tests.shop import create_app
 
 KILLS = 100
-BETWEEN = 3  # answered writes from one kill to the next, so that every kill has some to lose
+BETWEEN = 3  # acknowledged writes from one kill to the next, so that every kill could lose some
 
 
 class Writer(threading.Thread):
-    """Creates, changes and deletes items until stopped, and remembers what it was told of each."""
+    """Creates, changes and deletes items until it is stopped, and records the responses."""
 
     def __init__(self, number: int, progress: threading.Condition) -> None:
         super().__init__(daemon=True)
         self.number = number
         self.server: Gunicorn | None = None
-        self.acknowledged: dict[str, bytes] = {}  # address → body as last answered
+        self.acknowledged: dict[str, bytes] = {}  # path → body of the last response
         self.gone: set[str] = set()
-        self.unsure: set[str] = set()  # addresses of writes that got no answer
+        self.unsure: set[str] = set()  # paths of writes without a response
         self.lost_creates = 0
         self.written = 0
         self._progress = progress
@@ -83,7 +83,7 @@ def _await_progress(writers: list[Writer], progress: threading.Condition) -> Non
 def test_every_connection_is_as_durable_as_configured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], level: int
 ) -> None:
-    """Each connection waits for the disk at each commit (FULL, 2), or at checkpoints alone (NORMAL, 1)."""
+    """Each connection waits for the disk at each commit (FULL, 2), or only at checkpoints (NORMAL, 1)."""
     opened: list[sqlite3.Connection] = []
     connect = sqlite3.connect
 
@@ -102,9 +102,9 @@ def test_every_connection_is_as_durable_as_configured(
 
 
 @pytest.mark.matrix
-@pytest.mark.timeout(240)  # it takes half a minute where nothing else runs
-def test_nothing_answered_is_lost(tmp_path: Path) -> None:
-    """A hundred kills of single workers and of the whole service lose no answered write and leave no half one."""
+@pytest.mark.timeout(240)  # it takes half a minute on an idle machine
+def test_no_acknowledged_write_is_lost(tmp_path: Path) -> None:
+    """A hundred kills of workers and of the whole service lose no acknowledged write and leave no partial one."""
     progress = threading.Condition()
     writers = [Writer(number, progress) for number in range(4)]
     chance = random.Random(0)  # noqa: S311

@@ -1,4 +1,4 @@
-"""The edge: hosts, limits that hold while reading, HEAD and OPTIONS, what every answer tells browsers."""
+"""The edge: hosts, limits while a body is read, HEAD and OPTIONS, and security headers of every response."""
 
 import encodings.idna
 import re
@@ -20,12 +20,12 @@ from tests.shop import create_app
 HTML = {"Accept": "text/html"}
 MAX_BODY = 100_000
 ADMIN = "an-admin-key-of-some-length"
-SOCKET_BUFFERS = 16 * 1024 * 1024  # bytes that the two ends of a loopback connection may hold together, and more
+SOCKET_BUFFERS = 16 * 1024 * 1024  # more bytes than the buffers of a loopback connection can have
 
 
 @pytest.fixture(scope="module")
 def listed() -> FlaskClient:
-    """A client of a service that is called by some names."""
+    """A client of a service that lists its host names."""
     names = ("api.example.org", ".wild.example", "[2001:db8::1]")
     return create_app(Config(auth="open-to-all", trusted_hosts=names, failure_limit="off")).test_client()
 
@@ -38,7 +38,7 @@ def listed() -> FlaskClient:
     ],
 )
 def test_a_listed_host_is_served(listed: FlaskClient, host: str) -> None:
-    """Names are compared without case, port and closing dot, addresses as such."""
+    """Names are compared without case, port and final dot; addresses by their value."""
     assert listed.get("/products", headers={"Host": host}).status_code == 200
 
 
@@ -49,8 +49,8 @@ def test_a_listed_host_is_served(listed: FlaskClient, host: str) -> None:
         *("evilwild.example", "localhost", "127.0.0.1", "[::1]", "[2001:db8::2]", "2001"),
     ],
 )
-def test_another_host_is_400(listed: FlaskClient, host: str) -> None:
-    """A host that is not listed is refused each time, with the setting to change and no word of what was sent."""
+def test_an_unknown_host_returns_400(listed: FlaskClient, host: str) -> None:
+    """A host that is not listed is refused each time; the message names the setting and does not repeat the host."""
     for _ in range(2):
         response = listed.get("/products", headers={"Host": host, "X-Request-Id": "mine"})
         assert (response.status_code, response.json["type"]) == (400, "/problems/bad-request")
@@ -58,16 +58,16 @@ def test_another_host_is_400(listed: FlaskClient, host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["", " ", "a b", "a/b", "u@a", "a:b", "a:99999", "[::1", ":80"])
-def test_a_malformed_host_is_400(listed: FlaskClient, host: str) -> None:
-    """What is no host is told apart from one that is not listed."""
+def test_a_malformed_host_returns_400(listed: FlaskClient, host: str) -> None:
+    """A malformed host has another message than an unknown one."""
     for _ in range(2):
         response = listed.get("/products", headers={"Host": host})
         assert (response.status_code, response.json["detail"]) == (400, "the Host header is not a host")
 
 
 @pytest.mark.parametrize("given", [(None, ""), ("", None)])
-def test_an_empty_host_is_not_a_missing_one(given: tuple[str | None, ...]) -> None:
-    """HTTP/1.0 may leave it out (RFC 9112, section 3.2), nobody may leave it empty, whichever came before."""
+def test_an_empty_host_is_refused(given: tuple[str | None, ...]) -> None:
+    """HTTP/1.0 may omit the header (RFC 9112, section 3.2), but may not send an empty one, in any order of requests."""
     client = create_app(Config(auth="open-to-all")).test_client()
     for host in given:
         environ: dict[str, Any] = {"SERVER_NAME": "a", "SERVER_PORT": "80", "HTTP_HOST": host}
@@ -76,16 +76,16 @@ def test_an_empty_host_is_not_a_missing_one(given: tuple[str | None, ...]) -> No
 
 
 @pytest.mark.needs("pages")
-def test_a_full_address_has_the_scheme_of_the_request() -> None:
-    """Flask builds it from what the request came by."""
+def test_an_absolute_url_has_the_scheme_of_the_request() -> None:
+    """Flask builds it from the scheme of the request."""
     app = create_app(Config())
     for base in ("http://localhost", "https://localhost"):
         with app.test_request_context("/", base_url=base):
             assert url_for("pages.read_index", _external=True) == f"{base}/"
 
 
-def test_an_address_that_is_none_is_nobodys_name() -> None:
-    """What is malformed within brackets is like no listed name."""
+def test_an_invalid_ipv6_address_is_unknown() -> None:
+    """A malformed address in brackets equals no listed name."""
     app = create_app(Config(auth="open-to-all", trusted_hosts=("x",), failure_limit="off"))
     found = {}
     for host in ("x", "[1::2::3]", "[::::]", "[1]"):
@@ -95,8 +95,8 @@ def test_an_address_that_is_none_is_nobodys_name() -> None:
 
 
 @pytest.mark.needs("health")
-def test_hosts_are_not_remembered_without_end() -> None:
-    """A client that names ever other hosts makes the service keep no more than some."""
+def test_the_cache_of_hosts_is_limited() -> None:
+    """A client that sends ever new hosts fills only a limited cache."""
     app = create_app(Config(auth="open-to-all", trusted_hosts=("localhost",), failure_limit="off"))
     client = app.test_client()
     for number in range(600):
@@ -106,13 +106,13 @@ def test_hosts_are_not_remembered_without_end() -> None:
 
 
 @pytest.mark.parametrize("host", ["xn--" + "a" * 8000, "xn--" + "a" * 60, "a." * 128, "a" * 64 + ":80"])
-def test_a_long_host_costs_nothing(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
-    """A host that is longer than names are is refused before anything is computed of it, and not remembered."""
+def test_a_too_long_host_is_refused_first(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    """A host that is too long is refused before it is parsed, and is not cached."""
     computed: list[str] = []
     for name in ("ToASCII", "ToUnicode", "nameprep"):
         monkeypatch.setattr(encodings.idna, name, computed.append)
     app = create_app(Config(auth="open-to-all"))
-    environ = create_environ("/products") | {"HTTP_HOST": host}  # the test client would compute something of it
+    environ = create_environ("/products") | {"HTTP_HOST": host}  # the test client would parse it
     computed.clear()
     for _ in range(2):
         content, status, _ = run_wsgi_app(app, dict(environ))
@@ -122,7 +122,7 @@ def test_a_long_host_costs_nothing(monkeypatch: pytest.MonkeyPatch, host: str) -
 
 
 @pytest.mark.parametrize("host", ["a" * 63 + ":8443", ("a" * 63 + ".") * 3 + "a" * 61, "xn--bcher-kva.example"])
-def test_a_host_may_be_as_long_as_names_are(host: str) -> None:
+def test_a_host_of_the_longest_length_is_served(host: str) -> None:
     """63 characters for a label and 253 for a name are served."""
     client = create_app(Config(auth="open-to-all")).test_client()
     assert client.get("/products", headers={"Host": host}).status_code == 200
@@ -132,8 +132,8 @@ def test_a_host_may_be_as_long_as_names_are(host: str) -> None:
     "host",
     ["localhost", "LOCALHOST.:8000", "app.localhost:1", "127.0.0.1:8000", "127.9.8.7", "[::1]:8000", "devbox:8000"],
 )
-def test_open_mode_answers_at_this_machine(local: FlaskClient, host: str) -> None:
-    """Open mode serves the names and addresses of loopback, and what is listed."""
+def test_open_mode_serves_loopback_hosts(local: FlaskClient, host: str) -> None:
+    """Open mode serves the names and addresses of loopback, and listed names."""
     assert local.get("/x", headers={"Host": host}).status_code == 200
 
 
@@ -144,8 +144,8 @@ def test_open_mode_answers_at_this_machine(local: FlaskClient, host: str) -> Non
         *("0.0.0.0", "10.0.0.1", "169.254.169.254", "[fe80::1]", "[::]", "127.1", "2130706433", "a.devbox"),  # noqa: S104
     ],
 )
-def test_open_mode_is_closed_to_dns_rebinding(local: FlaskClient, host: str) -> None:
-    """A page whose name was pointed at this machine sends that name, and gets nothing."""
+def test_open_mode_refuses_dns_rebinding(local: FlaskClient, host: str) -> None:
+    """A page whose host name was pointed at this machine sends that name, and is refused."""
     response = local.get("/x", headers={"Host": host})
     assert response.status_code == 400
     assert "TRUSTED_HOSTS" in response.json["detail"] and host not in response.text.replace("127.0.0.1:", "")
@@ -160,8 +160,8 @@ def test_open_mode_is_closed_to_dns_rebinding(local: FlaskClient, host: str) -> 
         ("[2001:DB8:0::1]:80,10.0.0.1", ("[2001:db8::1]", "10.0.0.1")),
     ],
 )
-def test_a_list_of_hosts(given: str, stored: tuple[str, ...]) -> None:
-    """Names are kept as they are compared."""
+def test_listed_hosts_are_normalized(given: str, stored: tuple[str, ...]) -> None:
+    """Names are stored in the form in which they are compared."""
     assert (
         Config.from_env({"TRUSTED_HOSTS": given}).trusted_hosts == stored == Config(trusted_hosts=stored).trusted_hosts
     )
@@ -170,36 +170,36 @@ def test_a_list_of_hosts(given: str, stored: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     "wrong", ["*", "a b", "https://a", "a/b", "a..b", "*a.example", "[::1", "[::::]", "*.[::1]", "ü"]
 )
-def test_what_is_no_host_stops_the_start(wrong: str) -> None:
-    """A value that could never match is refused with what is allowed."""
+def test_an_invalid_host_stops_the_start(wrong: str) -> None:
+    """A value that could never match is refused, and the message says what is allowed."""
     with pytest.raises(ConfigError, match=r"^TRUSTED_HOSTS='.*': must be names of hosts such as api\.example\.org"):
         Config.from_env({"TRUSTED_HOSTS": wrong})
 
 
 @pytest.fixture(scope="module")
 def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gunicorn]:
-    """A running service that is called by one name and takes small bodies."""
+    """A running service with one host name and a low limit for bodies."""
     settings = {"TRUSTED_HOSTS": "127.0.0.1", "MAX_BODY": str(MAX_BODY), "LOG_LEVEL": "error", "FAILURE_LIMIT": "off"}
     with Gunicorn(tmp_path_factory.mktemp("edge"), workers=1, **settings) as running:
         yield running
 
 
 def head(server: Gunicorn, *fields: str, method: str = "POST", path: str = "/products") -> bytes:
-    """The head of a request."""
+    """Read the head of a response."""
     lines = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{server.port}", "Content-Type: application/json", *fields]
     return "\r\n".join([*lines, "", ""]).encode()
 
 
 def read_all(client: socket.socket) -> bytes:
-    """What comes until the connection is closed."""
+    """Read until the connection is closed."""
     response = b""
     while chunk := client.recv(65536):
         response += chunk
     return response
 
 
-def test_another_host_is_400_on_the_wire(edge: Gunicorn) -> None:
-    """The list comes from the environment; the authority of an absolute target is the host that counts."""
+def test_an_unknown_host_returns_400_under_gunicorn(edge: Gunicorn) -> None:
+    """The list comes from the environment; in an absolute request target, its authority is the host."""
     assert edge.get("/products", {"Host": "evil.example"}).status == 400
     assert edge.get("/products", {"X-Forwarded-Host": "evil.example"}).status == 200
     with socket.create_connection(("127.0.0.1", edge.port), timeout=10) as client:
@@ -215,8 +215,8 @@ def test_another_host_is_400_on_the_wire(edge: Gunicorn) -> None:
     ],
 )
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
-def test_a_malformed_host_is_400_on_the_wire(edge: Gunicorn, host: bytes, version: bytes) -> None:
-    """RFC 9112, section 3.2: in the field and, where it is one, in the target."""
+def test_a_malformed_host_returns_400_under_gunicorn(edge: Gunicorn, host: bytes, version: bytes) -> None:
+    """RFC 9112, section 3.2: in the header and in an absolute request target."""
     requests = [b"GET /healthz HTTP/%b\r\nHost: %b\r\nConnection: close\r\n\r\n" % (version, host)]
     if not set(host) & set(b" #"):
         requests.append(
@@ -229,8 +229,8 @@ def test_a_malformed_host_is_400_on_the_wire(edge: Gunicorn, host: bytes, versio
 
 
 @pytest.mark.parametrize("host", [b"evil.example", b"xn--" + b"a" * 8000, b"a/b", b"", b"a." * 128])
-def test_refused_hosts_count_on_the_wire(tmp_path: Path, host: bytes) -> None:
-    """Whatever is wrong with them: beyond the quota of the address they are refused for that."""
+def test_refused_hosts_are_counted_under_gunicorn(tmp_path: Path, host: bytes) -> None:
+    """Malformed and unknown hosts count as failures; beyond the limit of the address they return 429."""
     request = b"GET /healthz HTTP/1.1\r\nHost: %b\r\n\r\n" % host
     with Gunicorn(
         tmp_path, workers=1, LOG_LEVEL="error", TRUSTED_HOSTS="127.0.0.1", FAILURE_LIMIT="3 per day"
@@ -241,8 +241,8 @@ def test_refused_hosts_count_on_the_wire(tmp_path: Path, host: bytes) -> None:
     assert found == [b"400", b"400", b"400", b"429", b"429"]
 
 
-def test_a_body_announced_too_large_is_not_waited_for(edge: Gunicorn) -> None:
-    """10 GB are refused on their announcement, with nothing read, and the connection is closed."""
+def test_a_too_large_content_length_is_refused_at_once(edge: Gunicorn) -> None:
+    """A Content-Length of 10 GB is refused before the body is read, and the connection is closed."""
     with socket.create_connection(("127.0.0.1", edge.port), timeout=10) as client:
         client.sendall(head(edge, f"Content-Length: {10 * 2**30}"))
         response = read_all(client)
@@ -250,8 +250,8 @@ def test_a_body_announced_too_large_is_not_waited_for(edge: Gunicorn) -> None:
     assert b"\r\nConnection: close\r\n" in response
 
 
-def test_a_body_that_goes_on_is_refused_at_the_limit(edge: Gunicorn) -> None:
-    """A chunked body has no length to refuse: it is refused where it passes the limit, before it has ended."""
+def test_a_chunked_body_is_refused_at_the_limit(edge: Gunicorn) -> None:
+    """It has no Content-Length; it is refused when it exceeds the limit, before it ends."""
     chunk = b"4000\r\n" + b" " * 0x4000 + b"\r\n"
     sent = 0
     with socket.create_connection(("127.0.0.1", edge.port), timeout=10) as client:
@@ -259,7 +259,7 @@ def test_a_body_that_goes_on_is_refused_at_the_limit(edge: Gunicorn) -> None:
         client.sendall(chunk * (MAX_BODY // 0x4000 + 1))
         response = client.recv(65536)  # before the body has ended
         try:
-            while sent < 4 * SOCKET_BUFFERS:  # what is read on is so that a client who reads late has its answer
+            while sent < 4 * SOCKET_BUFFERS:  # the rest is read so that a client that reads late gets its response
                 sent += client.send(chunk)
         except OSError:
             pass
@@ -269,15 +269,15 @@ def test_a_body_that_goes_on_is_refused_at_the_limit(edge: Gunicorn) -> None:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gunicorn]:
-    """A running service that asks who calls, and takes two writes of each."""
+    """A running service that requires credentials, and allows each caller two writes."""
     settings = {"AUTH": "required", "ADMIN_KEY": ADMIN, "RATE_LIMIT_WRITE": "2 per 9999 days", "LOG_LEVEL": "error"}
     with Gunicorn(tmp_path_factory.mktemp("guarded"), workers=1, **settings) as running:
         yield running
 
 
 @pytest.mark.needs("keys", "limits")
-def test_content_that_is_refused_is_not_asked_for(guarded: Gunicorn) -> None:
-    """Who waits for 100 (Continue) is told 401, 403, 413 or 429 instead, and the connection ends."""
+def test_no_100_continue_before_a_refusal(guarded: Gunicorn) -> None:
+    """A client that waits for 100 (Continue) gets 401, 403, 413 or 429 instead, and the connection is closed."""
     admin = {"Authorization": f"Bearer {ADMIN}"}
     made = guarded.request("POST", "/api/v1/keys", {"name": "reader", "scopes": ["products:read"]}, admin)
     reader = made.json()["secret"]
@@ -290,8 +290,8 @@ def test_content_that_is_refused_is_not_asked_for(guarded: Gunicorn) -> None:
         assert b"\r\nConnection: close\r\n" in response and b"100 Continue" not in response
 
 
-def test_content_that_is_wanted_is_asked_for(edge: Gunicorn) -> None:
-    """Who waits for 100 (Continue) is asked for the content once it is known that it will be read."""
+def test_100_continue_is_sent_before_the_body_is_read(edge: Gunicorn) -> None:
+    """A client that waits for 100 (Continue) gets it when the body is going to be read."""
     with socket.create_connection(("127.0.0.1", edge.port), timeout=10) as client:
         client.sendall(head(edge, "Content-Length: 13", "Expect: 100-continue", "Connection: close"))
         assert client.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -300,8 +300,8 @@ def test_content_that_is_wanted_is_asked_for(edge: Gunicorn) -> None:
 
 
 @pytest.mark.parametrize("bomb", [b"[" * 9000, b'{"a":' * 9000, b'{"name": ' + b"[" * 9000])
-def test_a_depth_bomb_is_refused(edge: Gunicorn, bomb: bytes) -> None:
-    """Nesting without end is malformed or too deep, never a crash."""
+def test_a_deeply_nested_body_is_refused(edge: Gunicorn, bomb: bytes) -> None:
+    """Endless nesting is malformed or too deep, and never a crash."""
     response = edge.request("POST", "/products", bomb, {"Content-Type": "application/json"})
     assert (response.status, response.json()["type"].endswith("/problems/invalid-json")) == (400, True)
     assert edge.get("/healthz").status == 200
@@ -315,8 +315,8 @@ def test_a_depth_bomb_is_refused(edge: Gunicorn, bomb: bytes) -> None:
         *("/nothing", "/products/none", "/products?no=1", "/metrics", "{match}"),
     ],
 )
-def test_head_is_get_without_its_content(server: Gunicorn, path: str) -> None:
-    """HEAD has the status and the header fields of GET, the length among them, and no content (RFC 9110, 9.3.2)."""
+def test_head_equals_get_without_content(server: Gunicorn, path: str) -> None:
+    """HEAD has the status and headers of GET, also the length, and no content (RFC 9110, section 9.3.2)."""
     made = server.post("/products", {"name": "head"})
     headers = {"X-Request-Id": "same"}
     if path == "{match}":
@@ -330,8 +330,8 @@ def test_head_is_get_without_its_content(server: Gunicorn, path: str) -> None:
 
 
 @pytest.mark.needs("health", "openapi", "pages")
-def test_options_of_each_route(client: FlaskClient) -> None:
-    """OPTIONS lists just the methods that an address takes: each that is listed is taken, each other is 405."""
+def test_options_lists_the_methods_of_each_route(client: FlaskClient) -> None:
+    """Each method that OPTIONS lists is allowed, and each other method returns 405."""
     for path in ("/", "/products", "/products/none", "/healthz", "/openapi.json", "/docs", "/problems/not-found"):
         response = client.options(path)
         assert (response.status_code, response.data) == (200, b"")
@@ -342,14 +342,14 @@ def test_options_of_each_route(client: FlaskClient) -> None:
 
 
 def test_options_of_the_server(server: Gunicorn) -> None:
-    """`OPTIONS *` asks of the server as a whole (RFC 9110, section 9.3.7)."""
+    """`OPTIONS *` is about the server as a whole (RFC 9110, section 9.3.7)."""
     response = server.request("OPTIONS", "*")
     assert (response.status, response.body, response.headers["content-length"]) == (200, b"", "0")
 
 
 @pytest.mark.needs("openapi", "pages")
-def test_every_page_has_a_policy(client: FlaskClient) -> None:
-    """Whatever is HTML loads and sends nothing elsewhere, is framed by none, and tells no one where its reader was."""
+def test_every_page_has_a_content_security_policy(client: FlaskClient) -> None:
+    """An HTML page loads and sends nothing to other origins, cannot be framed, and sends no Referer."""
     paths = {rule.rule for rule in client.application.url_map.iter_rules() if "GET" in (rule.methods or ())}
     paths |= {"/nothing", "/problems/not-found", "/docs/nothing"}
     pages = [page for page in (client.get(path, headers=HTML) for path in paths) if page.mimetype == "text/html"]
@@ -368,8 +368,8 @@ def test_every_page_has_a_policy(client: FlaskClient) -> None:
         *(("TRACE", "/products", 405), ("POST", "/products", 415), ("GET", "/openapi.json", 200)),
     ],
 )
-def test_no_type_is_guessed_and_no_problem_kept(client: FlaskClient, method: str, path: str, status: int) -> None:
-    """Every answer forbids guessing, once; a problem is not stored by anyone."""
+def test_responses_have_nosniff_and_problems_no_store(client: FlaskClient, method: str, path: str, status: int) -> None:
+    """Every response has X-Content-Type-Options once; a problem is not stored by caches."""
     response = client.open(path, method=method)
     assert (response.status_code, response.headers.getlist("X-Content-Type-Options")) == (status, ["nosniff"])
     assert (response.headers.get("Cache-Control") == "no-store") == (status >= 400 or method == "OPTIONS")

@@ -1,4 +1,4 @@
-"""The feed of events: what is in it, for whom, and how it is followed."""
+"""The feed of events: its contents, who can read it, and how to follow it."""
 
 import threading
 import time
@@ -25,7 +25,7 @@ FEED = "/api/v1/events"
 
 @pytest.fixture
 def guarded() -> FlaskClient:
-    """A client of a service that asks for credentials, with collections of all kinds of ownership."""
+    """A client of a service that requires credentials, with collections of all kinds of ownership."""
     return service().test_client()
 
 
@@ -44,9 +44,9 @@ def next_of(response: Any) -> str:
     return str(link.split(">")[0][1:])
 
 
-class TestWhatIsInIt:
+class TestContents:
     def test_every_change_is_an_event(self, client: FlaskClient) -> None:
-        """Created, replaced, merged, deleted: each with the item as it then was, in the order they were done."""
+        """Created, replaced, merged, deleted: each with the item after the change, in the order of the changes."""
         item = make(client)
         path = f"/products/{item['id']}"
         replaced = client.put(path, json={"name": "Desk lamp"}).json
@@ -61,13 +61,13 @@ class TestWhatIsInIt:
         assert [event["timestamp"] for event in events[:3]] == [event["data"]["updated_at"] for event in events[:3]]
 
     def test_an_event_has_the_form_of_standard_webhooks(self) -> None:
-        """JSON with its id, type and time before its data, which are as they are stored."""
+        """JSON with id, type and time before the data, which have the stored bytes."""
         event = StoredEvent("evt_1", "thing.updated", "2026-01-02", '{"name":"é"}'.encode())
         text = '{"id":"evt_1","type":"thing.updated","timestamp":"2026-01-02","data":{"name":"é"}}'
         assert enveloped(event) == text.encode()
 
-    def test_what_changes_nothing_is_none(self, client: FlaskClient) -> None:
-        """A PUT or PATCH that leaves the item as it is, and whatever is refused."""
+    def test_a_request_that_changes_nothing_is_no_event(self, client: FlaskClient) -> None:
+        """A PUT or PATCH that leaves the item as it is, and refused requests."""
         item = make(client)
         path = f"/products/{item['id']}"
         assert client.put(path, json=item).status_code == 200
@@ -78,8 +78,8 @@ class TestWhatIsInIt:
         assert len(client.get(FEED).json) == 1
 
     @pytest.mark.needs("idempotency")
-    def test_what_is_done_once_is_told_once(self, client: FlaskClient) -> None:
-        """A create that is sent again is answered again, and is one event."""
+    def test_a_replayed_create_is_one_event(self, client: FlaskClient) -> None:
+        """A create that is sent again with its key gets the same response, and is one event."""
         key_header = {"Idempotency-Key": "k"}
         assert make(client, headers=key_header) == make(client, headers=key_header)
         assert len(client.get(FEED).json) == 1
@@ -92,8 +92,8 @@ class TestWhatIsInIt:
         assert client.get(FEED).json == []
 
 
-class TestHowItIsFollowed:
-    def test_next_leads_through_all_of_it(self, client: FlaskClient) -> None:
+class TestFollowing:
+    def test_next_links_lead_through_the_whole_feed(self, client: FlaskClient) -> None:
         """`next` leads to each event once, then to later events; it always exists, and repeats the parameters."""
         for n in range(5):
             make(client, str(n))
@@ -109,22 +109,22 @@ class TestHowItIsFollowed:
         assert names(client.get(path)) == ["later"]
 
     def test_every_event_is_a_cursor(self, client: FlaskClient) -> None:
-        """A reader that stops in the middle of a page goes on behind the last event that it has."""
+        """A reader that stops inside a page can continue after the last event that it has read."""
         for n in range(3):
             make(client, str(n))
         second = client.get(FEED).json[1]["id"]
         assert names(client.get(f"{FEED}?after={second}")) == ["2"]
 
-    def test_it_can_be_followed_from_now_on(self, client: FlaskClient) -> None:
-        """`after=latest` passes over all that was."""
+    def test_after_latest_skips_older_events(self, client: FlaskClient) -> None:
+        """`after=latest` skips all events until now."""
         make(client, "old")
         response = client.get(f"{FEED}?after=latest")
         assert response.json == []
         make(client, "new")
         assert names(client.get(next_of(response))) == ["new"]
 
-    def test_types_and_collections_narrow_it(self, client: FlaskClient) -> None:
-        """Several of each, by commas or repeated."""
+    def test_the_feed_can_be_filtered_by_type_and_collection(self, client: FlaskClient) -> None:
+        """By one or several of each, separated by commas or repeated."""
         item = make(client)
         client.delete(f"/products/{item['id']}")
         client.post("/api/v1/users", json={"email": "a@example.org"})
@@ -155,14 +155,14 @@ class TestHowItIsFollowed:
             ("since=1", "since"),
         ],
     )
-    def test_what_it_does_not_know_it_refuses(self, client: FlaskClient, query: str, parameter: str) -> None:
-        """Each parameter that is unknown or malformed is named."""
+    def test_invalid_parameters_are_refused(self, client: FlaskClient, query: str, parameter: str) -> None:
+        """The fault names each unknown or malformed parameter."""
         response = client.get(f"{FEED}?{query}")
         assert (response.status_code, response.json["type"].split("/")[-1]) == (400, "invalid-query")
         assert [fault["parameter"] for fault in response.json["errors"]] == [parameter]
 
-    def test_a_cursor_that_expired_says_where_to_resume(self, app: Application, client: FlaskClient) -> None:
-        """An expired cursor is 410, with the cursor before the oldest stored event, in the body and as a link."""
+    def test_an_expired_cursor_returns_410(self, app: Application, client: FlaskClient) -> None:
+        """The response has the cursor before the oldest stored event, in the body and as a link."""
         store: Store = app.extensions["restkeeper"].store
         for n in range(4):
             make(client, str(n))
@@ -174,7 +174,7 @@ class TestHowItIsFollowed:
         assert names(client.get(f"{FEED}?after={response.json['resume']}")) == ["2", "3"]
         assert names(client.get(f"{FEED}?after={second}")) == ["2", "3"]
 
-    def test_what_was_swept_is_not_answered_from_memory(self, app: Application, client: FlaskClient) -> None:
+    def test_swept_events_are_not_returned_from_the_cache(self, app: Application, client: FlaskClient) -> None:
         """A cached page is not used after the oldest events were deleted."""
         store: Store = app.extensions["restkeeper"].store
         for n in range(3):
@@ -184,7 +184,7 @@ class TestHowItIsFollowed:
         assert names(client.get(FEED)) == ["2"]
 
     def test_a_page_has_an_etag(self, client: FlaskClient) -> None:
-        """It holds until there is something else to answer at that address; If-Match works as everywhere."""
+        """It is valid until the page changes; If-Match works as everywhere."""
         make(client)
         response = client.get(FEED)
         held = {"If-None-Match": response.headers["ETag"]}
@@ -198,8 +198,8 @@ class TestHowItIsFollowed:
         assert client.get(FEED, headers=held).status_code == 200
         assert client.get(f"{FEED}?limit=1", headers={"If-None-Match": full.headers["ETag"]}).status_code == 304
 
-    def test_head_is_answered_as_get(self, client: FlaskClient) -> None:
-        """With the same fields, and without the events."""
+    def test_head_equals_get_without_events(self, client: FlaskClient) -> None:
+        """With the same headers, and without content."""
         make(client)
         head, get = client.head(FEED), client.get(FEED)
         assert head.data == b"" and head.headers["ETag"] == get.headers["ETag"]
@@ -223,8 +223,8 @@ def waiters_of(app: Application) -> Waiters:
 
 
 @contextmanager
-def written_meanwhile(app: Application, write: Callable[[FlaskClient], object]) -> Iterator[None]:
-    """Write while a request waits for events; its response arrives long before the time is over."""
+def write_while_waiting(app: Application, write: Callable[[FlaskClient], object]) -> Iterator[None]:
+    """Write while a request waits for events; its response arrives long before its time-out."""
     waiters = waiters_of(app)
     ended = threading.Event()
 
@@ -242,45 +242,45 @@ def written_meanwhile(app: Application, write: Callable[[FlaskClient], object]) 
 
 
 class TestWaiting:
-    def test_it_is_answered_when_something_happens(self, app: Application, client: FlaskClient) -> None:
-        """A reader that waits has the event long before its time is over."""
-        with written_meanwhile(app, lambda writer: make(writer, "at last")):
+    def test_a_wait_ends_with_the_next_event(self, app: Application, client: FlaskClient) -> None:
+        """A waiting reader gets the event long before its time-out."""
+        with write_while_waiting(app, lambda writer: make(writer, "at last")):
             assert names(client.get(f"{FEED}?after=latest&wait=30")) == ["at last"]
 
-    def test_it_goes_on_waiting_for_what_is_wanted(self, app: Application, client: FlaskClient) -> None:
-        """Other events neither end the wait nor are seen."""
+    def test_a_wait_ignores_other_events(self, app: Application, client: FlaskClient) -> None:
+        """Events that do not match do not end the wait, and are not returned."""
 
         def write(writer: FlaskClient) -> None:
             make(writer, "unwanted")
             writer.post("/users", json={"email": "a@example.org", "name": "wanted"})
 
-        with written_meanwhile(app, write):
+        with write_while_waiting(app, write):
             assert names(client.get(f"{FEED}?collection=users&wait=30")) == ["wanted"]
 
-    def test_it_ends_with_its_time(self, client: FlaskClient) -> None:
-        """Nothing happened: an empty page, or for who has that already, 304."""
+    def test_a_wait_ends_after_its_time(self, client: FlaskClient) -> None:
+        """Without an event: an empty page, or 304 if the reader has that page already."""
         began = time.monotonic()
         response = client.get(f"{FEED}?wait=1")
         assert response.json == [] and time.monotonic() - began >= 1
         held = {"If-None-Match": response.headers["ETag"]}
         assert client.get(f"{FEED}?wait=1", headers=held).status_code == 304
 
-    def test_what_is_there_is_not_waited_for(self, client: FlaskClient) -> None:
-        """The answer to a reader who is behind comes at once."""
+    def test_existing_events_are_returned_at_once(self, client: FlaskClient) -> None:
+        """A reader that is behind does not wait."""
         make(client)
         began = time.monotonic()
         assert names(client.get(f"{FEED}?wait=30")) == ["Lamp"]
         assert time.monotonic() - began < 20
 
-    def test_too_many_are_told_to_come_again(self, app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Beyond what a process bears it is 503, at once."""
+    def test_too_many_waits_return_503(self, app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A wait beyond the limit of the process returns 503 at once."""
         monkeypatch.setattr(waiters_of(app), "_most", 0)
         response = app.test_client().get(f"{FEED}?wait=30")
         assert (response.status_code, response.headers["Retry-After"]) == (503, "1")
 
     @pytest.mark.needs("keys")
-    def test_each_caller_has_a_share_of_the_places(self) -> None:
-        """Beyond it a caller's next wait is 429, at once; others wait on, and its other requests are answered."""
+    def test_each_caller_has_a_limited_number_of_waits(self) -> None:
+        """The next wait of the caller returns 429 at once; others wait on, and its other requests succeed."""
         app = create_app(Config(auth="required", admin_key=ADMIN["X-API-Key"], waits_per_caller=2))
         client = app.test_client()
         greedy, other = key(client, "products:read"), key(client, "products:read")
@@ -307,8 +307,8 @@ class TestWaiting:
                 thread.join(WAIT_SECONDS)
         assert statuses == [200] * 3 and not waiters_of(app)._waiting
 
-    def test_a_place_is_held_for_the_whole_of_a_wait(self, app: Application, client: FlaskClient) -> None:
-        """Events that are not wanted wake a reader, who then goes on waiting in the same place."""
+    def test_a_wait_has_one_place_until_its_end(self, app: Application, client: FlaskClient) -> None:
+        """Events that do not match wake a reader, which then waits on in the same place."""
         taken: list[str] = []
         waiters = waiters_of(app)
         place = waiters.place
@@ -318,24 +318,24 @@ class TestWaiting:
             make(writer, "unwanted")
             writer.post("/users", json={"email": "a@example.org", "name": "wanted"})
 
-        with written_meanwhile(app, write):
+        with write_while_waiting(app, write):
             assert names(client.get(f"{FEED}?collection=users&wait=30")) == ["wanted"]
         assert taken == ["127.0.0.1"]
         make(client)
-        assert len(client.get(f"{FEED}?wait=30").json) == 3 and len(taken) == 1  # what is there needs no place
+        assert len(client.get(f"{FEED}?wait=30").json) == 3 and len(taken) == 1  # existing events need no place
 
-    def test_it_ends_when_the_server_stops(self, client: FlaskClient) -> None:
-        """Who waits is answered, with nothing, when the server says that it stops."""
+    def test_a_wait_ends_when_the_server_stops(self, client: FlaskClient) -> None:
+        """Waiting readers get an empty page when the server says that it stops."""
         began = time.monotonic()
         response = client.get(f"{FEED}?wait=30", environ_overrides={"restkeeper.is_cancelled": lambda: True})
         assert response.json == [] and time.monotonic() - began < 20
 
 
 @pytest.mark.needs("keys", "ownership")
-class TestForWhom:
+class TestPermissions:
     @pytest.mark.needs("webhooks")
-    def test_who_may_read_a_collection_sees_its_events(self, guarded: FlaskClient) -> None:
-        """And no others; asking for another by name is refused, and so is who may read none."""
+    def test_a_caller_gets_the_events_of_collections_it_may_read(self, guarded: FlaskClient) -> None:
+        """Not those of others: a request for another collection is refused, and so is a caller that may read none."""
         make(guarded, headers=ADMIN)
         guarded.post("/users", json={"email": "a@example.org", "name": "Ada"}, headers=ADMIN)
         reader = key(guarded, "products:read")
@@ -349,8 +349,8 @@ class TestForWhom:
         assert guarded.get(FEED, headers=key(guarded, "users:write")).status_code == 403
         assert guarded.get(FEED).status_code == 401
 
-    def test_what_others_do_not_see_is_told_to_its_owner(self, guarded: FlaskClient) -> None:
-        """Of a collection whose items have owners, one's own events; where others may read, all of them."""
+    def test_events_of_private_items_are_for_their_owner(self, guarded: FlaskClient) -> None:
+        """A caller gets the events of its own items; of a collection that all may read, all events."""
         mine, yours = (
             key(guarded, *(f"{name}:{do}" for name in ("notes", "posts") for do in ("read", "write"))) for _ in "ab"
         )
@@ -362,7 +362,7 @@ class TestForWhom:
         assert len(guarded.get(FEED, headers=ADMIN).json) == 4
 
     def test_two_callers_have_two_etags(self, guarded: FlaskClient) -> None:
-        """What one may see is never taken for what the other may, and no cache keeps it for others."""
+        """A response for one caller is never valid for another, and no shared cache stores it."""
         make(guarded, headers=ADMIN)
         some, full = (guarded.get(FEED, headers=who) for who in (key(guarded, "products:read"), ADMIN))
         assert some.headers["ETag"] != full.headers["ETag"] and some.headers["Cache-Control"].startswith("private")

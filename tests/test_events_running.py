@@ -1,4 +1,4 @@
-"""The feed under gunicorn: with writers in several processes, with many who wait, at the end."""
+"""The feed under gunicorn: with writers in several processes, with many waiting readers, and at a stop."""
 
 import json
 import signal
@@ -12,8 +12,8 @@ from tests.live import Gunicorn
 WAITERS = 200
 
 
-def test_a_reader_misses_nothing_and_sees_nothing_twice() -> None:
-    """While two workers write, who follows sees each change once, and those of an item in order."""
+def test_a_reader_gets_every_event_exactly_once() -> None:
+    """While two workers write, a reader gets each change once, and those of an item in order."""
     follow(2000)
 
 
@@ -31,8 +31,8 @@ def body_of(connection: socket.socket) -> list[dict[str, object]]:
     return found
 
 
-def test_many_wait_and_hold_up_nobody(tmp_path: Path) -> None:
-    """With hundreds who wait others are answered, and one event then reaches them all."""
+def test_waiting_readers_do_not_delay_others(tmp_path: Path) -> None:
+    """With hundreds of waiting readers other requests get responses, and one event then reaches all readers."""
     with Gunicorn(tmp_path, LOG_LEVEL="error", WAITS_PER_CALLER="500") as server:
         waiting = [waiter(server, "/api/v1/events?after=latest&wait=30") for _ in range(WAITERS)]
         began = time.monotonic()
@@ -54,8 +54,8 @@ def _is_silent(connection: socket.socket) -> bool:
     return False
 
 
-def test_a_stop_answers_who_waits(tmp_path: Path) -> None:
-    """On SIGTERM those who wait are answered at once, and the service ends."""
+def test_a_stop_ends_all_waits(tmp_path: Path) -> None:
+    """On SIGTERM waiting readers get their responses at once, and the service ends."""
     with Gunicorn(tmp_path, LOG_LEVEL="error") as server:
         connection = waiter(server, "/api/v1/events?wait=30")
         connection.settimeout(0.5)

@@ -1,4 +1,4 @@
-"""`flask export`: the form, who may read the file, what is left of one that was interrupted, and formulas."""
+"""`flask export`: the format, the file's mode, interrupted exports, and formulas."""
 
 import json
 import os
@@ -39,16 +39,16 @@ def run(app: Application) -> Callable[..., Result]:
         ("a.csv", ["--format", "json"], b"[\n{"),
     ],
 )
-def test_a_file_has_the_form_of_its_name(
+def test_the_suffix_chooses_the_format(
     run: Callable[..., Result], tmp_path: Path, name: str, options: list[str], begin: bytes
 ) -> None:
-    """The option --format overrides the suffix."""
+    """The option --format overrides it."""
     assert run(tmp_path / name, *options).exit_code == 0
     assert (tmp_path / name).read_bytes().startswith(begin)
 
 
-def test_an_export_is_for_its_owner_alone(run: Callable[..., Result], tmp_path: Path) -> None:
-    """Also where a file was that others could read, and that a link leads to."""
+def test_only_the_owner_can_read_an_export(run: Callable[..., Result], tmp_path: Path) -> None:
+    """Also if it replaces a file that others could read, or the target of a link."""
     (tmp_path / "a.csv").write_text("old")
     (tmp_path / "a.csv").chmod(0o644)
     (tmp_path / "link.csv").symlink_to(tmp_path / "a.csv")
@@ -60,7 +60,7 @@ def test_an_export_is_for_its_owner_alone(run: Callable[..., Result], tmp_path: 
 def test_an_interrupted_export_leaves_no_part(
     run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What had the name before still has it."""
+    """A file that had the name before still exists."""
     (tmp_path / "a.csv").write_text("old")
     before = set(os.listdir(tmp_path))
 
@@ -72,8 +72,11 @@ def test_an_interrupted_export_leaves_no_part(
     assert (tmp_path / "a.csv").read_text() == "old" and set(os.listdir(tmp_path)) == before
 
 
-def test_cells_that_a_spreadsheet_would_run_are_named(run: Callable[..., Result], tmp_path: Path) -> None:
-    """With their number and fields; they are exported as they are. Numbers are none, and JSON has no cells."""
+def test_possible_formulas_are_reported(run: Callable[..., Result], tmp_path: Path) -> None:
+    """Cells that a spreadsheet would run are counted with their fields, and exported unchanged.
+
+    Numbers are safe, and JSON has no cells.
+    """
     message = run(tmp_path / "a.csv").stderr
     assert message.startswith("warning: 3 cells begin with = + - @, a tab or CR")
     assert message.endswith("formulas: name (2), description (1)\n")
@@ -81,7 +84,7 @@ def test_cells_that_a_spreadsheet_would_run_are_named(run: Callable[..., Result]
     assert {item["name"] for item in json.loads((tmp_path / "a.json").read_bytes())} == {"=HYPERLINK()", "\tx"}
 
 
-def test_a_pipe_is_written_to(run: Callable[..., Result], tmp_path: Path) -> None:
-    """It is not replaced by a file."""
+def test_an_export_writes_into_a_pipe(run: Callable[..., Result], tmp_path: Path) -> None:
+    """The pipe is not replaced by a file."""
     assert run("/dev/null").exit_code == 0
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)

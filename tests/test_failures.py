@@ -1,4 +1,4 @@
-"""Guesses: how many wrong credentials and hosts an address may send, and who stays accepted meanwhile."""
+"""Failures: how many wrong credentials and hosts an address may send, and which callers are not affected."""
 
 import time
 from base64 import b64encode
@@ -31,13 +31,13 @@ Send = Callable[[FlaskClient, str], int]
 
 
 def closed(**settings: Any) -> FlaskClient:
-    """A client of a service that asks for credentials and allows three failures a day."""
+    """A client of a service that requires credentials and allows three failures a day."""
     given = {"auth": "required", "admin_key": ADMIN_KEY, "failure_limit": f"{LIMIT} per day", **settings}
     return create_app(Config(**given)).test_client()
 
 
 def key_of(client: FlaskClient) -> str:
-    """The secret of a new key, made at another address."""
+    """The secret of a new key, created from another address."""
     sent = {"name": "test", "scopes": ["products:read"]}
     made = client.post("/api/v1/keys", json=sent, headers=ADMIN, environ_base={"REMOTE_ADDR": "192.0.2.250"})
     secret: str = made.json["secret"]
@@ -66,14 +66,14 @@ def for_metrics(client: FlaskClient, token: str) -> int:
 
 
 def at_nothing(client: FlaskClient, token: str) -> int:
-    """Where a wrong credential is refused although nothing is there, and a right one finds that."""
+    """Use the token on an unknown path: a wrong one is refused, a valid one gets 404."""
     status = client.get("/nothing", headers=bearer(token)).status_code
     return 200 if status == 404 else status
 
 
 @pytest.mark.parametrize("send", [by_bearer, by_header, by_basic, at_nothing])
-def test_guessing_ends(send: Send) -> None:
-    """Beyond the limit even the right key is 429, by whichever way: who guesses learns nothing more."""
+def test_the_number_of_guesses_is_limited(send: Send) -> None:
+    """Beyond the limit even a valid key returns 429, in any header: the caller learns nothing more."""
     client = closed()
     secret = key_of(client)
     assert [send(client, f"rk_{'0' * 16}_{n}") for n in range(LIMIT + 2)] == [401] * LIMIT + [429] * 2
@@ -82,7 +82,10 @@ def test_guessing_ends(send: Send) -> None:
 
 @pytest.mark.needs("metrics")
 def test_the_tokens_of_metrics_and_of_callers_are_counted_together() -> None:
-    """Guesses at METRICS_TOKEN use up the same quota; beyond it the right one is 429, where it succeeded it is not."""
+    """Guesses at METRICS_TOKEN use up the same quota.
+
+    Beyond it the right token returns 429, unless it succeeded there before.
+    """
     client = closed(metrics_token=METRICS_TOKEN)
     other = {"REMOTE_ADDR": "192.0.2.9"}
     assert client.get("/metrics", headers=bearer(METRICS_TOKEN), environ_base=other).status_code == 200
@@ -95,12 +98,12 @@ def test_the_tokens_of_metrics_and_of_callers_are_counted_together() -> None:
         assert sent == [401] * LIMIT + [429] * 2
     assert for_metrics(client, METRICS_TOKEN) == 429
     assert client.get("/metrics", headers=bearer(METRICS_TOKEN), environ_base=other).status_code == 200
-    assert client.get("/metrics", environ_base=other).status_code == 401  # that is no guess
+    assert client.get("/metrics", environ_base=other).status_code == 401  # this is no guess
 
 
 @pytest.mark.needs("jwt")
 def test_tokens_of_an_issuer_are_counted(tmp_path: Path) -> None:
-    """JWTs are credentials as keys are."""
+    """JWTs are counted like keys."""
     (tmp_path / "keys.json").write_bytes(issuer.FIRST)
     trusted = {"jwt_issuer": issuer.ISSUER, "jwt_audience": issuer.AUDIENCE, "jwt_jwks": str(tmp_path / "keys.json")}
     client = closed(**trusted)
@@ -110,8 +113,8 @@ def test_tokens_of_an_issuer_are_counted(tmp_path: Path) -> None:
     assert [by_bearer(client, known), by_bearer(client, fresh)] == [200, 429]
 
 
-def test_the_refusal_is_quota_exceeded() -> None:
-    """It names the policy, and when to go on."""
+def test_a_refusal_is_the_quota_exceeded_problem() -> None:
+    """It names the policy, and when to try again."""
     client = closed(rate_limit="off")
     for n in range(LIMIT):
         by_bearer(client, f"guess {n}")
@@ -122,7 +125,7 @@ def test_the_refusal_is_quota_exceeded() -> None:
 
 
 def test_nothing_is_looked_up_for_a_guess_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The refusal comes before the credentials are checked, so that it costs no read of the store."""
+    """The refusal comes before the check of the credentials, so that it needs no read of the store."""
     client = closed()
     store = client.application.extensions["restkeeper"].store
     reads: list[str] = []
@@ -133,8 +136,8 @@ def test_nothing_is_looked_up_for_a_guess_beyond_the_limit(monkeypatch: pytest.M
     assert len(reads) == LIMIT
 
 
-def test_who_has_succeeded_stays_accepted() -> None:
-    """Guessing does not lock out valid callers at the same address, nor any other address."""
+def test_callers_that_succeeded_stay_accepted() -> None:
+    """Guesses do not affect valid callers at the same address, nor any other address."""
     client = closed()
     used, unused = key_of(client), key_of(client)
     assert by_bearer(client, used) == 200
@@ -147,7 +150,7 @@ def test_who_has_succeeded_stays_accepted() -> None:
 
 
 def test_a_success_is_known_to_all_processes(tmp_path: Path) -> None:
-    """What succeeded at one worker stays accepted at another, and the failures of both add up."""
+    """A caller that succeeded at one worker stays accepted at another, and the failures of both are added."""
     one, other = (closed(database_url=f"sqlite:///{tmp_path}/a.db") for _ in range(2))
     used, unused = key_of(one), key_of(one)
     assert by_bearer(one, used) == 200
@@ -155,8 +158,8 @@ def test_a_success_is_known_to_all_processes(tmp_path: Path) -> None:
     assert [by_bearer(other, used), by_bearer(other, unused)] == [200, 429]
 
 
-def test_a_revoked_key_is_refused_and_counted_once() -> None:
-    """That it succeeded before does not let it in; each use of it is one failure."""
+def test_each_use_of_a_revoked_key_is_one_failure() -> None:
+    """It is refused, though it succeeded before."""
     client = closed()
     secret, first, second = key_of(client), key_of(client), key_of(client)
     assert by_bearer(client, secret) == 200
@@ -168,14 +171,14 @@ def test_a_revoked_key_is_refused_and_counted_once() -> None:
     assert by_bearer(client, second) == 429
 
 
-def test_wrong_credentials_are_counted_where_none_are_needed() -> None:
-    """AUTH=open refuses them, too; who sends none is answered on."""
+def test_wrong_credentials_are_counted_in_open_mode() -> None:
+    """AUTH=open refuses them, too; requests without credentials still succeed."""
     client = closed(auth="open")
     assert [by_bearer(client, "guess") for _ in range(LIMIT + 1)] == [401] * LIMIT + [429]
     assert client.get("/products").status_code == 200
 
 
-def test_it_can_be_off() -> None:
+def test_the_limit_can_be_off() -> None:
     """FAILURE_LIMIT=off counts nothing."""
     client = closed(failure_limit="off")
     assert [by_bearer(client, "guess") for _ in range(30)] == [401] * 30
@@ -183,7 +186,7 @@ def test_it_can_be_off() -> None:
 
 @pytest.mark.needs("pages")
 def test_refused_hosts_are_failures() -> None:
-    """A Host that is malformed or not trusted counts with the guesses; beyond the limit it is 429."""
+    """A malformed or unknown Host counts like a guess; beyond the limit it returns 429."""
     client = closed(trusted_hosts=("api.example.org",))
     statuses = [client.get("/", headers={"Host": host}).status_code for host in ("evil.example", "a b", "x", "y", "z")]
     assert statuses == [400] * LIMIT + [429] * 2
@@ -193,7 +196,7 @@ def test_refused_hosts_are_failures() -> None:
 
 
 class Clock:
-    """A clock that is set by hand."""
+    """A clock that a test sets."""
 
     seconds = 10.0 * DAY
 
@@ -247,8 +250,8 @@ def is_accepted(failures: Failures, digest: str, remote: str = "192.0.2.1") -> b
     return True
 
 
-def test_a_success_costs_nothing_for_a_minute(failures: Failures, numbers: Numbers, clock: Clock) -> None:
-    """A process looks up credentials that succeeded there only once a minute, and stores them as often."""
+def test_a_success_is_cached_for_a_minute(failures: Failures, numbers: Numbers, clock: Clock) -> None:
+    """A process checks successful credentials in the counters once a minute, and stores them as often."""
     failures.note_success(request_from(), "known")
     calls = numbers.calls
     clock.seconds += NOTED_SECONDS - 1
@@ -268,19 +271,19 @@ def test_a_success_is_known_for_a_day(failures: Failures, clock: Clock) -> None:
         for _ in range(LIMIT):
             failures.note_failure(request_from())
         assert is_accepted(failures, "known") is is_known
-        assert not is_accepted(failures, "guess 0")  # a wrong one is never taken for known
+        assert not is_accepted(failures, "guess 0")  # wrong credentials are never known
 
 
-def test_what_each_process_knows_is_bounded(failures: Failures) -> None:
-    """Of more pairs of address and credentials, the oldest are looked up again."""
+def test_the_cache_of_a_process_is_limited(failures: Failures) -> None:
+    """If there are more pairs of address and credentials, the oldest are looked up again."""
     for n in range(NOTED + 10):
         failures.note_success(request_from(), f"{n}")
     assert len(failures._noted) == NOTED
     assert [failures.has_succeeded(request_from(), f"{n}") for n in (9, 10, NOTED + 9)] == [False, True, True]
 
 
-def test_the_next_window_begins_with_none(failures: Failures, clock: Clock) -> None:
-    """A limit is of a window, after which an address may try again."""
+def test_the_next_window_has_no_failures(failures: Failures, clock: Clock) -> None:
+    """The limit is for a window; in the next one an address may try again."""
     for _ in range(LIMIT):
         assert is_accepted(failures, "right")
         failures.note_failure(request_from())
@@ -290,7 +293,7 @@ def test_the_next_window_begins_with_none(failures: Failures, clock: Clock) -> N
 
 
 def test_a_site_of_ipv6_is_counted_as_one(failures: Failures, numbers: Numbers) -> None:
-    """A /64 has the quota, and a whole /48 sixteen times as much, so that no caller has 65,536 quotas and counters."""
+    """A /64 has the quota, and a whole /48 sixteen quotas, so that no caller has 65,536 quotas and counters."""
     for n in range(LIMIT):
         failures.note_failure(request_from(f"2001:db8::{n}"))
     assert not is_accepted(failures, "right", "2001:db8::ffff") and is_accepted(failures, "right", "2001:db8:0:1::1")
@@ -301,8 +304,8 @@ def test_a_site_of_ipv6_is_counted_as_one(failures: Failures, numbers: Numbers) 
     assert is_accepted(failures, "right", "2001:db8:1::1")
 
 
-def test_a_success_is_noted_once_for_a_site_of_ipv6(failures: Failures, numbers: Numbers) -> None:
-    """Who has a key and many networks makes no counter in each of them."""
+def test_a_success_is_stored_once_for_a_site_of_ipv6(failures: Failures, numbers: Numbers) -> None:
+    """A caller with one key and many networks does not create a counter for each of them."""
     for n in range(100):
         failures.note_success(request_from(f"2001:db8:0:{n:x}::1"), "known")
     assert len(numbers.counts) == 1
@@ -320,7 +323,7 @@ def redis() -> Iterator[RedisServer]:
 
 
 def test_instances_count_failures_together_in_redis(redis: RedisServer) -> None:
-    """What was guessed at one machine counts at the other."""
+    """Guesses on one machine count on the other."""
     one, other = (closed(redis_url=redis.url) for _ in range(2))
     assert [by_bearer(client, "guess") for client in (one, other, one, other)] == [401] * LIMIT + [429]
     assert [key for key in redis.client.keys() if b"failures/" in key]

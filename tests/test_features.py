@@ -1,4 +1,4 @@
-"""Features: each can be closed by itself, and then nothing of it is there."""
+"""Features: each can be closed, and then none of its parts is there."""
 
 import sqlite3
 from contextlib import closing
@@ -16,7 +16,7 @@ from restkeeper.service import service_of
 from tests.shop import BUILT_ON, RESOURCES
 from tests.shop.products import ProductSchema
 
-# What each feature answers, and a row that it stores once the calls of `write` were made.
+# A path of each feature, and a row that it stores after the calls of `write`.
 PATHS = {
     "events": ["/api/v1/events"],
     "health": ["/healthz", "/readyz"],
@@ -46,7 +46,7 @@ def served(folder: Path, *closed: str) -> FlaskClient:
 
 
 def write(client: FlaskClient) -> None:
-    """Create, change and delete an item, once each."""
+    """Create, change and delete an item, one each."""
     made = client.post("/products", json={"name": "x"}, headers={"Idempotency-Key": "1"})
     path = f"/api/v1/products/{made.json['id']}"
     assert client.patch(path, json={"name": "y"}).json["version"] == 2
@@ -63,8 +63,8 @@ def closed_with(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", sorted(FEATURES))
-def test_a_closed_feature_is_not_there(tmp_path: Path, name: str) -> None:
-    """Its paths are 404 and not in the document, its tables stay as they were; what the others answer is there."""
+def test_a_closed_feature_is_absent(tmp_path: Path, name: str) -> None:
+    """Its paths return 404 and are not in the document, its tables do not change; the other features work."""
     gone = closed_with(name)
     client = served(tmp_path, *gone)
     write(client)
@@ -78,8 +78,8 @@ def test_a_closed_feature_is_not_there(tmp_path: Path, name: str) -> None:
         assert bool(rows(tmp_path, statement)) is (feature not in gone)
 
 
-def test_what_is_said_of_others_is_gone_with_them(tmp_path: Path) -> None:
-    """Responses have no header of a closed feature, and requests may have any."""
+def test_a_closed_feature_has_no_headers(tmp_path: Path) -> None:
+    """Responses have no header of a closed feature, and its request headers are ignored."""
     headers = {"Origin": "https://app.example.org", "Idempotency-Key": "1"}
     responses = {
         name: served(tmp_path, name).get("/products", headers=headers) for name in ("cors", "limits", "dialects")
@@ -91,8 +91,8 @@ def test_what_is_said_of_others_is_gone_with_them(tmp_path: Path) -> None:
     assert posts[0].json["id"] != posts[1].json["id"]
 
 
-def test_no_credential_is_known_without_keys_and_tokens() -> None:
-    """Whatever is sent as one is refused; who sends none is served where that is enough."""
+def test_all_credentials_are_refused_without_keys_and_tokens() -> None:
+    """Requests without credentials succeed where none are required."""
     app = restkeeper.create_app(Config(), RESOURCES, features=FEATURES - {"keys", "jwt"})
     client = app.test_client()
     for sent in ("Bearer rk_0123456789abcdef_x", "Bearer a.b.c", "Basic eDp5"):
@@ -102,7 +102,7 @@ def test_no_credential_is_known_without_keys_and_tokens() -> None:
 
 
 def test_a_closed_scheme_is_not_offered() -> None:
-    """Without keys, Basic is neither a challenge nor a hint: a browser would ask for a password in vain."""
+    """Without keys, Basic is neither a challenge nor a hint: a browser would show a useless password dialog."""
     client = restkeeper.create_app(Config(), RESOURCES, features=FEATURES - {"keys"}).test_client()
     refused = client.get("/products", headers={"Authorization": "Basic eDp5"})
     assert refused.status_code == 401
@@ -110,7 +110,7 @@ def test_a_closed_scheme_is_not_offered() -> None:
 
 
 def test_a_password_is_not_printed() -> None:
-    """A URL that no backend knows may have one."""
+    """A URL for which there is no backend may have one."""
     with pytest.raises(ConfigError) as caught:
         restkeeper.create_app(Config(database_url="other://me:secret@host/db"), RESOURCES)
     assert "secret" not in str(caught.value) and "other://" in str(caught.value)
@@ -133,10 +133,10 @@ NOTES = Resource("notes", "note", type("NoteSchema", (ProductSchema,), {}), owne
         ({}, [NOTES], FEATURES - {"ownership"}, "features: 'notes' declares an ownership, so 'ownership' cannot be"),
     ],
 )
-def test_what_cannot_be_closed_alone_stops_the_start(
+def test_an_impossible_choice_of_features_stops_the_start(
     config: dict[str, Any], resources: list[Resource], features: set[str], message: str
 ) -> None:
-    """In one line, that names what is in the way."""
+    """One line names the feature or the collection that needs the closed one."""
     with pytest.raises(ConfigError, match=message) as caught:
         restkeeper.create_app(Config(**config), resources, features=features)
     assert "\n" not in str(caught.value)
@@ -151,7 +151,7 @@ def test_a_command_of_a_closed_feature_is_refused(tmp_path: Path, command: list[
 
 
 def test_a_closed_feature_is_not_reaped(tmp_path: Path) -> None:
-    """What it stored while it was open stays."""
+    """Its stored data stay."""
     write(served(tmp_path))
     reap = served(tmp_path, "events", "webhooks", "idempotency").application.test_cli_runner()
     with sqlite3.connect(tmp_path / "store.db") as connection:
@@ -161,8 +161,8 @@ def test_a_closed_feature_is_not_reaped(tmp_path: Path) -> None:
     assert rows(tmp_path, ROWS["idempotency"]) == 1
 
 
-def test_a_store_that_the_service_is_not_made_for_stops_the_start() -> None:
-    """The line names those that it is made for."""
+def test_an_unsupported_store_stops_the_start() -> None:
+    """The line names the supported ones."""
     with pytest.raises(ConfigError, match="^DATABASE_URL=sqlite://…: this service is made for postgresql$"):
         restkeeper.create_app(Config(database_url="sqlite:///a.db"), RESOURCES, stores=("postgresql",))
     assert restkeeper.create_app(Config(), RESOURCES, stores=("postgresql",)).test_client().get("/").status_code == 200
@@ -180,21 +180,21 @@ def test_a_store_that_the_service_is_not_made_for_stops_the_start() -> None:
     ],
 )
 def test_a_setting_of_a_closed_feature_stops_the_start(name: str, setting: dict[str, Any]) -> None:
-    """Nobody believes in a limit that is not in force."""
+    """Otherwise an operator could believe in a limit that is not active."""
     with pytest.raises(ConfigError, match=f"is set, and has no effect while the feature '{name}' is closed$"):
         restkeeper.create_app(Config(**setting), RESOURCES, features=FEATURES - {name})
 
 
 def test_other_sites_are_refused_without_cors() -> None:
-    """An open service is not reachable to the pages of other sites, whatever else is closed."""
+    """Pages of other sites cannot reach a service in open mode, whatever else is closed."""
     client = restkeeper.create_app(Config(), RESOURCES, features=()).test_client()
     for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
         assert client.post("/products", json={"name": "x"}, headers=headers).status_code == 403
     assert client.post("/products", json={"name": "x"}, headers={"Origin": "http://localhost"}).status_code == 200
 
 
-def test_nothing_but_items(tmp_path: Path) -> None:
-    """With all features closed, items, lists and preconditions are as ever."""
+def test_items_work_without_any_feature(tmp_path: Path) -> None:
+    """With all features closed, items, lists and preconditions work."""
     client = served(tmp_path, *FEATURES)
     write(client)
     made = client.post("/products", json={"name": "x"})

@@ -23,13 +23,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def overwrite(path: Path, at: int, data: bytes) -> None:
-    """Change some bytes of a file, without a descriptor that this process would close: that would end its locks."""
+    """Change some bytes of a file. The descriptor stays open, because closing it would release this process's locks."""
     descriptor = os.open(path, os.O_WRONLY)
     os.pwrite(descriptor, data, at)
 
 
-def test_a_copy_over_a_store_in_use_is_noticed(tmp_path: Path, store: Store) -> None:
-    """Readiness and writes detect it at once, though it is the same file to the system."""
+def test_a_copy_over_a_store_in_use_is_detected(tmp_path: Path, store: Store) -> None:
+    """Readiness and writes detect it at once, though it is the same file for the operating system."""
     store.backup(tmp_path / "backup.db")
     content = (tmp_path / "backup.db").read_bytes()
     overwrite(tmp_path / "store.db", 0, content)
@@ -39,7 +39,7 @@ def test_a_copy_over_a_store_in_use_is_noticed(tmp_path: Path, store: Store) -> 
         insert(store, "lost")
 
 
-def test_a_worker_notices_that_its_store_has_gone(tmp_path: Path, store: Store) -> None:
+def test_a_worker_detects_a_replaced_store(tmp_path: Path, store: Store) -> None:
     """Reading subscriptions is no write, but does not read another file with the same name."""
     assert store.subscriptions(["products"], 0.0) == []  # there is a connection now
     (tmp_path / "store.db").rename(tmp_path / "away.db")
@@ -56,7 +56,7 @@ def test_a_worker_notices_that_its_store_has_gone(tmp_path: Path, store: Store) 
         (10**6, b"x", "no whole number of pages"),
     ],
 )
-def test_a_damaged_header_or_size_is_named(tmp_path: Path, store: Store, at: int, data: bytes, message: str) -> None:
+def test_a_damaged_header_or_size_is_reported(tmp_path: Path, store: Store, at: int, data: bytes, message: str) -> None:
     """The header's first bytes, its page size, its counters, the size of the file."""
     store.check()
     overwrite(tmp_path / "store.db", at, data)
@@ -65,7 +65,7 @@ def test_a_damaged_header_or_size_is_named(tmp_path: Path, store: Store, at: int
 
 
 def test_readiness_costs_the_same_at_any_size(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It reads a few headers of the file, and a few rows, however much there is."""
+    """It reads a few headers of the file, and a few rows, however large the file is."""
     pread, read = os.pread, []
 
     def count(descriptor: int, size: int, at: int) -> bytes:
@@ -83,8 +83,8 @@ def test_readiness_costs_the_same_at_any_size(store: Store, monkeypatch: pytest.
     assert sum(read) <= row_count
 
 
-def test_another_store_in_the_file_is_noticed(tmp_path: Path) -> None:
-    """The epoch is read from the file each time, so that a store copied over this one, byte for byte, is another."""
+def test_another_store_in_the_file_is_detected(tmp_path: Path) -> None:
+    """The epoch is read from the file each time, so that another store copied over this one is detected."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     first, second = opened(tmp_path / "a"), opened(tmp_path / "b")
@@ -97,7 +97,7 @@ def test_another_store_in_the_file_is_noticed(tmp_path: Path) -> None:
         first.check()
 
 
-def test_a_store_is_looked_through_after_an_unclean_end_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_is_checked_only_after_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first process that opens it checks it; later ones do not, and not after a normal end."""
     checked_paths = []
     monkeypatch.setattr(health, "find_damage", lambda path: checked_paths.append(path) or "")
@@ -114,7 +114,7 @@ def test_a_store_is_looked_through_after_an_unclean_end_alone(tmp_path: Path, mo
 
 
 def test_damage_makes_the_store_unready_until_it_is_restored(tmp_path: Path) -> None:
-    """The first process after a crash finds the damage; all processes see it, also after a restart."""
+    """The first process after a crash finds the damage; all processes are unready, also after a restart."""
     store = opened(tmp_path)
     for number in range(300):
         insert(store, f"{number:03}")
@@ -141,8 +141,8 @@ def test_damage_makes_the_store_unready_until_it_is_restored(tmp_path: Path) -> 
     store.close()
 
 
-def test_the_look_through_a_file_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the time limit the result is unknown; damage that was found before remains noted."""
+def test_the_check_of_a_file_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the time limit the result is unknown; damage that was found before stays recorded."""
     monkeypatch.setattr(health, "STEPS", 1)
     store = opened(tmp_path)
     insert(store, "a")
@@ -159,7 +159,7 @@ def test_the_look_through_a_file_ends_in_time(tmp_path: Path, monkeypatch: pytes
     lock.close()
 
 
-def test_a_lock_file_that_was_deleted_is_made_again(tmp_path: Path) -> None:
+def test_a_deleted_lock_file_is_created_again(tmp_path: Path) -> None:
     """A store opens without it."""
     opened(tmp_path).close()
     (tmp_path / "store.db-lock").unlink()

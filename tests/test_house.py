@@ -1,4 +1,4 @@
-"""The house: imports run one way, nothing shadows, nothing reads the environment late."""
+"""The structure of the code: directions of imports, public names, and where SQL and the environment are used."""
 
 import ast
 import sys
@@ -12,8 +12,8 @@ ROOT = Path(__file__).parent.parent
 
 ENGINE = ROOT / "restkeeper"
 
-# What each part of the engine may import of it. Arrows run one way; a part that is not listed imports nothing of it.
-LEAVES = {"clock", "errors", "net", "parsing"}  # import nothing of ours, and whoever has a row here may import them
+# The parts of the engine that each part may import. Imports go one way; a part that is not listed imports none.
+LEAVES = {"clock", "errors", "net", "parsing"}  # import nothing of ours; every part of this table may import them
 ARROWS: dict[str, set[str]] = {
     "app": {"cli", "config", "features", "resources", "service", "storage", "web"},
     "__main__": {"cli"},
@@ -28,7 +28,7 @@ ARROWS: dict[str, set[str]] = {
     "resources": {"config", "schemas", "storage", "web"},
     "web": {"storage"},
 }
-SKELETON = ENGINE / "cli" / "skeleton"  # no code of the engine, but of services that are made from it
+SKELETON = ENGINE / "cli" / "skeleton"  # the template of new services, no code of the engine
 MODULES = [
     path
     for path in sorted(ENGINE.rglob("*.py"))
@@ -43,7 +43,7 @@ SERVICE = [
 ]
 
 
-# What storage may import of the engine besides itself, and what others may import of storage.
+# What storage may import from the engine besides itself, and what others may import from storage.
 STORAGE = {"clock", "net"}
 OPEN = {"resources": {"contract", "errors"}, "web": {"contract", "errors"}}
 
@@ -54,7 +54,7 @@ def part_of(path: Path) -> str:
 
 
 def imports_of(tree: ast.AST) -> set[str]:
-    """The modules that a module imports, wherever in it, by their full names."""
+    """The full names of the modules that a module imports, anywhere in it."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -71,7 +71,7 @@ def parts_in(tree: ast.AST) -> set[str]:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_arrows_run_one_way(path: Path) -> None:
+def test_imports_go_one_way(path: Path) -> None:
     """A module imports only the parts that its own part may, each at the top of the file, and nothing of a service."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     part = part_of(path)
@@ -83,16 +83,16 @@ def test_arrows_run_one_way(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_nobody_knows_a_backend(path: Path) -> None:
-    """No module outside storage imports one of its backends; resources and web know nothing but the contract."""
+def test_only_storage_imports_a_backend(path: Path) -> None:
+    """No module outside storage imports a backend; resources and web import only the contract."""
     names = {name.split(".")[2] for name in imports_of(ast.parse(path.read_text("utf-8"))) if ".storage." in name}
     part = part_of(path)
     assert part == "storage" or names <= OPEN.get(part, names - {"sqlite"})
 
 
 @pytest.mark.parametrize("path", SERVICE, ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_service_imports_what_is_public(path: Path) -> None:
-    """The service knows the public names of the engine, marshmallow and itself, and has the engine's settings."""
+def test_the_service_imports_only_public_names(path: Path) -> None:
+    """It uses the public names of the engine, marshmallow and itself, and has the engine's tool settings."""
     found = imports_of(ast.parse(path.read_text(encoding="utf-8")))
     ours = {name for name in found if name.startswith("restkeeper.")}
     assert ours <= {f"restkeeper.{name}" for name in restkeeper.__all__} | {"restkeeper.server.settings.*"}
@@ -102,7 +102,7 @@ def test_the_service_imports_what_is_public(path: Path) -> None:
 
 
 def test_public_names_are_typed() -> None:
-    """What a type checker is told to be public is what the package has, from the same modules."""
+    """The names for type checkers are the names that the package has, from the same modules."""
     tree = ast.parse((ENGINE / "__init__.py").read_text(encoding="utf-8"))
     typed = next(node for node in tree.body if isinstance(node, ast.If))
     declared = {
@@ -115,13 +115,13 @@ def test_public_names_are_typed() -> None:
 
 @pytest.mark.parametrize("path", [*MODULES, *SERVICE], ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_environment_is_read_in_one_place(path: Path) -> None:
-    """os.environ is the business of config.py, of who starts a server, and of prometheus_client."""
+    """Only config.py, the starts of servers, and prometheus_client use os.environ."""
     allowed = {"config.py", "loading.py", "metrics.py", "serve.py", "settings.py", "testing.py"}
     assert path.name in allowed or "os.environ" not in path.read_text(encoding="utf-8")
 
 
-def test_only_storage_knows_sql() -> None:
-    """No statement, and no sqlite3, outside storage/."""
+def test_only_storage_has_sql() -> None:
+    """No SQL statement and no sqlite3 outside storage/."""
     words = ("SELECT ", "INSERT INTO", "DELETE FROM", "sqlite3", "PRAGMA")
     outside = [path for path in MODULES if part_of(path) != "storage"]
     assert not [path for path in outside if any(word in path.read_text(encoding="utf-8") for word in words)]

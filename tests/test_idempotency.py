@@ -1,4 +1,4 @@
-"""Idempotency-Key: sent again is answered again, and done once."""
+"""Idempotency-Key: a repeated request gets the first response, and its work is done once."""
 
 import sqlite3
 import threading
@@ -54,8 +54,8 @@ def count(client: FlaskClient) -> int:
     return int(client.get("/products").headers["X-Total-Count"])
 
 
-def test_a_replay_is_the_first_answer(client: FlaskClient, post: Post) -> None:
-    """Status, body and headers are those of the first answer, byte for byte; one header says that it is a replay."""
+def test_a_replay_equals_the_first_response(client: FlaskClient, post: Post) -> None:
+    """Status, body and headers are those of the first response, byte for byte; one header marks the replay."""
     first, second = post(), post()
     assert (first.status_code, second.status_code) == (200, 200)
     assert first.data == second.data
@@ -69,23 +69,23 @@ def test_a_replay_is_the_first_answer(client: FlaskClient, post: Post) -> None:
     assert count(client) == 1
 
 
-def test_a_replay_is_the_first_answer_also_when_the_item_is_gone(client: FlaskClient, post: Post) -> None:
-    """What is answered again is what was answered, not what there is now."""
+def test_a_replay_does_not_need_the_item(client: FlaskClient, post: Post) -> None:
+    """The first response is returned, also after the item was deleted."""
     first = post()
     client.delete(first.headers["Location"])
     assert post().data == first.data
     assert count(client) == 0
 
 
-def test_without_a_key_everything_is_done_each_time(client: FlaskClient) -> None:
-    """A POST without a key is as it always was."""
+def test_without_a_key_each_post_creates_an_item(client: FlaskClient) -> None:
+    """A POST without a key is not changed by this feature."""
     assert [client.post("/products", json=LAMP).status_code for _ in range(2)] == [200, 200]
     assert count(client) == 2
 
 
 @pytest.mark.parametrize("again", [f'"{KEY}"', f"  {KEY} "])
-def test_quoted_and_bare_are_one_key(client: FlaskClient, post: Post, again: str) -> None:
-    """The structured field's string, which the draft asks for, and the bare text, which Stripe's clients send."""
+def test_quoted_and_bare_keys_are_equal(client: FlaskClient, post: Post, again: str) -> None:
+    """The structured field's string, which the draft requires, and the bare text, which Stripe's clients send."""
     assert post(KEY).data == post(again).data
     assert count(client) == 1
 
@@ -98,20 +98,20 @@ def test_escapes_in_a_quoted_key(post: Post) -> None:
 @pytest.mark.parametrize(
     "key", ["", " ", '""', '"a', '"a"b"', '"a";x=1', "ä", "a\tb", r'"a\b"', "x" * 256, f'"{"x" * 256}"']
 )
-def test_a_malformed_key_is_400(client: FlaskClient, post: Post, key: str) -> None:
-    """A key has 1 to 255 printable characters; nothing is done with another."""
+def test_a_malformed_key_returns_400(client: FlaskClient, post: Post, key: str) -> None:
+    """A key has 1 to 255 printable characters; otherwise nothing is done."""
     response = post(key)
     assert (response.status_code, response.json["type"]) == (400, "http://localhost/problems/idempotency-key-invalid")
     assert count(client) == 0
 
 
-def test_a_key_of_255_characters_is_one(post: Post) -> None:
-    """The longest key that is promised."""
+def test_a_key_of_255_characters_is_valid(post: Post) -> None:
+    """This is the documented maximum."""
     assert post("x" * 255).status_code == 200
 
 
-def test_another_body_is_422(client: FlaskClient, post: Post) -> None:
-    """A key stands for one thing to do; the answer to that one stays."""
+def test_another_body_returns_422(client: FlaskClient, post: Post) -> None:
+    """A key belongs to one request; its stored response does not change."""
     first = post()
     response = post(body=LAMP | {"price": 50})
     assert (response.status_code, response.json["type"]) == (422, "http://localhost/problems/idempotency-key-reused")
@@ -119,8 +119,8 @@ def test_another_body_is_422(client: FlaskClient, post: Post) -> None:
     assert count(client) == 1
 
 
-def test_the_order_of_names_is_no_other_body(client: FlaskClient) -> None:
-    """The same JSON value in another form is the same request."""
+def test_the_same_json_in_another_order_is_the_same_request(client: FlaskClient) -> None:
+    """Other forms of the same JSON value, too."""
     bodies = (
         b'{"name": "Lamp", "price": 49.9, "attributes": {"a": 1, "b": {"c": 2, "d": 3}}}',
         b'{"attributes":{"b":{"d":3,"c":2},"a":1},"price":49.9,"name":"Lamp"}',
@@ -131,15 +131,15 @@ def test_the_order_of_names_is_no_other_body(client: FlaskClient) -> None:
     assert first.data == second.data
 
 
-def test_a_key_counts_for_its_path(client: FlaskClient, post: Post) -> None:
+def test_a_key_belongs_to_its_path(client: FlaskClient, post: Post) -> None:
     """The same key on another path is another key."""
     assert post(path="/products").data != post(path="/api/v1/products").data
     assert post(path="/users", body={"email": "a@example.org"}).status_code == 200
     assert count(client) == 2
 
 
-def test_a_server_may_leave_out_what_is_empty(client: FlaskClient) -> None:
-    """PEP 3333 lets a server omit SCRIPT_NAME where it is empty; a key counts there as anywhere."""
+def test_a_server_may_omit_an_empty_script_name(client: FlaskClient) -> None:
+    """PEP 3333 allows this; the keys are the same."""
     whole = client.application.wsgi_app
 
     def without(environ: dict[str, Any], start_response: Any) -> Any:
@@ -153,8 +153,8 @@ def test_a_server_may_leave_out_what_is_empty(client: FlaskClient) -> None:
 
 
 @pytest.mark.needs("keys")
-def test_a_key_counts_for_its_caller() -> None:
-    """Two callers that choose one key do not meet: neither sees what the other was answered."""
+def test_a_key_belongs_to_its_caller() -> None:
+    """Two callers can use the same key: neither gets a response of the other."""
     app = create_app(Config(auth="required", admin_key="an-admin-key-of-enough-characters"))
     client, admin = app.test_client(), {"X-API-Key": "an-admin-key-of-enough-characters"}
     sent = {"name": "x", "scopes": ["products:write"]}
@@ -167,30 +167,30 @@ def test_a_key_counts_for_its_caller() -> None:
 
 
 @pytest.mark.parametrize("bad", [{"name": ""}, {"name": "x", "sku": "taken"}])
-def test_a_failure_burns_nothing(client: FlaskClient, post: Post, bad: dict[str, Any]) -> None:
-    """After a failed validation or a conflict the key is still free, for whatever body."""
+def test_a_failed_request_does_not_use_up_its_key(client: FlaskClient, post: Post, bad: dict[str, Any]) -> None:
+    """After a failed validation or a conflict the key can be used, with any body."""
     client.post("/products", json={"name": "x", "sku": "taken"})
     assert post(body=bad).status_code in (409, 422)
     assert post(body=bad).status_code in (409, 422)
     assert post().status_code == 200
 
 
-def test_a_precondition_is_of_the_first_time(client: FlaskClient, post: Post) -> None:
-    """A replay tells what was done then; the list that the condition was on has changed by that very doing."""
+def test_a_replay_ignores_its_precondition(client: FlaskClient, post: Post) -> None:
+    """A replay returns the first response; the first request itself has changed the list of the condition."""
     tag = client.get("/products").headers["ETag"]
     assert post(**{"If-Match": tag}).status_code == 200
     assert post(**{"If-Match": tag}).headers["Idempotent-Replayed"] == "true"
 
 
-def test_a_key_may_be_required() -> None:
-    """With IDEMPOTENCY=required, a POST that could be done twice is refused."""
+def test_a_key_can_be_required() -> None:
+    """With IDEMPOTENCY=required, a POST without a key is refused."""
     client = create_app(Config(idempotency="required")).test_client()
     response = client.post("/products", json=LAMP)
     assert (response.status_code, response.json["type"]) == (400, "http://localhost/problems/idempotency-key-missing")
     assert client.post("/products", json=LAMP, headers={"Idempotency-Key": KEY}).status_code == 200
 
 
-def test_a_key_ends(client: FlaskClient, post: Post, clock: SetClock) -> None:
+def test_a_key_expires(client: FlaskClient, post: Post, clock: SetClock) -> None:
     """After its time a key is new again, and the new response is stored."""
     first = post()
     clock.now += 24 * 3600
@@ -207,21 +207,21 @@ def responses(client: FlaskClient) -> int:
     store: Store = client.application.extensions["restkeeper"].store
 
     def count_and_undo(transaction: Transaction) -> None:
-        raise Counted(transaction.sweep_responses(float("inf"), 10_000))
+        raise UndoCount(transaction.sweep_responses(float("inf"), 10_000))
 
     try:
         store.write(count_and_undo)
-    except Counted as counted:
+    except UndoCount as counted:
         return int(counted.args[0])
     raise AssertionError
 
 
-class Counted(Exception):
-    """How many there are, none of which is taken away."""
+class UndoCount(Exception):
+    """The number of stored responses; raising it rolls their deletion back."""
 
 
-def test_expired_answers_do_not_pile_up(client: FlaskClient, post: Post, clock: SetClock) -> None:
-    """New answers take away those that have expired, and only those, so that nothing need be run for it."""
+def test_expired_responses_are_deleted_by_new_ones(client: FlaskClient, post: Post, clock: SetClock) -> None:
+    """New responses delete expired ones, and only those, so that no separate job is needed."""
     for n in range(60):
         post(f"old-{n}")
     assert responses(client) == 60
@@ -231,21 +231,21 @@ def test_expired_answers_do_not_pile_up(client: FlaskClient, post: Post, clock: 
     assert responses(client) == 100
 
 
-def test_few_new_answers_look_for_expired_ones(
+def test_only_some_new_responses_delete_expired_ones(
     client: FlaskClient, post: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """About one in 16 does, and takes away more than 16 if there are as many."""
+    """About one in 16 does, and deletes more than 16 if there are as many."""
     store: Store = client.application.extensions["restkeeper"].store
     limits: list[int] = []
     kind = store.write(type)
     monkeypatch.setattr(kind, "sweep_responses", lambda self, before, limit, **_: limits.append(limit))
-    for n in range(512):  # the keys are always the same, and so is what becomes of them
+    for n in range(512):  # the keys are always the same, and so is the result
         post(f"{n}")
     assert 16 < len(limits) < 48 and min(limits) > 16
 
 
-def test_reaping_takes_expired_answers_alone(client: FlaskClient, post: Post, clock: SetClock) -> None:
-    """What `flask reap` calls takes the oldest, as many as it may, and none that has time left."""
+def test_reap_deletes_only_expired_responses(client: FlaskClient, post: Post, clock: SetClock) -> None:
+    """`flask reap` deletes the oldest, up to a number, and none that is still valid."""
     store: Store = client.application.extensions["restkeeper"].store
     for n in range(5):
         post(f"{n}")
@@ -254,10 +254,8 @@ def test_reaping_takes_expired_answers_alone(client: FlaskClient, post: Post, cl
     assert [store.write(lambda transaction: late.sweep(transaction, 3)) for _ in range(3)] == [3, 2, 0]
 
 
-def test_what_a_schema_no_longer_takes_is_still_answered(
-    client: FlaskClient, post: Post, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A replay is of what was done then, also when the same body would be refused now."""
+def test_a_replay_ignores_a_changed_schema(client: FlaskClient, post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first response is returned, also if the same body would be invalid now."""
     first = post()
 
     def refuse(*_: Any, **__: Any) -> None:
@@ -269,8 +267,8 @@ def test_what_a_schema_no_longer_takes_is_still_answered(
 
 
 @pytest.mark.needs("keys")
-def test_the_secret_of_a_key_is_replayed_and_not_kept_in_plain(tmp_path: Path) -> None:
-    """Who lost the answer that has a secret gets it again with the idempotency key, which the store does not have."""
+def test_a_replayed_secret_is_stored_encrypted(tmp_path: Path) -> None:
+    """A client that lost a secret gets it again with its idempotency key, which the store does not have."""
     client = create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db")).test_client()
 
     def post(key: str = KEY, *, path: str, body: Any) -> TestResponse:
@@ -293,7 +291,7 @@ def live(tmp_path: Path) -> Iterator[Gunicorn]:
         yield running
 
 
-def test_concurrent_twins_create_one(live: Gunicorn) -> None:
+def test_concurrent_duplicates_create_one_item(live: Gunicorn) -> None:
     """Concurrent requests with one key, at any workers, get one response: the second waits for the first."""
     together = threading.Barrier(8)
 
@@ -310,14 +308,14 @@ def test_concurrent_twins_create_one(live: Gunicorn) -> None:
     assert live.get("/products").headers["x-total-count"] == "25"
 
 
-def test_retries_and_killed_workers_make_each_item_once() -> None:
-    """Clients that send again until they are answered, and workers that die at any moment: each item is there once."""
+def test_retries_and_killed_workers_create_each_item_once() -> None:
+    """Clients retry until there is a response, and workers are killed at any moment: each item exists once."""
     tally = soak(items=300, kills=6)
     assert tally.kills >= 5
     assert tally.broken > 0
 
 
-def test_a_bad_body_waits_for_no_writer(tmp_path: Path) -> None:
+def test_an_invalid_body_is_refused_without_waiting(tmp_path: Path) -> None:
     """While another process writes, an invalid body is refused at once, with a key or without."""
     path = tmp_path / "a.db"
     client = create_app(Config(database_url=f"sqlite:///{path}")).test_client()
@@ -329,7 +327,7 @@ def test_a_bad_body_waits_for_no_writer(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("keys")
-def test_a_sealed_answer_needs_the_credentials_of_then(tmp_path: Path) -> None:
+def test_an_encrypted_response_needs_the_first_credentials(tmp_path: Path) -> None:
     """The idempotency key alone, which may be guessed, decrypts no secret; other credentials get an error."""
     admin = "an-admin-key-of-enough-characters"
     client = create_app(Config(auth="required", admin_key=admin)).test_client()
@@ -341,8 +339,8 @@ def test_a_sealed_answer_needs_the_credentials_of_then(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("keys")
-def test_a_sealed_answer_needs_the_very_key_of_then() -> None:
-    """Also when the caller is the same: a key that was rotated has another secret, by whichever field it is sent."""
+def test_an_encrypted_response_needs_the_first_secret() -> None:
+    """Also for the same caller: a rotated key has another secret, in whichever header it is sent."""
     admin = {"X-API-Key": "an-admin-key-of-enough-characters"}
     client = create_app(Config(auth="required", admin_key=admin["X-API-Key"])).test_client()
     sent = {"name": "x", "scopes": ["admin"]}

@@ -41,7 +41,7 @@ def restore(copy: Path, path: Path) -> None:
 
 
 class Client:
-    """Stores the contents of each token and event id; the test fails if one is repeated for other contents."""
+    """Records the content for each token and event id; fails if one is repeated for other content."""
 
     def __init__(self) -> None:
         self.known: dict[str, object] = {}
@@ -110,10 +110,8 @@ def test_a_restore_under_a_running_store(
 
 
 @pytest.mark.parametrize("copy", [by_backup, by_api])
-def test_a_copy_that_is_opened_has_an_epoch_of_its_own(
-    store: SqliteStore, path: Path, copy: Callable[..., None]
-) -> None:
-    """This holds also for two stores that are restored from one copy."""
+def test_an_opened_copy_gets_a_new_epoch(store: SqliteStore, path: Path, copy: Callable[..., None]) -> None:
+    """This is also true for two stores that are restored from one copy."""
     copy(store, path, path.with_name("copy.db"))
     shutil.copy(path.with_name("copy.db"), path.with_name("twin.db"))
     copies = [open_at(path.with_name(name)) for name in ("copy.db", "twin.db")]
@@ -122,7 +120,7 @@ def test_a_copy_that_is_opened_has_an_epoch_of_its_own(
         each.close()
 
 
-def test_all_who_use_a_restored_file_agree(store: SqliteStore, path: Path) -> None:
+def test_all_processes_agree_on_the_epoch(store: SqliteStore, path: Path) -> None:
     """The epoch is in the file: the first process that finds it missing creates it for all."""
     other = open_at(path)
     store.backup(path.with_name("copy.db"))
@@ -134,8 +132,8 @@ def test_all_who_use_a_restored_file_agree(store: SqliteStore, path: Path) -> No
     other.close()
 
 
-def test_the_epoch_stays_when_the_program_changes_the_schema(store: SqliteStore, path: Path) -> None:
-    """Changed indexes are our own change of the schema; the epoch stays."""
+def test_a_new_schema_does_not_change_the_epoch(store: SqliteStore, path: Path) -> None:
+    """The program itself changes the indexes; the epoch does not change."""
     former = store.epoch
     plain = type(THINGS)("things", THINGS.fields)
     other = SqliteStore(str(path), [plain, OTHERS])
@@ -143,8 +141,8 @@ def test_the_epoch_stays_when_the_program_changes_the_schema(store: SqliteStore,
     other.close()
 
 
-def test_a_declaration_does_not_hide_a_restore(store: SqliteStore, path: Path) -> None:
-    """A program that changes the schema of a file which was just restored leaves its epoch missing."""
+def test_a_changed_schema_does_not_hide_a_restore(store: SqliteStore, path: Path) -> None:
+    """If a program changes the schema of a restored file, the restore is still detected: the file gets a new epoch."""
     by_copy(store, path, path.with_name("copy.db"))
     former = store.epoch
     restore(path.with_name("copy.db"), path)

@@ -1,4 +1,4 @@
-"""`restkeeper import`: it can be repeated, locks the store for short times, and only after it has read its input."""
+"""`restkeeper import`: it can be repeated, reads all input before it writes, and locks the store for short times."""
 
 import json
 import os
@@ -56,7 +56,7 @@ def first_line(result: Result) -> str:
 
 
 class Writes:
-    """Counts the transactions of a store; the one with the number `fails` does not come to its commit."""
+    """Counts the transactions of a store; the one with the number `fails` fails before its commit."""
 
     def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch, fails: int = 0) -> None:
         self._write, self._fails, self.count = store.write, fails, 0
@@ -69,22 +69,22 @@ class Writes:
         return self._write(work, **options)
 
 
-def test_what_is_there_is_not_imported_again(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
-    """The same command again finds each item, with an id of its own or one from the file, in the file's order."""
+def test_existing_items_are_not_imported_again(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
+    """The repeated command finds each item, by its own id or by one from the file, in the file's order."""
     file = lines(tmp_path / "a.ndjson", *({"name": f"{n}"} for n in range(9)), {"name": "9", "id": "f"})
     assert first_line(run(file)) == "imported 10 products"
     assert first_line(run(file)) == "imported 0 products, 10 already there"
     assert names(app)[:9] == [f"{n}" for n in range(9)] or names(app)[1:] == [f"{n}" for n in range(9)]
 
 
-def test_an_interrupted_import_goes_on(
+def test_an_interrupted_import_can_be_continued(
     app: Application,
     store: Store,
     run: Callable[..., Result],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What was committed is said and stays; the same command adds the rest, each once."""
+    """Committed items are reported and stay; the same command adds the rest, each once."""
     monkeypatch.setattr("restkeeper.cli.batches.HOLD_SECONDS", 0.0)
     monkeypatch.setattr("restkeeper.cli.batches.PAUSE_SECONDS", 0.0)
     file = lines(tmp_path / "a.ndjson", *({"name": f"{n}"} for n in range(9)))
@@ -97,9 +97,7 @@ def test_an_interrupted_import_goes_on(
     assert names(app) == [f"{n}" for n in range(9)]
 
 
-def test_an_item_that_was_changed_since_is_still_there(
-    app: Application, run: Callable[..., Result], tmp_path: Path
-) -> None:
+def test_a_changed_item_is_not_imported_again(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
     """An id from the file's content belongs to no other item; an item's own id may."""
     file = lines(tmp_path / "a.ndjson", {"name": "a"}, {"name": "b", "id": "b"})
     run(file)
@@ -111,15 +109,15 @@ def test_an_item_that_was_changed_since_is_still_there(
     assert result.stderr == "line 2: #/id: is taken by another item\n"
 
 
-def test_other_files_have_other_ids() -> None:
-    """By content and by place; in the order of the places."""
+def test_generated_ids_depend_on_the_file() -> None:
+    """On its content and the position; they sort in the order of the positions."""
     ids = [id_at(digest, number) for digest in (b"a" * 64, b"b" * 64) for number in (0, 1, 2, 2**32 - 1)]
     assert len(set(ids)) == 8 and ids == sorted(ids)
     assert all(id[14] == "8" and id[19] in "89ab" for id in ids)
 
 
-def test_a_duplicate_stops_where_it_is(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
-    """What comes before it is imported, and the message says how to go on."""
+def test_a_duplicate_stops_the_import(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
+    """The items before it are imported, and the message says how to continue."""
     file = lines(tmp_path / "a.ndjson", {"name": "a", "sku": "A"}, {"name": "b", "sku": "A"}, {"name": "c"})
     result = run(file)
     assert (result.exit_code, names(app)) == (1, ["a"])
@@ -134,7 +132,7 @@ def test_a_duplicate_stops_where_it_is(app: Application, run: Callable[..., Resu
 def test_atomic_is_all_or_nothing(
     app: Application, store: Store, run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one transaction, whatever is found in it, and it says beforehand how long that will be."""
+    """One transaction imports all good lines or nothing; the command says before how long it will take."""
     file = lines(tmp_path / "a.ndjson", {"name": "a", "sku": "A"}, {"name": "b", "sku": "A"}, {"name": "c"})
     result = run("--atomic", file)
     assert (result.exit_code, names(app)) == (1, [])
@@ -146,17 +144,17 @@ def test_atomic_is_all_or_nothing(
     assert writes.count == 1
 
 
-def test_nothing_is_locked_for_a_bad_file(
+def test_a_bad_file_is_refused_before_any_lock(
     store: Store, run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All is validated before the first transaction."""
+    """All lines are validated before the first transaction."""
     writes = Writes(store, monkeypatch)
     assert run(lines(tmp_path / "a.ndjson", *[{"name": "a"}] * 50, {})).exit_code == 1
     assert writes.count == 0
 
 
 @pytest.mark.parametrize("options", [[], ["--atomic"]])
-def test_a_pipe_by_name_is_read_before_anything_is_locked(
+def test_a_named_pipe_is_read_before_any_lock(
     app: Application, run: Callable[..., Result], tmp_path: Path, options: list[str]
 ) -> None:
     """While a program still writes to the pipe, others write to the store."""
@@ -178,7 +176,7 @@ def test_a_pipe_by_name_is_read_before_anything_is_locked(
 def test_temporary_files_are_beside_the_store(
     run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Elsewhere they may be in memory, or on a disk that is smaller."""
+    """Other folders may be in memory, or on a smaller disk."""
     folders: list[str] = []
     make = tempfile.TemporaryFile
 
@@ -191,15 +189,15 @@ def test_temporary_files_are_beside_the_store(
     assert folders == [str(tmp_path)]
 
 
-def test_it_says_how_large_the_store_is(run: Callable[..., Result], tmp_path: Path) -> None:
-    """The file and its log."""
+def test_the_size_of_the_store_is_reported(run: Callable[..., Result], tmp_path: Path) -> None:
+    """That of the file and its log."""
     message = run(lines(tmp_path / "a.ndjson", {"name": "a"})).stdout.splitlines()[1]
     size = sum((tmp_path / name).stat().st_size for name in ("restkeeper.db", "restkeeper.db-wal"))
     assert message == f"the store has {size:,} bytes now"
 
 
 def test_a_terminal_shows_the_progress(tmp_path: Path) -> None:
-    """Bars for reading, by bytes, and for writing; the output has the result alone."""
+    """Bars for reading, by bytes, and for writing; the output has only the result."""
     file = lines(tmp_path / "a.ndjson", *({"name": f"{n}"} for n in range(3)))
     environ = os.environ | {"DATABASE_URL": f"sqlite:///{tmp_path}/restkeeper.db"}
     terminal, inner = pty.openpty()
@@ -217,13 +215,13 @@ def test_a_terminal_shows_the_progress(tmp_path: Path) -> None:
     assert first == "imported 3 products" and second.startswith("the store has ")
 
 
-def test_no_terminal_no_progress(run: Callable[..., Result], tmp_path: Path) -> None:
-    """A log file has the lines at the end alone."""
+def test_a_log_file_has_no_progress(run: Callable[..., Result], tmp_path: Path) -> None:
+    """It has only the lines at the end."""
     assert run(lines(tmp_path / "a.ndjson", {"name": "a"})).stderr == ""
 
 
-def test_a_transaction_ends_by_time(store: Store) -> None:
-    """Not by number; each entry is done once, and none is read while others are locked out."""
+def test_a_transaction_is_limited_in_time(store: Store) -> None:
+    """Not by number of items; each entry is written once, and none is read while the store is locked."""
     time, locked, done, pauses = [0.0], [False], [], []
 
     def entries() -> Any:

@@ -1,7 +1,7 @@
-"""What the engine uses of other packages beyond their documented interfaces.
+"""The parts of other packages that the engine uses beyond their documented interfaces.
 
-If one of these fails after an upgrade, look at the code that docs/internals.md names before the upper bound of the
-version in pyproject.toml is raised.
+If one of these fails after an upgrade, check the code that docs/internals.md names before you raise the upper bound of
+the version in pyproject.toml.
 """
 
 import inspect
@@ -47,13 +47,13 @@ SIGNATURES: list[tuple[Callable[..., Any], str]] = [
 
 
 @pytest.mark.parametrize(("function", "signature"), SIGNATURES, ids=[each.__qualname__ for each, _ in SIGNATURES])
-def test_what_is_overridden_has_this_signature(function: Callable[..., Any], signature: str) -> None:
+def test_overridden_functions_have_these_signatures(function: Callable[..., Any], signature: str) -> None:
     """The worker and the application override or call it."""
     assert str(inspect.signature(function)) == signature
 
 
-def test_attributes_that_are_read_are_there() -> None:
-    """By the worker, by the application's dispatch, and by its responses."""
+def test_the_used_attributes_exist() -> None:
+    """The worker, the application's dispatch and its responses use them."""
     assert gunicorn.version_info[0] == 27
     assert body.CHUNK_EXT_RE.fullmatch(b"")
     assert issubclass(errors.LimitRequestLine, errors.ParseException)
@@ -70,7 +70,7 @@ def test_attributes_that_are_read_are_there() -> None:
 
 @pytest.mark.parametrize("name", ["Flask", "gunicorn"])
 def test_the_version_has_an_upper_bound(name: str) -> None:
-    """The next minor version of Flask and the next major one of gunicorn are not installed by themselves."""
+    """The next minor version of Flask and the next major one of gunicorn are not installed automatically."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (found,) = (each for each in map(Requirement, project["dependencies"]) if each.name == name)
     assert not found.specifier.contains(Version("3.2" if name == "Flask" else "28"))

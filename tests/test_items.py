@@ -1,4 +1,4 @@
-"""One item: create, read, replace, merge, delete, on both paths of both collections."""
+"""One item: create, read, replace, merge and delete, on both paths of both collections."""
 
 import re
 from typing import Any
@@ -15,7 +15,7 @@ UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9
 
 
 @pytest.mark.parametrize(("path", "body"), EVERY)
-def test_every_collection_does_everything(client: FlaskClient, path: str, body: dict[str, Any]) -> None:
+def test_every_collection_has_all_operations(client: FlaskClient, path: str, body: dict[str, Any]) -> None:
     """Each path creates, lists, reads, replaces, merges and deletes, with 200 for every success."""
     made = client.post(path, json=body)
     where = made.headers["Location"]
@@ -34,7 +34,7 @@ def test_every_collection_does_everything(client: FlaskClient, path: str, body: 
 
 
 def test_a_created_product_is_complete(client: FlaskClient) -> None:
-    """What is left out has its default, what is the server's is made by it, in one order of fields."""
+    """Omitted fields have their defaults, read-only fields are generated, and the fields have a fixed order."""
     item = client.post("/products", json={"name": "Lamp"}).json
     assert list(item) == [
         *("id", "name", "description", "sku", "price", "currency", "stock", "tags", "attributes", "status"),
@@ -49,13 +49,13 @@ def test_a_created_product_is_complete(client: FlaskClient) -> None:
 
 
 def test_the_two_paths_are_one_collection(client: FlaskClient) -> None:
-    """What is kept under one path is there under the other."""
+    """An item created on one path exists on the other."""
     id = client.post("/api/v1/products", json={"name": "Lamp"}).json["id"]
     assert client.get(f"/products/{id}").json == client.get(f"/api/v1/products/{id}").json
 
 
 def test_ids_sort_by_creation(client: FlaskClient) -> None:
-    """The list, in order of id, is in order of creation."""
+    """The list in order of id is in order of creation."""
     names = [str(n) for n in range(50)]
     for name in names:
         client.post("/products", json={"name": name})
@@ -64,7 +64,7 @@ def test_ids_sort_by_creation(client: FlaskClient) -> None:
 
 @pytest.mark.parametrize("number", ["0", "0.1", "0.30", "12.50", "1234567890123.45", "9999999999999.99", "1E+2", "5.0"])
 def test_prices_are_exact(client: FlaskClient, number: str) -> None:
-    """A price is answered as the very decimal that was sent, without trailing zeros, up to 15 digits."""
+    """A price is returned as the decimal that was sent, without trailing zeros, up to 15 digits."""
     made = client.post("/products", data=f'{{"name": "x", "price": {number}}}', content_type="application/json")
     plain = {"0.30": "0.3", "12.50": "12.5", "1E+2": "100", "5.0": "5"}.get(number, number)
     assert f'"price":{plain},'.encode() in made.data
@@ -74,8 +74,8 @@ def test_prices_are_exact(client: FlaskClient, number: str) -> None:
 @pytest.mark.parametrize(
     "number", ["0.30000000000000004", "123456789012345678", "-0.10", "1E-7", "3.141592653589793238"]
 )
-def test_other_numbers_are_kept_as_sent(client: FlaskClient, number: str) -> None:
-    """A number in free attributes comes back digit by digit, also through a replacement and a patch."""
+def test_other_numbers_are_returned_as_sent(client: FlaskClient, number: str) -> None:
+    """A number in free attributes is returned digit by digit, also after a PUT and a PATCH."""
     body = f'{{"name": "x", "attributes": {{"n": {number}}}}}'
     made = client.post("/products", data=body, content_type="application/json")
     assert f'{{"n":{number}}}'.encode() in made.data
@@ -83,8 +83,8 @@ def test_other_numbers_are_kept_as_sent(client: FlaskClient, number: str) -> Non
     assert f'{{"n":{number}}}'.encode() in patched.data
 
 
-def test_text_is_kept_as_sent(client: FlaskClient) -> None:
-    """Unicode of any plane survives, escaped or not."""
+def test_text_is_returned_as_sent(client: FlaskClient) -> None:
+    """Unicode of any plane is unchanged, escaped or not."""
     made = client.post(
         "/products", data=b'{"name": "\xc3\xa9\\u00e9 \xf0\x9f\x92\xa1\\ud83d\\udca1"}', content_type="application/json"
     )
@@ -92,8 +92,8 @@ def test_text_is_kept_as_sent(client: FlaskClient) -> None:
     assert client.get(made.headers["Location"]).json["name"] == "éé 💡💡"
 
 
-def test_replacing_gives_defaults_back(client: FlaskClient) -> None:
-    """PUT replaces: optional fields that are left out take their defaults, the server's fields stay."""
+def test_put_resets_omitted_fields(client: FlaskClient) -> None:
+    """Omitted optional fields get their defaults; read-only fields do not change."""
     made = client.post("/products", json={"name": "Lamp", "stock": 5, "tags": ["a"], "sku": "s"}).json
     now = client.put(f"/products/{made['id']}", json={"name": "Lamp"}).json
     assert (now["stock"], now["tags"], now["sku"]) == (0, [], None)
@@ -101,8 +101,8 @@ def test_replacing_gives_defaults_back(client: FlaskClient) -> None:
     assert now["updated_at"] >= made["updated_at"]
 
 
-def test_replacing_by_the_same_changes_nothing(client: FlaskClient) -> None:
-    """PUT is idempotent: the same body again makes no new version, whether sent as read or as first sent."""
+def test_put_of_the_same_values_changes_nothing(client: FlaskClient) -> None:
+    """PUT is idempotent: the same body makes no new version, whether sent as read or as first sent."""
     sent = {"name": "Lamp", "price": 12.5, "attributes": {"a": [1, {"b": None}]}}
     made = client.post("/products", json=sent)
     where = made.headers["Location"]
@@ -113,8 +113,8 @@ def test_replacing_by_the_same_changes_nothing(client: FlaskClient) -> None:
     assert client.get("/products").headers["ETag"] == tag
 
 
-def test_a_replacement_that_is_sent_twice_is_answered_twice(client: FlaskClient) -> None:
-    """A client that reads, changes and sends the whole item back may repeat that: the second changes nothing."""
+def test_a_put_can_be_repeated(client: FlaskClient) -> None:
+    """A client that sends the whole item back may repeat the request: the second one changes nothing."""
     made = client.post("/products", json={"name": "Lamp"})
     sent = {**made.json, "name": "Lamp 2"}
     first, second = client.put(made.headers["Location"], json=sent), client.put(made.headers["Location"], json=sent)
@@ -123,28 +123,28 @@ def test_a_replacement_that_is_sent_twice_is_answered_twice(client: FlaskClient)
 
 
 def test_true_is_not_one(client: FlaskClient) -> None:
-    """Values that only Python takes for equal are a change."""
+    """Values that are equal only in Python are a change."""
     where = client.post("/products", json={"name": "x", "attributes": {"on": 1}}).headers["Location"]
     assert client.patch(where, json={"attributes": {"on": True}}).json["attributes"] == {"on": True}
     assert b'"on":true' in client.get(where).data
 
 
-def test_patches_cannot_outgrow_a_body() -> None:
-    """An item stays of a size that can be sent back; a patch that would make it larger is 413."""
+def test_a_patch_cannot_make_an_item_too_large() -> None:
+    """An item can always be sent back; a patch that would make it larger than a body returns 413."""
     client = create_app(Config(max_body=1000)).test_client()
     where = client.post("/products", json={"name": "x", "attributes": {"a": "x" * 500}}).headers["Location"]
     assert client.patch(where, json={"attributes": {"b": "x" * 500}}).status_code == 413
     assert "b" not in client.get(where).json["attributes"]
 
 
-def test_replacing_never_creates(client: FlaskClient) -> None:
-    """PUT on an unknown id is 404 and keeps nothing."""
+def test_put_never_creates(client: FlaskClient) -> None:
+    """PUT on an unknown id returns 404 and stores nothing."""
     assert client.put("/products/0190a1b2-0000-7000-8000-000000000000", json={"name": "x"}).status_code == 404
     assert client.get("/products").json == []
 
 
 def test_merge_patch_is_rfc_7396(client: FlaskClient) -> None:
-    """null gives a field its default, objects merge, arrays are replaced."""
+    """null resets a field to its default, objects are merged, arrays are replaced."""
     sent = {"name": "x", "tags": ["a", "b"], "description": "d", "attributes": {"keep": 1, "drop": 2, "deep": {"a": 1}}}
     where = client.post("/products", json=sent).headers["Location"]
     patch = {"tags": ["c"], "description": None, "attributes": {"drop": None, "deep": {"b": 2}, "new": []}}
@@ -156,15 +156,15 @@ def test_merge_patch_is_rfc_7396(client: FlaskClient) -> None:
 
 
 @pytest.mark.parametrize("field", ["", "colour", "id", "version"])
-def test_null_names_no_other_fields(client: FlaskClient, field: str) -> None:
-    """A null for a field that is unknown or read-only is told of as any value is, not passed over."""
+def test_null_for_an_unknown_field_is_refused(client: FlaskClient, field: str) -> None:
+    """null for an unknown or read-only field is a fault like any other value."""
     where = client.post("/products", json={"name": "x"}).headers["Location"]
     response = client.patch(where, json={field: None})
     assert (response.status_code, [fault["pointer"] for fault in response.json["errors"]]) == (422, [f"#/{field}"])
 
 
 def test_read_only_fields_may_be_sent_back(client: FlaskClient) -> None:
-    """What the server sets is accepted when it is what it was, and refused, each field named, when it is not."""
+    """The stored value of a read-only field is accepted; any other is refused, with the field's name."""
     made = client.post("/products", json={"name": "Lamp"}).json
     where = f"/products/{made['id']}"
     assert client.put(where, json={**made, "name": "Lamp 2"}).status_code == 200
@@ -181,8 +181,8 @@ def test_read_only_fields_may_be_sent_back(client: FlaskClient) -> None:
         ("/users", {("invited", "active"), ("active", "suspended"), ("suspended", "active")}),
     ],
 )
-def test_states_move_as_declared(client: FlaskClient, path: str, moves: set[tuple[str, str]]) -> None:
-    """Every declared move is made by PUT and PATCH alike; every other is 409 and names the moves there are."""
+def test_states_change_as_declared(client: FlaskClient, path: str, moves: set[tuple[str, str]]) -> None:
+    """PUT and PATCH make each declared change of state; any other returns 409 with the allowed states."""
     states = sorted({state for move in moves for state in move})
     for n, (old, new) in enumerate((old, new) for old in states for new in states):
         body = {"name": "x"} if path == "/products" else {"email": f"a{n}@x.org"}
@@ -200,8 +200,8 @@ def test_states_move_as_declared(client: FlaskClient, path: str, moves: set[tupl
             assert client.get(where).json["status"] == old
 
 
-def test_some_fields_only(client: FlaskClient) -> None:
-    """`fields` shows only these, in the order of the item, also in lists; unknown ones are named."""
+def test_the_fields_parameter_selects_fields(client: FlaskClient) -> None:
+    """Only these fields are returned, in the order of the item, also in lists; unknown ones are refused."""
     made = client.post("/products", json={"name": "Lamp", "price": 0.1})
     assert client.get(made.headers["Location"] + "?fields=price,id").data == (
         f'{{"id":"{made.json["id"]}","price":0.1}}'.encode()
@@ -213,8 +213,8 @@ def test_some_fields_only(client: FlaskClient) -> None:
         assert "colour" in refused.json["detail"] and "currency" in refused.json["detail"]
 
 
-def test_unique_values_conflict(client: FlaskClient) -> None:
-    """A taken sku or e-mail address is 409 on every way of writing, pointing at the field."""
+def test_duplicate_unique_values_return_409(client: FlaskClient) -> None:
+    """An sku or e-mail address that exists returns 409 for every method, with a pointer to the field."""
     client.post("/products", json={"name": "x", "sku": "S"})
     where = client.post("/products", json={"name": "y"}).headers["Location"]
     for response in (
@@ -228,8 +228,8 @@ def test_unique_values_conflict(client: FlaskClient) -> None:
     assert client.post("/users", json={"email": "ada@example.ORG"}).status_code == 409
 
 
-def test_a_user_may_be_nameless(client: FlaskClient) -> None:
-    """A name can be left out, be null, and be taken away; full text looks at address and name."""
+def test_a_user_needs_no_name(client: FlaskClient) -> None:
+    """A name can be omitted, null, or reset; full-text search covers address and name."""
     for email, name in (("a@example.org", {}), ("b@example.org", {"name": None}), ("c@example.org", {"name": "Ada"})):
         made = client.post("/users", json={"email": email, **name})
         assert (made.status_code, made.json["name"]) == (200, name.get("name"))

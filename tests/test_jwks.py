@@ -1,4 +1,4 @@
-"""The keys of a set that verify tokens, and the refresh of a set in a file."""
+"""The keys of a key set that can verify tokens, and the refresh of a key set in a file."""
 
 import logging
 from pathlib import Path
@@ -40,12 +40,12 @@ def file(tmp_path: Path) -> Path:
 
 
 def usable(*keys: Any) -> list[tuple[str | None, tuple[str, ...]]]:
-    """Names and algorithms of the keys that a set is read to have."""
+    """Names and algorithms of the usable keys of a set."""
     return [(key.kid, key.algorithms) for key in KeySet(key_set(*keys)).keys]
 
 
-def test_a_key_is_for_what_it_says() -> None:
-    """A key's algorithms are those of its type and curve or, where it has `alg`, that one."""
+def test_a_key_has_the_algorithms_of_its_type() -> None:
+    """Those of its type and curve; if it has `alg`, only that one."""
     rsa = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
     assert usable(jwk("RS256"), jwk("RS256", alg="PS384")) == [("first", rsa), ("first", ("PS384",))]
     assert usable(jwk("ES384"), jwk("EdDSA", kid=None)) == [("first", ("ES384",)), (None, ("EdDSA",))]
@@ -82,27 +82,27 @@ def test_a_key_is_for_what_it_says() -> None:
         None,
     ],
 )
-def test_a_key_for_something_else_is_passed_over(key: Any) -> None:
-    """What is for encryption, contradicts itself, is weak, private, shared, malformed or unknown verifies nothing."""
+def test_an_unusable_key_is_ignored(key: Any) -> None:
+    """Keys that are for encryption, contradictory, weak, private, symmetric, malformed or unknown verify nothing."""
     assert usable(key, jwk("ES384")) == [("first", ("ES384",))]
 
 
 def test_a_private_key_in_a_set_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """A private key in a set is logged as an error, without the key."""
+    """It is logged as an error, without the key."""
     with caplog.at_level(logging.WARNING, "restkeeper"):
         usable(jwk("ES256", d="c2VjcmV0"))
     assert "private key" in caplog.text and "c2VjcmV0" not in caplog.text
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"null", b"{}", b'{"keys": {}}', b"\xff", b"[" * 5000])
-def test_what_is_no_key_set_is_told(text: bytes) -> None:
+def test_an_invalid_key_set_raises_an_error(text: bytes) -> None:
     """A document that is not a JWK Set raises ValueError."""
     with pytest.raises(ValueError):
         KeySet(text)
 
 
 def test_a_token_without_kid_needs_one_key_that_fits(clock: Clock) -> None:
-    """It holds when exactly one key of the set is for its algorithm."""
+    """It is valid if exactly one key of the set is for its algorithm."""
     text = token(headers={"kid": None})
     assert is_valid(from_url(Issuer(key_set(jwk("ES256", kid=None))), clock), text)
     assert is_valid(from_url(Issuer(key_set(jwk("ES256"), jwk("ES384"))), clock), text)
@@ -110,11 +110,11 @@ def test_a_token_without_kid_needs_one_key_that_fits(clock: Clock) -> None:
 
 
 def test_a_key_without_kid_is_not_for_a_token_that_names_one(clock: Clock) -> None:
-    """A name that no key has is no key's."""
+    """No key has the name in the token."""
     assert not is_valid(from_url(Issuer(key_set(jwk("ES256", kid=None))), clock), token())
 
 
-def test_a_name_is_one_keys(clock: Clock) -> None:
+def test_a_name_belongs_to_one_key(clock: Clock) -> None:
     """A key that is listed twice is one; of two keys with the same name and use neither is trusted."""
     assert is_valid(from_url(Issuer(key_set(jwk("ES256"), jwk("ES256", alg="ES256"))), clock), token())
     assert is_valid(from_url(Issuer(key_set(jwk("ES256"), jwk("ES384"))), clock), token())
@@ -125,7 +125,7 @@ def test_a_name_is_one_keys(clock: Clock) -> None:
 
 
 def test_a_file_is_read_again_when_it_changes(file: Path, clock: Clock) -> None:
-    """Within a second a new key's tokens hold and a removed key's do not, also one that was verified before."""
+    """Within a second tokens of a new key are valid and those of a removed key are not, also if verified before."""
     tokens = Tokens(ISSUER, AUDIENCE, str(file), now=clock)
     assert is_valid(tokens, OLD) and not is_valid(tokens, NEW)
     file.write_bytes(BOTH)
@@ -138,10 +138,10 @@ def test_a_file_is_read_again_when_it_changes(file: Path, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", FIRST[:-5], b" " * (MOST_BYTES + 1), None])
-def test_a_file_that_cannot_be_read_changes_nothing(
+def test_an_unreadable_file_changes_nothing(
     file: Path, clock: Clock, caplog: pytest.LogCaptureFixture, text: bytes | None
 ) -> None:
-    """While it is malformed, too long or gone, the last set stays, which the log tells once; then it is read again."""
+    """While it is malformed, too long or missing, the last set is used, and the log says so once."""
     tokens = Tokens(ISSUER, AUDIENCE, str(file), now=clock)
     file.unlink()
     if text is not None:
@@ -157,8 +157,8 @@ def test_a_file_that_cannot_be_read_changes_nothing(
     assert is_valid(tokens, NEW)
 
 
-def test_a_set_that_stays_as_it_is_is_told_once(file: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
-    """Reading it again is nothing new; that it can be read again after a fault is."""
+def test_an_unchanged_set_is_logged_once(file: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    """Reading it again is not logged, except after an error."""
     with caplog.at_level(logging.INFO, "restkeeper"):
         tokens = Tokens(ISSUER, AUDIENCE, str(file), now=clock)
         for text in (None, None, b"{", FIRST, None):
@@ -169,7 +169,7 @@ def test_a_set_that_stays_as_it_is_is_told_once(file: Path, clock: Clock, caplog
     assert [message.rpartition(": ")[2] for message in caplog.messages if "usable" in message] == ["1 usable keys"] * 2
 
 
-def test_an_empty_set_is_taken_at_its_word(file: Path, clock: Clock) -> None:
+def test_an_empty_set_withdraws_all_keys(file: Path, clock: Clock) -> None:
     """An issuer that withdraws all its keys is believed."""
     tokens = Tokens(ISSUER, AUDIENCE, str(file), now=clock)
     file.write_bytes(key_set())

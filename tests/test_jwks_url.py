@@ -49,8 +49,8 @@ def clock() -> Clock:
         "data://x",
     ],
 )
-def test_keys_come_over_tls_or_from_this_machine(url: str) -> None:
-    """A URL that others could answer for is refused before anything is fetched."""
+def test_an_unsafe_url_is_refused(url: str) -> None:
+    """Others could serve keys at such a URL; nothing is fetched."""
     issuer = Issuer(FIRST)
     with pytest.raises(Unavailable, match="https"):
         from_url(issuer, Clock(), url)
@@ -58,13 +58,13 @@ def test_keys_come_over_tls_or_from_this_machine(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["https://x.example", "http://localhost:1/k", "http://127.9.9.9/", "http://[::1]:8/"])
-def test_safe_urls_are_taken(url: str) -> None:
+def test_a_safe_url_is_accepted(url: str) -> None:
     """https anywhere, http on loopback."""
     assert is_valid(from_url(Issuer(FIRST), Clock(), url), OLD)
 
 
-def test_a_set_from_a_url_is_kept_for_five_minutes(clock: Clock) -> None:
-    """It is fetched once in that time, and a removed key stops with the next fetch."""
+def test_a_set_is_cached_for_five_minutes(clock: Clock) -> None:
+    """It is fetched once in that time, and a removed key is refused after the next fetch."""
     issuer = Issuer(BOTH)
     tokens = from_url(issuer, clock)
     issuer.body = SECOND
@@ -72,19 +72,19 @@ def test_a_set_from_a_url_is_kept_for_five_minutes(clock: Clock) -> None:
     assert is_valid(tokens, OLD) and issuer.requests == 1
     clock.seconds += 1
     assert not is_valid(tokens, OLD) and is_valid(tokens, NEW)
-    assert issuer.requests == 2 + 1  # and once more for the key that was not known then
+    assert issuer.requests == 2 + 1  # and one more for the unknown key
 
 
-def test_an_unchanged_set_keeps_what_it_verified(clock: Clock) -> None:
-    """A fetch that brings the same keys makes no work."""
+def test_an_unchanged_set_keeps_the_cache_of_tokens(clock: Clock) -> None:
+    """After a fetch of the same keys no token is verified again."""
     tokens = from_url(Issuer(FIRST), clock)
     claims = tokens.verify(OLD)
     clock.seconds += 300
     assert tokens.verify(OLD) is claims
 
 
-def test_an_unknown_key_is_looked_for_at_once_and_then_every_ten_seconds(clock: Clock) -> None:
-    """A rotated key works with its first token; strangers cause one fetch in ten seconds, however many there are."""
+def test_an_unknown_key_causes_one_fetch_in_ten_seconds(clock: Clock) -> None:
+    """A rotated key works with its first token; unknown keys cause one fetch in ten seconds, however many there are."""
     issuer = Issuer(FIRST)
     tokens = from_url(issuer, clock)
     issuer.body = BOTH
@@ -98,20 +98,20 @@ def test_an_unknown_key_is_looked_for_at_once_and_then_every_ten_seconds(clock: 
     assert issuer.requests == 3
 
 
-def test_a_clock_that_is_put_back_stops_no_fetch(clock: Clock) -> None:
-    """Freshness does not depend on the clock going on."""
+def test_a_clock_that_is_set_back_stops_no_fetch(clock: Clock) -> None:
+    """The next fetch does not depend on a clock that only moves forward."""
     issuer = Issuer(FIRST)
     tokens = from_url(issuer, clock)
     issuer.body = SECOND
     clock.seconds -= 100_000
     assert not is_valid(tokens, OLD)
     clock.seconds -= 100_000
-    assert is_valid(tokens, NEW)  # read again, so that it is not due
+    assert is_valid(tokens, NEW)  # fetched again, so that the next fetch is not due
     issuer.body = BOTH
-    assert is_valid(tokens, OLD)  # nor does it matter that a key was looked for at a time to come
+    assert is_valid(tokens, OLD)  # nor does it matter that a key was searched in the future
 
 
-def test_a_set_is_used_on_while_it_cannot_be_fetched(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_set_stays_in_use_while_it_cannot_be_fetched(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     """Known tokens stay valid, each error is logged once, and the fetch is retried every ten seconds."""
     issuer = Issuer(FIRST)
     tokens = from_url(issuer, clock)
@@ -127,8 +127,8 @@ def test_a_set_is_used_on_while_it_cannot_be_fetched(clock: Clock, caplog: pytes
     assert is_valid(tokens, NEW) and not is_valid(tokens, OLD)
 
 
-def test_without_any_set_nothing_can_be_judged(clock: Clock) -> None:
-    """A start survives an issuer that is down: tokens are 503 until it can be reached, tried every ten seconds."""
+def test_without_a_key_set_tokens_return_503(clock: Clock) -> None:
+    """The service starts although its issuer is down; the fetch is retried every ten seconds."""
     issuer = Issuer(FIRST)
     issuer.body = TimeoutError("no answer")
     tokens = from_url(issuer, clock)
@@ -143,7 +143,7 @@ def test_without_any_set_nothing_can_be_judged(clock: Clock) -> None:
 
 
 class Gate(Issuer):
-    """An issuer that answers when it is let."""
+    """An issuer that waits with its response until the test allows it."""
 
     def __init__(self, body: bytes) -> None:
         super().__init__(body)
@@ -158,8 +158,8 @@ class Gate(Issuer):
         return body
 
 
-def test_many_who_want_a_new_key_cause_one_fetch(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those who come while it is fetched wait for it, and then hold, however long it took."""
+def test_concurrent_tokens_of_a_new_key_cause_one_fetch(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that arrive during the fetch wait for it, and then are valid, however long it took."""
     issuer = Gate(FIRST)
     tokens = from_url(issuer, clock)
     came, newer = threading.Semaphore(0), KeySource.newer
@@ -174,14 +174,14 @@ def test_many_who_want_a_new_key_cause_one_fetch(clock: Clock, monkeypatch: pyte
     with ThreadPoolExecutor(8) as pool:
         verified = [pool.submit(is_valid, tokens, NEW) for _ in range(8)]
         assert all(came.acquire(timeout=30) for _ in verified)
-        clock.seconds += 10  # another fetch could begin, if the set were still the same
+        clock.seconds += 10  # another fetch could start if the set had not changed
         issuer.open.set()
         assert all(each.result(30) for each in verified)
     assert issuer.requests == 2
 
 
-def test_nobody_else_waits_for_a_fetch(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While one fetches, tokens of known keys are judged by the set that there is."""
+def test_tokens_of_known_keys_do_not_wait_for_a_fetch(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """During a fetch they are verified with the present set."""
     monkeypatch.setattr("restkeeper.features.jwt.jwks.CACHED_SECONDS", 100)
     issuer = Gate(FIRST)
     tokens = from_url(issuer, clock)
@@ -192,15 +192,15 @@ def test_nobody_else_waits_for_a_fetch(clock: Clock, monkeypatch: pytest.MonkeyP
         fetching = pool.submit(is_valid, tokens, OLD)
         assert issuer.reached.wait(30)
         assert is_valid(tokens, OLD)
-        clock.seconds += 100  # it takes so long that the next is due
+        clock.seconds += 100  # it takes so long that the next fetch is due
         assert is_valid(tokens, OLD)
         issuer.open.set()
         assert fetching.result(30)
     assert issuer.requests == 2
 
 
-def test_a_fetch_is_waited_for_so_long(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who shows an unknown key while a fetch hangs is judged by the set that there is, after its few seconds."""
+def test_the_wait_for_a_fetch_is_limited(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a fetch hangs, a token of an unknown key is checked with the present set after a few seconds."""
     monkeypatch.setattr("restkeeper.features.jwt.jwks.FETCH_SECONDS", 0.05)
     issuer = Gate(FIRST)
     tokens = from_url(issuer, clock)
@@ -220,7 +220,7 @@ def test_a_fetch_is_waited_for_so_long(clock: Clock, monkeypatch: pytest.MonkeyP
 
 
 def test_a_key_is_rotated_over_http(clock: Clock) -> None:
-    """A real server's set is fetched, its new key found, its removed key given up, its absence survived."""
+    """With a real server: a new key is found, a removed key refused, and an error of the server changes nothing."""
     with serve_key_set(FIRST) as server:
         tokens = Tokens(ISSUER, AUDIENCE, server.url, now=clock)
         assert is_valid(tokens, OLD)
@@ -247,8 +247,8 @@ def _missing(server: KeySetServer) -> None:
 
 
 @pytest.mark.parametrize("change", [_redirecting, _too_long, _missing])
-def test_a_fetch_is_bounded(change: Any) -> None:
-    """A redirect is not followed, more than 1 MiB is not read, an error's body is no key set."""
+def test_a_fetch_is_limited(change: Any) -> None:
+    """Redirects are not followed, at most 1 MiB is read, and the body of an error is no key set."""
     with serve_key_set(FIRST) as server:
         change(server)
         with pytest.raises((OSError, ValueError)):
@@ -256,16 +256,16 @@ def test_a_fetch_is_bounded(change: Any) -> None:
         assert server.requests == ["/keys"]
 
 
-def test_http_stays_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_http_uses_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fetch without TLS does not use the proxy of the environment."""
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     with serve_key_set(FIRST) as server:
         assert json.loads(fetch(server.url))["keys"][0]["kid"] == "first"
 
 
-def test_what_is_no_http_is_an_oserror() -> None:
-    """A server that speaks something else is one that cannot be read."""
+def test_a_response_that_is_no_http_raises_oserror() -> None:
+    """A server that speaks another protocol is treated as unreachable."""
     with serve_key_set(FIRST) as server:
-        server.headers = {"Transfer-Encoding": "chunked"}  # and its body is none
+        server.headers = {"Transfer-Encoding": "chunked"}  # and its body is ignored
         with pytest.raises(OSError):
             fetch(server.url)

@@ -1,4 +1,4 @@
-"""Rate limits: who is counted with whom, what every answer says, and what Redis adds."""
+"""Rate limits: how callers are counted, what responses say, and how Redis is used."""
 
 import logging
 import socket
@@ -31,7 +31,7 @@ HEADERS = ("RateLimit-Policy", "RateLimit", "X-RateLimit-Limit", "X-RateLimit-Re
 
 
 class Clock:
-    """A clock that is set by hand."""
+    """A clock that a test sets."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -53,7 +53,7 @@ def limited(
     clock: clocks.Clock = time,
     **options: Any,
 ) -> FlaskClient:
-    """A small service behind limits; at 1,000,000 s a window of a minute has 20 s to go."""
+    """A small service with limits; at 1,000,000 s a window of a minute has 20 s left."""
     app = Application("limited")
     observe.install(app, None)
     errors.install(app)
@@ -68,17 +68,17 @@ def limited(
 
 
 def admitted(client: FlaskClient, count: int = 10, **options: Any) -> int:
-    """How many of so many reads are answered."""
+    """How many of so many reads are admitted."""
     return [client.get("/", **options).status_code for _ in range(count)].count(200)
 
 
-def test_the_quota_is_admitted_and_no_more() -> None:
-    """Requests up to the quota are answered, those beyond are 429."""
+def test_requests_beyond_the_quota_return_429() -> None:
+    """Requests up to the quota are admitted, and those beyond return 429."""
     client = limited()
     assert [client.get("/").status_code for _ in range(5)] == [200, 200, 200, 429, 429]
 
 
-def test_reading_and_writing_are_counted_apart() -> None:
+def test_reads_and_writes_are_counted_separately() -> None:
     """GET, HEAD and OPTIONS use up one quota, every other method the other."""
     client = limited()
     reads = [client.open("/", method=method).status_code for method in ("GET", "HEAD", "OPTIONS", "GET")]
@@ -86,8 +86,8 @@ def test_reading_and_writing_are_counted_apart() -> None:
     assert (reads, writes) == ([200, 200, 200, 429], [200, 200, 429])
 
 
-def test_a_class_may_be_free() -> None:
-    """Where only writing has a quota, reading is not counted, and the policy tells of writing alone."""
+def test_reads_can_be_unlimited() -> None:
+    """Where only writes have a quota, reads are not counted, and the policy names writes only."""
     client = limited({"write": "1 per minute"})
     assert admitted(client, 20) == 20
     response = client.get("/")
@@ -95,8 +95,8 @@ def test_a_class_may_be_free() -> None:
     assert [client.post("/").status_code for _ in range(2)] == [200, 429]
 
 
-def test_every_answer_says_what_is_left() -> None:
-    """RateLimit-Policy has the quotas, RateLimit the request's own, and the older headers say the same."""
+def test_every_response_has_the_remaining_quota() -> None:
+    """RateLimit-Policy has the quotas, RateLimit that of the request; the older headers have the same values."""
     client = limited()
     client.get("/")
     response = client.get("/")
@@ -113,16 +113,16 @@ def test_every_answer_says_what_is_left() -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status"), [("GET", "/nothing", 404), ("PUT", "/", 405), ("POST", "/probe", 405)]
 )
-def test_errors_are_counted_and_told_alike(method: str, path: str, status: int) -> None:
-    """What is at no address counts too, and its answer says what is left."""
+def test_errors_are_counted_like_other_requests(method: str, path: str, status: int) -> None:
+    """Requests for unknown paths count, too, and their responses have the remaining quota."""
     client = limited()
     response = client.open(path, method=method)
     assert response.status_code == status
     assert all(name in response.headers for name in HEADERS)
 
 
-def test_a_refusal_is_the_registered_problem() -> None:
-    """429 is quota-exceeded with the quota's name and a Retry-After at the window's end; it is not cached."""
+def test_a_429_is_the_quota_exceeded_problem() -> None:
+    """It has the quota's name, and a Retry-After at the end of the window; it is not cached."""
     client = limited()
     response = [client.post("/") for _ in range(3)][-1]
     assert response.status_code == 429 and response.content_type == "application/problem+json"
@@ -133,8 +133,8 @@ def test_a_refusal_is_the_registered_problem() -> None:
     assert response.headers["Cache-Control"] == "no-store"
 
 
-def test_the_next_window_begins_with_the_whole_quota() -> None:
-    """At the moment that Retry-After names, and not before, the quota is whole again."""
+def test_the_next_window_has_the_whole_quota() -> None:
+    """It begins exactly at the time of Retry-After."""
     now = Clock(1_000_000.9)
     client = limited(now=now)
     assert admitted(client) == 3
@@ -145,8 +145,8 @@ def test_the_next_window_begins_with_the_whole_quota() -> None:
     assert client.get("/").headers["RateLimit"] == '"read";r=2;t=60'
 
 
-def test_probes_are_never_refused() -> None:
-    """Requests to an exempt endpoint are not counted, and the responses have no limits."""
+def test_probes_are_never_limited() -> None:
+    """Requests to an exempt endpoint are not counted, and the responses have no rate limit headers."""
     client = limited()
     responses = [client.get("/probe") for _ in range(10)]
     assert {response.status_code for response in responses} == {200}
@@ -154,8 +154,8 @@ def test_probes_are_never_refused() -> None:
     assert admitted(client) == 3
 
 
-def test_callers_are_counted_apart() -> None:
-    """Each has a quota of their own."""
+def test_callers_are_counted_separately() -> None:
+    """Each caller has its own quota."""
     who = ["ada"]
     client = limited(identify=lambda _: (who[0],))
     assert admitted(client) == 3
@@ -176,15 +176,18 @@ def test_callers_are_counted_apart() -> None:
     ],
 )
 def test_a_caller_is_an_address_or_a_network_of_ipv6(one: str, other: str, are_one: bool) -> None:
-    """IPv4 addresses are counted each, those of IPv6 by their /64, one mapped into the other as what it is."""
+    """IPv4 addresses are counted each, those of IPv6 by their /64, an IPv4-mapped one as IPv4."""
     client = limited()
     assert admitted(client, environ_base={"REMOTE_ADDR": one}) == 3
     assert admitted(client, environ_base={"REMOTE_ADDR": other}) == (0 if are_one else 3)
 
 
 def test_a_site_of_ipv6_has_a_quota_as_a_whole() -> None:
-    """All networks of a /48 have sixteen quotas together; beyond them a network is refused without a counter of its
-    own, so that one site cannot fill the table with 65,536 of them."""
+    """All networks of a /48 have sixteen quotas together.
+
+    Beyond them a network without a counter is refused, so that one site cannot fill the table with 65,536 of
+    them.
+    """
     client = limited()
     keys: list[str] = []
     (limiter,) = client.application.extensions["limiter"]
@@ -199,8 +202,8 @@ def test_a_site_of_ipv6_has_a_quota_as_a_whole() -> None:
     assert admitted(client, environ_base={"REMOTE_ADDR": "2001:db8:1::1"}) == 3
 
 
-def test_what_is_left_of_a_site_is_told() -> None:
-    """Where less is left of the site than of the network, that is what remains."""
+def test_the_remaining_quota_of_a_site_is_reported() -> None:
+    """If the site has less left than the network, the response has that number."""
     client = limited()
     for n in range(46):
         client.get("/", environ_base={"REMOTE_ADDR": f"2001:db8:0:{n:x}::1"})
@@ -208,8 +211,8 @@ def test_what_is_left_of_a_site_is_told() -> None:
     assert (last.status_code, last.headers["RateLimit"]) == (200, '"read";r=1;t=20')
 
 
-def test_what_is_refused_before_it_is_known_who_asks_is_counted_by_address() -> None:
-    """An answer to a request that another hook refused first says what is left all the same."""
+def test_early_refusals_are_counted_by_address() -> None:
+    """The response has the remaining quota also if another hook refused the request first."""
     app = Application("refusing")
 
     app.before.append(lambda _: Reply("no", 401))
@@ -221,19 +224,19 @@ def test_what_is_refused_before_it_is_known_who_asks_is_counted_by_address() -> 
 
 
 def test_apps_on_one_file_count_together(tmp_path: Path) -> None:
-    """What one has admitted, another on the same machine does not admit again."""
+    """A request that one application has admitted counts in another one on the same machine."""
     one, other = (limited(shared=tmp_path / "counters") for _ in range(2))
     assert (admitted(one, 2), admitted(other)) == (2, 1)
 
 
-def test_quotas_of_other_windows_do_not_mix(tmp_path: Path) -> None:
-    """Programs that share a file and differ in their windows count apart."""
+def test_quotas_of_different_windows_do_not_mix(tmp_path: Path) -> None:
+    """Programs that share a file and have different windows count separately."""
     one = limited(shared=tmp_path / "counters")
     other = limited({"read": "5 per 10 seconds"}, shared=tmp_path / "counters")
     assert (admitted(one), admitted(other)) == (3, 5)
 
 
-def test_a_file_that_cannot_be_used_stops_the_start(tmp_path: Path) -> None:
+def test_an_unusable_file_stops_the_start(tmp_path: Path) -> None:
     """The message names the file."""
     with pytest.raises(Unavailable, match=r"requests cannot be counted: .*no/counters"):
         limited(shared=tmp_path / "no" / "counters")
@@ -241,7 +244,7 @@ def test_a_file_that_cannot_be_used_stops_the_start(tmp_path: Path) -> None:
 
 @pytest.mark.needs("health", "limits", "metrics")
 def test_the_service_is_limited_as_configured() -> None:
-    """Items are limited, and so is what is refused at the edge; health, readiness and metrics are not."""
+    """Items and requests that are refused early are limited; health, readiness and metrics are not."""
     client = create_app(Config(rate_limit="5 per day", rate_limit_write="off")).test_client()
     assert client.get("/products").headers["RateLimit-Policy"] == '"read";q=5;w=86400'
     assert "RateLimit" in client.get("/products", headers={"Host": "not a host"}).headers
@@ -252,14 +255,14 @@ def test_the_service_is_limited_as_configured() -> None:
     assert client.get("/problems/quota-exceeded").status_code == 429
 
 
-def test_nothing_is_limited_unless_it_is_said() -> None:
-    """Without RATE_LIMIT no answer speaks of limits."""
+def test_nothing_is_limited_by_default() -> None:
+    """Without RATE_LIMIT no response has rate limit headers."""
     assert "RateLimit-Policy" not in create_app(Config()).test_client().get("/products").headers
 
 
 @pytest.mark.needs("limits", "openapi")
-def test_the_interface_tells_of_limits() -> None:
-    """Each operation has its 429, and each response the headers on limits."""
+def test_the_document_has_the_limits() -> None:
+    """Each operation has its 429, and each response the headers of limits."""
     document: Any = create_app(Config(rate_limit="5 per day")).test_client().get("/openapi.json").json
     refusal = document["components"]["responses"]["TooManyRequests"]
     described = {name.lower() for name in document["components"]["headers"]}
@@ -270,29 +273,29 @@ def test_the_interface_tells_of_limits() -> None:
 
 
 @pytest.mark.parametrize("text", ["600 per minute", "1/second", "50 per 10 seconds", "10 per 2 hours", "9/day"])
-def test_quotas_are_read_as_the_library_reads_them(text: str) -> None:
-    """What the configuration takes, the library understands."""
+def test_quotas_have_the_syntax_of_the_library(text: str) -> None:
+    """The library parses each quota that the configuration accepts."""
     assert Config(rate_limit=text).quotas == {"read": text, "write": text}
     assert limited({"read": text}).get("/").status_code == 200
 
 
 @pytest.mark.parametrize("key", ["RATE_LIMIT", "RATE_LIMIT_WRITE"])
 @pytest.mark.parametrize("text", ["600", "0 per minute", "-1 per day", "5 per year", "1/second;5/minute", "often", " "])
-def test_what_is_no_quota_is_told(key: str, text: str) -> None:
+def test_an_invalid_quota_is_refused(key: str, text: str) -> None:
     """The message says what is allowed."""
     with pytest.raises(ConfigError, match=f"{key}='{text}': must be off, or how many per second"):
         Config.from_env({key: text})
 
 
 @pytest.mark.parametrize("url", ["localhost:6379", "http://x", "redis://x:port", "memory://"])
-def test_what_is_no_redis_is_told_without_being_shown(url: str) -> None:
-    """The address may hold a password."""
+def test_an_invalid_redis_url_is_refused_without_showing_it(url: str) -> None:
+    """The URL may contain a password."""
     with pytest.raises(ConfigError, match=r"^REDIS_URL=\(hidden\): must be redis://"):
         Config.from_env({"REDIS_URL": url})
 
 
-def test_writing_has_the_limit_of_reading_unless_told() -> None:
-    """RATE_LIMIT is for both; RATE_LIMIT_WRITE for writing alone; off frees a class."""
+def test_writes_have_the_limit_of_reads_by_default() -> None:
+    """RATE_LIMIT is for both; RATE_LIMIT_WRITE for writes only; off removes a limit."""
     assert Config(rate_limit_write="1/day").quotas == {"write": "1/day"}
     assert Config(rate_limit="2/day", rate_limit_write="off").quotas == {"read": "2/day"}
     assert Config(rate_limit="2/day", rate_limit_write="1/day").quotas == {"read": "2/day", "write": "1/day"}
@@ -305,13 +308,13 @@ def redis() -> Iterator[RedisServer]:
 
 
 def test_instances_count_together_in_redis(redis: RedisServer, tmp_path: Path) -> None:
-    """Two instances, each with a file of its own machine, admit the quota together."""
+    """Two instances, each with a file on its own machine, admit the quota together."""
     one, other = (limited(redis_url=redis.url, shared=tmp_path / name) for name in ("one", "other"))
     assert (admitted(one, 2), admitted(other)) == (2, 1)
 
 
 def test_a_check_is_one_round_trip(redis: RedisServer) -> None:
-    """A request is one command to Redis, once the script is known there and the connection open."""
+    """A request is one command to Redis, once the script is loaded and the connection is open."""
     client = limited(redis_url=redis.url)
     client.get("/")
     before = redis.calls()
@@ -319,12 +322,12 @@ def test_a_check_is_one_round_trip(redis: RedisServer) -> None:
     after = redis.calls()
     grown = {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name, 0)}
     assert grown.pop("info") == 1
-    assert grown.pop("incrby") == 10  # by the script, within Redis
+    assert grown.pop("incrby") == 10  # called by the script, inside Redis
     assert grown == {"evalsha": 10}
 
 
-def test_a_redis_that_hangs_up_is_tried_once() -> None:
-    """A request tries no second time: limits of the machine's own are at hand."""
+def test_a_lost_redis_connection_is_tried_once() -> None:
+    """A request does not try a second time: the local limits are used instead."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         attempts: list[int] = []
 
@@ -345,7 +348,7 @@ def test_a_redis_that_hangs_up_is_tried_once() -> None:
     assert (status, len(attempts)) == (200, 1)
 
 
-def test_a_counter_outlives_its_window_a_little(redis: RedisServer) -> None:
+def test_a_redis_counter_expires_after_its_window(redis: RedisServer) -> None:
     """A counter in Redis expires only when no machine's clock can be in its window any more."""
     limited(redis_url=redis.url).get("/")
     (key,) = redis.client.keys()
@@ -353,10 +356,13 @@ def test_a_counter_outlives_its_window_a_little(redis: RedisServer) -> None:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_without_redis_limits_are_the_machines_own(
+def test_without_redis_limits_are_local(
     redis: RedisServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, shared: bool
 ) -> None:
-    """Redis gone: answers go on, limited by the machine itself, and the log says so once; back: it counts again."""
+    """Without Redis, requests are limited by the machine's own counters, and the log says so once.
+
+    Then Redis counts again.
+    """
     clock = SetClock(0.0)
     client = limited(redis_url=redis.url, clock=clock, shared=tmp_path / "counters" if shared else None)
     assert admitted(client, 2) == 2
@@ -369,13 +375,13 @@ def test_without_redis_limits_are_the_machines_own(
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "Redis does not respond" in caplog.text
     clock.now += RETRY_SECONDS + 1
-    assert admitted(client) == 3  # a Redis that began anew
+    assert admitted(client) == 3  # a restarted Redis
     assert ["Redis responds again" in record.message for record in caplog.records] == [False, True]
     assert redis.calls()["incrby"] == 10
 
 
-def test_a_start_without_redis_is_a_start(caplog: pytest.LogCaptureFixture) -> None:
-    """Redis need not be there when the service starts."""
+def test_the_service_starts_without_redis(caplog: pytest.LogCaptureFixture) -> None:
+    """Redis need not run when the service starts."""
     server = RedisServer()
     clock = SetClock(0.0)
     with caplog.at_level(logging.WARNING, "restkeeper"):
@@ -387,8 +393,8 @@ def test_a_start_without_redis_is_a_start(caplog: pytest.LogCaptureFixture) -> N
     assert len(caplog.records) == 2
 
 
-def test_one_request_at_a_time_tries_a_redis_that_has_failed() -> None:
-    """Of those that come in the seconds between, none waits for it."""
+def test_one_request_at_a_time_retries_a_failed_redis() -> None:
+    """The other requests of those seconds do not wait for it."""
     attempts: list[str] = []
 
     class Gone:
@@ -415,7 +421,7 @@ def test_one_request_at_a_time_tries_a_redis_that_has_failed() -> None:
 
 
 def test_the_library_owns_the_storage(tmp_path: Path) -> None:
-    """Flask-Limiter holds the storage, so that what works with it works here; its own hooks are not there."""
+    """Flask-Limiter has the storage, so that its extensions work here; its own hooks are not installed."""
     client = limited(shared=tmp_path / "counters")
     (limiter,) = client.application.extensions["limiter"]
     assert admitted(client) == 3
@@ -426,7 +432,7 @@ def test_the_library_owns_the_storage(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("pages")
-def test_a_refusal_has_a_page() -> None:
-    """Its type is registered for everybody, and explained here as the others are."""
+def test_the_quota_exceeded_problem_has_a_page() -> None:
+    """Its type is a registered one, and this service has a page about it, too."""
     assert TooManyRequests.uri == QUOTA_EXCEEDED
     assert create_app(Config()).test_client().get(f"/problems/{TooManyRequests.name}").status_code == 200

@@ -1,4 +1,4 @@
-"""How many bytes a caller's writes may add to the store: what counts, what is refused, what headers say."""
+"""Quotas of bytes that a caller's writes may store: what is counted, refused, and reported in headers."""
 
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,13 @@ def service(quota: str = "100000 per day", **settings: Any) -> FlaskClient:
 
 
 def left(response: Any) -> int:
-    """The bytes that an answer says remain."""
+    """The remaining bytes in a response's headers."""
     fields = [part for part in response.headers["RateLimit"].split(", ") if part.startswith('"write-bytes";r=')]
     return int(fields[0].split(";")[1].removeprefix("r="))
 
 
 def used(client: FlaskClient, method: str, path: str, body: Any = None, **headers: str) -> int:
-    """The bytes that a request counted, asserted to be committed."""
+    """The bytes that a request has counted; they must equal the committed bytes."""
     before = left(client.delete("/products/none", headers=ADMIN))
     response = client.open(path, method=method, json=body, headers=ADMIN | headers)
     assert response.status_code == 200, response.text
@@ -42,15 +42,15 @@ def used(client: FlaskClient, method: str, path: str, body: Any = None, **header
 
 
 def make(client: FlaskClient, **fields: Any) -> tuple[str, int]:
-    """A new item: its path and its size."""
+    """Create an item; its path and its size."""
     response = client.post("/products", json={"name": "x", **fields}, headers=ADMIN)
     assert response.status_code == 200, response.text
     return response.headers["Location"], len(response.data)
 
 
 @pytest.mark.needs("events")
-def test_what_is_stored_counts() -> None:
-    """An item and its event, for a deletion the event alone."""
+def test_stored_bytes_are_counted() -> None:
+    """An item and its event; for a deletion only the event."""
     client = service()
     path, size = make(client)
     assert used(client, "POST", "/products", {"name": "y"}) == 2 * size
@@ -61,12 +61,12 @@ def test_what_is_stored_counts() -> None:
 
 
 @pytest.mark.needs("idempotency")
-def test_a_stored_response_counts_once() -> None:
+def test_a_stored_response_is_counted_once() -> None:
     """A POST with an idempotency key stores its response, too; a replay adds nothing."""
     client = service()
     _, size = make(client)
     first = used(client, "POST", "/products", {"name": "y"}, Idempotency_Key="k") - 3 * size
-    assert 0 < first < 1000  # what the response's head takes
+    assert 0 < first < 1000  # the size of the response's head
     assert used(client, "POST", "/products", {"name": "y"}, Idempotency_Key="k") == 0
 
 
@@ -74,8 +74,8 @@ def test_a_stored_response_counts_once() -> None:
     ("body", "headers", "status"),
     [({"name": ""}, {}, 422), ({"name": "x"}, {"If-Match": '"no"'}, 412), ({"name": "x", "sku": "taken"}, {}, 409)],
 )
-def test_what_is_not_committed_counts_nothing(body: Any, headers: dict[str, str], status: int) -> None:
-    """A write that is refused, also in the middle of its transaction, adds no bytes."""
+def test_a_refused_write_counts_no_bytes(body: Any, headers: dict[str, str], status: int) -> None:
+    """Also if it is refused in the middle of its transaction."""
     client = service()
     client.post("/products", json={"name": "x", "sku": "taken"}, headers=ADMIN)
     before = left(client.delete("/products/none", headers=ADMIN))
@@ -84,8 +84,8 @@ def test_what_is_not_committed_counts_nothing(body: Any, headers: dict[str, str]
 
 
 @pytest.mark.needs("idempotency")
-def test_what_is_rolled_back_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A transaction that fails after its item and its event were written has stored nothing."""
+def test_a_rolled_back_write_counts_no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction that fails after its item and event were written has stored nothing."""
 
     def fail(*_: Any) -> None:
         raise StoreUnavailable("the disk is gone")
@@ -98,7 +98,7 @@ def test_what_is_rolled_back_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_beyond_the_quota_writes_are_refused_and_reads_are_not() -> None:
-    """The write that uses it up is answered, for it is counted when it is stored; the next one is 429."""
+    """The write that exceeds it succeeds, because it is counted when it is stored; the next one returns 429."""
     client = service("500 per day")
     path, _ = make(client)
     assert left(client.post("/products", json={"name": "x"}, headers=ADMIN)) == 0
@@ -108,11 +108,11 @@ def test_beyond_the_quota_writes_are_refused_and_reads_are_not() -> None:
         assert (response.status_code, response.json["violated-policies"]) == (429, ["write-bytes"])
         assert response.json["type"].endswith("#quota-exceeded") and 0 < int(response.headers["Retry-After"]) <= DAY
     assert client.get("/products", headers=ADMIN).headers["X-Total-Count"] == count
-    assert client.delete(path, headers=ADMIN).status_code == 200  # it makes room
+    assert client.delete(path, headers=ADMIN).status_code == 200  # it frees space
 
 
-def test_each_process_learns_it_by_a_write(tmp_path: Path) -> None:
-    """What one has counted, another knows once it has counted itself."""
+def test_a_process_knows_other_counts_after_a_write(tmp_path: Path) -> None:
+    """It knows the bytes that another process counted after its own next count."""
     one, other = (service("500 per day", database_url=f"sqlite:///{tmp_path}/a.db") for _ in range(2))
     make(one)
     assert left(one.post("/products", json={"name": "x"}, headers=ADMIN)) == 0
@@ -121,7 +121,7 @@ def test_each_process_learns_it_by_a_write(tmp_path: Path) -> None:
 
 
 def writing(now: list[float], keys: list[tuple[str, ...]], lookups: list[str] | None = None) -> FlaskClient:
-    """A client of an application that writes 9 bytes of 5 for each POST, of a caller with the last of these keys."""
+    """A client of an application with a quota of 5 bytes, whose POST writes 9. The caller has the last of `keys`."""
     app = Application("limited", static_folder=None)
     quota = Quota("write-bytes", "5 per minute", open_counters(app), now=lambda: now[0])
     look = quota.look
@@ -139,8 +139,8 @@ def writing(now: list[float], keys: list[tuple[str, ...]], lookups: list[str] | 
     return app.test_client()
 
 
-def test_a_site_has_its_bytes_together() -> None:
-    """Networks of one site, each of which writes once, write no more than the site may."""
+def test_networks_of_a_site_share_their_bytes() -> None:
+    """Many networks of one site, with one write each, store no more than the site may."""
     keys: list[tuple[str, ...]] = []
     client = writing([86400.0], keys)
     found = []
@@ -152,8 +152,8 @@ def test_a_site_has_its_bytes_together() -> None:
     assert client.post("/").status_code == 200
 
 
-def test_callers_that_are_remembered_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as that are refused; beyond, each is let in once again."""
+def test_the_cache_of_refused_callers_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That many are refused; each further one is allowed once more."""
     monkeypatch.setattr(limits, "USED_UP", 4)
     keys: list[tuple[str, ...]] = []
     client = writing([86400.0], keys)
@@ -166,7 +166,7 @@ def test_callers_that_are_remembered_have_a_bound(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_new_window_is_a_new_quota() -> None:
-    """Who had used it up writes again, and again without being looked up."""
+    """A caller that had used it up can write again, also without a lookup."""
     now, lookups = [86400.0], list[str]()
     client = writing(now, [("me",)], lookups)
     found = []
@@ -178,17 +178,17 @@ def test_a_new_window_is_a_new_quota() -> None:
 
 
 @pytest.mark.needs("webhooks")
-def test_keys_and_webhooks_count() -> None:
-    """What is stored of them are bytes like those of items."""
+def test_keys_and_webhooks_are_counted() -> None:
+    """Their stored bytes count like those of items."""
     client = service()
     assert used(client, "POST", "/api/v1/keys", {"name": "x", "scopes": ["products:read"]}) > 100
     assert used(client, "POST", "/api/v1/webhooks", {"url": "https://example.org/"}) > 100
     webhook = client.post("/api/v1/webhooks", json={"url": "https://example.org/"}, headers=ADMIN).headers["Location"]
-    assert used(client, "POST", f"{webhook}/ping") > 100  # the event of it
+    assert used(client, "POST", f"{webhook}/ping") > 100  # its event
 
 
 def test_each_caller_has_a_quota() -> None:
-    """One key's writes use up nothing of another's."""
+    """The writes of one key use up nothing of another's quota."""
     client = service("500 per day")
     sent = {"name": "x", "scopes": ["products:write"]}
     other = {"X-API-Key": client.post("/api/v1/keys", json=sent, headers=ADMIN).json["secret"]}
@@ -196,8 +196,8 @@ def test_each_caller_has_a_quota() -> None:
     assert client.post("/products", json={"name": "x"}, headers=other).status_code == 200
 
 
-def test_writes_say_what_is_left_and_reads_are_as_they_were() -> None:
-    """The policy counts content bytes; it stands beside that of requests, in answers to writes alone."""
+def test_only_writes_report_the_remaining_bytes() -> None:
+    """The policy counts content bytes; it is sent beside that of requests, in responses to writes only."""
     client = service(rate_limit="50 per day")
     write, read = client.post("/products", json={"name": "x"}, headers=ADMIN), client.get("/products", headers=ADMIN)
     requests = '"read";q=50;w=86400, "write";q=50;w=86400'
@@ -210,8 +210,8 @@ def test_writes_say_what_is_left_and_reads_are_as_they_were() -> None:
     assert "RateLimit-Policy" not in free.get("/products", headers=ADMIN).headers
 
 
-def test_it_is_on_where_others_reach_it() -> None:
-    """The default is 256 MiB an hour, and none on a machine of one's own."""
+def test_the_default_quota_is_for_network_services() -> None:
+    """It is 256 MiB an hour; a service on loopback has none."""
     assert Config(auth="required").write_quota == Config(auth="open-to-all").write_quota == "268435456 per hour"
     assert (Config().write_quota, Config(auth="required", write_bytes="off").write_quota) == ("", "")
     assert Config(write_bytes="5 per day").write_quota == "5 per day"

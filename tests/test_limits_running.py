@@ -1,4 +1,4 @@
-"""Limits as they run: exact across the processes of a machine."""
+"""Limits under gunicorn: exact across the processes of a machine."""
 
 import os
 import threading
@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.live import Gunicorn, counters_of
 from tests.waiting import SECONDS, join
 
-CALLERS = [f"127.0.0.{n}" for n in range(2, 22)]  # each has counters, and so a window, of its own
+CALLERS = [f"127.0.0.{n}" for n in range(2, 22)]  # each has its own counters, and so its own window
 CONNECTIONS = 64
 EACH = 5  # requests on a connection
 QUOTA = 150  # of 320
@@ -17,7 +17,7 @@ WINDOW = "9999 days"  # so that none ends while the test runs
 
 
 def hammer(port: int, caller: str) -> Counter[int]:
-    """The statuses of the answers to requests that come from one address on many connections at once."""
+    """The response statuses of requests from one address on many concurrent connections."""
     gate = threading.Barrier(CONNECTIONS)
     statuses: list[int] = []
 
@@ -50,8 +50,8 @@ def test_two_workers_admit_the_quota_to_the_request(tmp_path: Path) -> None:
     assert mapped == [True, True]
 
 
-def test_a_restart_forgets_nothing(tmp_path: Path) -> None:
-    """What a caller has used up in a window stays used up when a worker is replaced."""
+def test_a_restart_resets_no_quota(tmp_path: Path) -> None:
+    """The used quota of a caller does not change when a worker is replaced."""
     with Gunicorn(tmp_path, workers=1, RATE_LIMIT=f"2 per {WINDOW}") as server:
         assert [server.get("/products").status for _ in range(3)] == [200, 200, 429]
         (worker,) = server.worker_pids()

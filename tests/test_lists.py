@@ -26,7 +26,7 @@ def fill(client: FlaskClient, count: int) -> list[dict[str, Any]]:
 
 
 def links(response: TestResponse) -> dict[str, str]:
-    """The Link header by relation."""
+    """The links of the Link header by relation."""
     found = re.findall(r'<([^>]*)>; rel="(\w+)"', response.headers["Link"])
     assert len({rel for _, rel in found}) == len(found)
     return {rel: target for target, rel in found}
@@ -40,7 +40,7 @@ def names(response: TestResponse) -> list[str]:
 @pytest.mark.parametrize("query", ["", "sort=-price", "sort=price,-name", "tags=t0&sort=-stock", "q=sku-1&fields=name"])
 @pytest.mark.parametrize("style", ["", "offset=0&"])
 def test_next_and_prev_walk_the_whole_list(client: FlaskClient, style: str, query: str) -> None:
-    """In both styles `next` leads through every item once and in order, `prev` back again; `last` is the end."""
+    """`next` links lead through all items once and in order, `prev` links lead back, and `last` is the end."""
     fill(client, 25)
     whole = names(client.get(f"/products?limit=100&{query}"))
     response = client.get(f"/products?{style}limit=4&{query}")
@@ -59,14 +59,14 @@ def test_next_and_prev_walk_the_whole_list(client: FlaskClient, style: str, quer
     assert "prev" not in links(client.get(f"/products?{style}limit=4&{query}"))
 
 
-def test_a_page_has_20_items_unless_told(client: FlaskClient) -> None:
-    """The default page is 20, a smaller or larger one is given as asked, up to 100."""
+def test_a_page_has_20_items_by_default(client: FlaskClient) -> None:
+    """The parameter `limit` makes it smaller or larger, up to 100."""
     fill(client, 30)
     assert [len(client.get(f"/products{query}").json) for query in ("", "?limit=1", "?limit=100")] == [20, 1, 30]
 
 
 def test_an_empty_list(client: FlaskClient) -> None:
-    """Nothing is an empty array with a count of 0 and no further pages."""
+    """It is an empty array with a count of 0 and no further pages."""
     for style in ("", "?offset=0"):
         response = client.get(f"/products{style}")
         assert (response.json, response.headers["X-Total-Count"]) == ([], "0")
@@ -109,22 +109,22 @@ def test_an_empty_list(client: FlaskClient) -> None:
     ],
 )
 def test_bad_parameters_are_named(client: FlaskClient, query: str, parameter: str) -> None:
-    """A parameter that is malformed, out of range or unknown is 400, never passed over."""
+    """A parameter that is malformed, out of range or unknown returns 400, and is never ignored."""
     response = client.get(f"/products?{query}")
     assert response.status_code == 400
     assert response.json["type"].endswith("/problems/invalid-query")
     assert [fault["parameter"] for fault in response.json["errors"]] == [parameter]
 
 
-def test_all_bad_parameters_are_told_at_once(client: FlaskClient) -> None:
-    """Every fault of a query is in one answer, with the names that exist."""
+def test_all_bad_parameters_are_listed_at_once(client: FlaskClient) -> None:
+    """One response lists all faults of a query, and the names that exist."""
     response = client.get("/products?limit=0&colour=red&sort=size&price=x")
     assert {fault["parameter"] for fault in response.json["errors"]} == {"limit", "colour", "sort", "price"}
     assert "created_at" in next(fault["detail"] for fault in response.json["errors"] if fault["parameter"] == "colour")
 
 
-def test_one_style_at_a_time(client: FlaskClient) -> None:
-    """A cursor and an offset contradict each other."""
+def test_a_cursor_and_an_offset_are_refused(client: FlaskClient) -> None:
+    """They contradict each other."""
     fill(client, 3)
     cursor = links(client.get("/products?limit=1"))["next"].partition("cursor=")[2]
     response = client.get(f"/products?cursor={cursor}&offset=1")
@@ -133,15 +133,15 @@ def test_one_style_at_a_time(client: FlaskClient) -> None:
 
 @pytest.mark.parametrize("other", ["/users?", "/products?sort=name&", "/products?tags=t1&", "/products?q=x&"])
 def test_a_cursor_is_bound_to_its_list(client: FlaskClient, other: str) -> None:
-    """A cursor is refused where the collection, the sort or the filters are others; limit and fields may change."""
+    """A cursor is refused for another collection, sort or filter; limit and fields may change."""
     fill(client, 5)
     cursor = links(client.get("/products?limit=2"))["next"].partition("cursor=")[2]
     assert client.get(f"{other}cursor={cursor}").status_code == 400
     assert names(client.get(f"/products?cursor={cursor}&limit=3&fields=name")) == ["002", "003", "004"]
 
 
-def test_a_cursor_that_was_changed_is_refused(client: FlaskClient) -> None:
-    """Any other character anywhere in a cursor makes it none of ours."""
+def test_a_changed_cursor_is_refused(client: FlaskClient) -> None:
+    """One other character anywhere in a cursor makes it invalid."""
     fill(client, 3)
     cursor = links(client.get("/products?limit=1"))["next"].partition("cursor=")[2].partition("&")[0]
     for place in range(len(cursor)):
@@ -151,8 +151,8 @@ def test_a_cursor_that_was_changed_is_refused(client: FlaskClient) -> None:
 
 
 @pytest.mark.parametrize("place", [5, [], [False, {"a": 1}], [False, "a", "b"], ["x", "a"], [True, [1]], {"a": 1}])
-def test_a_cursor_that_was_made_up_is_refused(client: FlaskClient, place: object) -> None:
-    """A cursor whose checksum is right, but which is no place in this list, is none of ours."""
+def test_a_cursor_without_a_place_in_the_list_is_refused(client: FlaskClient, place: object) -> None:
+    """Its checksum is right, but it is no position in this list."""
     payload = orjson.dumps(place)
     bound = pagination._bound("/products", MultiDict())
     token = pagination._token(pagination._checksum(payload, bound) + payload)
@@ -187,7 +187,7 @@ def test_a_cursor_that_was_made_up_is_refused(client: FlaskClient, place: object
     ],
 )
 def test_filters_and_order(client: FlaskClient, query: str, found: list[str]) -> None:
-    """Filters, search and sort do what docs/lists.md says of them, and the total counts what they leave."""
+    """Filters, search and sort work as docs/lists.md says, and the total counts the matching items."""
     fill(client, 6)
     response = client.get(f"/products?{query}")
     assert names(response) == found
@@ -196,7 +196,7 @@ def test_filters_and_order(client: FlaskClient, query: str, found: list[str]) ->
 
 
 def test_e_mail_addresses_are_found_without_regard_to_case(client: FlaskClient) -> None:
-    """What is unique without regard to case is found without it."""
+    """A field that is unique without regard to case is compared without it."""
     client.post("/users", json={"email": "Ada@Example.org"})
     assert len(client.get("/users?email=ada@EXAMPLE.ORG").json) == 1
 
@@ -218,22 +218,22 @@ def test_head_is_get_without_the_body(client: FlaskClient) -> None:
         assert (short.status_code, short.data) == (full.status_code, b"")
         skipped = {"X-Request-Id", "Date", "Expires"}
         if path == where:
-            skipped |= {"Last-Modified"}  # of what is this young it is the time of the response
+            skipped |= {"Last-Modified"}  # for a recent change it is the time of the response
         if full.status_code == 200:
             assert {k: v for k, v in short.headers if k not in skipped} == {
                 k: v for k, v in full.headers if k not in skipped
             }
 
 
-def test_answers_that_are_kept_are_bounded(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many lists are asked for, what is kept of them stays within its bytes, and each answer is right."""
+def test_the_cache_of_lists_is_limited(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many lists are requested, the cache stays within its bytes, and each response is right."""
     cache_sizes: list[int] = []
     add = Cache.add
 
     def watched(self: Cache[Any, Any], key: Any, value: Any, size: int) -> None:
         add(self, key, value, size)
         cache_sizes.append(sum(size for _, size in self._cached.values()))
-        assert size > len(value.headers[-2][1])  # the Link counts
+        assert size > len(value.headers[-2][1])  # the Link counts, too
 
     monkeypatch.setattr(Cache, "add", watched)
     for n in range(1500):
@@ -242,22 +242,22 @@ def test_answers_that_are_kept_are_bounded(client: FlaskClient, monkeypatch: pyt
     assert cache_sizes[-1] > PAGES_BYTES / 2
 
 
-def test_links_keep_the_query(client: FlaskClient) -> None:
-    """Links carry the other parameters on, escaped, with the cursor or offset of their page alone."""
+def test_links_repeat_the_query(client: FlaskClient) -> None:
+    """Links have the other parameters, escaped, with the cursor or offset of their own page."""
     fill(client, 3)
     response = client.get("/products?limit=1&q=SKU%26-&tags=t0&offset=0")
     assert links(response)["first"] == "/products?limit=1&q=SKU%26-&tags=t0&offset=0"
 
 
-def test_a_range_is_for_lists_that_are_read(client: FlaskClient) -> None:
-    """OPTIONS, which only tells how to ask, passes the query over, whoever's words it is in."""
+def test_options_ignores_the_query(client: FlaskClient) -> None:
+    """OPTIONS only describes the path, so any query is accepted, also one of another dialect."""
     for query in ("range=[0,9]", "_start=0&_end=x", "cursor=x"):
         assert client.options(f"/products?{query}").status_code == 200
 
 
 @pytest.mark.parametrize("key", [2**63, 2**64 - 1, True, [], {}])
-def test_a_cursor_that_is_made_up_is_refused(client: FlaskClient, key: object) -> None:
-    """A checksum is no secret: what it covers is looked at, and what no sort key can be is 400."""
+def test_a_cursor_with_invalid_keys_is_refused(client: FlaskClient, key: object) -> None:
+    """The checksum is not secret, so the content is checked: an impossible sort key returns 400."""
     payload = orjson.dumps([False, key, "x"])
     token = pagination._token(
         pagination._checksum(payload, pagination._bound("/products", MultiDict({"sort": "stock"}))) + payload
@@ -266,8 +266,8 @@ def test_a_cursor_that_is_made_up_is_refused(client: FlaskClient, key: object) -
     assert (response.status_code, response.json["errors"][0]["parameter"]) == (400, "cursor")
 
 
-def test_filters_have_an_end(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A query takes so many filters, and says so to the next one."""
+def test_the_number_of_filters_is_limited(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One filter too many returns 400 with the limit."""
     monkeypatch.setattr("restkeeper.web.queries.MAX_FILTERS", 3)
     three = "price[gt]=1&price[lt]=9&name[ne]=x"
     assert client.get(f"/products?{three}&limit=5&sort=name").status_code == 200

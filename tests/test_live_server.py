@@ -39,8 +39,8 @@ def get(url: str) -> object:
         return json.load(response)
 
 
-def test_it_serves_a_store_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two at a time are two services; each has its own free port, and no setting of the process that starts it."""
+def test_each_server_has_its_own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two servers are two services, each with a free port, and without settings of the parent process."""
     monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path}/other.db")
     with LiveServer(ROOT) as one, LiveServer(ROOT) as other:
         body = Request(f"{one.url}/products", b'{"name": "Lamp"}', {"Content-Type": "application/json"})  # noqa: S310
@@ -52,10 +52,10 @@ def test_it_serves_a_store_of_its_own(tmp_path: Path, monkeypatch: pytest.Monkey
         with pytest.raises(URLError, match="refused"):
             get(url)
     assert list(tmp_path.iterdir()) == []
-    one.close()  # once more is no harm
+    one.close()  # a second call has no effect
 
 
-def test_settings_are_the_services(tmp_path: Path) -> None:
+def test_settings_are_passed_to_the_service(tmp_path: Path) -> None:
     """The settings are those of the service."""
     with LiveServer(ROOT, DATABASE_URL=f"sqlite:///{tmp_path}/a.db"):
         pass
@@ -72,7 +72,7 @@ def test_settings_are_the_services(tmp_path: Path) -> None:
         ("def create_app(:\n", "cannot be imported: invalid syntax"),
     ],
 )
-def test_what_is_no_service_is_told_in_one_line(tmp_path: Path, code: str | None, message: str) -> None:
+def test_an_invalid_service_is_a_one_line_error(tmp_path: Path, code: str | None, message: str) -> None:
     """The folder's app.py must create an application."""
     if code is not None:
         (tmp_path / "app.py").write_text(code)
@@ -83,8 +83,8 @@ def test_what_is_no_service_is_told_in_one_line(tmp_path: Path, code: str | None
     assert "\n" not in str(raised.value)
 
 
-def test_no_other_file_of_the_folder_disturbs_it(tmp_path: Path) -> None:
-    """Neither those that are called as parts of the engine, nor as modules of Python's, nor gunicorn's own settings."""
+def test_other_files_of_the_folder_have_no_effect(tmp_path: Path) -> None:
+    """Files named like parts of the engine, files named like modules of Python, and gunicorn's own settings."""
     (tmp_path / "app.py").write_text(
         "import restkeeper\n\ndef create_app(config=None):\n    return restkeeper.create_app(config, [])\n"
     )
@@ -94,8 +94,8 @@ def test_no_other_file_of_the_folder_disturbs_it(tmp_path: Path) -> None:
         assert get(f"{server.url}/healthz")
 
 
-def test_what_the_service_prints_holds_up_nothing(tmp_path: Path) -> None:
-    """Neither before it serves nor while it does, however much; the service in the checkout is not taken for it."""
+def test_output_of_the_service_does_not_block_it(tmp_path: Path) -> None:
+    """Much output, before it serves and later; and the folder's service is used, not that of the checkout."""
     (tmp_path / "resources.py").write_text("HERE = True\n")
     (tmp_path / "app.py").write_text(
         "import resources, restkeeper\nprint('x' * 100_000, flush=True)\nassert resources.HERE\n"
@@ -106,7 +106,7 @@ def test_what_the_service_prints_holds_up_nothing(tmp_path: Path) -> None:
         assert get(f"{server.url}/healthz") == get(f"{server.url}/healthz")
 
 
-def test_one_that_never_comes_up_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_start_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With every process that it has started."""
     monkeypatch.setattr("restkeeper.testing.START_SECONDS", 1.5)
     (tmp_path / "app.py").write_text(
@@ -118,8 +118,8 @@ def test_one_that_never_comes_up_is_ended(tmp_path: Path, monkeypatch: pytest.Mo
         assert has_ended(os.pidfd_open(int((tmp_path / "pid").read_text())))
 
 
-def test_it_ends_with_who_started_it() -> None:
-    """This holds also for a killed test: it leaves no server."""
+def test_a_server_ends_with_its_parent() -> None:
+    """Also if a test is killed: no server remains."""
     command = [sys.executable, "-c", KILLED, str(ROOT)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as tests:
         assert tests.stdout

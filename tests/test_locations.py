@@ -11,8 +11,8 @@ from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.sqlite.store import SqliteStore
 
 
-def test_a_location_touches_nothing(tmp_path: Path) -> None:
-    """A location creates no file, and knows whether one exists."""
+def test_a_location_creates_no_file(tmp_path: Path) -> None:
+    """It knows whether the file exists."""
     file = locate(f"sqlite:///{tmp_path}/a.db")
     assert (file.temporary, file.folder, file.size()) == (False, os.path.realpath(tmp_path), 0)
     with pytest.raises(StoreUnavailable, match=f"^there is no store at '{tmp_path}/a.db'; DATABASE_URL="):
@@ -26,7 +26,7 @@ def test_a_location_touches_nothing(tmp_path: Path) -> None:
     assert file.size() == (tmp_path / "a.db").stat().st_size > 0
 
 
-def test_memory_is_one_process_s_own(tmp_path: Path) -> None:
+def test_memory_belongs_to_one_process(tmp_path: Path) -> None:
     """It has no file, size or folder, does not exist before it is opened, and cannot be restored."""
     memory = locate("memory://")
     assert (memory.name, memory.temporary, memory.folder, memory.size()) == ("memory://", True, None, 0)

@@ -1,4 +1,4 @@
-"""Counters in a mapped file: what the limits library's own storages do, and what several processes need."""
+"""Counters in a mapped file: equal to the storages of the limits library, and correct for several processes."""
 
 import multiprocessing
 import os
@@ -34,7 +34,7 @@ def redis_url() -> Iterator[str]:
 
 @pytest.fixture(params=["memory", "mapped", "redis"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
-    """Each kind of storage, empty, opened by its URI."""
+    """An empty storage of each kind, opened by its URI."""
     uri = {"memory": "memory://", "mapped": uri_of(tmp_path / "counters")}.get(request.param)
     made = storage_from_string(uri or request.getfixturevalue("redis_url"))
     assert isinstance(made, (MemoryStorage, MappedStorage, RedisStorage))
@@ -56,24 +56,24 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def test_a_quota_holds_until_its_window_ends(storage: Storage) -> None:
-    """Of a fixed window the quota is admitted and no more; when it has expired, it is admitted again."""
+def test_a_quota_lasts_until_its_window_ends(storage: Storage) -> None:
+    """In a fixed window only the quota is admitted; after the window it is admitted again."""
     limiter, quota = FixedWindowRateLimiter(storage), RateLimitItemPerSecond(10, 2)
     assert [limiter.hit(quota) for _ in range(11)] == [True] * 10 + [False]
     until(lambda: storage.get(quota.key_for()) == 0)
     assert limiter.hit(quota)
 
 
-def test_clear_forgets_one_key(storage: Storage) -> None:
-    """After clear the quota is whole again; another key's is as it was."""
+def test_clear_resets_one_key(storage: Storage) -> None:
+    """Its quota is whole again; another key's does not change."""
     limiter, quota = FixedWindowRateLimiter(storage), RateLimitItemPerMinute(1)
     assert limiter.hit(quota, "a") and limiter.hit(quota, "b")
     limiter.clear(quota, "a")
     assert (limiter.hit(quota, "a"), limiter.hit(quota, "b")) == (True, False)
 
 
-def test_reset_forgets_all(storage: Storage) -> None:
-    """After a reset every quota is unused again; it returns the number of deleted counts."""
+def test_reset_resets_all_keys(storage: Storage) -> None:
+    """Every quota is unused again; the number of deleted counts is returned."""
     limiter, quota = FixedWindowRateLimiter(storage), RateLimitItemPerMinute(10)
     assert [limiter.hit(quota) for _ in range(11)] == [True] * 10 + [False]
     assert storage.reset() == 1
@@ -81,13 +81,13 @@ def test_reset_forgets_all(storage: Storage) -> None:
 
 
 def test_incr_returns_the_count(storage: Storage) -> None:
-    """Each increment returns the new count, which get returns too; amounts add up; keys do not mix."""
+    """Each increment returns the new count, like get; amounts are added; keys are independent."""
     assert [storage.incr("a", 60), storage.incr("a", 60), storage.incr("a", 60, amount=5)] == [1, 2, 7]
     assert (storage.incr("b", 60), storage.get("a"), storage.get("c")) == (1, 7, 0)
 
 
-def test_an_expiry_begins_with_the_count(storage: Storage) -> None:
-    """A count expires as long after it began as was said then, not after it last grew; what is not there, now."""
+def test_the_first_increment_sets_the_expiry(storage: Storage) -> None:
+    """Later increments do not change it; a missing count expires now."""
     before = time.time()
     storage.incr("a", 100)
     storage.incr("a", 500)
@@ -95,16 +95,16 @@ def test_an_expiry_begins_with_the_count(storage: Storage) -> None:
     assert before - 1 <= storage.get_expiry("none") <= time.time()
 
 
-def test_window_stats_are_told(storage: Storage) -> None:
-    """The library's own strategy finds what remains and when it is reset."""
+def test_window_stats_are_right(storage: Storage) -> None:
+    """The library's own strategy gets the remaining quota and the time of the reset."""
     limiter, quota = FixedWindowRateLimiter(storage), RateLimitItemPerMinute(10)
     limiter.hit(quota, cost=3)
     reset, remaining = limiter.get_window_stats(quota)
     assert remaining == 7 and time.time() + 50 < reset <= time.time() + 61
 
 
-def test_it_is_well(storage: Storage) -> None:
-    """A storage that can be used says so."""
+def test_check_succeeds(storage: Storage) -> None:
+    """A usable storage passes its check."""
     assert storage.check()
 
 
@@ -122,14 +122,14 @@ def test_threads_lose_nothing(storage: Storage) -> None:
         assert sorted(found) == list(range(1, 801))
 
 
-def test_moving_windows_are_not_to_be_had(path: Path) -> None:
-    """Where a strategy needs more than counters, the library says so."""
+def test_moving_windows_are_not_supported(path: Path) -> None:
+    """For a strategy that needs more than counters the library raises an error."""
     with pytest.raises(NotImplementedError):
         MovingWindowRateLimiter(MappedStorage(uri_of(path)))
 
 
-def test_time_frees_what_has_expired(path: Path) -> None:
-    """At its expiry a count is gone, and its slot is another key's to take."""
+def test_an_expired_count_frees_its_slot(path: Path) -> None:
+    """The count is 0 again, and another key can use the slot."""
     now = [1000.0]
     storage = MappedStorage(uri_of(path), slots=PROBES, now=lambda: now[0])
     for key in range(PROBES):
@@ -142,8 +142,8 @@ def test_time_frees_what_has_expired(path: Path) -> None:
     assert [storage.incr(f"new {key}", 60) for key in range(PROBES)] == [2] * PROBES
 
 
-def test_a_full_table_forgets_the_lowest_count(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A key that finds no free slot takes that of the lowest count, and the log says so, once."""
+def test_a_full_table_removes_the_lowest_count(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A key without a free slot gets that of the lowest count, and the log says so, once."""
     storage = MappedStorage(uri_of(path), slots=PROBES)
     for key in range(PROBES):
         storage.incr(f"{key}", 100, amount=5 + (key - 5) % PROBES)
@@ -153,7 +153,7 @@ def test_a_full_table_forgets_the_lowest_count(path: Path, caplog: pytest.LogCap
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-def test_of_equal_counts_the_one_that_expires_first_is_forgotten(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_of_equal_counts_the_first_to_expire_is_removed(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The one that would be gone soonest anyway."""
     storage = MappedStorage(uri_of(path), slots=PROBES)
     for key in range(PROBES):
@@ -165,8 +165,8 @@ def test_of_equal_counts_the_one_that_expires_first_is_forgotten(path: Path, cap
 
 
 @pytest.mark.parametrize("window", [60, 3600])
-def test_keys_that_come_once_never_reset_one_that_comes_often(path: Path, window: int) -> None:
-    """New keys, forty for each slot, displace one another and never the count of a busy caller, in any window."""
+def test_rare_keys_never_reset_a_frequent_one(path: Path, window: int) -> None:
+    """New keys, forty for each slot, replace one another and never the count of a busy caller, in any window."""
     now = [1_000_000.0]
     storage = MappedStorage(uri_of(path), slots=1024, now=lambda: now[0])
     for moment in range(3):
@@ -179,8 +179,8 @@ def test_keys_that_come_once_never_reset_one_that_comes_often(path: Path, window
         assert busy == list(range(1, 44))
 
 
-def test_where_a_key_lies_cannot_be_chosen(tmp_path: Path) -> None:
-    """Each table scatters keys in its own way, which those who open it share: none meet by choice in one place."""
+def test_the_slot_of_a_key_cannot_be_chosen(tmp_path: Path) -> None:
+    """Each table has its own hash secret, so that nobody can choose keys that share a slot."""
     one, other = (MappedStorage(uri_of(tmp_path / name)) for name in ("one", "other"))
     homes: list[list[int]] = []
     for storage in (one, MappedStorage(uri_of(tmp_path / "one")), other):
@@ -190,8 +190,8 @@ def test_where_a_key_lies_cannot_be_chosen(tmp_path: Path) -> None:
     assert sum(here == there for here, there in zip(homes[0], homes[2], strict=True)) < 10
 
 
-def test_many_keys_are_told_apart(path: Path) -> None:
-    """Thirty thousand keys, near half of the table, each have their own count, but for one in a thousand at most."""
+def test_many_keys_have_separate_counts(path: Path) -> None:
+    """Of thirty thousand keys, near half of the table, at most one in a thousand shares its count."""
     storage = MappedStorage(uri_of(path))
     for key in range(30_000):
         storage.incr(f"{key}", 600, amount=key + 1)
@@ -206,7 +206,7 @@ def _count(path: Path, times: int) -> None:
 
 
 def test_processes_lose_nothing(path: Path) -> None:
-    """Processes that increment the same key at once, the first ones making the file, lose no count."""
+    """Processes that create the file and increment the same key concurrently lose no count."""
     start = multiprocessing.get_context("spawn")
     processes = [start.Process(target=_count, args=(path, 5000)) for _ in range(3)]
     for process in processes:
@@ -217,8 +217,7 @@ def test_processes_lose_nothing(path: Path) -> None:
 
 
 def test_a_forked_process_excludes_its_parent(path: Path) -> None:
-    """A child that was forked with the file open counts on the same file under a lock of its own: while the parent has
-    the lock the child cannot get it, and then it counts."""
+    """A forked child has its own lock: it waits while the parent has the lock, and then counts in the same file."""
     script = f"""
 import os, signal, threading
 from fcntl import LOCK_EX, LOCK_NB, flock
@@ -257,7 +256,7 @@ storage.incr("a", 600)
 
 
 def test_a_killed_process_leaves_no_lock_and_no_broken_count(path: Path) -> None:
-    """However often a process is killed while it counts, the others go on, and every count is what was counted."""
+    """However often a process is killed while it counts, the others continue, and every count is exact."""
     script = f"""
 from itertools import cycle
 from restkeeper.features.limits.mapped import MappedStorage
@@ -279,15 +278,15 @@ for number in cycle(range(1000)):
     assert 0 <= storage.get("all") - sum(storage.get(f"{number}") for number in range(1000)) <= kills
 
 
-def test_a_file_half_made_is_made_whole(path: Path) -> None:
-    """A file that a process left before it had written the header is taken for new."""
+def test_a_partly_written_file_is_written_again(path: Path) -> None:
+    """A file without a complete header is treated as new."""
     path.write_bytes(bytes(1000))
     path.chmod(0o600)
     assert MappedStorage(uri_of(path)).incr("a", 60) == 1
 
 
-def test_a_file_that_is_removed_is_made_anew(path: Path) -> None:
-    """If the file is deleted, all processes share a new one from their next new key on."""
+def test_a_deleted_file_is_created_again(path: Path) -> None:
+    """All processes share the new file from their next new key on."""
     one, other = MappedStorage(uri_of(path)), MappedStorage(uri_of(path))
     one.incr("a", 60)
     other.incr("a", 60)
@@ -296,8 +295,8 @@ def test_a_file_that_is_removed_is_made_anew(path: Path) -> None:
     assert MappedStorage(uri_of(path)).get("b") == 3  # in the file that the name leads to now
 
 
-def test_the_file_is_the_users_alone_and_really_there(path: Path) -> None:
-    """Nobody else can open it, and all of its space is allocated, so that a full disk cannot end a process later."""
+def test_the_file_is_private_and_allocated(path: Path) -> None:
+    """Nobody else can open it, and its whole space is allocated, so that a full disk cannot end a process later."""
     MappedStorage(uri_of(path)).incr("a", 60)
     found = path.stat()
     assert stat.S_IMODE(found.st_mode) == 0o600
@@ -315,7 +314,7 @@ def _open_to_all(path: Path) -> None:
 
 
 def _link(path: Path) -> None:
-    """To a file that would do itself."""
+    """A link to a file that would be valid itself."""
     (path.parent / "target").touch(mode=0o600)
     path.symlink_to("target")
 
@@ -330,8 +329,8 @@ def _other_size(path: Path) -> None:
 
 
 @pytest.mark.parametrize("prepare", [_other, _open_to_all, _link, _second_name, _other_size, Path.mkdir])
-def test_no_other_file_is_taken_for_it(path: Path, prepare: Callable[[Path], None]) -> None:
-    """A file of another kind, layout or size, a link, or one that others may open, is refused and left as it is."""
+def test_any_other_file_is_refused(path: Path, prepare: Callable[[Path], None]) -> None:
+    """A file of another kind, layout or size, a link, and a file that others may open are refused and not changed."""
     prepare(path)
     before = path.lstat()
     storage = MappedStorage(uri_of(path))
@@ -350,8 +349,8 @@ def test_another_users_file_is_refused(path: Path, monkeypatch: pytest.MonkeyPat
         MappedStorage(uri_of(path)).incr("a", 60)
 
 
-def test_errors_are_wrapped_as_the_library_does(tmp_path: Path) -> None:
-    """With wrap_exceptions what fails is the library's StorageError."""
+def test_errors_are_wrapped_like_those_of_the_library(tmp_path: Path) -> None:
+    """With wrap_exceptions they are the library's StorageError."""
     storage = storage_from_string(uri_of(tmp_path / "no folder" / "counters"), wrap_exceptions=True)
     assert isinstance(storage, MappedStorage)
     with pytest.raises(StorageError):
@@ -359,7 +358,7 @@ def test_errors_are_wrapped_as_the_library_does(tmp_path: Path) -> None:
 
 
 def test_closing_leaves_nothing_open(path: Path) -> None:
-    """Closed or forgotten, a storage holds no file; a closed one opens it again when it is used."""
+    """A closed or deleted storage has no open file; a closed one opens it again when it is used."""
     descriptors = set(os.listdir("/proc/self/fd"))
     storage = MappedStorage(uri_of(path))
     storage.incr("a", 60)
@@ -370,8 +369,8 @@ def test_closing_leaves_nothing_open(path: Path) -> None:
     assert set(os.listdir("/proc/self/fd")) == descriptors
 
 
-def test_a_path_has_any_characters(tmp_path: Path) -> None:
-    """What has a meaning in URIs has none in a path."""
+def test_a_path_can_have_any_characters(tmp_path: Path) -> None:
+    """Special characters of URIs have no meaning in a path."""
     path = tmp_path / "a b?c#d%20"
     storage = storage_from_string(uri_of(path))
     assert isinstance(storage, MappedStorage)
@@ -379,8 +378,11 @@ def test_a_path_has_any_characters(tmp_path: Path) -> None:
 
 
 def test_the_file_s_name_is_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is named for the user, by what only the store's processes know, the same for each; anew when the machine has
-    restarted, for others can have read it in the folder before."""
+    """The name has the user, and a secret that only the processes of the store know.
+
+    It is the same for each of them, and another one after a restart of the machine, because others may have read it in
+    the folder before.
+    """
     one = shared_path("one secret")
     assert one == shared_path("one secret") != shared_path("another secret")
     assert f"-{os.geteuid()}-" in one.name and "secret" not in one.name

@@ -1,4 +1,4 @@
-"""`restkeeper new` and the command around it."""
+"""`restkeeper new`, and the command itself."""
 
 import sys
 from pathlib import Path
@@ -15,13 +15,13 @@ from tests.live import ROOT
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Each file of a service by its path, with its content."""
+    """The content of each file of a service, by path."""
     found = [path for part in SERVICE for path in (folder / part, *(folder / part).rglob("*.py")) if path.is_file()]
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
-def test_it_writes_the_service_that_stands_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The very files of the service at the top, with tests and what a deployment needs."""
+def test_new_writes_the_service_of_this_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of the service at the top, with tests and files for a deployment."""
     monkeypatch.chdir(tmp_path)
     run = CliRunner().invoke(main, ["new", "shop"])
     assert (run.exit_code, run.output) == (0, "shop is a service now. Next: cd shop && make run\n")
@@ -32,7 +32,7 @@ def test_it_writes_the_service_that_stands_here(tmp_path: Path, monkeypatch: pyt
     assert {path.name for path in (tmp_path / "shop").iterdir()} == {*SERVICE, *others}
 
 
-def test_it_overwrites_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_overwrites_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An existing folder is not changed."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shop").mkdir()
@@ -41,8 +41,8 @@ def test_it_overwrites_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert list((tmp_path / "shop").iterdir()) == []
 
 
-def test_each_command_says_what_it_does() -> None:
-    """One line each, as `flask` has them, and two of its own."""
+def test_each_command_has_a_help_line() -> None:
+    """Those of `flask`, and two of its own."""
     run = CliRunner().invoke(main, ["--help"])
     assert run.exit_code == 0
     for name in COMMANDS:
@@ -50,9 +50,9 @@ def test_each_command_says_what_it_does() -> None:
     assert CliRunner().invoke(main, ["--version"]).output == f"restkeeper {restkeeper.__version__}\n"
 
 
-def test_a_command_works_on_the_service_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its app.py creates it; without one, the error is one line."""
-    monkeypatch.setitem(sys.modules, "app", app)  # so that other tests have ours again
+def test_a_command_uses_the_service_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its app.py creates the service; without one, the error is one line."""
+    monkeypatch.setitem(sys.modules, "app", app)  # so that other tests import our modules again
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path}/a.db")
@@ -69,7 +69,7 @@ def test_a_command_works_on_the_service_of_the_folder(tmp_path: Path, monkeypatc
 @pytest.mark.top
 @pytest.mark.parametrize("name", ["products", "users"])
 def test_samples_can_be_imported(tmp_path: Path, name: str) -> None:
-    """Those that a service starts with are valid items of its collections."""
+    """The samples of a new service are valid items of its collections."""
     samples = ROOT / "storage" / "samples" / f"{name}.ndjson"
     runner = app.create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db")).test_cli_runner()
     result = runner.invoke(args=["import", name, str(samples)])

@@ -1,4 +1,4 @@
-"""Commands where there is no store: none is made but by those that are for that."""
+"""Commands without a store: only those that are meant to create one do so."""
 
 import subprocess
 import sys
@@ -25,8 +25,8 @@ from tests.test_delivering import deliver
         ["reap"],
     ],
 )
-def test_no_store_is_made_by_mistake(tmp_path: Path, arguments: list[str]) -> None:
-    """A mistyped path is named, in one line, and nothing is there afterwards."""
+def test_no_store_is_created_by_mistake(tmp_path: Path, arguments: list[str]) -> None:
+    """The error names the mistyped path in one line, and no file is created."""
     app = create_app(Config(database_url=f"sqlite:///{tmp_path}/typo.db"), RESOURCES, serves=False)
     result = app.test_cli_runner().invoke(args=arguments)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
@@ -38,16 +38,16 @@ def test_no_store_is_made_by_mistake(tmp_path: Path, arguments: list[str]) -> No
 @pytest.mark.parametrize(
     "arguments", [["keys", "create", "x", "--scope", "admin"], ["import", "users", "-"], ["migrate"]]
 )
-def test_a_store_is_made_on_purpose(tmp_path: Path, arguments: list[str]) -> None:
-    """By the commands that a first start may begin with."""
+def test_a_store_is_created_on_purpose(tmp_path: Path, arguments: list[str]) -> None:
+    """By the commands that can be the first ones of a deployment."""
     app = create_app(Config(database_url=f"sqlite:///{tmp_path}/new.db"), RESOURCES, serves=False)
     assert app.test_cli_runner().invoke(args=arguments, input="email\na@example.org\n").exit_code == 0
     assert (tmp_path / "new.db").exists()
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["reap"]])
-def test_loading_the_application_makes_none(tmp_path: Path, arguments: list[str]) -> None:
-    """`flask` as an operator runs it."""
+def test_loading_the_application_creates_no_store(tmp_path: Path, arguments: list[str]) -> None:
+    """Run as an operator runs `flask`."""
     command = [sys.executable, "-m", "flask", "--app", str(ROOT / "app.py"), *arguments]
     environ = {"DATABASE_URL": f"sqlite:///{tmp_path}/typo.db"}
     done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=False)
@@ -56,7 +56,7 @@ def test_loading_the_application_makes_none(tmp_path: Path, arguments: list[str]
 
 
 def test_a_worker_that_starts_first_waits_for_the_store(tmp_path: Path) -> None:
-    """It says so, and goes on once the service has made it."""
+    """It says so, and continues when the service has created it."""
     worker = deliver(tmp_path)
     assert worker.stderr
     assert worker.stderr.readline().startswith("waiting: there is no store at ")
@@ -69,9 +69,9 @@ def test_a_worker_that_starts_first_waits_for_the_store(tmp_path: Path) -> None:
 
 @pytest.mark.needs("webhooks")
 def test_a_worker_that_waits_for_the_store_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No file is made."""
+    """No file is created."""
     checks: list[int] = []
-    module = sys.modules["restkeeper.cli.deliver"]  # which in the package is hidden by its command
+    module = sys.modules["restkeeper.cli.deliver"]  # in the package, the command of this name hides the module
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(module, "_stop_requested", lambda: lambda: checks.append(1) or len(checks) > 3)
     app = create_app(Config(database_url=f"sqlite:///{tmp_path}/typo.db"), RESOURCES, serves=False)

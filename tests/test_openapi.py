@@ -1,4 +1,4 @@
-"""The OpenAPI document is valid, complete and true to itself."""
+"""The OpenAPI document is valid and complete, and matches the service."""
 
 import json
 import re
@@ -51,7 +51,7 @@ UNDOCUMENTED = {"/docs/{name}"}  # the docs page's own files
 
 @pytest.fixture(scope="module")
 def app() -> Flask:
-    """The service with a third collection, whose fields are of every kind."""
+    """The service with a third collection, which has every kind of field."""
     return create_app(Config(), RESOURCES)
 
 
@@ -66,7 +66,7 @@ def operations(document: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 def everything(part: Any) -> Iterator[Any]:
-    """All objects of the document, outermost first."""
+    """All objects of the document, the outer ones first."""
     if isinstance(part, dict):
         yield part
     for inner in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
@@ -74,18 +74,18 @@ def everything(part: Any) -> Iterator[Any]:
 
 
 def fits(document: Any, schema: Any, value: Any) -> None:
-    """Raises ValidationError for a value that is not as the schema says."""
+    """Raises ValidationError for a value that does not match the schema."""
     whole = {**schema, "components": document["components"]}
     Draft202012Validator(whole, format_checker=FormatChecker()).validate(value)
 
 
 def test_the_document_is_valid(document: Any) -> None:
-    """It fits the metaschema of OpenAPI 3.1 and every reference in it leads somewhere."""
+    """It matches the metaschema of OpenAPI 3.1, and every reference in it can be resolved."""
     OpenAPIV31SpecValidator(document).validate()
 
 
 def test_every_route_is_documented_and_no_other(app: Flask, document: Any) -> None:
-    """What can be called is in the document, method by method, and what is in the document can be called."""
+    """The methods and paths of the service are those of the document."""
     routes = {
         (path, method.lower())
         for rule in app.url_map.iter_rules()
@@ -95,14 +95,14 @@ def test_every_route_is_documented_and_no_other(app: Flask, document: Any) -> No
     assert {(path, method) for path, method, _ in operations(document)} == routes
 
 
-def test_no_docs_page_is_documented_where_there_is_none() -> None:
-    """With DOCS=0 the document does not speak of the page."""
+def test_the_docs_page_is_not_documented_if_it_is_off() -> None:
+    """With DOCS=0 the document does not mention it."""
     document = create_app(Config(docs=False)).test_client().get("/openapi.json").json
     assert "/docs" not in document["paths"]
 
 
-def test_every_operation_can_be_told_from_the_others(document: Any) -> None:
-    """operationIds are unique names; each operation has a summary, a description and a tag that is explained."""
+def test_every_operation_has_a_unique_name(document: Any) -> None:
+    """Each has a unique operationId, a summary, a description and a tag that is explained."""
     found = [operation for _, _, operation in operations(document)]
     sent = [item["post"] for item in document.get("webhooks", {}).values()]
     ids = [operation["operationId"] for operation in (*found, *sent)]
@@ -111,8 +111,8 @@ def test_every_operation_can_be_told_from_the_others(document: Any) -> None:
     assert {tag for operation in found for tag in operation["tags"]} == {tag["name"] for tag in document["tags"]}
 
 
-def test_both_paths_of_a_collection_are_one_interface(document: Any) -> None:
-    """Under /api/v1 the same is said as under the plain path, but for the operationIds."""
+def test_both_paths_of_a_collection_are_documented_alike(document: Any) -> None:
+    """They differ only in the operationIds."""
     named = re.compile(r'("operationId": "\w+?)(_v1)?"')
     for name in ("products", "users", "orders"):
         for end in ("", "/{id}"):
@@ -121,7 +121,7 @@ def test_both_paths_of_a_collection_are_one_interface(document: Any) -> None:
 
 
 def test_every_example_is_valid(document: Any) -> None:
-    """Examples fit the schemas that they stand at."""
+    """Each example matches its schema."""
     pairs = []
     for part in everything(document):
         if isinstance(part.get("examples"), dict) and "schema" in part:
@@ -136,16 +136,16 @@ def test_every_example_is_valid(document: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["Product", "User"])
-def test_examples_look_like_answers(document: Any, name: str) -> None:
-    """An example has the fields of an answer in their order."""
+def test_examples_look_like_responses(document: Any, name: str) -> None:
+    """An example has the fields of a response in their order."""
     example_body = document["components"]["responses"][f"{name}Kept"]["content"]["application/json"]
     (example,) = example_body["examples"].values()
     assert list(example["value"]) == list(document["components"]["schemas"][name]["properties"])
 
 
 @pytest.mark.parametrize("name", ["products", "users"])
-def test_what_the_examples_send_is_kept(client: FlaskClient, document: Any, name: str) -> None:
-    """The example of a create can be sent as it is, and every field of it comes back."""
+def test_the_example_of_a_create_is_stored(client: FlaskClient, document: Any, name: str) -> None:
+    """It can be sent as it is, and every field of it is returned."""
     body = document["components"]["requestBodies"][f"{name.rstrip('s').title()}Input"]["content"]["application/json"]
     (example,) = body["examples"].values()
     made = client.post(f"/{name}", json=example["value"])
@@ -155,14 +155,14 @@ def test_what_the_examples_send_is_kept(client: FlaskClient, document: Any, name
 @pytest.mark.needs("pages")
 @pytest.mark.parametrize("name", errors.catalogue())
 def test_every_problem_type_has_its_page(client: FlaskClient, name: str) -> None:
-    """A problem's type leads to a page that explains it, to people and to programs."""
+    """The URI of a problem type is a page that explains it, in HTML and in JSON."""
     page = client.get(f"/problems/{name}", headers={"Accept": "text/html"})
     assert (page.status_code, page.mimetype) == (200, "text/html")
     assert client.get(f"/problems/{name}").json["title"] in page.text
 
 
-def test_the_types_in_examples_are_those_there_are(document: Any) -> None:
-    """Problem examples name types of the catalogue, with their status."""
+def test_examples_have_existing_problem_types(document: Any) -> None:
+    """With the status of the catalogue."""
     found = {
         (example["value"]["type"], example["value"]["status"])
         for response in document["components"]["responses"].values()
@@ -173,7 +173,7 @@ def test_the_types_in_examples_are_those_there_are(document: Any) -> None:
 
 
 def test_a_third_collection_is_documented(document: Any) -> None:
-    """Declaring a collection documents its fields, states, bounds and filters without a further word."""
+    """A declaration is enough to document the fields, states, limits and filters of a collection."""
     schemas, paths = document["components"]["schemas"], document["paths"]
     assert schemas["OrderInput"]["required"] == ["number"]
     assert schemas["Order"]["properties"]["status"]["enum"] == ["open", "shipped", "cancelled"]
@@ -184,7 +184,7 @@ def test_a_third_collection_is_documented(document: Any) -> None:
 
 
 def sent_by_the_service() -> list[tuple[Mapping[str, str], Any]]:
-    """Headers and content of all that a webhook is sent, of events of every type; one is too large to be sent whole."""
+    """Headers and content of all requests to a webhook, with events of every type; one item is too large to be sent."""
     service = create_app(Config(), RESOURCES)
     client = service.test_client()
     event_types = {"types": ["*", "webhook.disabled"]}
@@ -215,8 +215,8 @@ def sent_by_the_service() -> list[tuple[Mapping[str, str], Any]]:
 
 
 @pytest.mark.needs("webhooks")
-def test_all_that_webhooks_are_sent_is_documented(document: Any) -> None:
-    """Each type of event that there is has its entry, with the headers that it comes with; there are no others."""
+def test_every_type_of_event_is_documented(document: Any) -> None:
+    """Each type has its entry, with its headers; there are no others."""
     types = {type for type in known_types(RESOURCES) if not type.endswith("*")}
     assert set(document["webhooks"]) == types | {PING}
     for item in document["webhooks"].values():
@@ -227,8 +227,8 @@ def test_all_that_webhooks_are_sent_is_documented(document: Any) -> None:
 
 
 @pytest.mark.needs("events")
-def test_the_feed_takes_what_is_documented(app: Flask, document: Any) -> None:
-    """Each type and collection that the document lists, and no other collection of the service."""
+def test_the_feed_accepts_the_documented_parameters(app: Flask, document: Any) -> None:
+    """Each type and collection of the document, and no other collection of the service."""
     parameters = {
         each["name"]: each for each in document["paths"]["/api/v1/events"]["get"]["parameters"] if "name" in each
     }
@@ -241,8 +241,8 @@ def test_the_feed_takes_what_is_documented(app: Flask, document: Any) -> None:
 
 
 @pytest.mark.needs("webhooks")
-def test_webhooks_are_sent_what_is_documented(document: Any) -> None:
-    """What is really sent, of every type, is as its entry says, and of no other type."""
+def test_webhook_requests_match_the_document(document: Any) -> None:
+    """The requests of every type match its entry, and no other one."""
     sent = sent_by_the_service()
     assert {content["type"] for _, content in sent} == set(document["webhooks"])
     for headers, content in sent:
@@ -257,8 +257,8 @@ def test_webhooks_are_sent_what_is_documented(document: Any) -> None:
 
 
 @pytest.mark.needs("events")
-def test_the_feed_is_as_documented(document: Any) -> None:
-    """Events as readers get them fit the schema that their type is mapped to."""
+def test_the_feed_matches_the_document(document: Any) -> None:
+    """Events of the feed match the schema to which their type is mapped."""
     client = create_app(Config(), RESOURCES).test_client()
     for name, body in BODIES.items():
         client.delete(client.post(f"/{name}", json=body).headers["Location"])
@@ -271,8 +271,8 @@ def test_the_feed_is_as_documented(document: Any) -> None:
 
 
 @pytest.mark.needs("webhooks")
-def test_a_collection_without_events_is_in_no_feed() -> None:
-    """What is not told is not documented as if it were."""
+def test_a_collection_without_events_is_not_documented() -> None:
+    """The feed and webhooks have no types for it."""
     quiet = replace(ORDERS, events=False)
     document = create_app(Config(), [quiet]).test_client().get("/openapi.json").json
     OpenAPIV31SpecValidator(document).validate()
@@ -281,7 +281,7 @@ def test_a_collection_without_events_is_in_no_feed() -> None:
 
 
 def schemas_of(part: Any) -> Iterator[tuple[Any, set[str]]]:
-    """All schemas in a part of the document, each with its types; no values that are in it."""
+    """All schemas in a part of the document, each with its types; not the values in it."""
     kinds = part.get("type", ()) if isinstance(part, dict) else ()
     if isinstance(kinds, (str, list)):
         yield part, {kinds} if isinstance(kinds, str) else set(kinds)
@@ -292,7 +292,7 @@ def schemas_of(part: Any) -> Iterator[tuple[Any, set[str]]]:
 
 
 def lacks(schema: Any, kinds: set[str]) -> Iterator[str]:
-    """Which bounds a schema leaves out."""
+    """The limits that a schema lacks."""
     if "integer" in kinds:
         yield from {"format", "minimum", "maximum"} - schema.keys()
     if "string" in kinds and not schema.keys() & {"enum", "const", "maxLength"}:
@@ -305,8 +305,8 @@ def lacks(schema: Any, kinds: set[str]) -> Iterator[str]:
 
 @pytest.mark.needs("keys")
 @pytest.mark.parametrize("config", [Config(), Config(auth="required", max_body=1, max_url=64)], ids=["open", "closed"])
-def test_every_schema_has_bounds(config: Config) -> None:
-    """Integers have format and range, strings and arrays their length; of objects it is said whether they are open."""
+def test_every_schema_has_limits(config: Config) -> None:
+    """Integers have format and range, strings and arrays a length; objects say whether other members are allowed."""
     document = create_app(config, RESOURCES).test_client().get("/openapi.json").json
     found = list(schemas_of(document))
     assert len([kinds for _, kinds in found if kinds & {"integer", "string", "array", "object"}]) > 300
@@ -317,8 +317,8 @@ def test_every_schema_has_bounds(config: Config) -> None:
     )
 
 
-def test_parameters_are_as_long_as_an_address_or_a_field_lets_them_be(server: Gunicorn, document: Any) -> None:
-    """What the document lets be sent is not refused for its length, and one character more is."""
+def test_the_documented_lengths_of_parameters_are_exact(server: Gunicorn, document: Any) -> None:
+    """A parameter of the documented length is accepted, and one character more is not."""
     parameters = document["components"]["parameters"]
     most = parameters["IfNoneMatch"]["schema"]["maxLength"]
     assert server.get("/products", {"If-None-Match": "x" * most}).status == 200
@@ -328,8 +328,8 @@ def test_parameters_are_as_long_as_an_address_or_a_field_lets_them_be(server: Gu
     assert server.get(f"/products/{'x' * parameters['ProductId']['schema']['maxLength']}").status == 404
 
 
-def test_every_response_can_be_limited(document: Any) -> None:
-    """Each operation has its 401, 429 and 500; each answer of 2xx and 4xx the headers on limits, in one of two ways."""
+def test_every_response_has_rate_limits(document: Any) -> None:
+    """Each operation has its 401, 429 and 500; each 2xx and 4xx has the headers of limits, in one of two ways."""
     for path, method, operation in operations(document):
         assert {"401", "429", "500"} <= operation["responses"].keys(), (method, path)
         for status, response in operation["responses"].items():
@@ -340,23 +340,23 @@ def test_every_response_can_be_limited(document: Any) -> None:
             assert status != "429" or "Retry-After" in response["headers"]
 
 
-def test_writes_can_find_the_disk_full(document: Any) -> None:
-    """What adds to the store has a 507, what reads or deletes has none."""
+def test_writes_have_a_507(document: Any) -> None:
+    """Operations that add to the store have a 507; reads and deletes have none."""
     for path, method, operation in operations(document):
         assert ("507" in operation["responses"]) == (method in ("post", "put", "patch")), (method, path)
 
 
 @pytest.mark.needs("health")
-def test_values_that_are_fixed_have_a_type(document: Any) -> None:
-    """A `const` or an `enum` without a type is anything to generators of clients."""
+def test_fixed_values_have_a_type(document: Any) -> None:
+    """Without a type, generators of clients treat a `const` or an `enum` as any value."""
     assert [part for part in everything(document) if {"const", "enum"} & part.keys() and "type" not in part] == []
     health = document["components"]["schemas"]["Health"]
     assert health["additionalProperties"] == health["properties"]["status"] == {"type": "string", "enum": ["ok"]}
 
 
 @pytest.mark.needs("webhooks")
-def test_webhooks_take_the_types_that_there_are(document: Any) -> None:
-    """They can be chosen from a list, and a new webhook cannot be what only the service makes of it."""
+def test_webhooks_accept_the_existing_types(document: Any) -> None:
+    """They are an enum, and a new webhook cannot have a status that only the service sets."""
     schemas = document["components"]["schemas"]
     for name in ("Webhook", "WebhookInput", "NewWebhook", "WebhookPatch"):
         assert schemas[name]["properties"]["types"]["items"]["enum"] == list(known_types(RESOURCES))
@@ -365,8 +365,8 @@ def test_webhooks_take_the_types_that_there_are(document: Any) -> None:
     assert "disabled" in schemas["WebhookInput"]["properties"]["status"]["enum"]
 
 
-def test_what_is_counted_may_be_nothing(document: Any) -> None:
-    """No request left, no item, and no second to wait are values of their headers."""
+def test_counts_can_be_zero(document: Any) -> None:
+    """Headers allow no remaining request, no item, and no second to wait."""
     headers = document["components"]["headers"]
     counted = {name for name, header in headers.items() if header["schema"].get("type") == "integer"}
     assert counted == {
@@ -381,14 +381,14 @@ def test_what_is_counted_may_be_nothing(document: Any) -> None:
 
 @pytest.mark.parametrize(("auth", "environment"), [("open", "local"), ("required", "production")])
 @pytest.mark.needs("keys")
-def test_the_server_says_what_it_is_for(auth: str, environment: str) -> None:
-    """A rule of OWASP's: the document shows whether it is of a service in production."""
+def test_the_server_has_an_environment(auth: str, environment: str) -> None:
+    """A rule of OWASP's: the document says whether the service is in production."""
     (server,) = create_app(Config(auth=auth)).test_client().get("/openapi.json").json["servers"]
     assert environment in server["description"] and server["x-internal"] == (environment == "local")
 
 
-def test_what_may_be_null_says_so_once() -> None:
-    """In a patch, null gives an optional field its default, whatever else the field may be."""
+def test_a_nullable_field_has_null_once() -> None:
+    """In a patch, null resets an optional field to its default, whatever its other types."""
 
     class Fields(Schema):
         required = fields.String(required=True)
@@ -414,7 +414,7 @@ class CountSchema(Schema):
 
 
 class CountingHandlers(CollectionHandlers):
-    """A collection with an action of the service's own."""
+    """A collection with additional actions of the service."""
 
     def blueprint(self) -> Blueprint:
         routes = super().blueprint()
@@ -442,7 +442,7 @@ class CountingHandlers(CollectionHandlers):
 
 @pytest.fixture(scope="module")
 def counting() -> Any:
-    """The document of an application in which one collection is registered, and nothing else."""
+    """The document of an application that has one collection, and no feature."""
     service = make_service(Config(), [ORDERS], [ORDERS.collection])
     app = Application("counting", static_folder=None)
     handlers = CountingHandlers(Items(ORDERS, service.store, service.config, service.hooks))
@@ -451,7 +451,7 @@ def counting() -> Any:
     return app.test_client().get("/openapi.json").json
 
 
-CLOSED = {  # a feature with what is built on it, and words that only its part of the document has
+CLOSED = {  # a feature with those that depend on it, and words that occur only in its part of the document
     "events webhooks": ("/api/v1/events", "Event", "OrderEvent", "CursorExpired", "webhook-id"),
     "webhooks": ("/api/v1/webhooks", "Webhook", "WebhookEvent", "webhook-id", "webhook.ping"),
     "keys": ("/api/v1/keys", "Key", "KeyWithSecret"),
@@ -465,7 +465,7 @@ CLOSED = {  # a feature with what is built on it, and words that only its part o
 @pytest.mark.parametrize("names", CLOSED)
 @pytest.mark.needs("events", "webhooks", "keys", "idempotency", "health", "metrics", "pages")
 def test_a_closed_feature_is_not_documented(document: Any, names: str) -> None:
-    """It leaves no path and no component, and what is left is valid."""
+    """It has no path and no component in the document, which stays valid."""
     closed = restkeeper.create_app(Config(), RESOURCES, features=FEATURES - set(names.split()))
     found = closed.test_client().get("/openapi.json").json
     OpenAPIV31SpecValidator(found).validate()
@@ -473,8 +473,8 @@ def test_a_closed_feature_is_not_documented(document: Any, names: str) -> None:
     assert set(CLOSED[names]) <= before and not set(CLOSED[names]) & after
 
 
-def test_what_is_not_registered_is_not_documented(counting: Any) -> None:
-    """A feature that is closed leaves no path, no tag and no component; what is left is valid."""
+def test_an_unregistered_feature_is_not_documented(counting: Any) -> None:
+    """It has no path, tag or component in the document, which stays valid."""
     OpenAPIV31SpecValidator(counting).validate()
     assert {path.split("/")[-1] for path in counting["paths"]} == {
         *("orders", "{id}", "count", "plain"),
@@ -489,7 +489,7 @@ def test_what_is_not_registered_is_not_documented(counting: Any) -> None:
 
 
 def test_an_action_of_the_service_is_documented(counting: Any) -> None:
-    """What its declaration says, with the parameters of its path; without a declaration, that it is there."""
+    """With its declaration and the parameters of its path; without a declaration it is only listed."""
     item = counting["paths"]["/api/v1/orders/{id}/parts/{part}/count"]
     assert [each.get("$ref", each.get("name")) for each in item["parameters"]] == [
         "#/components/parameters/OrderId",
@@ -509,7 +509,7 @@ def test_an_action_of_the_service_is_documented(counting: Any) -> None:
     assert plain["operationId"] == "tidy_order_v1" and "200" in plain["responses"]
 
 
-def test_an_override_has_the_declaration_of_what_it_overrides(counting: Any) -> None:
+def test_an_override_inherits_its_declaration(counting: Any) -> None:
     """Unless it has its own."""
     delete = counting["paths"]["/api/v1/orders/{id}"]["delete"]
     assert delete["description"].startswith("Delete it, and say nothing new")
@@ -518,7 +518,7 @@ def test_an_override_has_the_declaration_of_what_it_overrides(counting: Any) -> 
 
 
 def test_every_component_is_used(document: Any) -> None:
-    """Something refers to every component; security schemes are referred to by name."""
+    """Each is referenced; security schemes are referenced by name."""
     text = json.dumps(document)
     unused = [
         f"{section}/{name}"
@@ -530,6 +530,6 @@ def test_every_component_is_used(document: Any) -> None:
 
 
 def test_the_feature_stays_small() -> None:
-    """The OpenAPI feature can be read at once: at most 600 lines of Python."""
+    """The OpenAPI feature has at most 600 lines of Python."""
     files = Path(openapi.__file__).parent.rglob("*.py")
     assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= 600

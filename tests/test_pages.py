@@ -1,4 +1,4 @@
-"""Pages of bounded bytes: a walk sees every item once, and links have room in a header."""
+"""Pages limited in bytes: paging returns every item once, and the links are short enough for a header."""
 
 import random
 import re
@@ -52,8 +52,8 @@ def walk(client: FlaskClient, target: str, rel: str) -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("query", QUERIES)
-def test_a_walk_sees_every_item_once(query: str, seed: int) -> None:
-    """Whatever the sizes of items and pages, `next` leads through all items in order, and `prev` back through all."""
+def test_paging_returns_every_item_once(query: str, seed: int) -> None:
+    """Whatever the sizes of items and pages, `next` links lead through all items in order, and `prev` links back."""
     chance = random.Random(seed)  # noqa: S311
     config = Config(page_bytes=chance.choice([1024, 2000, 5000]), page_limit_max=100)
     client = create_app(config).test_client()
@@ -69,12 +69,12 @@ def test_a_walk_sees_every_item_once(query: str, seed: int) -> None:
 
 
 def in_order(client: FlaskClient, query: str) -> list[dict[str, Any]]:
-    """All items, one by one by offset, where no page is cut."""
+    """All items, one by one by offset, so that no page is cut."""
     return [item for n in range(23) for item in client.get(f"/products?offset={n}&limit=1&{query}").json]
 
 
 def test_a_page_has_exactly_its_bytes() -> None:
-    """Items whose bodies have PAGE_BYTES together are one page; with one byte more the last is on the next."""
+    """Items with PAGE_BYTES of bodies are one page; with one byte more the last item is on the next page."""
     client = create_app(Config()).test_client()
     sizes = [len(client.post("/products", json={"name": "x", "description": "d" * 700}).data) for _ in range(3)]
     assert len(set(sizes)) == 1
@@ -89,7 +89,7 @@ def test_a_page_has_exactly_its_bytes() -> None:
 
 
 def test_a_cut_page_by_offset_is_refused() -> None:
-    """Who counts pages would miss items: 400 names a limit that works there, and the walk with it sees all."""
+    """A client that counts pages would miss items: 400 names a limit with which paging returns all."""
     client = create_app(Config(page_bytes=5000)).test_client()
     fill(client, random.Random(1), 20)  # noqa: S311
     seen: list[str] = []
@@ -104,11 +104,11 @@ def test_a_cut_page_by_offset_is_refused() -> None:
         seen += [item["name"] for item in response.json]
     assert seen == [f"n{n:03}" for n in range(20)]
     assert client.get("/products?range=[0,19]").status_code == 400
-    require_whole(ListRequest(Query(), 20), Page([b"{}"], cut=True))  # by cursor one goes on
+    require_whole(ListRequest(Query(), 20), Page([b"{}"], cut=True))  # with a cursor, paging continues
 
 
-def test_a_page_is_kept_under_the_revision_it_was_read_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is written between the look at the revision and the page's reading is in the page: it has a tag of after."""
+def test_a_page_is_cached_with_the_revision_of_its_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write between the check of the revision and the read of the page is in the page, which has the new ETag."""
     app = create_app(Config())
     client, other = app.test_client(), app.test_client()
     client.post("/products", json={"name": "a"})
@@ -127,7 +127,7 @@ def test_a_page_is_kept_under_the_revision_it_was_read_at(monkeypatch: pytest.Mo
     assert client.get("/products", headers={"If-None-Match": first.headers["ETag"]}).status_code == 304
 
 
-def test_a_kept_page_is_of_its_path(client: FlaskClient) -> None:
+def test_a_cached_page_belongs_to_its_path(client: FlaskClient) -> None:
     """The same list at its two paths has the links of each."""
     for _ in range(3):
         client.post("/products", json={"name": "x"})
@@ -136,8 +136,8 @@ def test_a_kept_page_is_of_its_path(client: FlaskClient) -> None:
         assert {target.partition("?")[0] for target in links_of(response).values()} == {path}
 
 
-def test_links_leave_out_what_has_no_room() -> None:
-    """Of a Link header of more than 4 KiB last, first and prev are left out in this order; next alone must fit."""
+def test_long_links_are_omitted() -> None:
+    """From a Link header of more than 4 KiB last, first and prev are omitted in this order; next alone must fit."""
     overhead = len('<>; rel="next"')
 
     def rels(size: int) -> list[str]:
@@ -156,7 +156,7 @@ def test_links_leave_out_what_has_no_room() -> None:
 
 @pytest.mark.parametrize("count", [20, 60, 85, 180])
 def test_a_list_of_many_ids_has_a_short_link(client: FlaskClient, count: int) -> None:
-    """All of 180 named items are answered, with a Link that has room in any proxy; a page of them is, or is 400."""
+    """A list of 180 ids returns all items, with a Link short enough for any proxy; a page of it does, or is 400."""
     ids = [client.post("/products", json={"name": "x"}).json["id"] for _ in range(count)]
     query = "&".join(f"id={id}" for id in ids)
     response = client.get(f"/products?{query}")
@@ -178,7 +178,7 @@ def test_the_feed_has_a_short_link(client: FlaskClient, monkeypatch: pytest.Monk
 
 
 def test_offsets_near_the_ends(client: FlaskClient) -> None:
-    """`prev` of offset 1 begins at 0, and `last` of a total that is a multiple of the limit is a full page."""
+    """`prev` of offset 1 begins at 0; if the total is a multiple of the limit, `last` is a full page."""
     for n in range(6):
         client.post("/products", json={"name": str(n)})
     assert links_of(client.get("/products?offset=1&limit=3"))["prev"] == "/products?limit=3&offset=0"
@@ -187,7 +187,7 @@ def test_offsets_near_the_ends(client: FlaskClient) -> None:
 
 
 def test_ties_in_a_sort_of_two_directions(client: FlaskClient) -> None:
-    """What ties in all keys goes by id, in the direction of the last key, page by page."""
+    """Items with equal keys are sorted by id, in the direction of the last key, page by page."""
     for n in range(12):
         client.post("/products", json={"name": str(n), "price": n % 2, "stock": n // 6})
     pages = list(walk(client, "/products?sort=price,-stock&limit=2", "next"))
@@ -195,8 +195,8 @@ def test_ties_in_a_sort_of_two_directions(client: FlaskClient) -> None:
     assert [int(name) for page in pages for name in page] == expected
 
 
-def test_a_cursor_of_another_store_is_a_place_in_this_one(client: FlaskClient) -> None:
-    """A cursor is a place in an order, not in a store: after a restore a walk goes on."""
+def test_a_cursor_of_another_store_is_valid(client: FlaskClient) -> None:
+    """A cursor is a position in an order, not in a store: paging continues after a restore."""
     for n in range(4):
         client.post("/products", json={"name": str(n)})
     target = links_of(client.get("/products?limit=2"))["next"]
@@ -204,7 +204,7 @@ def test_a_cursor_of_another_store_is_a_place_in_this_one(client: FlaskClient) -
     assert (restored.get(target).status_code, restored.get(target).json) == (200, [])
 
 
-def test_memory_for_cursors_does_not_grow_by_queries() -> None:
+def test_the_memory_of_a_cursor_does_not_depend_on_its_query() -> None:
     """Only a digest of a query is stored, whatever its length."""
     assert len(pagination._bound("/products", MultiDict({"q": "x" * 8000}))) == 16
     list_request = ListRequest(Query(limit=1), 1)
@@ -214,8 +214,8 @@ def test_memory_for_cursors_does_not_grow_by_queries() -> None:
     assert re.findall(r'rel="(\w+)"', value) == ["first", "next"]
 
 
-def test_what_is_recent_is_bounded_and_the_oldest_goes() -> None:
-    """Values stay while there is room; then the oldest go, one by one; what is too large is not kept at all."""
+def test_the_cache_is_limited_and_removes_the_oldest() -> None:
+    """Values stay while there is space; then the oldest are removed, one by one; too large values are not cached."""
     recent: Cache[str, str] = Cache(160)
     for key in "abcdefghijklmnop":
         recent.add(key, key.upper(), 10)
@@ -228,7 +228,7 @@ def test_what_is_recent_is_bounded_and_the_oldest_goes() -> None:
     assert recent.get("q") == "Q"
 
 
-def test_what_is_kept_of_a_list_counts_all_of_its_key(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_a_cached_list_includes_its_key(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Path, query and headers count, besides the body."""
     sizes: list[tuple[int, int]] = []
     monkeypatch.setattr(Cache, "add", lambda self, key, value, size: sizes.append((size, weight(key, value))))
@@ -242,8 +242,8 @@ def weight(key: tuple[Any, ...], page: Any) -> int:
     return sum(map(len, parts)) + sum(len(name) + len(value) for name, value in page.headers)
 
 
-def test_a_list_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some fields of a page are cut out of what is stored."""
+def test_selected_fields_are_cut_out_of_stored_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list with `fields` does not parse its items."""
     client = create_app(Config()).test_client()
     client.post("/products", json={"name": "x", "attributes": {"v": [1.5] * 50}})
     monkeypatch.setattr("restkeeper.web.exactjson.loads", None)

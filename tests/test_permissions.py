@@ -1,4 +1,4 @@
-"""Authorization: every route and method, by every kind of caller, read from the URL map; and ownership."""
+"""Permissions: every route and method, by every kind of caller, from the URL map; and ownership."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -23,11 +23,11 @@ ADMIN = {"X-API-Key": ADMIN_KEY}
 
 
 class NoteSchema(ProductSchema):
-    """Of one's own."""
+    """A note, visible to its owner only."""
 
 
 class PostSchema(ProductSchema):
-    """For all to read."""
+    """A post, visible to all."""
 
 
 NOTES = Resource(name="notes", singular="note", schema=NoteSchema, search=("name",), ownership=Ownership.ALL)
@@ -47,18 +47,18 @@ def service() -> Application:
 
 @pytest.fixture
 def client() -> FlaskClient:
-    """A client of a service that asks for credentials, with collections of all kinds of ownership."""
+    """A client of a service that requires credentials, with collections of all kinds of ownership."""
     return service().test_client()
 
 
 def key(client: FlaskClient, *scopes: str) -> dict[str, str]:
-    """The header of a new key with these scopes."""
+    """The credentials header of a new key with these scopes."""
     response = client.post("/api/v1/keys", json={"name": "test", "scopes": list(scopes)}, headers=ADMIN)
     return {"X-API-Key": response.json["secret"]}
 
 
 def routes() -> Iterator[tuple[str, str, str]]:
-    """Each route of the service by its rule, method and permission; none while there is no such service."""
+    """Each route of the service by its rule, method and permission; none if that service cannot be created."""
     if closed_features() & {"keys", "ownership"}:
         return
     app = service()
@@ -73,7 +73,7 @@ def collection_of(rule: str) -> str:
 
 
 def path_of(client: FlaskClient, rule: str) -> str:
-    """The address of something that is there, made by the admin."""
+    """The path of an existing item, created by the admin."""
     name = collection_of(rule)
     if "<id>" not in rule:
         return rule.replace("<name>", "forbidden").replace("<path:name>", "swagger-ui.css")
@@ -91,21 +91,21 @@ def status_of(client: FlaskClient, method: str, path: str, headers: dict[str, st
 
 
 def wrong(permission: str) -> list[str]:
-    """The most that a caller can have and still not have the permission; to be known is to read something."""
+    """All scopes but the required one. For KNOWN, which any scope for reading fulfils, all scopes for writing."""
     every = [f"{each.name}:{action}" for each in RESOURCES for action in ("read", "write")]
     return [scope for scope in every if not (scope.endswith(":read") if permission == KNOWN else scope == permission)]
 
 
 def holder_of(client: FlaskClient, permission: str) -> dict[str, str]:
-    """The header of a key with the least that has the permission."""
+    """The header of a key with only the scope of the permission."""
     return key(client, "products:read" if permission == KNOWN else permission)
 
 
 @pytest.mark.parametrize(("rule", "method", "permission"), list(routes()))
-def test_every_route_asks_for_its_permission(client: FlaskClient, rule: str, method: str, permission: str) -> None:
-    """Without credentials 401, with bad ones 401, with every scope but the right one 403, with that one 200.
+def test_every_route_requires_its_permission(client: FlaskClient, rule: str, method: str, permission: str) -> None:
+    """No or invalid credentials return 401, every other scope 403, and the right scope 200.
 
-    What is public is answered to who shows nothing, and OPTIONS, which only tells how to ask, always is.
+    Public routes need no credentials, and neither does OPTIONS, which only describes a path.
     """
     path = path_of(client, rule)
     free = method == "OPTIONS" or permission in (PUBLIC, PROBE)
@@ -122,8 +122,10 @@ def test_every_route_asks_for_its_permission(client: FlaskClient, rule: str, met
 
 
 @pytest.mark.parametrize(("rule", "method", "permission"), [each for each in routes() if "<id>" in each[0]])
-def test_permission_comes_before_existence(client: FlaskClient, rule: str, method: str, permission: str) -> None:
-    """Who lacks the scope does not learn whether an item exists."""
+def test_the_permission_is_checked_before_existence(
+    client: FlaskClient, rule: str, method: str, permission: str
+) -> None:
+    """A caller without the scope does not learn whether an item exists."""
     if method == "OPTIONS":
         return
     nothing = rule.replace("<id>", "nothing").replace("<delivery>", "1")
@@ -132,8 +134,8 @@ def test_permission_comes_before_existence(client: FlaskClient, rule: str, metho
     assert status_of(client, method, nothing, holder_of(client, permission)) == 404
 
 
-def test_a_route_that_says_nothing_stops_the_start() -> None:
-    """A handler without a declared permission is not served."""
+def test_a_route_without_permission_stops_the_start() -> None:
+    """Each handler must declare its permission."""
     app = service()
     app._got_first_request = False
     app.add_url_rule("/new", "new", lambda: "x")
@@ -141,8 +143,8 @@ def test_a_route_that_says_nothing_stops_the_start() -> None:
         service_of(app).guard.learn(app)
 
 
-def test_a_route_that_comes_late_is_closed() -> None:
-    """A handler that is added once the permissions have been read is not served, to nobody."""
+def test_a_late_route_is_not_served() -> None:
+    """A handler that is added after the permissions were read is served to no caller."""
     app = service()
     app.add_url_rule("/late", "late", lambda: "x")
     for headers in ({}, ADMIN):
@@ -159,15 +161,15 @@ def test_a_route_that_comes_late_is_closed() -> None:
         ("things", "product", "product"),
     ],
 )
-def test_a_name_that_is_taken_stops_the_start(name: str, singular: str, taken: str) -> None:
-    """A collection is not where the service itself, or another, already is, nor are its events called like theirs."""
+def test_a_duplicate_name_stops_the_start(name: str, singular: str, taken: str) -> None:
+    """A collection cannot have a path of the service or of another collection, nor the same names of events."""
     twice = (Resource(name=name, singular=singular, schema=NoteSchema), PRODUCTS)
     with pytest.raises(ValueError, match=f"{taken}: the name is taken"):
         create_app(Config(), twice)
 
 
 def test_a_missing_scope_is_named(client: FlaskClient) -> None:
-    """A 403 says which scope is missing (RFC 6750, section 3.1)."""
+    """A 403 names the missing scope (RFC 6750, section 3.1)."""
     response = client.post("/products", json={"name": "x"}, headers=key(client, "products:read"))
     assert (response.status_code, response.json["detail"]) == (403, "this needs the scope products:write")
     challenge = 'Bearer realm="restkeeper", error="insufficient_scope", scope="products:write"'
@@ -185,7 +187,7 @@ def others(client: FlaskClient) -> dict[str, str]:
 
 
 def owned_routes() -> Iterator[tuple[str, str, int]]:
-    """Each route to an item of a collection with owners, its method, and what anybody but the owner is answered."""
+    """Each route to an item of a collection with owners, its method, and the status for any caller but the owner."""
     for rule, method, permission in routes():
         if "<id>" in rule and collection_of(rule) in ("notes", "posts") and method != "OPTIONS":
             shared = 200 if permission.endswith(":read") else 403
@@ -193,10 +195,10 @@ def owned_routes() -> Iterator[tuple[str, str, int]]:
 
 
 @pytest.mark.parametrize(("rule", "method", "status"), list(owned_routes()))
-def test_anothers_item(
+def test_the_item_of_another_owner_is_protected(
     client: FlaskClient, mine: dict[str, str], others: dict[str, str], rule: str, method: str, status: int
 ) -> None:
-    """One that may not even be read is 404, one that may be read but not changed is 403; its owner and admins may."""
+    """An unreadable item returns 404, a readable one that may not be changed 403; its owner and admins succeed."""
     for rightful in (mine, ADMIN):
         made = client.post(f"/{collection_of(rule)}", json={"name": "x"}, headers=mine)
         path = rule.replace("<id>", made.json["id"])
@@ -205,8 +207,8 @@ def test_anothers_item(
         assert status_of(client, method, path, rightful) == 200
 
 
-def test_a_private_list_is_ones_own(client: FlaskClient, mine: dict[str, str], others: dict[str, str]) -> None:
-    """Lists, counts, pages and searches have one's own items alone; an admin's have all."""
+def test_a_private_list_has_only_own_items(client: FlaskClient, mine: dict[str, str], others: dict[str, str]) -> None:
+    """Lists, counts, pages and searches have only the caller's own items; those of an admin have all."""
     for number in range(5):
         client.post("/notes", json={"name": f"mine {number}"}, headers=mine)
         client.post("/notes", json={"name": f"other {number}"}, headers=others)
@@ -222,10 +224,10 @@ def test_a_private_list_is_ones_own(client: FlaskClient, mine: dict[str, str], o
         assert len(client.get("/notes?q=other", headers=caller).json) == (0 if caller is mine else 5)
 
 
-def test_ones_own_list_is_no_validator_for_anothers(
+def test_callers_have_different_etags_of_a_private_list(
     client: FlaskClient, mine: dict[str, str], others: dict[str, str]
 ) -> None:
-    """The ETag of a private list tells callers apart, and kept answers are not mixed up."""
+    """Cached responses of two callers are not confused, either."""
     client.post("/notes", json={"name": "x"}, headers=mine)
     tag = client.get("/notes", headers=mine).headers["ETag"]
     assert client.get("/notes", headers=mine | {"If-None-Match": tag}).status_code == 304
@@ -234,7 +236,7 @@ def test_ones_own_list_is_no_validator_for_anothers(
 
 
 def test_an_item_keeps_its_owner(client: FlaskClient, mine: dict[str, str], others: dict[str, str]) -> None:
-    """Changes, also an admin's, make nobody else the owner."""
+    """A change, also an admin's, does not change the owner."""
     path = client.post("/notes", json={"name": "x"}, headers=mine).headers["Location"]
     assert client.put(path, json={"name": "y"}, headers=ADMIN).status_code == 200
     assert client.patch(path, json={"name": "z"}, headers=mine).json["name"] == "z"
@@ -242,8 +244,8 @@ def test_an_item_keeps_its_owner(client: FlaskClient, mine: dict[str, str], othe
 
 
 @pytest.mark.needs("pages")
-def test_counts_are_for_who_may_read(client: FlaskClient, mine: dict[str, str]) -> None:
-    """The index tells how many items there are only to who may see them all."""
+def test_counts_need_permission_to_read(client: FlaskClient, mine: dict[str, str]) -> None:
+    """The index has the number of items only for callers that may read all of them."""
     client.post("/notes", json={"name": "x"}, headers=mine)
 
     def counted(headers: dict[str, str]) -> set[str]:
@@ -257,8 +259,8 @@ def test_counts_are_for_who_may_read(client: FlaskClient, mine: dict[str, str]) 
     assert counted(ADMIN) == {"products", "users", "notes", "posts"}
 
 
-def test_what_callers_get_is_not_for_shared_caches(client: FlaskClient) -> None:
-    """With credentials required, items and lists are private, keys are not stored at all."""
+def test_responses_are_not_for_shared_caches(client: FlaskClient) -> None:
+    """With required credentials, items and lists are private, and keys are not cached at all."""
     path = client.post("/products", json={"name": "x"}, headers=ADMIN).headers["Location"]
     for each in ("/products", path):
         assert client.get(each, headers=ADMIN).headers["Cache-Control"] == "private, no-cache"

@@ -16,13 +16,13 @@ FUTURE = format_datetime(datetime.now(UTC) + timedelta(days=1), usegmt=True)
 
 
 def make(client: FlaskClient) -> tuple[str, str]:
-    """A product's address and its ETag."""
+    """Create a product; its path and its ETag."""
     made = client.post("/products", json={"name": "Lamp"})
     return made.headers["Location"], made.headers["ETag"]
 
 
 CASES = [
-    # condition headers ({tag} is the current one), answer to GET, answer to PUT/PATCH/DELETE
+    # condition headers ({tag} is the current one), status of GET, status of PUT/PATCH/DELETE
     ({"If-Match": "{tag}"}, 200, 200),
     ({"If-Match": '"other", {tag}'}, 200, 200),
     ({"If-Match": "*"}, 200, 200),
@@ -50,10 +50,10 @@ CASES = [
 
 @pytest.mark.parametrize(("conditions", "reading", "writing"), CASES)
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "DELETE"])
-def test_the_whole_matrix(
+def test_all_combinations_of_conditions(
     client: FlaskClient, method: str, conditions: dict[str, str], reading: int, writing: int
 ) -> None:
-    """Each condition, alone and with others, holds in the order of section 13.2.2; a refused write changes nothing."""
+    """Conditions are evaluated in the order of section 13.2.2; a refused write changes nothing."""
     where, tag = make(client)
     headers = {name: value.replace("{tag}", tag) for name, value in conditions.items()}
     body = {"name": "Other"} if method in ("PUT", "PATCH") else None
@@ -64,7 +64,7 @@ def test_the_whole_matrix(
         assert client.get(where).headers["ETag"] == tag
 
 
-def test_a_304_repeats_what_a_200_says_of_caching(client: FlaskClient) -> None:
+def test_a_304_has_the_caching_headers_of_a_200(client: FlaskClient) -> None:
     """304 has no body, and the ETag and Cache-Control of the 200 (section 15.4.5)."""
     where, tag = make(client)
     full, short = client.get(where), client.get(where, headers={"If-None-Match": tag})
@@ -73,8 +73,8 @@ def test_a_304_repeats_what_a_200_says_of_caching(client: FlaskClient) -> None:
         assert short.headers[name] == full.headers[name]
 
 
-def test_tags_are_strong_and_follow_the_version(client: FlaskClient) -> None:
-    """Every change gives a new strong ETag, a write that changes nothing keeps it, all ways of reading agree."""
+def test_etags_are_strong_and_change_with_the_version(client: FlaskClient) -> None:
+    """Every change gives a new strong ETag, a write without a change does not; all ways of reading agree."""
     where, first = make(client)
     assert first.startswith('"') and not first.startswith("W/")
     second = client.patch(where, json={"stock": 1}).headers["ETag"]
@@ -83,8 +83,8 @@ def test_tags_are_strong_and_follow_the_version(client: FlaskClient) -> None:
     assert client.get(where).headers["ETag"] == client.head(where).headers["ETag"] == second
 
 
-def test_a_missing_item_is_404_whatever_the_condition(client: FlaskClient) -> None:
-    """A condition is looked at only where the request without it would succeed (section 13.2.1)."""
+def test_a_missing_item_returns_404_with_any_condition(client: FlaskClient) -> None:
+    """A condition is evaluated only where the request without it would succeed (section 13.2.1)."""
     for method in ("GET", "PUT", "PATCH", "DELETE"):
         body = {"name": "x"} if method in ("PUT", "PATCH") else None
         response = client.open("/products/none", method=method, json=body, headers={"If-Match": '"1"'})
@@ -92,14 +92,14 @@ def test_a_missing_item_is_404_whatever_the_condition(client: FlaskClient) -> No
 
 
 @pytest.mark.parametrize("query", ["cursor=none", "limit=0", "colour=red", "sort=-"])
-def test_a_malformed_list_is_400_whatever_the_condition(client: FlaskClient, query: str) -> None:
-    """No condition makes a bad query good: it is refused before any is looked at (section 13.2.1)."""
+def test_a_malformed_query_returns_400_with_any_condition(client: FlaskClient, query: str) -> None:
+    """It is refused before any condition is evaluated (section 13.2.1)."""
     for condition in ({"If-None-Match": "*"}, {"If-Match": '"other"'}):
         assert client.get(f"/products?{query}", headers=condition).status_code == 400
 
 
-def test_lists_have_tags_too(client: FlaskClient) -> None:
-    """A list's ETag holds until anything in its collection changes, and not beyond."""
+def test_lists_have_etags(client: FlaskClient) -> None:
+    """The ETag of a list is valid until an item of its collection changes."""
     where, _ = make(client)
     tag = client.get("/products").headers["ETag"]
     assert client.get("/products", headers={"If-None-Match": tag}).status_code == 304
@@ -110,16 +110,16 @@ def test_lists_have_tags_too(client: FlaskClient) -> None:
     assert client.get("/products", headers={"If-None-Match": tag}).status_code == 200
 
 
-def test_creating_can_be_bound_to_a_list(client: FlaskClient) -> None:
-    """POST with a list's ETag as If-Match creates only while the list is that one."""
+def test_a_create_can_depend_on_a_list(client: FlaskClient) -> None:
+    """POST with the ETag of a list as If-Match creates an item only if the list has not changed."""
     tag = client.get("/products").headers["ETag"]
     assert client.post("/products", json={"name": "x"}, headers={"If-Match": tag}).status_code == 200
     assert client.post("/products", json={"name": "y"}, headers={"If-Match": tag}).status_code == 412
     assert len(client.get("/products").json) == 1
 
 
-def test_blind_writes_can_be_refused() -> None:
-    """With REQUIRE_IF_MATCH a write without If-Match is 428; creating needs none."""
+def test_if_match_can_be_required() -> None:
+    """With REQUIRE_IF_MATCH a write without If-Match returns 428; creating needs none."""
     client = create_app(Config(require_if_match=True)).test_client()
     where, tag = make(client)
     for method in ("PUT", "PATCH", "DELETE"):
@@ -132,7 +132,7 @@ def test_blind_writes_can_be_refused() -> None:
 
 
 def changed_at(client: FlaskClient, time: str) -> str:
-    """The address of a product that last changed at a time."""
+    """The path of a product that last changed at a given time."""
     record = RESOURCE.create({"name": "Lamp"}, id="a", now=time)
     store = client.application.extensions["restkeeper"].store
     store.write(lambda transaction: transaction.insert("products", record))
@@ -161,18 +161,18 @@ NEXT = "Sat, 31 Jan 2026 12:00:01 GMT"
         ("12:00:00.500000", "Sat Jan 31 12:00:00 2026", False),
     ],
 )
-def test_a_date_is_compared_with_the_moment_of_the_change(
+def test_a_date_is_compared_with_the_time_of_the_change(
     client: FlaskClient, time: str, date: str, is_same: bool
 ) -> None:
-    """In every form of a date: what changed after its very second is another state, what changed before is not."""
+    """In every form of a date: a change after that second is another state, a change before it is not."""
     where = changed_at(client, f"2026-01-31T{time}Z")
     assert client.get(where, headers={"If-Modified-Since": date}).status_code == (304 if is_same else 200)
     written = client.patch(where, json={"stock": 1}, headers={"If-Unmodified-Since": date})
     assert written.status_code == (200 if is_same else 412)
 
 
-def test_the_date_of_an_item_holds_for_one_write(client: FlaskClient) -> None:
-    """Of two writers who read the same date one gets 412, however soon the second follows; so does no reader a 304."""
+def test_a_date_is_valid_for_one_write(client: FlaskClient) -> None:
+    """Of two writers with the same date one gets 412, however soon it follows; no reader gets a wrong 304."""
     where = changed_at(client, "2026-01-31T12:00:00.300000Z")
     date = client.get(where).headers["Last-Modified"]
     assert date == NEXT
@@ -189,14 +189,14 @@ def test_the_date_of_an_item_holds_for_one_write(client: FlaskClient) -> None:
     [(0.3, SECOND), (0.999, SECOND), (1.0, NEXT), (86400.0, NEXT), (-5.0, "Sat, 31 Jan 2026 11:59:55 GMT")],
 )
 def test_a_date_is_never_in_the_future(now: float, date: str) -> None:
-    """Until the second after the change has come, the date is that of the clock, and before the change (8.8.2.1)."""
+    """Until the second after the change, the date is that of the clock, and before the change (section 8.8.2.1)."""
     begins = datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp()
     assert last_modified("2026-01-31T12:00:00.300000Z", begins + now) == date
 
 
 @pytest.mark.parametrize("time", ["0001-01-01T00:00:00.000000Z", "9999-12-31T23:59:59.999999Z"])
-def test_times_at_the_ends_have_dates(client: FlaskClient, time: str) -> None:
-    """An item that was imported with any time can be read, and on any condition."""
+def test_extreme_times_have_dates(client: FlaskClient, time: str) -> None:
+    """An item that was imported with any time can be read, with any condition."""
     where = changed_at(client, time)
     for date in ("Mon, 01 Jan 0001 00:00:00 +0500", "Fri, 31 Dec 9999 23:59:59 -0500", FUTURE):
         for name in ("If-Modified-Since", "If-Unmodified-Since"):
@@ -208,6 +208,6 @@ def test_times_at_the_ends_have_dates(client: FlaskClient, time: str) -> None:
     ["", " ", "x", "GMT", "0" * 4000, "(" * 3000, "Sat, 31 Jan 2026 12:00:00 +9999", "Sat, 31 Jan 2026 12:00:60 GMT"]
     + ["Fri, 30 Feb 2026 00:00:00 GMT", "Sat, 31 Jan 99999999999 12:00:00 GMT", "Sat,", ",", "1 2 3 4 5", "- - - -"],
 )
-def test_a_date_that_is_none_is_passed_over(date: str) -> None:
-    """What is malformed is no condition (section 13.1.3)."""
+def test_an_invalid_date_is_ignored(date: str) -> None:
+    """A malformed date is no condition (section 13.1.3)."""
     assert _date(date) is None

@@ -1,4 +1,4 @@
-"""One shape for every error, whatever raised it."""
+"""Every error has one form, whatever raised it."""
 
 import logging
 from typing import Any
@@ -46,7 +46,7 @@ from tests.shop import create_app
         ("POST", "/products", {}, 415, "unsupported-media-type"),
     ],
 )
-def test_every_error_has_one_shape(
+def test_every_error_has_one_form(
     client: FlaskClient, method: str, path: str, headers: dict[str, str], status: int, name: str
 ) -> None:
     """An error is problem details: type, title, status, detail, instance and the request's id (RFC 9457)."""
@@ -74,8 +74,8 @@ def test_every_error_has_one_shape(
         ("text/csv, application/json;q=0.1", "application/json"),
     ],
 )
-def test_the_index_is_what_a_client_likes_best(client: FlaskClient, accept: str, media_type: str) -> None:
-    """Accept is read by its most specific ranges; parameters of a range keep nobody out (RFC 9110, section 12.5.1)."""
+def test_the_index_has_the_preferred_media_type(client: FlaskClient, accept: str, media_type: str) -> None:
+    """The most specific range of Accept counts; parameters of a range are ignored (RFC 9110, section 12.5.1)."""
     assert client.get("/", headers={"Accept": accept}).mimetype == media_type
 
 
@@ -88,8 +88,8 @@ def test_the_index_is_what_a_client_likes_best(client: FlaskClient, accept: str,
         ("/healthz", "GET, HEAD, OPTIONS"),
     ],
 )
-def test_405_lists_what_is_allowed(client: FlaskClient, path: str, allowed: str) -> None:
-    """Allow names every method of the address, on a 405 and on OPTIONS alike (RFC 9110, section 10.2.1)."""
+def test_a_405_lists_the_allowed_methods(client: FlaskClient, path: str, allowed: str) -> None:
+    """Allow names every method of the path, on a 405 and on OPTIONS (RFC 9110, section 10.2.1)."""
     assert client.open(path, method="TRACE").headers["Allow"] == allowed
     assert sorted(client.options(path).headers["Allow"].split(", ")) == allowed.split(", ")
 
@@ -97,7 +97,7 @@ def test_405_lists_what_is_allowed(client: FlaskClient, path: str, allowed: str)
 @pytest.mark.needs("pages")
 @pytest.mark.parametrize("name", errors.catalogue())
 def test_every_type_has_a_page(client: FlaskClient, name: str) -> None:
-    """A problem type's URI is a page that explains it, to browsers and to programs."""
+    """The URI of a problem type is a page that explains it, in HTML and in JSON."""
     kind = errors.catalogue()[name]
     page = client.get(f"/problems/{name}", headers={"Accept": "text/html"})
     assert (page.status_code, page.mimetype) == (200, "text/html")
@@ -105,15 +105,15 @@ def test_every_type_has_a_page(client: FlaskClient, name: str) -> None:
     assert client.get(f"/problems/{name}").json == {"title": kind.title, "status": kind.status, "about": kind.about}
 
 
-def test_types_are_told_apart() -> None:
-    """No two kinds share a name, and each has a status, a title and a text of its own."""
+def test_types_are_unique() -> None:
+    """No two types share a name, and each has a status, a title and its own text."""
     kinds = Problem.__subclasses__()
     assert len(errors.catalogue()) == len(kinds)
     assert len({kind.title for kind in kinds}) == len({kind.about for kind in kinds}) == len(kinds)
 
 
 class _Broken:
-    """A store in which nothing works."""
+    """A store whose every method raises an error."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -130,8 +130,8 @@ def _client_of_broken_store(error: Exception, monkeypatch: pytest.MonkeyPatch) -
     return create_app(Config()).test_client()
 
 
-def test_a_500_tells_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """What nobody foresaw is a 500 that shows nothing of its cause; the log has all, with the request's id."""
+def test_a_500_reveals_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """An unexpected error is a 500 without its cause; the log has everything, with the request's id."""
     client = _client_of_broken_store(ZeroDivisionError("the secret cause"), monkeypatch)
     with caplog.at_level(logging.ERROR, "restkeeper"):
         response = client.get("/products/x", headers={"X-Request-Id": "find-me"})
@@ -143,8 +143,8 @@ def test_a_500_tells_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.Log
 
 
 @pytest.mark.needs("health")
-def test_a_busy_store_is_503(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that cannot be had is 503 with Retry-After, for reading, writing and readiness."""
+def test_a_busy_store_returns_503(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unavailable store returns 503 with Retry-After, for reads, writes and readiness."""
     client = _client_of_broken_store(StoreUnavailable("busy"), monkeypatch)
     for response in (client.get("/products/x"), client.post("/products", json={"name": "x"}), client.get("/readyz")):
         assert (response.status_code, response.headers["Retry-After"]) == (503, "1")
@@ -165,7 +165,7 @@ TAKEN = [{"pointer": "#/sku", "detail": "is taken by another item"}]
         (StoreFull("full"), 507, "insufficient-storage", "1", {"detail": "full"}),
     ],
 )
-def test_what_a_store_raises_is_a_problem(
+def test_exceptions_of_a_store_are_problems(
     error: StoreError,
     status: int,
     name: str,
@@ -174,7 +174,7 @@ def test_what_a_store_raises_is_a_problem(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Each of its exceptions has its status, type, headers and members; the log has what is the server's, if caused."""
+    """Each has its status, type, headers and members; the log has those that are the server's fault, with the cause."""
     client = _client_of_broken_store(error, monkeypatch)
     response = client.get("/products/x")
     assert (response.status_code, response.headers.get("Retry-After")) == (status, retry)
@@ -188,14 +188,14 @@ def test_what_a_store_raises_is_a_problem(
     assert [("the secret cause" in text) for text in logged] == ([True] if status >= 500 else [])
 
 
-def test_every_exception_of_a_store_is_known() -> None:
-    """Each has a row of its own, or its base has."""
+def test_every_exception_of_a_store_has_a_problem() -> None:
+    """Each has its own row in the table, or that of its base class."""
     kinds = [RecordNotFound, DuplicateValue, EventsExpired, StoreUnavailable, StoreFull]
     assert StoreError.__subclasses__() == kinds == list(web_errors._OF_STORE)
 
 
-def test_what_says_nothing_has_no_detail() -> None:
-    """An exception of HTTP that brings no description is told by its title alone."""
+def test_an_exception_without_description_has_no_detail() -> None:
+    """The problem of such an HTTP exception has only its title."""
 
     class Teapot(HTTPException):
         code = 418

@@ -1,4 +1,4 @@
-"""The processes of the service: how they start, are replaced and end, and what they leave behind."""
+"""The processes of the service: how they start, are replaced and end, and which files they delete."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def processes(session: int) -> list[int]:
-    """Those of a session that have not ended."""
+    """The processes of a session that have not ended."""
     found = []
     for each in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -46,14 +46,14 @@ def processes(session: int) -> list[int]:
 
 
 def metrics_folder(pid: int) -> Path:
-    """The folder that a process holds for the numbers of its workers."""
+    """The folder that a process locks for the metrics of its workers."""
     links = [os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir() if each.exists()]
     (folder,) = {link for link in links if "restkeeper-prometheus-" in Path(link).name}
     return Path(folder)
 
 
 def test_a_bad_key_set_stops_the_start(tmp_path: Path) -> None:
-    """It is one line that names the setting, and no worker is tried again and again."""
+    """One line names the setting, and the workers are not started again and again."""
     (tmp_path / "keys.json").write_text("{}")
     failed = Gunicorn(tmp_path, JWT_JWKS=str(tmp_path / "keys.json"), **TOKENS)
     assert failed.process.wait(timeout=SECONDS) != 0
@@ -62,7 +62,7 @@ def test_a_bad_key_set_stops_the_start(tmp_path: Path) -> None:
 
 
 def test_unusable_counters_stop_the_start(tmp_path: Path) -> None:
-    """A file that is not the counters' is one line that names it."""
+    """If the file is no file of counters, one line names it."""
     store = open_store(f"sqlite:///{tmp_path}/restkeeper.db", [])
     counters = shared_path(store.secret)
     store.close()
@@ -77,7 +77,7 @@ def test_unusable_counters_stop_the_start(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_cannot_start_ends_the_service(tmp_path: Path) -> None:
-    """What goes wrong later is not tried again without end either: the service ends, and says why."""
+    """Later errors are not retried endlessly either: the service ends, and says why."""
     file = tmp_path / "keys.json"
     file.write_text(json.dumps({"keys": [jwk("ES256")]}))
     with Gunicorn(tmp_path, workers=1, JWT_JWKS=str(file), **TOKENS) as server:
@@ -88,8 +88,8 @@ def test_a_worker_that_cannot_start_ends_the_service(tmp_path: Path) -> None:
         assert server.log.read_text().count("restkeeper: JWT_JWKS=") == 1
 
 
-def test_a_new_master_has_a_folder_of_its_own(tmp_path: Path) -> None:
-    """After a reload, a new program beside the old one, and the end of the old one, requests are answered."""
+def test_a_new_master_has_its_own_folder(tmp_path: Path) -> None:
+    """After a reload, a new program beside the old one, and the end of the old one, requests succeed."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -133,8 +133,8 @@ def test_a_new_master_has_a_folder_of_its_own(tmp_path: Path) -> None:
         shared_path(str((tmp_path / "restkeeper.db").resolve())).unlink(missing_ok=True)
 
 
-def test_what_a_killed_service_leaves_is_deleted_by_the_next(tmp_path: Path) -> None:
-    """A folder whose processes have all been killed is deleted at the next start; that of a living one is not."""
+def test_the_folder_of_a_killed_service_is_deleted(tmp_path: Path) -> None:
+    """A folder without running processes is deleted at the next start; that of a running service is not."""
     killed = Gunicorn(tmp_path, workers=1, start_new_session=True)
     with killed:
         folder = metrics_folder(killed.process.pid)
@@ -149,7 +149,7 @@ def test_what_a_killed_service_leaves_is_deleted_by_the_next(tmp_path: Path) -> 
 
 
 def test_only_abandoned_folders_are_deleted(tmp_path: Path) -> None:
-    """One that is locked stays, and so does what only has such a name."""
+    """A locked one is not, and neither is a file with such a name."""
     (tmp_path / "x-file").touch()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "x-link").symlink_to(tmp_path / "elsewhere")
@@ -162,7 +162,7 @@ def test_only_abandoned_folders_are_deleted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("signals", [("HUP", "TERM"), ("TERM", "HUP"), ("HUP", "HUP", "TERM"), ("HUP", "QUIT")])
-def test_signals_one_after_the_other_leave_no_process(tmp_path: Path, signals: tuple[str, ...]) -> None:
+def test_signals_in_sequence_leave_no_process(tmp_path: Path, signals: tuple[str, ...]) -> None:
     """A reload that a stop interrupts ends like any other, and all processes with it."""
     with Gunicorn(tmp_path, workers=2, start_new_session=True) as server:
         folder = metrics_folder(server.process.pid)
@@ -173,8 +173,8 @@ def test_signals_one_after_the_other_leave_no_process(tmp_path: Path, signals: t
         assert not folder.exists()
 
 
-def test_a_signal_as_early_as_can_be_stops_a_worker(tmp_path: Path) -> None:
-    """A worker that is told to stop before its own handlers are set stops, and another takes its place."""
+def test_a_very_early_signal_stops_a_worker(tmp_path: Path) -> None:
+    """A worker that is stopped before it has set its own handlers stops, and another one replaces it."""
     early = tmp_path / "early"
     config = tmp_path / "conf.py"
     config.write_text(f"""
@@ -195,7 +195,7 @@ def post_fork(server, worker):
 
 
 def test_a_long_poll_ends_with_its_client(tmp_path: Path) -> None:
-    """Who waits and leaves is not waited for: the request ends long before its time."""
+    """If a waiting client disconnects, its request ends long before the time-out."""
     with Gunicorn(tmp_path, workers=1) as server:
         with socket.create_connection(("127.0.0.1", server.port)) as client:
             client.sendall(b"GET /api/v1/events?wait=30 HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -205,8 +205,8 @@ def test_a_long_poll_ends_with_its_client(tmp_path: Path) -> None:
         assert time.monotonic() - began < 25
 
 
-def test_a_stop_ends_a_delivery_from_inside(tmp_path: Path) -> None:
-    """On SIGTERM the delivery that is on its way is waited for, and its result is stored."""
+def test_a_stop_waits_for_a_delivery_inside_the_service(tmp_path: Path) -> None:
+    """On SIGTERM the running delivery is finished, and its result is stored."""
     settings = {"WEBHOOK_ALLOW_PRIVATE": "1", "WEBHOOK_TIMEOUT": "1", "LOG_LEVEL": "warning"}
     with Receiver() as receiver:
         with Gunicorn(tmp_path, workers=1, WEBHOOK_WORKER="inside", **settings) as server:

@@ -1,4 +1,4 @@
-"""Behind proxies: who calls, and by which scheme, as those tell that are ours; nobody else is believed."""
+"""Proxies: trusted ones give the address and the scheme of the caller; others are ignored."""
 
 import socket
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.shop import create_app
 
 
 def caller(hops: int, forwarded: str | None, proto: str | None = None) -> tuple[str, str]:
-    """Address and scheme of the caller, as a service behind so many proxies sees them."""
+    """Address and scheme of the caller, for a service behind this number of proxies."""
     app = create_app(Config(auth="open-to-all", trusted_proxies=hops))
     seen: list[tuple[str, str]] = []
 
@@ -56,9 +56,11 @@ def caller(hops: int, forwarded: str | None, proto: str | None = None) -> tuple[
         (1, "1.1.1.1 admin", "10.9.9.9"),
     ],
 )
-def test_only_our_proxies_are_believed(hops: int, forwarded: str | None, address: str) -> None:
-    """The caller is what the farthest of our proxies was connected from; what a client writes before that, and what is
-    no address, changes nothing."""
+def test_only_trusted_proxies_are_believed(hops: int, forwarded: str | None, address: str) -> None:
+    """The caller is the peer of the farthest trusted proxy.
+
+    Entries that a client writes before that, and entries that are no address, change nothing.
+    """
     assert caller(hops, forwarded)[0] == address
 
 
@@ -69,21 +71,21 @@ def test_only_our_proxies_are_believed(hops: int, forwarded: str | None, address
         *((2, "http, https, http", "https"), (2, "https", "http"), (1, "javascript", "http"), (1, "", "http")),
     ],
 )
-def test_the_scheme_is_believed_alike(hops: int, proto: str, scheme: str) -> None:
-    """So is the scheme, if it is one of HTTP's."""
+def test_only_trusted_proxies_give_the_scheme(hops: int, proto: str, scheme: str) -> None:
+    """If it is one of HTTP's."""
     assert caller(hops, None, proto=proto)[1] == scheme
 
 
-def test_a_proxy_s_other_words_are_passed_over() -> None:
-    """Host, port and prefix are never taken from a forwarded field, also not from Forwarded."""
+def test_other_forwarded_headers_are_ignored() -> None:
+    """Host, port and prefix are never read from a forwarded header, also not from Forwarded."""
     client = create_app(Config(auth="open-to-all", trusted_proxies=1, trusted_hosts=("localhost",))).test_client()
     fields = ("X-Forwarded-Host", "X-Forwarded-Port", "X-Forwarded-Prefix", "X-Forwarded-Server", "Forwarded")
     response = client.get("/nothing", headers=dict.fromkeys(fields, "evil") | {"Forwarded": "for=6.6.6.6;host=evil"})
     assert response.json["type"] == "http://localhost/problems/not-found" and "evil" not in response.text
 
 
-def test_several_lines_are_one_list(tmp_path: Path) -> None:
-    """Under gunicorn, entries in lines of their own count like those in one; the log has the caller."""
+def test_several_header_lines_are_one_list(tmp_path: Path) -> None:
+    """Under gunicorn, entries in separate lines count like those in one; the log has the caller."""
     lines = b"X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-For: 7.7.7.7, 1.1.1.1\r\nX-Forwarded-Proto: https\r\n"
     settings = {"TRUSTED_PROXIES": "1", "LOG_FORMAT": "json", "TRUSTED_HOSTS": "x,127.0.0.1"}
     with Gunicorn(tmp_path, workers=1, AUTH="open-to-all", **settings) as server:
@@ -95,8 +97,8 @@ def test_several_lines_are_one_list(tmp_path: Path) -> None:
     assert '"caller":"1.1.1.1"' in line
 
 
-def test_a_proxy_is_a_client_unless_it_is_told_of(server: Gunicorn) -> None:
-    """Without TRUSTED_PROXIES not even one on the same machine is believed."""
+def test_without_the_setting_a_proxy_is_a_client(server: Gunicorn) -> None:
+    """Without TRUSTED_PROXIES not even a proxy on the same machine is trusted."""
     response = server.get(
         "/nothing", {"X-Forwarded-Proto": "https", "X-Forwarded-For": "1.1.1.1", "X-Request-Id": "np"}
     )

@@ -1,4 +1,4 @@
-"""What the README and the docs say is so: their commands run, the tables are complete."""
+"""The README and the docs are right: their commands run, and the tables are complete."""
 
 import json
 import os
@@ -28,10 +28,10 @@ from tests.receiver import Receiver
 README = "README.md"
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / README, *sorted((ROOT / "docs").glob("*.md")))}
 ALL = "\n".join(PAGES.values())
-BASE = "http://127.0.0.1:8000"  # where the pages' calls go
-SECONDS = 30.0  # that anything may take
+BASE = "http://127.0.0.1:8000"  # of the requests in the pages
+SECONDS = 30.0  # that any wait may take
 
-# What begins a line of a `text` block, which is not run here, and what runs it instead.
+# The first words of lines in `text` blocks, which are not run here, and the tests that run them.
 RUN_ELSEWHERE = {
     "make": "the checks of this repository",
     "gunicorn": "tests/live.py",
@@ -43,7 +43,7 @@ RUN_ELSEWHERE = {
 
 
 class Block(NamedTuple):
-    """A fenced block: its language, what stands behind that (a file's name), and its text."""
+    """A fenced block: its language, the note behind that (a file's name), and its text."""
 
     language: str
     note: str
@@ -51,13 +51,13 @@ class Block(NamedTuple):
 
 
 def blocks(page: str, language: str = "", note: str | None = None) -> list[Block]:
-    """The fenced blocks of a page; those of a language and with a note, if it is given."""
+    """The fenced blocks of a page; only those of a language and with a note, if given."""
     found = [Block(*parts) for parts in re.findall(r"^```(\S*) ?(.*?)\n(.*?)^```$", PAGES[page], re.M | re.S)]
     return [each for each in found if language in ("", each.language) and note in (None, each.note)]
 
 
 def service_of(page: str, folder: Path) -> Path:
-    """The folder of a new service, with the files that a page shows."""
+    """The folder of a new service, with the files of a page."""
     service = folder / "shop"
     assert CliRunner().invoke(main, ["new", str(service)]).exit_code == 0
     for block in blocks(page, "python"):
@@ -80,7 +80,7 @@ def environ_of(folder: Path) -> dict[str, str]:
 
 
 def run_block(script: str, service: Path, environ: dict[str, str]) -> None:
-    """Run a shell block; every command succeeds, and no call is answered with a problem."""
+    """Run a shell block; every command must succeed, and no response may be a problem."""
     command = ["bash", "-euo", "pipefail", "-c", script]
     done = subprocess.run(command, cwd=service, env=environ, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, f"{script}\n{done.stderr}"
@@ -90,7 +90,7 @@ def run_block(script: str, service: Path, environ: dict[str, str]) -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "sh")])
 def test_the_commands_of_a_page_run(page: str, tmp_path: Path) -> None:
-    """Its shell blocks, in order, beside a running service; those marked `stopped` when that has ended."""
+    """Its shell blocks, in order, beside a running service; those marked `stopped` after the service has ended."""
     service, environ = service_of(page, tmp_path), environ_of(tmp_path)
     with Gunicorn(tmp_path, root=service, app="", PYTHONPATH=str(ROOT)) as server:
         environ["BASE"] = server.base
@@ -100,8 +100,8 @@ def test_the_commands_of_a_page_run(page: str, tmp_path: Path) -> None:
         run_block(block.text, service, environ)
 
 
-def test_its_tests_pass(tmp_path: Path) -> None:
-    """The tests that the README shows, as pytest runs them in the folder of the service."""
+def test_the_tests_of_the_readme_pass(tmp_path: Path) -> None:
+    """Run by pytest in the folder of the service."""
     service = service_of(README, tmp_path)
     tests = [block.note for block in blocks(README, "python") if block.note.startswith("tests/")]
     options = ["-q", "-p", "no:cacheprovider", "-p", "restkeeper.pytest_plugin"]
@@ -112,8 +112,8 @@ def test_its_tests_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_no_block_is_left_out(page: str) -> None:
-    """Each block has a language that says whether it is run; what is not run here is run elsewhere."""
+def test_every_block_is_tested(page: str) -> None:
+    """The language of a block says whether this module runs it; the other blocks are run by other tests."""
     assert {block.language for block in blocks(page)} <= {"sh", "python", "text", "nginx", "log"}
     assert {block.note for block in blocks(page, "sh")} <= {"", "stopped"}
     for block in blocks(page, "text"):
@@ -122,8 +122,8 @@ def test_no_block_is_left_out(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page: str) -> None:
-    """Each link to a file of this repository has one, and each part of a page that is named a heading there."""
+def test_links_have_targets(page: str) -> None:
+    """Each file of a link exists, and each fragment is a heading of its page."""
     folder = ROOT if page == README else ROOT / "docs"
     for target in re.findall(r"\]\((?!https?:)([^)]+)\)", PAGES[page]):
         path, _, part = target.partition("#")
@@ -139,8 +139,8 @@ def test_the_readme_is_short_and_leads_to_every_page() -> None:
     assert [page for page in PAGES if page != README and f"](docs/{page})" not in PAGES[README]] == []
 
 
-def test_its_receiver_takes_what_is_sent(tmp_path: Path) -> None:
-    """The receiver that it shows verifies a delivery of a running service, and refuses one that was tampered with."""
+def test_the_receiver_of_the_readme_verifies_deliveries(tmp_path: Path) -> None:
+    """It verifies a delivery of a running service, and refuses a changed one."""
     (block,) = [each.text for each in blocks("webhooks.md", "python") if "HTTPServer((" in each.text]
     script = block.replace("9000", "0").replace("HTTPServer((", "server = HTTPServer((", 1)
     script = script.replace(".serve_forever()", "\nprint(server.server_port, flush=True)\nserver.serve_forever()")
@@ -149,7 +149,7 @@ def test_its_receiver_takes_what_is_sent(tmp_path: Path) -> None:
         command = [sys.executable, "-c", script.replace("whsec_…", made["secret"])]
         receiver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert receiver.stdout and receiver.stderr
-        stop = threading.Timer(SECONDS, receiver.kill)  # then what is read from it ends
+        stop = threading.Timer(SECONDS, receiver.kill)  # then its output ends
         stop.start()
         port = int(receiver.stdout.readline())
         forged = HTTPConnection("127.0.0.1", port, timeout=30)
@@ -171,7 +171,7 @@ def test_its_receiver_takes_what_is_sent(tmp_path: Path) -> None:
 
 
 def test_the_tables_are_complete() -> None:
-    """Every setting with its default, every problem type with its status, every parameter of a list is in its table."""
+    """They have every setting with its default, every problem type with its status, and every parameter of lists."""
     serving, settings = Config.from_env({}), PAGES["configuration.md"].splitlines()
     for setting in fields(Config):
         default = getattr(serving, setting.name)
@@ -187,7 +187,7 @@ def test_the_tables_are_complete() -> None:
 
 
 def test_the_pages_have_every_command_and_route() -> None:
-    """Each command, and each address of the service itself, is in them."""
+    """Each command, and each path of the service itself."""
     app = create_app(Config())
     assert [name for name in COMMANDS if f"restkeeper {name}" not in ALL] == []
     parts = ("service.", "keys.", "events.", "webhooks.")
@@ -196,8 +196,8 @@ def test_the_pages_have_every_command_and_route() -> None:
     assert [rule for rule in named if rule not in ALL] == []
 
 
-def test_its_dependencies_are_those_declared() -> None:
-    """The README says of each package of pyproject.toml why it is needed."""
+def test_the_readme_lists_the_dependencies() -> None:
+    """It says why each package of pyproject.toml is needed."""
     declared = re.search(r"^dependencies = \[(.*?)^\]", (ROOT / "pyproject.toml").read_text(), re.M | re.S)
     assert declared
     for name in re.findall(r'"([A-Za-z0-9-]+)', declared[1]):
@@ -205,9 +205,9 @@ def test_its_dependencies_are_those_declared() -> None:
 
 
 def _port_of(process: subprocess.Popen[str]) -> int:
-    """The port that a process has come to listen on, as the kernel knows it."""
+    """The port on which a process listens, from the kernel."""
     while process.poll() is None:
-        with suppress(OSError):  # descriptors come and go
+        with suppress(OSError):  # descriptors may be closed while they are read
             sockets = {os.readlink(each) for each in Path(f"/proc/{process.pid}/fd").iterdir()}
             for line in Path("/proc/net/tcp").read_text().splitlines():
                 fields = line.split()
@@ -216,8 +216,8 @@ def _port_of(process: subprocess.Popen[str]) -> int:
     raise RuntimeError("it ended")
 
 
-def test_the_development_server_welcomes_and_serves(tmp_path: Path) -> None:
-    """`python app.py`, which `make run` runs, says where it serves, and what to call first; it delivers by itself."""
+def test_the_development_server_starts(tmp_path: Path) -> None:
+    """`python app.py`, which `make run` runs, prints its address and a first request; it also delivers webhooks."""
     environ = {**os.environ, "HOST": "127.0.0.1", "PORT": "0", "DATABASE_URL": f"sqlite:///{tmp_path}/x.db"}
     environ["WEBHOOK_ALLOW_PRIVATE"] = "1"
     environ.pop("WEB_CONCURRENCY", None)
@@ -225,7 +225,7 @@ def test_the_development_server_welcomes_and_serves(tmp_path: Path) -> None:
     with (tmp_path / "log.txt").open("w") as log:
         running = subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=log, text=True)
     assert running.stdout
-    stop = threading.Timer(SECONDS, running.kill)  # then what is read from it ends, and it has no port
+    stop = threading.Timer(SECONDS, running.kill)  # then its output ends, and it has no port
     stop.start()
     welcome = "".join(iter(running.stdout.readline, "Stop it with Ctrl-C.\n"))
     connection = HTTPConnection("127.0.0.1", _port_of(running), timeout=30)
@@ -250,8 +250,8 @@ def test_the_development_server_welcomes_and_serves(tmp_path: Path) -> None:
     assert "/docs" in welcome and f"{tmp_path}/x.db" in welcome and "curl http://127.0.0.1:" in welcome
 
 
-def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
-    """Where another program listens, the start ends with one line that names the setting."""
+def test_a_used_port_stops_the_start(tmp_path: Path) -> None:
+    """If another program listens there, the start ends with one line that names the setting."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         environ = {**os.environ, "HOST": "127.0.0.1", "PORT": str(other.getsockname()[1])}
         done = subprocess.run(

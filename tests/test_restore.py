@@ -29,7 +29,7 @@ sys.stdin.read()
 EVENT = Event("product.created", "products", "x", "2026-01-01", b"{}")
 NAMES = EventFilter(("products",))
 
-# Writes an item and an event, and ends as a process that is killed.
+# Writes an item and an event, and ends like a killed process.
 CRASH = """\
 import os, sys
 from tests.test_restore import insert, opened
@@ -54,13 +54,13 @@ def ids(store: Store) -> list[str]:
 
 
 def restore(folder: Path, *arguments: str) -> Result:
-    """`flask restore`, as it is when it has just been loaded."""
+    """Run `flask restore`, with newly loaded modules."""
     app = create_app(Config(database_url=f"sqlite:///{folder}/store.db"), RESOURCES, serves=False)
     return app.test_cli_runner().invoke(args=["restore", *arguments])
 
 
 def crash(folder: Path) -> None:
-    """Leave a store in the state after its process was killed."""
+    """Leave the store in the state after its process was killed."""
     done = subprocess.run([sys.executable, "-c", CRASH, str(folder)], cwd=ROOT, check=False)
     assert done.returncode == 9 and (folder / "store.db-wal").stat().st_size
 
@@ -80,7 +80,7 @@ def backup(tmp_path: Path) -> Path:
     return tmp_path / "backup.db"
 
 
-def test_a_backup_takes_the_place_of_the_store(tmp_path: Path, backup: Path) -> None:
+def test_a_backup_replaces_the_store(tmp_path: Path, backup: Path) -> None:
     """The store has exactly the items of the backup; the former one is complete under another name."""
     result = restore(tmp_path, str(backup))
     first, second = result.stdout.splitlines()
@@ -98,7 +98,7 @@ def test_a_backup_takes_the_place_of_the_store(tmp_path: Path, backup: Path) -> 
     assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("backup.db", "store.db-lock")} == {0o600}
 
 
-def test_an_empty_store_is_restored(tmp_path: Path) -> None:
+def test_an_empty_backup_is_restored(tmp_path: Path) -> None:
     """A backup without items replaces a store with items, and the output says so."""
     empty = open_store(f"sqlite:///{tmp_path}/empty.db", stored_collections(RESOURCES))
     empty.backup(tmp_path / "backup.db")
@@ -113,7 +113,7 @@ def test_an_empty_store_is_restored(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_restored_store_is_for_its_owner_alone(tmp_path: Path, backup: Path) -> None:
+def test_only_the_owner_can_read_a_restored_store(tmp_path: Path, backup: Path) -> None:
     """This does not depend on the mode of the backup; no other file remains."""
     backup.chmod(0o644)
     assert restore(tmp_path, "--discard", str(backup)).exit_code == 0
@@ -121,7 +121,7 @@ def test_a_restored_store_is_for_its_owner_alone(tmp_path: Path, backup: Path) -
     assert names(tmp_path) == {"store.db", "store.db-lock", "backup.db"}
 
 
-def test_each_restore_begins_a_history_of_its_own(tmp_path: Path, backup: Path) -> None:
+def test_each_restore_begins_a_new_history(tmp_path: Path, backup: Path) -> None:
     """No ETag or cursor of the former history is valid in the new one, nor in another restore of the backup."""
     epochs, cursors = set(), set()
     for _ in range(3):
@@ -137,7 +137,7 @@ def test_each_restore_begins_a_history_of_its_own(tmp_path: Path, backup: Path) 
     assert len(epochs) == len(cursors) == 3
 
 
-def test_a_first_store_can_come_from_a_backup(tmp_path: Path, backup: Path) -> None:
+def test_a_backup_can_be_restored_without_a_store(tmp_path: Path, backup: Path) -> None:
     """The store need not exist."""
     (tmp_path / "elsewhere").mkdir()
     assert restore(tmp_path / "elsewhere", str(backup)).exit_code == 0
@@ -145,7 +145,7 @@ def test_a_first_store_can_come_from_a_backup(tmp_path: Path, backup: Path) -> N
 
 
 def test_a_store_in_use_is_not_replaced(tmp_path: Path, backup: Path) -> None:
-    """It is refused while a process of ours or any other program has the file open."""
+    """It is refused while one of our processes or any other program has the file open."""
     store = opened(tmp_path)
     message = restore(tmp_path, str(backup))
     assert (message.exit_code, message.stderr.count("\n")) == (1, 1)
@@ -198,7 +198,7 @@ def make_in_use(backup: Path) -> None:
         (Path.unlink, "No such file"),
     ],
 )
-def test_what_is_no_backup_is_refused(
+def test_an_invalid_backup_is_refused(
     tmp_path: Path, backup: Path, spoil: Callable[[Path], None], message: str
 ) -> None:
     """The error is one line that names the file, and nothing has changed."""
@@ -213,14 +213,14 @@ def test_what_is_no_backup_is_refused(
     store.close()
 
 
-def test_the_store_is_no_backup_of_itself(tmp_path: Path, backup: Path) -> None:
+def test_a_store_cannot_be_restored_from_itself(tmp_path: Path, backup: Path) -> None:
     """Also by another name."""
     (tmp_path / "link.db").symlink_to(tmp_path / "store.db")
     assert "is the store itself" in restore(tmp_path, str(tmp_path / "link.db")).stderr
 
 
-def test_after_a_crash_nothing_of_the_former_store_comes_back(tmp_path: Path, backup: Path) -> None:
-    """The former log is not read into the restored store; it stays with the former one."""
+def test_after_a_crash_the_former_log_is_not_used(tmp_path: Path, backup: Path) -> None:
+    """It is not read into the restored store; it stays with the former one."""
     crash(tmp_path)
     result = restore(tmp_path, str(backup))
     store = opened(tmp_path)
@@ -232,7 +232,7 @@ def test_after_a_crash_nothing_of_the_former_store_comes_back(tmp_path: Path, ba
     former_store.close()
 
 
-def test_a_copy_over_a_store_that_crashed_is_noticed(tmp_path: Path, backup: Path) -> None:
+def test_a_copy_over_a_crashed_store_is_detected(tmp_path: Path, backup: Path) -> None:
     """The log of the former store would damage the copy: it is not opened, and `flask restore` repairs it."""
     crash(tmp_path)
     shutil.copy(backup, tmp_path / "store.db")
@@ -247,7 +247,7 @@ def test_a_copy_over_a_store_that_crashed_is_noticed(tmp_path: Path, backup: Pat
     store.close()
 
 
-def test_a_file_moved_over_a_store_in_use_is_noticed(tmp_path: Path, backup: Path) -> None:
+def test_a_file_moved_over_a_store_in_use_is_detected(tmp_path: Path, backup: Path) -> None:
     """Readiness and writes detect it at once; the next start does not restore the former items."""
     store = opened(tmp_path)
     insert(store, "newer")
@@ -266,8 +266,8 @@ def test_a_file_moved_over_a_store_in_use_is_noticed(tmp_path: Path, backup: Pat
     store.close()
 
 
-def test_a_failed_backup_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the file nor a part of it remains, at any point of failure."""
+def test_a_failed_backup_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No complete or partial file remains, at any point of failure."""
     store = opened(tmp_path)
     before = names(tmp_path)
 
@@ -282,7 +282,7 @@ def test_a_failed_backup_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     store.close()
 
 
-def test_a_plain_copy_of_a_closed_store_gets_an_epoch_of_its_own(tmp_path: Path, backup: Path) -> None:
+def test_a_copy_of_a_closed_store_gets_a_new_epoch(tmp_path: Path, backup: Path) -> None:
     """A restored byte copy has another epoch than its original."""
     store = opened(tmp_path)
     epoch = store.epoch

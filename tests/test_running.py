@@ -1,4 +1,4 @@
-"""The service as it runs: races between processes, stopping, logs, metrics, walks while others write."""
+"""The service under gunicorn: races between processes, stopping, logs, metrics, and paging while others write."""
 
 import json
 import re
@@ -26,7 +26,7 @@ from tests.waiting import SECONDS, join
 
 
 def at_once(count: int, call: Callable[[int], HttpResponse]) -> list[HttpResponse]:
-    """The answers to calls that are let go together."""
+    """The responses to concurrent calls."""
     gate = threading.Barrier(count)
 
     def run(number: int) -> HttpResponse:
@@ -38,7 +38,7 @@ def at_once(count: int, call: Callable[[int], HttpResponse]) -> list[HttpRespons
 
 
 def test_of_racing_writers_one_wins(server: Gunicorn) -> None:
-    """Writers with the same If-Match race through two processes: exactly one wins, a hundred times of a hundred."""
+    """Of concurrent writes with one If-Match to two processes exactly one succeeds, in each of a hundred rounds."""
     made = server.post("/products", {"name": "contested"})
     where, tag = made.headers["location"], made.headers["etag"]
     for round in range(100):
@@ -56,22 +56,22 @@ def test_of_racing_writers_one_wins(server: Gunicorn) -> None:
 
 
 def test_of_racing_creators_one_gets_the_unique_value(server: Gunicorn) -> None:
-    """Creators of the same unique value race: exactly one is answered 200, the others 409."""
+    """Concurrent creates with the same unique value: exactly one returns 200, the others 409."""
     for round in range(20):
         responses = at_once(4, lambda _, round=round: server.post("/users", {"email": f"race{round}@x.org"}))  # type: ignore[misc]
         assert sorted(response.status for response in responses) == [200, 409, 409, 409]
 
 
 def test_patches_without_condition_lose_nothing(server: Gunicorn) -> None:
-    """Patches of different fields at the same time all hold, for each is made on what is there."""
+    """Concurrent patches of different fields are all stored, because each is applied to the latest item."""
     where = server.post("/products", {"name": "shared"}).headers["location"]
     at_once(16, lambda n: server.request("PATCH", where, {"attributes": {f"k{n}": n}}))
     assert server.get(where).json()["attributes"] == {f"k{n}": n for n in range(16)}
 
 
 @pytest.mark.matrix
-def test_a_walk_over_100_000_items_while_two_write(tmp_path: Path) -> None:
-    """Following `next`, every item that stays is seen exactly once, while others insert, change and delete."""
+def test_paging_over_100_000_items_while_two_write(tmp_path: Path) -> None:
+    """By `next` links a reader gets every remaining item exactly once, while others insert, change and delete."""
     url = f"sqlite:///{tmp_path}/restkeeper.db"
     store = open_store(url, [RESOURCE.collection])
     now = rfc3339(time.time())
@@ -111,7 +111,7 @@ def _disturb(server: Gunicorn, stop: threading.Event) -> None:
 
 
 def test_every_request_has_a_line_in_the_log(server: Gunicorn) -> None:
-    """One JSON line a request: id, caller, method, route, status and time; the id is the client's when it is sane."""
+    """One JSON line for each request: id, caller, method, route, status and time; a valid id of the client is used."""
     for id in ("my-id.1", "trace/7f:2"):
         assert server.get("/products/none?fields=name", {"X-Request-Id": id}).headers["x-request-id"] == id
         (line,) = _log_lines(server, id)
@@ -128,8 +128,8 @@ def test_every_request_has_a_line_in_the_log(server: Gunicorn) -> None:
 
 
 @pytest.mark.parametrize("id", ["", "a b", "x" * 129, "é", "<script>", '"', "-", "\t"])
-def test_an_id_that_is_not_sane_is_replaced(server: Gunicorn, id: str) -> None:
-    """An id that could spoil a log is not taken; a fresh one is made."""
+def test_an_invalid_request_id_is_replaced(server: Gunicorn, id: str) -> None:
+    """An id that could break the log is replaced by a generated one."""
     given = server.get("/healthz", {"X-Request-Id": id.encode("utf-8").decode("latin-1")}).headers["x-request-id"]
     assert re.fullmatch("[0-9a-f]{32}", given)
 
@@ -141,7 +141,7 @@ def _log_lines(server: Gunicorn, request_id: str) -> list[dict[str, Any]]:
 
 @pytest.mark.needs("metrics")
 def test_metrics_count_across_workers(server: Gunicorn) -> None:
-    """The numbers are those of all workers, whichever answers; only the token's bearer sees them."""
+    """The numbers are those of all workers, whichever responds; only the right token can read them."""
     assert server.get("/metrics").status == server.get("/metrics", {"Authorization": "Bearer no"}).status == 401
     sample = r'^restkeeper_request_seconds_count\{method="GET",route="/problems/<name>",status="404"\} (\S+)$'
 
@@ -158,15 +158,15 @@ def test_metrics_count_across_workers(server: Gunicorn) -> None:
 
 
 def test_both_workers_are_ready(server: Gunicorn) -> None:
-    """/healthz and /readyz answer."""
+    """/healthz and /readyz return 200."""
     assert server.get("/healthz").json() == {"status": "ok"}
     assert server.get("/readyz").json() == {"status": "ok", "store": "ok"}
 
 
-def test_readiness_names_what_fails(tmp_path: Path) -> None:
-    """A store whose file is gone, or was migrated by a newer program, makes /readyz 503; /healthz stays 200.
+def test_readiness_names_the_failing_part(tmp_path: Path) -> None:
+    """With a missing store, or one migrated by a newer program, /readyz returns 503 and /healthz 200.
 
-    The answer names the part alone, for anybody can ask; the log has the file and the cause.
+    The response names only the part, because it is public; the log has the file and the cause.
     """
     with Gunicorn(tmp_path, workers=1) as server:
         file = tmp_path / "restkeeper.db"
@@ -185,16 +185,16 @@ def test_readiness_names_what_fails(tmp_path: Path) -> None:
         assert response.status == 503 and response.json()["detail"].startswith("store: the store has migration 99")
 
 
-def test_a_host_that_is_no_name_is_400(server: Gunicorn) -> None:
-    """A Host with a label that only looks like one of IDNA's is refused like any other malformed one, each time."""
+def test_an_invalid_idna_host_returns_400(server: Gunicorn) -> None:
+    """A Host with a label that only looks like an IDNA label is malformed, each time."""
     for _ in range(4):
         for host in ("xn--a", "[::::]"):
             response = server.get("/products", {"Host": host})
             assert (response.status, response.json()["type"]) == (400, "/problems/bad-request")
 
 
-def test_a_long_search_lets_others_be_answered(tmp_path: Path) -> None:
-    """While one process looks through many items, it goes on answering: before the search is done, others are."""
+def test_a_long_search_does_not_block_other_requests(tmp_path: Path) -> None:
+    """While a process searches many items, it responds to other requests before the search is done."""
     store = open_store(f"sqlite:///{tmp_path}/restkeeper.db", [RESOURCE.collection])
     record = RESOURCE.create({"name": "x", "description": "y" * 200}, id="0", now=rfc3339(time.time()))
     store.write(lambda transaction: [transaction.insert("products", record._replace(id=f"{n}")) for n in range(50_000)])
@@ -207,11 +207,11 @@ def test_a_long_search_lets_others_be_answered(tmp_path: Path) -> None:
             assert server.get("/healthz").status == 200
             meanwhile += not searching.done()
         assert searching.result(timeout=SECONDS).json() == []
-    assert meanwhile > 1  # one may have come before the search began
+    assert meanwhile > 1  # one response may have arrived before the search began
 
 
 def test_requests_in_flight_finish(tmp_path: Path) -> None:
-    """On SIGTERM a request whose body is still coming is answered, and then the service is gone."""
+    """On SIGTERM a request whose body is still arriving gets its response, and then the service ends."""
     with Gunicorn(tmp_path) as server:
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as slow:
             body = b'{"name": "late"}'
@@ -237,8 +237,8 @@ def test_requests_in_flight_finish(tmp_path: Path) -> None:
         b"Content-Length: 50\r\n\r\n{}",
     ],
 )
-def test_content_that_cannot_be_read_is_400(server: Gunicorn, content: bytes) -> None:
-    """Malformed chunks and content that ends early are the client's fault, and the connection ends with the answer."""
+def test_unreadable_content_returns_400(server: Gunicorn, content: bytes) -> None:
+    """Malformed chunks and incomplete content are the client's fault; the response closes the connection."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
         client.sendall(b"POST /products HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + content)
         client.shutdown(socket.SHUT_WR)
@@ -271,22 +271,22 @@ def _await_refusal(server: Gunicorn) -> None:
     ],
 )
 def test_a_bad_setting_stops_the_start(tmp_path: Path, settings: dict[str, str], message: str) -> None:
-    """What cannot be is told in one line that names key, value and what is allowed, and nothing is served."""
+    """One line names key, value and the allowed values, and nothing is served."""
     failed = Gunicorn(tmp_path, **settings)
     assert failed.process.wait(timeout=30) != 0
     (line,) = failed.lines()
     assert line.startswith("restkeeper: ") and message in line
 
 
-def test_a_misspelt_setting_is_named_once(tmp_path: Path) -> None:
-    """By the start, and not by each of its workers."""
+def test_a_misspelt_setting_is_reported_once(tmp_path: Path) -> None:
+    """At the start, and not by each worker."""
     with Gunicorn(tmp_path, PAGE_LIMT="50") as server:
         lines = [line for line in server.lines() if "PAGE_LIMT" in line]
     assert lines == ["restkeeper: PAGE_LIMT is no setting; did you mean PAGE_LIMIT?"]
 
 
 def test_memory_serves_with_one_worker(tmp_path: Path) -> None:
-    """memory:// is served by a single process."""
+    """A store in memory belongs to a single process."""
     with Gunicorn(tmp_path, workers=1, DATABASE_URL="memory://") as server:
         assert server.post("/products", {"name": "x"}).status == 200
         assert len(server.get("/products").json()) == 1

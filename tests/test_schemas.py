@@ -51,8 +51,8 @@ def orders() -> FlaskClient:
 
 
 @pytest.mark.needs("openapi", "pages")
-def test_a_third_collection_does_everything(orders: FlaskClient) -> None:
-    """A schema and a declaration are a collection: routes, validation, states, filters, documentation."""
+def test_a_third_collection_has_all_functions(orders: FlaskClient) -> None:
+    """A schema and a declaration make a collection: routes, validation, states, filters, documentation."""
     lines = [{"product_id": "p", "count": 2}, {"product_id": "q"}]
     made = orders.post("/orders", json={"number": "A-1", "lines": lines, "due": "2026-03-01T10:00:00+02:00"})
     assert made.status_code == 200, made.text
@@ -81,7 +81,7 @@ def test_a_third_collection_does_everything(orders: FlaskClient) -> None:
         ("9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59.999999Z"),
     ],
 )
-def test_a_time_is_kept_in_utc(sent: str, stored: str) -> None:
+def test_a_time_is_stored_in_utc(sent: str, stored: str) -> None:
     """With any offset and precision it is stored in one form, which sorts as text."""
     assert Time().deserialize(sent) == stored
 
@@ -99,29 +99,29 @@ def test_a_time_is_kept_in_utc(sent: str, stored: str) -> None:
         "2026-03-01T10:00:00Z ",
         "2026-03-01T10:00:00,5Z",
         "٢026-03-01T10:00:00Z",
-        "2026-02-29T10:00:00Z",  # in the form of a time, but none
+        "2026-02-29T10:00:00Z",  # in the form of a time, but invalid
         "2026-13-01T10:00:00Z",
         "2026-03-01T24:00:00Z",
         "2026-03-01T10:00:00+24:00",
-        "0001-01-01T00:00:00+00:01",  # a time that no year has in UTC
+        "0001-01-01T00:00:00+00:01",  # its year in UTC is impossible
         "9999-12-31T23:59:59-00:01",
     ],
 )
-def test_what_is_no_time_is_refused(sent: str) -> None:
-    """Times that are not of RFC 3339, not in the calendar, or not possible in UTC."""
+def test_invalid_times_are_refused(sent: str) -> None:
+    """Times that are not in the form of RFC 3339, not in the calendar, or not possible in UTC."""
     with pytest.raises(ValidationError, match="must be a time like"):
         Time().deserialize(sent)
 
 
-def test_orders_of_bad_times_are_422(orders: FlaskClient) -> None:
-    """No time makes the service fail."""
+def test_an_order_with_an_invalid_time_returns_422(orders: FlaskClient) -> None:
+    """No time causes a 500."""
     for due in ("2026-02-29T10:00:00Z", "0001-01-01T00:00:00+00:01", "9999-12-31T23:59:59-00:01", 5, True, []):
         response = orders.post("/orders", json={"number": "A-1", "due": due})
         assert (response.status_code, [fault["pointer"] for fault in response.json["errors"]]) == (422, ["#/due"])
 
 
-def test_an_array_has_its_bounds() -> None:
-    """It has from `low` to `high` values; its length is checked before the values."""
+def test_an_array_has_a_limited_length() -> None:
+    """It has `low` to `high` values; its length is checked before its values."""
     validated: list[object] = []
     inner = Text(validate=[validated.append])
     items = Items(inner, 3, low=2)
@@ -155,7 +155,7 @@ LONG_HOST = ".".join(["a" * 63] * 4)[:240]
         (Text(1, 3), [], [5, True, ["a"]], "must be a string"),
     ],
 )
-def test_each_kind_has_its_bounds(
+def test_each_kind_of_field_has_limits(
     field: fields.Field[object], good: list[object], bad: list[object], expected: str
 ) -> None:
     """A value at a limit is accepted, and one beyond it is refused with the message of the field."""
@@ -167,7 +167,7 @@ def test_each_kind_has_its_bounds(
 
 
 @pytest.mark.parametrize("sent", ["https://a.example", "HTTP://A", "http://[::1]:65535/a?b=c%20d", "https://a:1/@"])
-def test_a_url_names_a_host(sent: str) -> None:
+def test_valid_urls_are_accepted(sent: str) -> None:
     """http and https, also with a port, a query and an address for a host."""
     assert Url().deserialize(sent) == sent
 
@@ -194,7 +194,7 @@ def test_a_url_names_a_host(sent: str) -> None:
         *(f"https://a/{character}" for character in '"<>\\^`{|}'),
     ],
 )
-def test_what_is_no_url_is_refused(sent: str) -> None:
+def test_invalid_urls_are_refused(sent: str) -> None:
     """Another scheme, no host, an impossible port, a user, a fragment, characters that RFC 3986 excludes."""
     with pytest.raises(ValidationError, match="must be a URL like"):
         Url().deserialize(sent)
@@ -204,7 +204,7 @@ def test_what_is_no_url_is_refused(sent: str) -> None:
     ("sent", "stored"),
     [("0", "0"), ("1E+1", "10"), ("-0.00", "0"), ("12.50", "12.5"), ("1E+2", "100"), ("9999999999999.99",) * 2],
 )
-def test_an_amount_has_one_form(sent: str, stored: str) -> None:
+def test_an_amount_is_stored_in_one_form(sent: str, stored: str) -> None:
     """Every form of a number is stored exactly."""
     assert str(Money().deserialize(Decimal(sent))) == stored
 
@@ -214,7 +214,7 @@ def test_an_amount_has_one_form(sent: str, stored: str) -> None:
     [
         (Decimal("0.001"), "2 decimals"),
         (Decimal("12.505"), "2 decimals"),
-        (Decimal("1." + "0" * 90 + "1"), "2 decimals"),  # which is not rounded away
+        (Decimal("1." + "0" * 90 + "1"), "2 decimals"),  # it is not rounded
         (Decimal("-0.01"), "from 0 to 9999999999999.99"),
         (Decimal("1E+13"), "from 0 to 9999999999999.99"),
         (10**13, "from 0 to 9999999999999.99"),
@@ -224,13 +224,13 @@ def test_an_amount_has_one_form(sent: str, stored: str) -> None:
         (0.5, "must be a number"),
     ],
 )
-def test_what_is_no_amount_is_refused(sent: object, expected: str) -> None:
-    """A third decimal, a debt, a number beyond the largest, or no exact number at all."""
+def test_invalid_amounts_are_refused(sent: object, expected: str) -> None:
+    """A third decimal, a negative number, a number beyond the largest, or an inexact number."""
     with pytest.raises(ValidationError, match=expected):
         Money().deserialize(sent)
 
 
-def test_a_state_may_stay_or_move_as_declared() -> None:
+def test_a_state_can_stay_or_change_as_declared() -> None:
     """A final state and one that is not declared cannot change."""
     lifecycle = Lifecycle("a", {"a": ("b",), "b": ()})
     assert [pair for pair in product("abz", repeat=2) if lifecycle.allows(*pair)] == [
@@ -241,7 +241,7 @@ def test_a_state_may_stay_or_move_as_declared() -> None:
     ]
 
 
-def test_a_declaration_is_found_where_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_declaration_is_found_in_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new module of a package that has a RESOURCE is served; no other file names it."""
     (tmp_path / "kept_here").mkdir()
     (tmp_path / "kept_here" / "__init__.py").touch()
@@ -281,8 +281,8 @@ class Fine(ItemSchema):
         (lambda: Resource("things", "thing", Fine, search=("b",)), "things.b: cannot be indexed or searched"),
     ],
 )
-def test_a_declaration_that_cannot_be_kept_to_is_refused(declare: Callable[[], Resource], expected: str) -> None:
-    """An error of a declaration is raised at start and names collection and field."""
+def test_an_invalid_declaration_is_refused(declare: Callable[[], Resource], expected: str) -> None:
+    """The error is raised at start and names the collection and the field."""
     with pytest.raises(ValueError, match=re.escape(expected)):
         declare()
 
@@ -308,7 +308,7 @@ class RequiringSchema(ItemSchema):
     code = Text(1, 50, required=True)
 
 
-def test_kept_items_can_be_given_what_is_newly_required(tmp_path: Path) -> None:
+def test_stored_items_can_get_a_newly_required_field(tmp_path: Path) -> None:
     """An item without a newly required field can be read, and changed with it."""
     config = Config(database_url=f"sqlite:///{tmp_path}/store.db")
     before = create_app(config, [Resource("notes", "note", OldSchema)]).test_client()
@@ -319,7 +319,7 @@ def test_kept_items_can_be_given_what_is_newly_required(tmp_path: Path) -> None:
     assert after.patch(where, json={"code": "c"}).json["code"] == "c"
 
 
-def test_kept_items_take_the_new_shape(tmp_path: Path) -> None:
+def test_stored_items_are_returned_in_the_new_schema(tmp_path: Path) -> None:
     """After a change of the schema, older items are returned with the new fields and another ETag."""
     config = Config(database_url=f"sqlite:///{tmp_path}/store.db")
     before = create_app(config, [Resource("notes", "note", OldSchema)]).test_client()
@@ -348,7 +348,7 @@ def upgrade(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_an_item_of_an_older_schema_is_upgraded(tmp_path: Path) -> None:
-    """When it is read, listed or changed, and for good by `migrate`; one of the present schema is not touched."""
+    """When it is read, listed or changed, and permanently by `migrate`; one of the present schema is not."""
     url = f"sqlite:///{tmp_path}/store.db"
     before = create_app(Config(database_url=url), [Resource("notes", "note", OldSchema)]).test_client()
     where = before.post("/notes", json={"title": "x", "colour": "blue"}).headers["Location"]
@@ -369,8 +369,8 @@ def test_an_item_of_an_older_schema_is_upgraded(tmp_path: Path) -> None:
     assert "title" not in changed and len(calls) == 3
 
 
-def test_an_upgrade_of_values_has_a_revision(tmp_path: Path) -> None:
-    """With another revision the schema is another one, though its fields are the same."""
+def test_an_upgrade_can_have_a_revision(tmp_path: Path) -> None:
+    """A declaration with another revision has another schema fingerprint, though its fields are the same."""
     url = f"sqlite:///{tmp_path}/store.db"
     before = create_app(Config(database_url=url), [Resource("notes", "note", OldSchema)]).test_client()
     made = before.post("/notes", json={"title": "x"})
@@ -381,18 +381,18 @@ def test_an_upgrade_of_values_has_a_revision(tmp_path: Path) -> None:
     louder = Resource("notes", "note", OldSchema, upgrade=shout, revision=1)
     after = create_app(Config(database_url=url), [louder]).test_client()
     item = after.get(made.headers["Location"]).json
-    assert item == made.json | {"title": "X"}  # the id and the version stay
+    assert item == made.json | {"title": "X"}  # the id and the version do not change
     assert after.get("/notes", headers={"If-None-Match": before.get("/notes").headers["ETag"]}).status_code == 200
 
 
-def test_an_upgrade_that_returns_nothing_names_its_collection(tmp_path: Path) -> None:
-    """The error says what is wrong with it."""
+def test_an_upgrade_that_returns_nothing_is_an_error(tmp_path: Path) -> None:
+    """The error names the collection and says what is wrong."""
     broken = Resource("notes", "note", NewSchema, upgrade=lambda item: None)  # type: ignore[arg-type,return-value]
     with pytest.raises(TypeError, match="^notes: upgrade must return the item, not NoneType$"):
         broken.migrated(b'{"id":"1","title":"x"}')
 
 
-def test_the_server_writes_times_of_one_length() -> None:
+def test_times_have_a_limited_length() -> None:
     """Times of the server have at most 27 characters; those of a client can be longer, with an offset."""
     assert Time(dump_only=True).metadata["maxLength"] == len("2026-01-01T00:00:00.000000Z")
     assert "maxLength" not in Time().metadata

@@ -15,7 +15,7 @@ ADMIN_KEY = "an-admin-key-of-enough-characters"
 EXAMPLES = 15  # of each operation and mode while fuzzing; the coverage phase makes some 5,000 requests besides
 
 
-@pytest.mark.timeout(300)  # seconds: each bound in the document is tried from both sides
+@pytest.mark.timeout(300)  # seconds: each limit in the document is tested on both sides
 @pytest.mark.parametrize(
     ("paths", "auth"),
     [
@@ -23,8 +23,8 @@ EXAMPLES = 15  # of each operation and mode while fuzzing; the coverage phase ma
         pytest.param("^/api/v1/", "required", id="v1", marks=pytest.mark.matrix),
     ],
 )
-def test_nothing_differs_from_the_document(tmp_path: Path, paths: str, auth: str) -> None:
-    """No request, valid or not, is answered otherwise than documented. SCHEMATHESIS_SEED=… repeats a failure."""
+def test_responses_match_the_document(tmp_path: Path, paths: str, auth: str) -> None:
+    """No response, to a valid request or not, differs from the document. SCHEMATHESIS_SEED=… repeats a failure."""
     seed = os.environ.get("SCHEMATHESIS_SEED") or str(secrets.randbelow(2**32))
     settings = {
         "AUTH": auth,

@@ -1,7 +1,7 @@
-"""Trust as a whole: how the service starts, tokens end to end, revocation across workers, and secrets kept in.
+"""Security of the service as a whole: starts, tokens end to end, revocation on all workers, and secrets.
 
-The second half has a test for each item of the OWASP API Security Top 10 (2023) that applies, named after it. API6
-(unrestricted access to business flows) does not: a keeper of resources has none.
+The second half has a test for each applicable item of the OWASP API Security Top 10 (2023), named after it. API6
+(unrestricted access to business flows) does not apply: this service has no business flows.
 """
 
 import json
@@ -39,13 +39,13 @@ def bearer(token: str) -> dict[str, str]:
 
 @pytest.fixture
 def closed() -> FlaskClient:
-    """A client of a service that asks for credentials."""
+    """A client of a service that requires credentials."""
     return create_app(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
 
 
 @pytest.fixture
 def trusting(tmp_path: Path) -> FlaskClient:
-    """A client of a service that takes an issuer's tokens."""
+    """A client of a service that accepts an issuer's tokens."""
     (tmp_path / "keys.json").write_bytes(issuer.FIRST)
     config = Config(
         auth="required",
@@ -57,7 +57,7 @@ def trusting(tmp_path: Path) -> FlaskClient:
 
 
 def start(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    """A start that is to fail: what it said."""
+    """Start a service that is expected to fail, and return its output."""
     environ = {"PATH": os.environ["PATH"], "DATABASE_URL": "memory://", "WEB_CONCURRENCY": "1", **settings}
     command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", *arguments]
     return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
@@ -71,15 +71,15 @@ def start(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
         (("--bind", "127.0.0.1:0", "--bind", "[::]:0"), {"AUTH": "open"}),
     ],
 )
-def test_it_does_not_start_open_where_others_reach_it(arguments: tuple[str, ...], settings: dict[str, str]) -> None:
-    """AUTH=open and an address of the network end the start with one line, by whichever way the address was given."""
+def test_open_mode_refuses_a_network_address(arguments: tuple[str, ...], settings: dict[str, str]) -> None:
+    """AUTH=open with a network address stops the start with one line, whichever setting has the address."""
     done = start(*arguments, **settings)
     assert done.returncode != 0
     assert done.stderr.startswith("restkeeper: ") and done.stderr.count("\n") == 1, done.stderr
     assert "AUTH=open lets every caller do everything" in done.stderr
 
 
-def test_gunicorn_asks_for_credentials_unless_told_otherwise(tmp_path: Path) -> None:
+def test_gunicorn_requires_credentials_by_default(tmp_path: Path) -> None:
     """Under the production defaults AUTH is required; the start prints that no caller can authenticate yet."""
     with Gunicorn(tmp_path, AUTH="", workers=1) as server:
         assert server.get("/products").status == 401
@@ -93,8 +93,8 @@ def test_gunicorn_asks_for_credentials_unless_told_otherwise(tmp_path: Path) -> 
 
 
 @pytest.mark.needs("jwt")
-def test_a_token_of_the_issuer_opens_what_its_scopes_say(trusting: FlaskClient) -> None:
-    """A JSON Web Token is as good as a key, for its scopes and until it ends."""
+def test_a_token_grants_its_scopes(trusting: FlaskClient) -> None:
+    """A JSON Web Token is accepted like a key, for its scopes and until it expires."""
     far = time.time() + 600
     assert trusting.get("/products", headers=bearer(issuer.token(exp=far))).status_code == 200
     assert trusting.post("/products", json={"name": "x"}, headers=bearer(issuer.token(exp=far))).status_code == 403
@@ -109,13 +109,13 @@ def test_a_token_of_the_issuer_opens_what_its_scopes_say(trusting: FlaskClient) 
 
 @pytest.mark.needs("jwt")
 def test_a_key_set_that_cannot_be_read_stops_the_start() -> None:
-    """Without the issuer's keys no token could be judged."""
+    """Without the issuer's keys no token could be verified."""
     with pytest.raises(Unavailable, match="JWT_JWKS='/no/such/file'"):
         create_app(Config(auth="required", jwt_issuer="a", jwt_audience="b", jwt_jwks="/no/such/file"))
 
 
-def test_revocation_holds_on_every_worker_at_once(tmp_path: Path) -> None:
-    """While connections to both workers hammer with a key, no request that begins after its revocation is let in."""
+def test_a_revoked_key_is_refused_by_every_worker_at_once(tmp_path: Path) -> None:
+    """While connections to both workers use a key, no request that begins after its revocation succeeds."""
     settings = {"AUTH": "required", "ADMIN_KEY": ADMIN_KEY, "RATE_LIMIT": "off", "FAILURE_LIMIT": "off"}
     with Gunicorn(tmp_path, **settings) as server:
         for turn in range(5):
@@ -146,8 +146,8 @@ def test_revocation_holds_on_every_worker_at_once(tmp_path: Path) -> None:
             assert late == [401] * 8, f"turn {turn}"
 
 
-def test_keys_from_the_shell_are_those_of_the_service(tmp_path: Path) -> None:
-    """`flask keys` makes, lists, rotates and revokes on the store that is being served."""
+def test_flask_keys_manages_the_keys_of_a_running_service(tmp_path: Path) -> None:
+    """`flask keys` creates, lists, rotates and revokes keys in the store of a running service."""
     environ = {**os.environ, "DATABASE_URL": f"sqlite:///{tmp_path}/restkeeper.db", "FLASK_APP": str(ROOT / "app.py")}
 
     def flask(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -170,8 +170,8 @@ def test_keys_from_the_shell_are_those_of_the_service(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_secrets_stay_in(tmp_path: Path, form: str) -> None:
-    """No secret is in the log at its most talkative, in an answer but the one that shows it, or in the metrics."""
+def test_secrets_are_not_revealed(tmp_path: Path, form: str) -> None:
+    """No secret is in the log at its lowest level, in the metrics, or in a response but the one that returns it."""
     (tmp_path / "keys.json").write_bytes(issuer.FIRST)
     token = issuer.token(exp=time.time() + 600)
     settings = {
@@ -231,8 +231,8 @@ def test_secrets_stay_in(tmp_path: Path, form: str) -> None:
         ({"auth": "open", "trusted_hosts": ("api.example.org",)}, "http://api.example.org"),
     ],
 )
-def test_a_host_that_anybody_can_name_is_not_repeated(settings: dict[str, Any], base: str) -> None:
-    """Types of problems and the index have the request's host only where it is one of the service's own."""
+def test_an_untrusted_host_is_not_repeated(settings: dict[str, Any], base: str) -> None:
+    """Problem types and the index contain the request's host only if it is one of the service's own."""
     client = create_app(Config(**settings)).test_client()
     headers = {"Host": "api.example.org"}
     response = client.get("/nothing", headers=headers)
@@ -250,15 +250,15 @@ def test_a_host_that_anybody_can_name_is_not_repeated(settings: dict[str, Any], 
         ({"AUTH": "open"}, False),
     ],
 )
-def test_a_start_says_that_any_host_is_answered(tmp_path: Path, settings: dict[str, str], warned: bool) -> None:
-    """In one line, where others reach the service and TRUSTED_HOSTS is not set."""
+def test_a_start_warns_that_any_host_is_accepted(tmp_path: Path, settings: dict[str, str], warned: bool) -> None:
+    """It warns in one line if other machines can reach the service and TRUSTED_HOSTS is not set."""
     with Gunicorn(tmp_path, workers=1, LOG_LEVEL="error", **settings) as server:
         lines = [line for line in server.log.read_text().splitlines() if "TRUSTED_HOSTS" in line]
     assert len(lines) == warned
 
 
-def test_what_is_too_long_for_an_address_fills_no_cache() -> None:
-    """Entries of X-Forwarded-For are looked at once and cached, but not those that anybody can make long."""
+def test_long_forwarded_entries_are_not_cached() -> None:
+    """Entries of X-Forwarded-For are parsed once and cached, but not those that are too long for an address."""
     caches = (guard._is_here, edge._parsed)
     for cache in caches:
         cache.cache_clear()
@@ -272,8 +272,8 @@ def test_what_is_too_long_for_an_address_fills_no_cache() -> None:
 
 
 @pytest.mark.needs("keys")
-def test_what_is_known_of_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When each of many keys was last used is not remembered without end."""
+def test_last_uses_of_keys_are_limited_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a limited number of last uses is stored in memory."""
     monkeypatch.setattr(credentials, "NOTED", 3)
     client = create_app(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
     sent = {"name": "x", "scopes": ["products:read"]}
@@ -285,12 +285,12 @@ def test_what_is_known_of_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class NoteSchema(ProductSchema):
-    """Of one's own."""
+    """A note, visible to its owner only."""
 
 
 @pytest.mark.needs("keys", "ownership")
 def test_owasp_api1_broken_object_level_authorization() -> None:
-    """Another's item of a private collection cannot be read, changed, listed or guessed at, by id or otherwise."""
+    """A caller cannot read, change, list or find another's item of a private collection, by id or otherwise."""
     notes = Resource(name="notes", singular="note", schema=NoteSchema, search=("name",), ownership=Ownership.ALL)
     client = create_app(Config(auth="required", admin_key=ADMIN_KEY), (notes,)).test_client()
     scopes = ["notes:read", "notes:write"]
@@ -314,7 +314,7 @@ def test_owasp_api1_broken_object_level_authorization() -> None:
 
 @pytest.mark.needs("keys", "limits")
 def test_owasp_api2_broken_authentication(closed: FlaskClient) -> None:
-    """Guessing is counted: wrong keys use up what an address may ask, however many keys are tried."""
+    """Guesses are counted: wrong keys use up the address's quota, however many keys are tried."""
     config = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="5 per day")
     client = create_app(config).test_client()
     statuses = [client.get("/products", headers={"X-API-Key": f"guess-{n}"}).status_code for n in range(8)]
@@ -323,7 +323,7 @@ def test_owasp_api2_broken_authentication(closed: FlaskClient) -> None:
 
 @pytest.mark.needs("keys")
 def test_owasp_api3_broken_object_property_level_authorization(closed: FlaskClient) -> None:
-    """What the server sets cannot be set, nothing that is not declared is kept, and no hidden member is answered."""
+    """Read-only fields cannot be set, unknown fields are not stored, and no internal member is returned."""
     for member in ("id", "created_at", "updated_at", "version", "owner", "shape", "is_admin", "__proto__"):
         response = closed.post("/products", json={"name": "x", member: "1"}, headers=ADMIN)
         assert response.status_code == 422 and response.json["errors"][0]["pointer"] == f"#/{member}"
@@ -335,7 +335,7 @@ def test_owasp_api3_broken_object_property_level_authorization(closed: FlaskClie
 
 @pytest.mark.needs("keys", "limits")
 def test_owasp_api4_unrestricted_resource_consumption(closed: FlaskClient) -> None:
-    """Requests, bodies, addresses, nesting, pages, lists of values and keys have limits, each with its answer."""
+    """Requests, bodies, addresses, nesting, pages, lists of values and keys have limits, each with its problem."""
     deep = '{"name": "x", "attributes": ' + '{"a":' * 40 + "1" + "}" * 41
     calls: list[tuple[str, str, dict[str, Any], int]] = [
         ("POST", "/products", {"data": b"x" * (1024 * 1024 + 1)}, 413),
@@ -353,7 +353,7 @@ def test_owasp_api4_unrestricted_resource_consumption(closed: FlaskClient) -> No
 
 @pytest.mark.needs("keys")
 def test_owasp_api5_broken_function_level_authorization(closed: FlaskClient) -> None:
-    """Who is no admin makes, sees and voids no keys, also not by a method, path or header that passes for another."""
+    """Without the admin scope no key can be created, read or revoked, also not by other methods, paths or headers."""
     secret = closed.post(
         "/api/v1/keys", json={"name": "x", "scopes": ["products:read", "products:write"]}, headers=ADMIN
     ).json["secret"]
@@ -368,7 +368,7 @@ def test_owasp_api5_broken_function_level_authorization(closed: FlaskClient) -> 
 
 @pytest.mark.needs("jwt")
 def test_owasp_api7_server_side_request_forgery(trusting: FlaskClient) -> None:
-    """Addresses that a token brings along are not asked."""
+    """URLs in a token are not called."""
     with socket.create_server(("127.0.0.1", 0)) as trap:
         trap.settimeout(0.0)
         url = f"http://127.0.0.1:{trap.getsockname()[1]}/keys"
@@ -381,7 +381,7 @@ def test_owasp_api7_server_side_request_forgery(trusting: FlaskClient) -> None:
 
 @pytest.mark.needs("keys", "metrics")
 def test_owasp_api8_security_misconfiguration(closed: FlaskClient) -> None:
-    """Closed unless opened: credentials, metrics, other origins; an error tells nothing of the inside."""
+    """Everything is closed by default: credentials, metrics, other origins; an error does not reveal internals."""
     assert closed.get("/products").status_code == 401
     assert closed.get("/metrics", headers=ADMIN).status_code == 403
     response = closed.get("/products", headers=ADMIN | {"Origin": "https://evil.example"})
@@ -394,8 +394,8 @@ def test_owasp_api8_security_misconfiguration(closed: FlaskClient) -> None:
 
 
 @pytest.mark.needs("keys")
-def test_owasp_api8_what_nobody_foresaw_tells_nothing(closed: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error of our own is a 500 with an id to look for in the log, and no word of its cause."""
+def test_owasp_api8_an_unexpected_error_reveals_nothing(closed: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unexpected error is a 500 with an id for the log, and without its cause."""
     store = closed.application.extensions["restkeeper"].store
     monkeypatch.setattr(store, "read", lambda *_: 1 / 0)
     response = closed.get("/products/x", headers=ADMIN)
@@ -405,7 +405,7 @@ def test_owasp_api8_what_nobody_foresaw_tells_nothing(closed: FlaskClient, monke
 
 @pytest.mark.needs("keys", "openapi")
 def test_owasp_api9_improper_inventory_management(closed: FlaskClient) -> None:
-    """What is served is what is documented, with what each operation needs."""
+    """Everything that is served is documented, with the permission that each operation needs."""
     document = closed.get("/openapi.json").json
     for path, item in document["paths"].items():
         for method, operation in item.items():
@@ -417,7 +417,7 @@ def test_owasp_api9_improper_inventory_management(closed: FlaskClient) -> None:
 
 @pytest.mark.needs("jwt")
 def test_owasp_api10_unsafe_consumption_of_apis(tmp_path: Path) -> None:
-    """The one thing that is taken from elsewhere, an issuer's keys, comes by https and is judged key by key."""
+    """The only external data, an issuer's keys, is fetched over https, and each key is checked."""
     with pytest.raises(Unavailable, match="https"):
         create_app(Config(auth="required", jwt_issuer="a", jwt_audience="b", jwt_jwks="http://example.org/keys"))
     (tmp_path / "keys.json").write_bytes(issuer.key_set({"kty": "oct", "k": "c2VjcmV0", "alg": "HS256"}))

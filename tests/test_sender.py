@@ -20,20 +20,20 @@ from restkeeper.features.webhooks.wire import MOST_BYTES
 from tests.endpoint import OK, Endpoint, EndpointConnection, Script, responding_with, self_signed, serving
 
 PUBLIC, OTHER_PUBLIC = "93.184.216.34", "2606:4700::1111"
-LONG = 8.0  # seconds that no test of a short timeout takes
+LONG = 8.0  # seconds; no test of a short timeout takes so long
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
 
 
 @pytest.fixture
 def sender() -> Iterator[Sender]:
-    """One that may call this machine and has time."""
+    """A sender that may call this machine and has a long timeout."""
     with closing(Sender(allow_private=True, timeout=30)) as made:
         yield made
 
 
 @pytest.fixture
 def guarded() -> Iterator[Sender]:
-    """One that may call public addresses only."""
+    """A sender that may call public addresses only."""
     with closing(Sender(timeout=30)) as made:
         yield made
 
@@ -53,10 +53,10 @@ def hasty() -> Iterator[Callable[[str], DeliveryResult]]:
 
 
 class Net:
-    """A resolver that says what the test says, and a network where public addresses lead to ports of this machine."""
+    """A resolver with the addresses of the test, and a network that routes public addresses to this machine."""
 
     def __init__(self) -> None:
-        self.names: dict[str, list[list[str]]] = {}  # what each resolution of a name brings, the last for all others
+        self.names: dict[str, list[list[str]]] = {}  # the result of each resolution of a name; the last one is repeated
         self.lookups: list[str] = []
         self.ports: dict[str, int] = {}
         self.connected: list[str] = []
@@ -88,7 +88,7 @@ def net(monkeypatch: pytest.MonkeyPatch) -> Net:
 
 @pytest.fixture
 def tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A place where it is not Greenwich's time."""
+    """Sets a time zone other than UTC."""
     with monkeypatch.context() as patch:
         patch.setenv("TZ", "JST-9")
         time.tzset()
@@ -97,16 +97,16 @@ def tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def _reset(connection: EndpointConnection) -> None:
-    """Break a connection."""
+    """Reset a connection."""
     connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()
 
 
-# What is sent
+# Requests
 
 
-def test_a_request_is_what_was_asked_for_and_little_else(sender: Sender) -> None:
-    """One POST with its body, the given headers, its type, length and host, and who sends it."""
+def test_a_request_has_the_given_headers_and_few_others(sender: Sender) -> None:
+    """One POST with its body, the given headers, and Content-Type, Content-Length, Host and User-Agent."""
     with serving(OK) as endpoint:
         assert sender(endpoint.url, {"webhook-id": "1"}, b'{"a": 1}') == DeliveryResult(200, "ok", None)
     head, _, body = endpoint.requests[0].partition(b"\r\n\r\n")
@@ -123,7 +123,7 @@ def test_a_request_is_what_was_asked_for_and_little_else(sender: Sender) -> None
 
 
 def test_no_proxy_of_the_environment_is_used(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is to be checked is called directly."""
+    """The checked address is called directly."""
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     with serving(OK) as endpoint:
@@ -131,21 +131,21 @@ def test_no_proxy_of_the_environment_is_used(sender: Sender, monkeypatch: pytest
 
 
 def test_no_cookie_is_sent_back(sender: Sender) -> None:
-    """A sender remembers nothing that an endpoint tells it."""
+    """A sender stores no cookies."""
     with serving(responding_with(b"HTTP/1.1 204 No Content\r\nSet-Cookie: a=b\r\n\r\n")) as endpoint:
         assert [sender(endpoint.url, {}, b"{}").status for _ in range(2)] == [204, 204]
     assert not any(b"cookie" in request.lower() for request in endpoint.requests)
 
 
-def test_a_header_that_is_none_is_a_fault_of_the_caller(sender: Sender) -> None:
-    """No line is smuggled into a request."""
+def test_an_invalid_header_raises_an_error(sender: Sender) -> None:
+    """A header value cannot add lines to the request."""
     with serving(OK) as endpoint, pytest.raises(ValueError):
         sender(endpoint.url, {"webhook-id": "1\r\nx: y"}, b"{}")
     assert not endpoint.requests
 
 
-def test_a_redirect_is_only_a_status(sender: Sender) -> None:
-    """Nobody is called whom the operator of the URL names afterwards."""
+def test_redirects_are_not_followed(sender: Sender) -> None:
+    """The response's status is returned, and its Location is not called."""
     with serving(OK) as inside:
         moved = f"HTTP/1.1 307 Moved\r\nLocation: {inside.url}\r\nContent-Length: 0\r\n\r\n"
         with serving(responding_with(moved.encode())) as endpoint:
@@ -153,7 +153,7 @@ def test_a_redirect_is_only_a_status(sender: Sender) -> None:
     assert inside.connected == 0 and len(endpoint.requests) == 1
 
 
-# What comes
+# Responses
 
 
 @pytest.mark.parametrize(
@@ -167,13 +167,13 @@ def test_a_redirect_is_only_a_status(sender: Sender) -> None:
     ],
 )
 def test_an_excerpt_is_short_and_harmless(sender: Sender, content: bytes, excerpt: str) -> None:
-    """At most 1024 bytes, as text that does nothing to who shows it."""
+    """It has at most 1024 bytes, and no control characters that affect a terminal or a page."""
     with serving(responding_with(HEAD % len(content) + content)) as endpoint:
         assert sender(endpoint.url, {}, b"{}") == DeliveryResult(200, excerpt, None)
 
 
-def test_compressed_content_is_not_unpacked(sender: Sender) -> None:
-    """No small answer becomes a large one in memory."""
+def test_compressed_content_is_not_decompressed(sender: Sender) -> None:
+    """A small response does not become a large one in memory."""
     with serving(
         responding_with(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc")
     ) as endpoint:
@@ -181,7 +181,7 @@ def test_compressed_content_is_not_unpacked(sender: Sender) -> None:
 
 
 def test_chunked_content_is_read(sender: Sender) -> None:
-    """The chunks are one text, and the connection is reused."""
+    """The chunks are joined, and the connection is reused."""
     chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"
     with serving(responding_with(chunked)) as endpoint:
         assert [sender(endpoint.url, {}, b"{}").excerpt for _ in range(2)] == ["abc", "abc"]
@@ -214,8 +214,8 @@ def test_retry_after_is_seconds_or_a_date(sender: Sender, field: str, seconds: f
 
 
 @pytest.mark.parametrize("form", ["%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y"])
-def test_a_date_to_retry_after_is_told_in_seconds(sender: Sender, form: str, tokyo: None) -> None:
-    """Each of the three forms of a date (RFC 9110, section 5.6.7) says how long it is until then, wherever we are."""
+def test_a_retry_after_date_is_converted_to_seconds(sender: Sender, form: str, tokyo: None) -> None:
+    """Each of the three date forms (RFC 9110, section 5.6.7) gives the seconds until then, in any time zone."""
     date = time.strftime(form, time.gmtime(time.time() + 5000))
     with serving(
         responding_with(f"HTTP/1.1 429 Slow\r\nContent-Length: 0\r\nRetry-After: {date}\r\n\r\n".encode())
@@ -223,8 +223,8 @@ def test_a_date_to_retry_after_is_told_in_seconds(sender: Sender, form: str, tok
         assert sender(endpoint.url, {}, b"{}").retry_after == pytest.approx(5000, abs=60)
 
 
-def test_interim_answers_are_passed_over(sender: Sender) -> None:
-    """100 and 103 are not yet the answer."""
+def test_interim_responses_are_skipped(sender: Sender) -> None:
+    """100 and 103 are not the final response."""
     interim = (
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n"
     )
@@ -233,8 +233,8 @@ def test_interim_answers_are_passed_over(sender: Sender) -> None:
     assert endpoint.connected == 1
 
 
-def test_an_answer_before_all_is_read_counts(sender: Sender) -> None:
-    """An endpoint that refuses a long body and goes is heard."""
+def test_a_response_before_the_end_of_the_request_is_used(sender: Sender) -> None:
+    """An endpoint may refuse a long body and close the connection before it has read all of it."""
 
     def script(connection: EndpointConnection) -> None:
         connection.sock.recv(1)
@@ -247,15 +247,15 @@ def test_an_answer_before_all_is_read_counts(sender: Sender) -> None:
 # Connections
 
 
-def test_a_connection_is_used_again(sender: Sender) -> None:
-    """Many sends to one place need one connection."""
+def test_a_connection_is_reused(sender: Sender) -> None:
+    """Several requests to one endpoint use one connection."""
     with serving(OK) as endpoint:
         assert [sender(endpoint.url, {}, b"{}").status for _ in range(5)] == [200] * 5
         assert endpoint.connected == 1
 
 
-def test_each_place_has_its_own_connection(sender: Sender) -> None:
-    """What is for one endpoint is never sent to another."""
+def test_each_endpoint_has_its_own_connection(sender: Sender) -> None:
+    """A request is never sent on the connection of another endpoint."""
     with serving(OK) as one, serving(OK) as other:
         for endpoint in (one, other, one, other):
             assert sender(endpoint.url, {}, str(endpoint.port).encode()).status == 200
@@ -264,21 +264,21 @@ def test_each_place_has_its_own_connection(sender: Sender) -> None:
         assert [request.rpartition(b"\n")[2] for request in endpoint.requests] == [str(endpoint.port).encode()] * 2
 
 
-def test_a_connection_that_is_to_be_closed_is_not_kept(sender: Sender) -> None:
-    """`Connection: close` is obeyed."""
+def test_a_connection_with_connection_close_is_not_reused(sender: Sender) -> None:
+    """The header `Connection: close` is respected."""
     with serving(responding_with(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")) as endpoint:
         assert [sender(endpoint.url, {}, b"{}").status for _ in range(2)] == [200] * 2
         assert endpoint.connected == 2
 
 
-def test_a_longer_answer_is_read_to_its_end_to_keep_the_connection(sender: Sender) -> None:
+def test_a_longer_response_is_read_to_its_end(sender: Sender) -> None:
     """After 20,000 bytes of content the connection is reused."""
     with serving(responding_with(HEAD % 20000 + b"a" * 20000)) as endpoint:
         assert [len(sender(endpoint.url, {}, b"{}").excerpt) for _ in range(3)] == [EXCERPT] * 3
         assert endpoint.connected == 1
 
 
-def test_a_very_long_answer_ends_the_connection(sender: Sender) -> None:
+def test_a_very_long_response_closes_the_connection(sender: Sender) -> None:
     """Its status and beginning are returned; the rest is never read as the next response."""
     content = b"HTTP/1.1 500 Fake\r\nContent-Length: 0\r\n\r\n" * (MOST_BYTES // 20)
     with serving(responding_with(HEAD % len(content) + content)) as endpoint:
@@ -286,8 +286,8 @@ def test_a_very_long_answer_ends_the_connection(sender: Sender) -> None:
         assert endpoint.connected == 2
 
 
-def test_a_kept_connection_that_was_closed_is_no_failure(sender: Sender) -> None:
-    """When an endpoint gave a connection up in between, a new one is made."""
+def test_an_idle_connection_that_was_closed_is_replaced(sender: Sender) -> None:
+    """If the endpoint has closed an idle connection, the sender opens a new one."""
     closed = threading.Event()
 
     def script(connection: EndpointConnection) -> None:
@@ -304,8 +304,8 @@ def test_a_kept_connection_that_was_closed_is_no_failure(sender: Sender) -> None
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_a_kept_connection_that_breaks_is_no_failure(sender: Sender, reset: bool) -> None:
-    """When an endpoint gives a connection up as the next request comes, that is sent once more on a new one."""
+def test_a_request_is_resent_if_a_reused_connection_breaks(sender: Sender, reset: bool) -> None:
+    """If the endpoint closes the connection on the next request, that is sent once more on a new one."""
 
     def script(connection: EndpointConnection) -> None:
         connection.request()
@@ -322,8 +322,8 @@ def test_a_kept_connection_that_breaks_is_no_failure(sender: Sender, reset: bool
         assert endpoint.connected == 2 and len(endpoint.requests) >= 3
 
 
-def test_what_comes_unasked_is_no_answer(sender: Sender) -> None:
-    """What an endpoint says of a connection that it gives up is not taken for the answer to the next request."""
+def test_unrequested_data_is_not_a_response(sender: Sender) -> None:
+    """Data that an endpoint sends on an idle connection is not used as the response to the next request."""
     sent_event = threading.Event()
 
     def script(connection: EndpointConnection) -> None:
@@ -341,8 +341,8 @@ def test_what_comes_unasked_is_no_answer(sender: Sender) -> None:
         assert sender(endpoint.url, {}, b"{}").status == 200
 
 
-def test_no_more_connections_are_kept_than_a_number(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that was not used for longest goes first."""
+def test_idle_connections_are_limited(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The least recently used connection is closed first."""
     monkeypatch.setattr("restkeeper.features.webhooks.sender.MAX_IDLE", 2)
     with serving(OK) as one, serving(OK) as two, serving(OK) as three:
         for endpoint in (one, two, three, three, two, one):
@@ -351,7 +351,7 @@ def test_no_more_connections_are_kept_than_a_number(sender: Sender, monkeypatch:
 
 
 def test_a_new_connection_that_breaks_is_a_failure(sender: Sender) -> None:
-    """Nothing is sent twice to an endpoint that may have taken it."""
+    """The request is not sent again, because the endpoint may have received it."""
 
     def script(connection: EndpointConnection) -> None:
         connection.request()
@@ -361,8 +361,8 @@ def test_a_new_connection_that_breaks_is_a_failure(sender: Sender) -> None:
         assert endpoint.connected == 1
 
 
-def test_what_is_sent_again_may_fail_again(sender: Sender) -> None:
-    """Only once is a request repeated."""
+def test_a_request_is_resent_only_once(sender: Sender) -> None:
+    """If the second attempt fails, the send fails."""
 
     def script(connection: EndpointConnection) -> None:
         connection.request()
@@ -376,8 +376,8 @@ def test_what_is_sent_again_may_fail_again(sender: Sender) -> None:
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_a_kept_connection_that_breaks_in_the_answer_is_a_failure(sender: Sender, reset: bool) -> None:
-    """An endpoint that has begun to answer has taken the request."""
+def test_a_reused_connection_that_breaks_in_the_response_is_a_failure(sender: Sender, reset: bool) -> None:
+    """An endpoint that has begun to respond has received the request."""
 
     def script(connection: EndpointConnection) -> None:
         connection.request()
@@ -385,7 +385,7 @@ def test_a_kept_connection_that_breaks_in_the_answer_is_a_failure(sender: Sender
         connection.request()
         connection.send(b"HTTP/1.1 2")
         if reset:
-            connection.endpoint.stopped.wait(0.2)  # until what was said has been read
+            connection.endpoint.stopped.wait(0.2)  # until the sender has read the data
             _reset(connection)
 
     with serving(script) as endpoint:
@@ -394,7 +394,7 @@ def test_a_kept_connection_that_breaks_in_the_answer_is_a_failure(sender: Sender
 
 
 def test_many_threads_share_a_sender(sender: Sender) -> None:
-    """Each has its own answer, and there are no more connections than threads."""
+    """Each thread gets its own response, and there are no more connections than threads."""
 
     def script(connection: EndpointConnection) -> None:
         while request := connection.request():
@@ -407,8 +407,8 @@ def test_many_threads_share_a_sender(sender: Sender) -> None:
         assert endpoint.connected <= 8
 
 
-def test_closing_ends_what_is_kept(sender: Sender) -> None:
-    """After it the endpoint sees the end, also where a send was under way."""
+def test_close_closes_all_connections(sender: Sender) -> None:
+    """Idle connections are closed at once, and a busy one after its send."""
     gone, busy, go = threading.Event(), threading.Event(), threading.Event()
 
     def script(connection: EndpointConnection) -> None:
@@ -428,7 +428,7 @@ def test_closing_ends_what_is_kept(sender: Sender) -> None:
         assert gone.wait(30)
 
 
-# Bounds
+# Limits
 
 
 def _never(connection: EndpointConnection) -> None:
@@ -466,15 +466,15 @@ def _not_reading(connection: EndpointConnection) -> None:
 
 
 @pytest.mark.parametrize("script", [_never, _dripping_head, _forever_100, _forever_103, _not_reading])
-def test_a_send_without_an_answer_ends_in_time(hasty: Callable[..., DeliveryResult], script: Script) -> None:
-    """However an endpoint holds back its answer, there is one deadline for all."""
+def test_a_send_without_a_response_ends_in_time(hasty: Callable[..., DeliveryResult], script: Script) -> None:
+    """One deadline limits the whole send, wherever an endpoint delays it."""
     with serving(script) as endpoint:
         assert hasty(endpoint.url, b" " * 30_000_000) == DeliveryResult(None, "timed out after 0.5 s", None)
         assert endpoint.connected == 1
 
 
-def test_a_body_that_drips_ends_in_time(hasty: Callable[..., DeliveryResult]) -> None:
-    """The status has come and counts, with so much of the content as came with it."""
+def test_a_slow_response_body_ends_in_time(hasty: Callable[..., DeliveryResult]) -> None:
+    """The status is returned with the content that has arrived until the deadline."""
 
     def script(connection: EndpointConnection) -> None:
         connection.request()
@@ -486,8 +486,8 @@ def test_a_body_that_drips_ends_in_time(hasty: Callable[..., DeliveryResult]) ->
     assert response.status == 200 and response.excerpt.startswith("begin") and len(response.excerpt) < EXCERPT
 
 
-def test_a_kept_connection_that_stays_silent_ends_in_time(hasty: Callable[..., DeliveryResult], net: Net) -> None:
-    """There the request is not sent again, nor the name resolved for that: the time is over."""
+def test_a_silent_reused_connection_ends_in_time(hasty: Callable[..., DeliveryResult], net: Net) -> None:
+    """After the deadline the request is not sent again, and the name is not resolved again."""
 
     def script(connection: EndpointConnection) -> None:
         connection.request()
@@ -511,8 +511,8 @@ def _forever(what: bytes) -> Script:
 
 
 @pytest.mark.parametrize("what", [b"100 a\r\n\r\nHTTP/1.1 ", b"103 a\r\n\r\nHTTP/1.1 ", b"200 OK\r\na: b\r\n", b"x"])
-def test_a_head_without_end_is_no_answer(sender: Sender, what: bytes) -> None:
-    """So much as no answer needs is not read, however fast it comes."""
+def test_an_endless_response_head_is_refused(sender: Sender, what: bytes) -> None:
+    """A limited number of bytes is read, however fast they arrive."""
     with serving(_forever(what)) as endpoint:
         assert sender(endpoint.url, {}, b"{}") == DeliveryResult(None, "not a valid HTTP response", None)
 
@@ -525,7 +525,7 @@ def test_a_head_without_end_is_no_answer(sender: Sender, what: bytes) -> None:
         b"200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffff\r\n",
     ],
 )
-def test_content_without_end_is_left(sender: Sender, head: bytes) -> None:
+def test_endless_content_is_not_read(sender: Sender, head: bytes) -> None:
     """Only its beginning is returned."""
     cut = threading.Event()
 
@@ -558,8 +558,8 @@ def test_content_without_end_is_left(sender: Sender, head: bytes) -> None:
         (b"HTTP/1.1 200 OK\r\n" + b"a" * 70000, "not a valid HTTP response"),
     ],
 )
-def test_what_is_no_answer_is_told_plainly(sender: Sender, sent_event: bytes, reason: str) -> None:
-    """Whatever an endpoint says, it raises nothing and does not get into the reason."""
+def test_an_invalid_response_is_a_plain_failure(sender: Sender, sent_event: bytes, reason: str) -> None:
+    """Whatever an endpoint sends, nothing is raised, and its bytes do not appear in the reason."""
 
     def script(connection: EndpointConnection) -> None:
         connection.request()
@@ -570,8 +570,8 @@ def test_what_is_no_answer_is_told_plainly(sender: Sender, sent_event: bytes, re
 
 
 @pytest.mark.parametrize("chunk", [b"zz\r\n", b"-5\r\n", b"5\r\nab", b"\r\n", b"2\r\nabcdef"])
-def test_content_that_breaks_off_leaves_the_status(sender: Sender, chunk: bytes) -> None:
-    """An endpoint that has answered has taken the request, however its content ends."""
+def test_content_that_breaks_off_keeps_the_status(sender: Sender, chunk: bytes) -> None:
+    """The endpoint has responded, so it has received the request."""
 
     def script(connection: EndpointConnection) -> None:
         connection.request()
@@ -582,8 +582,8 @@ def test_content_that_breaks_off_leaves_the_status(sender: Sender, chunk: bytes)
         assert endpoint.connected == 2
 
 
-def test_a_port_where_nobody_listens_is_told(sender: Sender) -> None:
-    """The reason is one that the owner of an endpoint understands."""
+def test_a_closed_port_is_a_plain_failure(sender: Sender) -> None:
+    """The reason is understandable for the owner of an endpoint."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     assert sender(f"http://127.0.0.1:{port}/", {}, b"{}") == DeliveryResult(None, "connection refused", None)
@@ -593,10 +593,10 @@ def test_a_port_where_nobody_listens_is_told(sender: Sender) -> None:
     "code, reason",
     [(socket.EAI_NONAME, "no such host"), (socket.EAI_AGAIN, "the name cannot be resolved now")],
 )
-def test_a_name_that_is_not_resolved_is_told(
+def test_a_name_that_is_not_resolved_has_a_reason(
     guarded: Sender, monkeypatch: pytest.MonkeyPatch, code: int, reason: str
 ) -> None:
-    """A name that does not exist is another thing than a resolver that is down."""
+    """An unknown name has another reason than a failed resolver."""
 
     def resolve(*_: Any, **__: Any) -> Any:
         raise socket.gaierror(code, "words of the system")
@@ -605,12 +605,12 @@ def test_a_name_that_is_not_resolved_is_told(
     assert guarded("https://hook.example/", {}, b"{}") == DeliveryResult(None, reason, None)
 
 
-def test_a_name_without_addresses_is_told(guarded: Sender, net: Net) -> None:
-    """A resolver that brings nothing is one that does not know the name."""
+def test_a_name_without_addresses_is_unknown(guarded: Sender, net: Net) -> None:
+    """If the resolver returns nothing, the name is unknown."""
     assert guarded("https://hook.example/", {}, b"{}") == DeliveryResult(None, "no such host", None)
 
 
-# The guard
+# The check of addresses
 
 LITERALS = [
     "127.0.0.1",
@@ -639,7 +639,7 @@ LITERALS = [
 
 
 @pytest.mark.parametrize("host", LITERALS)
-def test_no_way_of_writing_leads_around_the_guard(guarded: Sender, host: str) -> None:
+def test_no_notation_of_an_address_avoids_the_check(guarded: Sender, host: str) -> None:
     """An address that is not public is refused in every notation, without a connection."""
     with serving(OK) as endpoint:
         response = guarded(f"https://{host}:{endpoint.port}/", {}, b"{}")
@@ -677,8 +677,8 @@ def test_no_way_of_writing_leads_around_the_guard(guarded: Sender, host: str) ->
         "",
     ],
 )
-def test_odd_hosts_lead_nowhere(guarded: Sender, host: str) -> None:
-    """A malformed host raises nothing, and nothing connects."""
+def test_malformed_hosts_are_refused(guarded: Sender, host: str) -> None:
+    """A malformed host raises nothing, and no connection is opened."""
     with serving(OK) as endpoint:
         assert guarded(f"https://{host}:{endpoint.port}/", {}, b"{}").status is None
         assert endpoint.connected == 0
@@ -687,13 +687,13 @@ def test_odd_hosts_lead_nowhere(guarded: Sender, host: str) -> None:
 @pytest.mark.parametrize(
     "url", ["", "hook", "//hook", "https", "https://", "https:///x", "https://h:99999/", "https:h"]
 )
-def test_what_is_no_url_is_told(sender: Sender, url: str) -> None:
-    """It raises nothing."""
+def test_an_invalid_url_is_a_failure(sender: Sender, url: str) -> None:
+    """Nothing is raised."""
     response = sender(url, {}, b"{}")
     assert response.status is None and response.excerpt.startswith("refused: ")
 
 
-def test_what_was_checked_is_what_is_connected_to(guarded: Sender, net: Net) -> None:
+def test_the_checked_address_is_the_one_that_is_called(guarded: Sender, net: Net) -> None:
     """A name that is public when checked and private later is resolved once; the private address is never called."""
     with serving(OK) as inside:
         net.names["evil.example"] = [[PUBLIC], ["127.0.0.1"]]
@@ -706,8 +706,8 @@ def test_what_was_checked_is_what_is_connected_to(guarded: Sender, net: Net) -> 
         assert inside.connected == 0
 
 
-def test_a_full_stop_at_the_end_leads_to_the_same_check(guarded: Sender, net: Net) -> None:
-    """The name is resolved as it is written, and what comes of that is checked."""
+def test_a_name_with_a_final_dot_is_checked(guarded: Sender, net: Net) -> None:
+    """The name is resolved as it is written, and the resulting address is checked."""
     net.names["hook.example."] = [["127.0.0.1"]]
     response = guarded("https://hook.example./", {}, b"{}")
     assert response.excerpt == "refused: 127.0.0.1 is not a public address (WEBHOOK_ALLOW_PRIVATE)"
@@ -715,14 +715,14 @@ def test_a_full_stop_at_the_end_leads_to_the_same_check(guarded: Sender, net: Ne
 
 
 def test_of_several_addresses_only_the_public_ones_are_called(guarded: Sender, net: Net) -> None:
-    """A private one among them is passed over, and the others are tried in turn."""
+    """A private address among them is skipped, and the others are tried in order."""
     net.names["mixed.example"] = [["10.0.0.1", PUBLIC, "::1", OTHER_PUBLIC, "::ffff:127.0.0.1"]]
     assert guarded("https://mixed.example/", {}, b"{}").excerpt == "connection refused"
     assert net.connected == [PUBLIC, OTHER_PUBLIC]
 
 
-def test_an_address_that_is_dead_leaves_time_for_the_others(guarded: Sender, net: Net) -> None:
-    """Each of several addresses has its share of the time."""
+def test_an_unreachable_address_leaves_time_for_the_others(guarded: Sender, net: Net) -> None:
+    """Each of several addresses has a share of the time."""
     net.names["many.example"] = [[PUBLIC, OTHER_PUBLIC, "8.8.8.8"]]
     guarded("https://many.example/", {}, b"{}")
     first, second, third = net.seconds
@@ -733,7 +733,7 @@ def test_an_address_that_is_dead_leaves_time_for_the_others(guarded: Sender, net
     "url", ["http://hook.example/", "HTTP://hook.example/", "ftp://hook.example/", "file:///etc/x"]
 )
 def test_only_https_is_called(guarded: Sender, net: Net, url: str) -> None:
-    """Others are refused before a name is resolved."""
+    """Other schemes are refused before a name is resolved."""
     assert guarded(url, {}, b"{}") == DeliveryResult(
         None, "refused: only https is allowed (WEBHOOK_ALLOW_PRIVATE)", None
     )
@@ -742,12 +742,12 @@ def test_only_https_is_called(guarded: Sender, net: Net, url: str) -> None:
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "gopher://127.0.0.1/", "file:///etc/passwd", "unix:/run/x"])
 def test_no_other_scheme_is_ever_called(sender: Sender, url: str) -> None:
-    """Where private addresses may be called, there are http and https."""
+    """Where private addresses are allowed, only http and https are called."""
     assert sender(url, {}, b"{}").excerpt.startswith("refused: ")
 
 
 def test_userinfo_is_refused(sender: Sender) -> None:
-    """A password in a URL is not sent, nor the request without it."""
+    """A URL with a password is not called at all."""
     with serving(OK) as endpoint:
         response = sender(f"http://ada:secret@127.0.0.1:{endpoint.port}/", {}, b"{}")
         assert response == DeliveryResult(None, "refused: the URL has a user name, or no host", None)
@@ -759,7 +759,7 @@ def test_userinfo_is_refused(sender: Sender) -> None:
 
 @pytest.fixture
 def hosted(tmp_path: Path, net: Net, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Endpoints with TLS at https://hook.example, with a certificate for a name, which is trusted or not."""
+    """Serves an endpoint with TLS at https://hook.example, with a certificate for a name, trusted or not."""
 
     def host(script: Script, name: str = "hook.example", trusted: bool = True) -> Any:
         pem = self_signed(tmp_path, name)
@@ -779,16 +779,16 @@ def _to(endpoint: Endpoint, net: Net, timeout: float = 30, body: bytes = b"{}", 
         return [sender("https://hook.example/", {}, body) for _ in range(times)]
 
 
-def test_a_trusted_endpoint_is_sent_to_over_tls(hosted: Callable[..., Any], net: Net) -> None:
-    """The certificate is for the name, the address public, the connection reused, and the name resolved once."""
+def test_a_trusted_endpoint_is_called_over_tls(hosted: Callable[..., Any], net: Net) -> None:
+    """The certificate fits the name, the address is public, the connection is reused, the name is resolved once."""
     with hosted(OK) as endpoint:
         assert _to(endpoint, net, times=3) == [DeliveryResult(200, "ok", None)] * 3
         assert net.lookups == ["hook.example"] and net.connected == [PUBLIC]
     assert b"\r\nHost: hook.example\r\n" in endpoint.requests[0]
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(hosted: Callable[..., Any], net: Net) -> None:
-    """A self-signed one proves nothing, and nothing is sent."""
+def test_an_untrusted_certificate_is_refused(hosted: Callable[..., Any], net: Net) -> None:
+    """Nothing is sent to an endpoint with a self-signed certificate."""
     with hosted(OK, trusted=False) as endpoint:
         [response] = _to(endpoint, net)
     assert response.status is None and response.excerpt.startswith("certificate verify failed: self")
@@ -796,7 +796,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(hosted: Callable[..., 
 
 
 def test_a_certificate_for_another_name_is_refused(hosted: Callable[..., Any], net: Net) -> None:
-    """Who is trusted for one name is not another, and nothing is sent."""
+    """Nothing is sent to an endpoint whose trusted certificate is for another name."""
     with hosted(OK, name="other.example") as endpoint:
         [response] = _to(endpoint, net)
     assert response.status is None and response.excerpt.startswith("certificate verify failed: Hostname mismatch")
@@ -804,7 +804,7 @@ def test_a_certificate_for_another_name_is_refused(hosted: Callable[..., Any], n
 
 
 def test_private_addresses_need_certificates_too(tmp_path: Path, sender: Sender) -> None:
-    """What may call this machine does not trust it more."""
+    """Certificates are verified also where private addresses are allowed."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(self_signed(tmp_path, "127.0.0.1"))
     with serving(OK, context) as endpoint:
@@ -812,8 +812,8 @@ def test_private_addresses_need_certificates_too(tmp_path: Path, sender: Sender)
     assert response.excerpt.startswith("certificate verify failed: ") and endpoint.requests == []
 
 
-def test_what_speaks_no_tls_is_told(net: Net) -> None:
-    """An endpoint of plain HTTP at an https URL is a fault of TLS."""
+def test_an_endpoint_without_tls_is_a_tls_error(net: Net) -> None:
+    """Plain HTTP at an https URL is an error of TLS."""
     net.names["hook.example"] = [[PUBLIC]]
 
     def script(connection: EndpointConnection) -> None:
@@ -825,8 +825,8 @@ def test_what_speaks_no_tls_is_told(net: Net) -> None:
     assert response.status is None and response.excerpt.startswith("TLS failed: ")
 
 
-def test_a_handshake_that_drips_ends_in_time(net: Net) -> None:
-    """The deadline is one for the handshake too."""
+def test_a_slow_handshake_ends_in_time(net: Net) -> None:
+    """The deadline includes the TLS handshake."""
     net.names["hook.example"] = [[PUBLIC]]
     with serving(lambda connection: connection.drip(b"\x16\x03\x03\x40\x00" + b"\x02" * 16000)) as endpoint:
         began = time.monotonic()
@@ -835,7 +835,7 @@ def test_a_handshake_that_drips_ends_in_time(net: Net) -> None:
 
 
 def test_tls_that_is_read_slowly_ends_in_time(hosted: Callable[..., Any], net: Net) -> None:
-    """A body of many records has one deadline, though each record could be sent in time."""
+    """A body of many TLS records has one deadline, though each record could be sent in time."""
 
     def script(connection: EndpointConnection) -> None:
         while not connection.endpoint.stopped.wait(0.01):
@@ -847,8 +847,8 @@ def test_tls_that_is_read_slowly_ends_in_time(hosted: Callable[..., Any], net: N
     assert time.monotonic() - began < LONG
 
 
-def test_a_kept_tls_connection_that_breaks_is_no_failure(hosted: Callable[..., Any], net: Net) -> None:
-    """Over TLS too the request is sent once more."""
+def test_a_request_is_resent_if_a_reused_tls_connection_breaks(hosted: Callable[..., Any], net: Net) -> None:
+    """Over TLS, too, the request is sent once more."""
 
     def script(connection: EndpointConnection) -> None:
         connection.request()
@@ -887,7 +887,7 @@ LATE = DeliveryResult(None, "timed out after 0.3 s", None)
     ],
 )
 def test_greenlets_share_a_sender(script: Script, scheme: str, timeout: float, response: DeliveryResult) -> None:
-    """Under gevent's patches it does the same, within the same bounds."""
+    """Under gevent's patches it does the same, within the same limits."""
     with serving(script) as endpoint:
         url = endpoint.url.replace("http", scheme, 1)
         command = [sys.executable, "-W", "ignore", "-c", PATCHED, url, str(timeout)]
@@ -895,8 +895,8 @@ def test_greenlets_share_a_sender(script: Script, scheme: str, timeout: float, r
     assert done.stdout.strip() == str(response), done.stderr
 
 
-def test_a_name_that_is_slow_to_find_is_a_failure_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looking up a name counts for the time of a send."""
+def test_slow_name_resolution_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deadline includes the resolution of the name."""
     ended = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: ended.wait(30.0) and [])
     sender = Sender(timeout=0.2)

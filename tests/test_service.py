@@ -1,4 +1,4 @@
-"""The service is created once, and has one clock: tests let hours pass in milliseconds."""
+"""A service is created once and has one clock, so that tests can let hours pass in milliseconds."""
 
 import re
 from dataclasses import FrozenInstanceError
@@ -37,7 +37,7 @@ def client(clock: SetClock, **settings: object) -> FlaskClient:
 
 
 @pytest.mark.needs("events", "keys")
-def test_items_and_answers_have_its_time(clock: SetClock) -> None:
+def test_items_and_responses_have_the_time_of_the_clock(clock: SetClock) -> None:
     """Times of items, dates of responses and the log use one clock."""
     service = client(clock)
     made = service.post("/products", json={"name": "Lamp"}, headers=ADMIN)
@@ -51,8 +51,8 @@ def test_items_and_answers_have_its_time(clock: SetClock) -> None:
 
 
 @pytest.mark.needs("keys", "limits")
-def test_limits_begin_anew_with_its_minutes(clock: SetClock) -> None:
-    """A window that is used up is free again when the clock says so."""
+def test_limits_use_the_clock(clock: SetClock) -> None:
+    """A used-up window is free again after its minute."""
     service = client(clock, rate_limit="2 per minute")
     assert [service.get("/products", headers=ADMIN).status_code for _ in range(3)] == [200, 200, 429]
     clock.now += 60
@@ -60,8 +60,8 @@ def test_limits_begin_anew_with_its_minutes(clock: SetClock) -> None:
 
 
 @pytest.mark.needs("keys")
-def test_keys_end_by_it(clock: SetClock) -> None:
-    """A key that ends tomorrow is void the day after."""
+def test_keys_expire_by_the_clock(clock: SetClock) -> None:
+    """A key that expires tomorrow is refused the day after."""
     service = client(clock)
     sent = {"name": "a", "scopes": ["products:read"], "expires_at": "2027-01-16T08:00:00Z"}
     secret = service.post("/api/v1/keys", json=sent, headers=ADMIN).json["secret"]
@@ -71,8 +71,8 @@ def test_keys_end_by_it(clock: SetClock) -> None:
 
 
 @pytest.mark.needs("idempotency", "keys")
-def test_answers_are_replayed_until_it_says_else(clock: SetClock) -> None:
-    """A request that is repeated after a day, and not before, is done once more."""
+def test_replays_expire_by_the_clock(clock: SetClock) -> None:
+    """A request that is repeated after a day, and not before, is processed again."""
     service = client(clock)
     headers = {**ADMIN, "Idempotency-Key": "one"}
     first = service.post("/products", json={"name": "Lamp"}, headers=headers)
@@ -83,7 +83,7 @@ def test_answers_are_replayed_until_it_says_else(clock: SetClock) -> None:
 
 
 @pytest.mark.needs("keys", "limits")
-def test_guesses_are_forgotten_by_it(clock: SetClock) -> None:
+def test_failures_expire_by_the_clock(clock: SetClock) -> None:
     """An address that has used up its failures may try again a minute later."""
     service = client(clock, failure_limit="1 per minute")
     wrong = {"X-API-Key": "rk_" + "0" * 60}
@@ -93,15 +93,15 @@ def test_guesses_are_forgotten_by_it(clock: SetClock) -> None:
 
 
 @pytest.mark.needs("events", "keys")
-def test_a_wait_for_events_ends_by_it(clock: SetClock) -> None:
-    """Twenty seconds of waiting for nothing take no time."""
+def test_a_wait_for_events_uses_the_clock(clock: SetClock) -> None:
+    """Waiting twenty seconds without events takes no real time."""
     service = client(clock)
     assert service.get("/api/v1/events?wait=20", headers=ADMIN).json == []
     assert 20 <= clock.now - issuer.START < 21
 
 
 @pytest.mark.needs("keys")
-def test_deliveries_go_by_it(clock: SetClock) -> None:
+def test_deliveries_use_the_clock(clock: SetClock) -> None:
     """The deliverer of a service has its clock."""
     deliverer: Deliverer = deliverer_of(service_of(served(clock)))
     assert deliverer._now() == clock.now
@@ -111,8 +111,8 @@ def test_deliveries_go_by_it(clock: SetClock) -> None:
 
 
 @pytest.mark.needs("keys", "limits")
-def test_a_caller_who_cannot_be_looked_up_counts(monkeypatch: pytest.MonkeyPatch, clock: SetClock) -> None:
-    """While the store fails, a request with a key is 503; its address is still limited."""
+def test_an_unknown_caller_is_limited_by_address(monkeypatch: pytest.MonkeyPatch, clock: SetClock) -> None:
+    """While the store fails, a request with a key returns 503; its address is still limited."""
     service = client(clock, rate_limit="1 per minute")
 
     def fail(*_: object) -> None:
@@ -123,7 +123,7 @@ def test_a_caller_who_cannot_be_looked_up_counts(monkeypatch: pytest.MonkeyPatch
     assert [service.get("/products", headers=headers).status_code for _ in range(2)] == [503, 429]
 
 
-def test_it_is_made_once() -> None:
+def test_a_service_is_immutable() -> None:
     """No user of a service can change it for others."""
     service = make_service(Config(), RESOURCES, ())
     with pytest.raises(FrozenInstanceError):
@@ -144,14 +144,14 @@ def test_it_is_made_once() -> None:
         "sqlite:///file:a",
     ],
 )
-def test_a_store_that_no_backend_knows_is_refused(url: str) -> None:
+def test_an_unknown_kind_of_store_is_refused(url: str) -> None:
     """The message has the setting, its value and the valid forms."""
     allowed = "memory:// or sqlite:///FILE (four slashes for an absolute path)"
     with pytest.raises(ConfigError, match=f"^DATABASE_URL='{url}': must be {re.escape(allowed)}$"):
         make_service(Config(database_url=url), (), ())
 
 
-def test_a_store_that_cannot_be_opened_is_told_by_its_setting() -> None:
-    """The setting is named."""
+def test_a_store_that_cannot_be_opened_names_the_setting() -> None:
+    """The message has DATABASE_URL."""
     with pytest.raises(StoreUnavailable, match="^DATABASE_URL='sqlite:////no/such/folder/a.db': "):
         make_service(Config(database_url="sqlite:////no/such/folder/a.db"), (), ()).open_store()

@@ -1,4 +1,4 @@
-"""Signatures are those of Standard Webhooks: its own library takes them, and nothing else for them."""
+"""Signatures follow Standard Webhooks: its own library verifies them, and refuses any other."""
 
 import time
 from base64 import b64decode
@@ -17,8 +17,8 @@ def verify(secret: str, headers: dict[str, str], body: bytes = BODY) -> None:
     Webhook(secret).verify(body, headers)
 
 
-def test_the_library_takes_what_is_signed() -> None:
-    """A body with its headers verifies."""
+def test_the_library_verifies_a_signed_message() -> None:
+    """A body with its headers is valid."""
     verify(SECRET, signed("msg_1", BODY, [SECRET], now=time.time()))
 
 
@@ -38,26 +38,26 @@ def test_a_changed_header_is_refused(name: str, value: str | int) -> None:
 
 
 def test_an_old_message_is_refused() -> None:
-    """The time is the one that is given, in seconds, so that a receiver sees a replay."""
+    """The time is the given one, in seconds, so that a receiver detects a replay."""
     with pytest.raises(WebhookVerificationError, match="too old"):
         verify(SECRET, signed("msg_1", BODY, [SECRET], now=time.time() - 600))
 
 
 def test_another_secret_is_refused() -> None:
-    """Who does not know the secret cannot sign."""
+    """Only the owner of the secret can sign."""
     with pytest.raises(WebhookVerificationError, match="No matching"):
         verify(new_secret(), signed("msg_1", BODY, [SECRET], now=time.time()))
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_two_secrets_verify_by_either(which: int) -> None:
-    """While a secret is changed a receiver may know the old one or the new one."""
+def test_a_message_with_two_signatures_verifies_with_either(which: int) -> None:
+    """During a rotation a receiver may have the old secret or the new one."""
     secrets = [SECRET, new_secret()]
     verify(secrets[which], signed("msg_1", BODY, secrets, now=time.time()))
 
 
-def test_headers_are_those_of_the_specification() -> None:
-    """For a known secret, time and body they are what was computed elsewhere (openssl dgst -sha256 -mac HMAC)."""
+def test_headers_follow_the_specification() -> None:
+    """The expected values were computed elsewhere (openssl dgst -sha256 -mac HMAC)."""
     headers = signed("msg_1", b"{}", ["whsec_" + "A" * 43 + "="], now=1700000000.9)
     assert headers == {
         "webhook-id": "msg_1",
@@ -66,14 +66,14 @@ def test_headers_are_those_of_the_specification() -> None:
     }
 
 
-def test_a_new_secret_is_32_bytes_that_nobody_knows() -> None:
-    """It is long enough, of the form that libraries read, and another each time."""
+def test_a_new_secret_has_32_random_bytes() -> None:
+    """It is in the form that libraries read, and different each time."""
     secrets = {new_secret() for _ in range(100)}
     assert len(secrets) == 100
     assert all(secret.startswith("whsec_") and len(b64decode(secret[6:], validate=True)) == 32 for secret in secrets)
 
 
-def test_a_secret_that_is_no_base64_is_a_fault() -> None:
-    """It is not quietly read as another secret."""
+def test_an_invalid_secret_raises_an_error() -> None:
+    """Invalid base64 is not silently read as another secret."""
     with pytest.raises(ValueError):
         signed("msg_1", BODY, [SECRET[:10] + "!" + SECRET[10:]], now=0)

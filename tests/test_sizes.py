@@ -1,4 +1,4 @@
-"""How large an item and what is said of a faulty one may be, and that what is too large is never taken apart."""
+"""Limits of the size of items and of the faults in a response; too large items are never parsed."""
 
 import json
 from decimal import Decimal
@@ -25,7 +25,7 @@ WAYS = ["POST", "PUT", "PATCH"]
 
 
 def send(client: FlaskClient, method: str, body: Any) -> TestResponse:
-    """A product by this method, on a new item where it takes one."""
+    """Send a product by this method, to a new item if the method needs one."""
     where = "/products"
     if method != "POST":
         where = client.post(where, json={"name": "x"}).headers["Location"]
@@ -35,7 +35,7 @@ def send(client: FlaskClient, method: str, body: Any) -> TestResponse:
 
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The bytes of each text that is made into values."""
+    """Records the bytes of each text that is parsed."""
     sizes: list[int] = []
 
     class Counted:
@@ -52,8 +52,8 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("method", WAYS)
-def test_an_item_has_a_largest_size(method: str) -> None:
-    """One of exactly MAX_ITEM bytes is stored on every way; with one byte more it is 413, which names the setting."""
+def test_the_size_of_an_item_is_limited(method: str) -> None:
+    """Exactly MAX_ITEM bytes are stored by any method; one byte more returns 413, which names the setting."""
     plain = len(create_app(Config()).test_client().post("/products", json={"name": "x", "description": ""}).data)
     client = create_app(Config(max_item=2000)).test_client()
     room = 2000 - plain
@@ -68,8 +68,8 @@ def test_an_item_has_a_largest_size(method: str) -> None:
 @pytest.mark.parametrize(
     "values", [[0] * 80, [[]] * 80, [{"a": 0}] * 40, [[0]] * 40, [[True, None], [{"a": []}]] * 20, ["[{,", '\\",'] * 40]
 )
-def test_an_item_has_a_largest_number_of_values(method: str, values: list[Any]) -> None:
-    """Objects, arrays and what is in them are counted; one value beyond MAX_NODES is 413, which names the setting."""
+def test_the_number_of_values_is_limited(method: str, values: list[Any]) -> None:
+    """Objects, arrays and their members count; one value beyond MAX_NODES returns 413, which names the setting."""
     made = send(create_app(Config()).test_client(), method, {"name": "x", "attributes": {"v": values}})
     number = count(made.json)
     assert count(exactjson.loads(made.data)) == exactjson.count_values(made.data)
@@ -89,15 +89,15 @@ def count(value: Any) -> int:
 def test_a_body_of_too_many_values_is_not_parsed(
     client: FlaskClient, method: str, part: bytes, parsed: list[int]
 ) -> None:
-    """A body of a megabyte of values is refused by their number, before any of it is parsed."""
+    """A body of a megabyte of values is refused because of their number, before any of it is parsed."""
     body = b'{"name":"x","attributes":{"v":[' + part * ((1024 * 1024 - 100) // len(part))
     assert send(client, method, body).status_code == 413
     assert sum(parsed) < 1000
 
 
 @pytest.mark.parametrize("text", ['"\\\\"', '"\\\\\\""', '"a,b"', '"[{"', '"\\u005b"'])
-def test_what_is_in_a_string_is_not_counted(text: str) -> None:
-    """Commas, brackets and quotation marks of strings are no structure, whatever is escaped before them."""
+def test_the_content_of_strings_is_not_counted(text: str) -> None:
+    """Commas, brackets and quotation marks in strings are no structure, whatever is escaped before them."""
     data = exactjson.dumps(exactjson.loads(f'{{"a":[{text},{text}],"b":[],"c":{{}},"d":{text}}}'))
     assert exactjson.count_values(data) == 7
     assert exactjson.loads(data, 2, 7) == exactjson.loads(data)
@@ -108,7 +108,7 @@ def test_what_is_in_a_string_is_not_counted(text: str) -> None:
 
 
 def large(fingerprint: str = "", **attributes: Any) -> Record:
-    """An item of a megabyte, as it may be in a store from before there were limits."""
+    """An item of a megabyte, as a store from before there were limits may have it."""
     made = RESOURCE.create(
         {"name": "x", "attributes": attributes or {"v": [[]] * 350_000}}, id="a", now="2026-01-01T00:00:00.000000Z"
     )
@@ -119,8 +119,8 @@ LIMITS = ItemLimits(128 * 1024, 10_000)
 NOW = "2026-01-02T00:00:00.000000Z"
 
 
-def test_what_is_larger_is_read_and_made_smaller(parsed: list[int]) -> None:
-    """An item that is larger than may be is shown and reshaped, and replaced and merged by less, without parsing it."""
+def test_a_too_large_stored_item_can_be_made_smaller(parsed: list[int]) -> None:
+    """It is returned and upgraded, and replaced and merged with smaller values, without parsing it."""
     for record in (large(), large("other")):
         assert RESOURCE.show(record.body, ("id", "stock", "gone")) == b'{"id":"a","stock":0,"gone":null}'
         assert len(RESOURCE.body(record)) == len(record.body)
@@ -133,8 +133,8 @@ def test_what_is_larger_is_read_and_made_smaller(parsed: list[int]) -> None:
     assert max(parsed) < 1000
 
 
-def test_a_text_as_long_as_a_large_value_is_another(parsed: list[int]) -> None:
-    """A value of the same length as a large one is not compared by parsing that."""
+def test_a_large_value_is_compared_without_parsing(parsed: list[int]) -> None:
+    """Also with another value of the same length."""
     record = large()
     value = exactjson.cut(record.body)["attributes"]
     text = "d" * (len(bytes(value)) - len('{"v":""}'))
@@ -167,14 +167,14 @@ def test_the_order_of_names_is_no_change() -> None:
         ({"a": {"b": {"c": Decimal("1.10")}, "d": 2}}, {"a": {"b": {"x": "é"}}}),
     ],
 )
-def test_a_patch_of_a_text_is_a_patch_of_its_value(target: Any, patch: Any) -> None:
-    """RFC 7396's examples give the same on stored text as on values."""
+def test_a_patch_of_json_text_equals_a_patch_of_values(target: Any, patch: Any) -> None:
+    """The examples of RFC 7396 have the same results on stored text as on values."""
     of_text = merge_patch(exactjson.cut(exactjson.dumps(target)), patch)
     assert exactjson.loads(exactjson.dumps(of_text)) == merge_patch(target, patch)
 
 
 def faulty(depth: int, faults: int, name: str) -> bytes:
-    """A body with so many texts that are none, below so many levels of a long name."""
+    """A body with this number of invalid texts, below this number of levels with a long name."""
     return exactjson.dumps({"name": "x", "attributes": nested(depth, faults, name)}).replace(b"NUL", b"\\u0000")
 
 
@@ -182,8 +182,8 @@ def nested(depth: int, faults: int, name: str) -> Any:
     return {name: nested(depth - 1, faults, name)} if depth else {name: ["NUL"] * faults}
 
 
-def test_faults_are_as_many_as_a_response_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many faults a body has, 100 pointers are built, of bounded length; the detail says there are more."""
+def test_only_the_listed_faults_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many faults a body has, 100 pointers are built, of limited length; the detail says there are more."""
     built: list[int] = []
     pointer = exactjson.pointer
 
@@ -205,8 +205,8 @@ def test_faults_are_as_many_as_a_response_lists(monkeypatch: pytest.MonkeyPatch)
     "body", [{f"{n}{'é' * 300}": 1 for n in range(1000)}, {"tags": [5] * 100, **{str(n): 1 for n in range(3000)}}]
 )
 @pytest.mark.parametrize("method", WAYS)
-def test_faults_of_the_schema_are_as_many(method: str, body: Any) -> None:
-    """Names that there are not are listed likewise, and the response is no larger than some hundred of them."""
+def test_faults_of_the_schema_are_limited(method: str, body: Any) -> None:
+    """Unknown names are listed likewise, and the response has the size of some hundred of them."""
     client = create_app(Config(max_item=2**22, max_body=2**22)).test_client()
     response = send(client, method, {"name": "x", **body})
     assert (response.status_code, len(response.json["errors"]), len(response.data) < 200_000) == (
@@ -216,8 +216,8 @@ def test_faults_of_the_schema_are_as_many(method: str, body: Any) -> None:
     )
 
 
-def test_a_name_that_is_long_is_shortened_where_it_is_twice(client: FlaskClient) -> None:
-    """The 400 to a name that occurs twice has the beginning of it."""
+def test_a_long_duplicate_name_is_shortened(client: FlaskClient) -> None:
+    """The 400 for a duplicate name has the beginning of the name."""
     name = "n" * 50_000
     response = client.post("/products", data=f'{{"{name}": 1, "{name}": 1}}', content_type="application/json")
     assert (response.status_code, len(response.data) < 500) == (400, True)
@@ -235,13 +235,13 @@ def test_what_is_no_text_is_refused_on_every_way(client: FlaskClient, method: st
 
 
 def test_a_backslash_is_no_nul(client: FlaskClient) -> None:
-    """A text that only looks like the escape of NUL is stored as it is."""
+    """A text that is similar to the escape of NUL is stored unchanged."""
     made = client.post("/products", json={"name": "\\u0000"})
     assert (made.status_code, made.json["name"]) == (200, "\\u0000")
 
 
 def test_a_query_has_as_many_faults(app: Application) -> None:
-    """A query of unknown names is answered with some of them, shortened, and the names that there are once."""
+    """The response to a query of unknown names has some of them, shortened, and once the names that exist."""
     client = app.test_client()
     for query in ("&".join(f"{n:x}" for n in range(1500)), "x" * 7000, "price[in]=" + "x," * 199, "limit=0&" * 900):
         response = client.get(f"/products?{query}")
@@ -266,12 +266,12 @@ def test_a_query_has_as_many_faults(app: Application) -> None:
     ],
 )
 def test_filters_are_counted_together(client: FlaskClient, query: str, status: int) -> None:
-    """MAX_FILTERS conditions and MAX_VALUES values are what all parameters of a query have together."""
+    """MAX_FILTERS and MAX_VALUES limit all parameters of a query together."""
     assert client.get(f"/products?{query}").status_code == status
 
 
 def test_an_import_has_the_same_limits(tmp_path: Path) -> None:
-    """What a file has is bounded like what a client sends: the line is named, with the setting."""
+    """The content of a file has the limits of a request: the error names the line and the setting."""
     file = tmp_path / "items.ndjson"
     lines = [{"name": "a"}, {"name": "b", "description": "d" * 900}, {"name": "c", "attributes": {"v": [0] * 90}}]
     file.write_text("\n".join(map(json.dumps, lines)))
@@ -282,7 +282,7 @@ def test_an_import_has_the_same_limits(tmp_path: Path) -> None:
 
 
 class CheckedSchema(ItemSchema):
-    """Objects that are looked into: by a validator, by a schema of their own."""
+    """Objects whose members are validated: by a validator, and by a nested schema."""
 
     few = JsonObject(load_default=dict, validate=validate.Length(max=1, error="is too many"))
     inner = fields.Nested(ItemSchema, load_default=dict)
@@ -290,7 +290,7 @@ class CheckedSchema(ItemSchema):
 
 
 class HookedSchema(ItemSchema):
-    """One whose schema looks into an object."""
+    """A schema whose hook checks an object."""
 
     free = JsonObject(load_default=dict)
 
@@ -310,8 +310,8 @@ class HookedSchema(ItemSchema):
         (HookedSchema, {"free": {"bad": 1}}, "#/free"),
     ],
 )
-def test_objects_that_are_looked_into_are_validated(schema: type[ItemSchema], patch: Any, pointer: str) -> None:
-    """A patch goes into an object as text only where nothing looks into it."""
+def test_patched_objects_are_validated(schema: type[ItemSchema], patch: Any, pointer: str) -> None:
+    """A patch is applied as text only to objects whose members are not validated."""
     client = create_app(Config(), [Resource("things", "thing", schema)]).test_client()
     sent = {"few": {"a": 1}} if schema is CheckedSchema else {}
     where = client.post("/things", json={**sent, "free": {"a": 1}}).headers["Location"]
@@ -323,8 +323,8 @@ def test_objects_that_are_looked_into_are_validated(schema: type[ItemSchema], pa
 @pytest.mark.parametrize(
     ("faults", "message"), [(3, ""), (4, "and 1 more"), (100, "and 97 more"), (101, "and more than 97 more")]
 )
-def test_the_detail_counts_the_faults_that_are_listed(faults: int, message: str) -> None:
-    """Three are named; of the others it says how many there are, as far as they are looked for."""
+def test_the_detail_counts_the_faults(faults: int, message: str) -> None:
+    """It names three, and the number of the others, up to the limit."""
     client = create_app(Config()).test_client()
     names = ["a", "b", "c", *(f"x{n}" for n in range(98))][:faults]
     response = client.post("/products", json={"name": "x", **dict.fromkeys(names, 1)})

@@ -1,18 +1,18 @@
-"""The service runs as it is deployed."""
+"""The service as it is deployed."""
 
 from restkeeper import __version__
 from tests.live import Gunicorn
 
 
 def test_create_and_read_back(server: Gunicorn) -> None:
-    """What one worker keeps, every worker answers."""
+    """An item that one worker stores, every worker returns."""
     made = server.post("/products", {"name": "Desk lamp", "price": 49.9})
     assert made.status == 200
     for _ in range(8):
         assert server.get(made.headers["location"]).body == made.body
 
 
-def test_the_start_says_what_is_served(server: Gunicorn) -> None:
+def test_the_start_prints_what_is_served(server: Gunicorn) -> None:
     """Version, number of collections, address and store, in one line."""
     first = server.lines()[0]
     store = f"sqlite:///{server.log.parent}/restkeeper.db"

@@ -1,4 +1,4 @@
-"""A token holds by its signature, its key, its issuer, its audience and its time, or it is refused."""
+"""A token is valid by its signature, key, issuer, audience and times; otherwise it is refused."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def trust(tmp_path: Path, clock: Clock) -> Callable[..., Tokens]:
-    """Makes a verifier that trusts the given keys, in a file."""
+    """Creates a verifier that trusts the given keys, in a file."""
 
     def made(*keys: Any) -> Tokens:
         (tmp_path / "keys.json").write_bytes(key_set(*keys))
@@ -46,21 +46,21 @@ def refused(tokens: Tokens, text: str) -> str:
 
 
 @pytest.mark.parametrize("algorithm", "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA".split())
-def test_a_good_token_holds(trust: Callable[..., Tokens], algorithm: str) -> None:
-    """Each pinned algorithm verifies, and the claims are what the token says."""
+def test_a_good_token_is_valid(trust: Callable[..., Tokens], algorithm: str) -> None:
+    """Each allowed algorithm verifies, and the claims are those of the token."""
     claims = trust(jwk(algorithm)).verify(token(algorithm))
     assert claims == Claims(ISSUER, "ada", frozenset({"products:read"}), START + 600)
 
 
-def test_ed448_is_eddsa_too(trust: Callable[..., Tokens]) -> None:
-    """EdDSA is of both curves (RFC 8037)."""
+def test_ed448_is_supported_as_eddsa(trust: Callable[..., Tokens]) -> None:
+    """EdDSA has both curves (RFC 8037)."""
     text = jwt.encode(GOOD, private_key("Ed448"), "EdDSA", {"kid": "first"})
     assert trust(jwk("Ed448")).verify(text).subject == "ada"
 
 
 @pytest.mark.parametrize("typ", [None, "JWT", "jwt", "at+jwt", "application/at+jwt", "AT+JWT"])
-def test_types_of_access_tokens_hold(tokens: Tokens, typ: str | None) -> None:
-    """A token says that it is an access token (RFC 9068), or a JWT, or nothing."""
+def test_types_of_access_tokens_are_valid(tokens: Tokens, typ: str | None) -> None:
+    """`typ` says that it is an access token (RFC 9068), or a JWT, or is missing."""
     header = ES if typ is None else ES | {"typ": typ}
     assert tokens.verify(signed(header, GOOD)).subject == "ada"
 
@@ -78,13 +78,13 @@ def test_types_of_access_tokens_hold(tokens: Tokens, typ: str | None) -> None:
         ({"scope": "", "scp": ["b"]}, set()),
     ],
 )
-def test_scopes_are_those_of_scope_or_else_scp(tokens: Tokens, claims: dict[str, Any], scopes: set[str]) -> None:
-    """`scope` is a text; where there is none, `scp` is a text or a list."""
+def test_scopes_come_from_scope_or_scp(tokens: Tokens, claims: dict[str, Any], scopes: set[str]) -> None:
+    """`scope` is a text; if it is missing, `scp` is a text or a list."""
     assert tokens.verify(token(**claims)).scopes == scopes
 
 
 def test_an_audience_may_be_one_of_several(tokens: Tokens) -> None:
-    """A token for several services is for each of them."""
+    """A token for several services is valid for each of them."""
     assert tokens.verify(token(aud=["other", AUDIENCE])).subject == "ada"
 
 
@@ -126,7 +126,7 @@ def test_an_audience_may_be_one_of_several(tokens: Tokens) -> None:
         ({"scope": None, "scp": {"a": 1}}, "scp is not a list of texts"),
     ],
 )
-def test_a_claim_that_does_not_fit_is_refused(tokens: Tokens, claims: dict[str, Any], cause: str) -> None:
+def test_an_invalid_claim_is_refused(tokens: Tokens, claims: dict[str, Any], cause: str) -> None:
     """Issuer, audience, subject, times and scopes are each checked, also with a valid signature."""
     payload = {name: value for name, value in (GOOD | claims).items() if value is not None}
     assert refused(tokens, signed(ES, payload)) == cause
@@ -139,7 +139,7 @@ def test_the_issuers_clock_may_be_a_little_ahead(tokens: Tokens) -> None:
 
 @pytest.mark.parametrize("payload", [b"", b"[]", b"null", b"\xff", b'{"iss"', b"[" * 6000, b"9" * 6000])
 def test_a_payload_that_is_no_object_is_refused(tokens: Tokens, payload: bytes) -> None:
-    """What an issuer signs is a JSON object."""
+    """A payload must be a JSON object, also with a valid signature."""
     assert refused(tokens, signed(ES, payload)) in ("DecodeError", "not three parts in base64url")
 
 
@@ -173,14 +173,14 @@ def test_a_payload_that_is_no_object_is_refused(tokens: Tokens, payload: bytes) 
         ({"typ": None}, "typ is of another kind of token"),
     ],
 )
-def test_a_header_that_does_not_fit_is_refused(tokens: Tokens, header: dict[str, Any], cause: str) -> None:
-    """A header names a pinned algorithm and a key of the set that is for it, whatever the signature is."""
+def test_an_invalid_header_is_refused(tokens: Tokens, header: dict[str, Any], cause: str) -> None:
+    """It names an allowed algorithm and a key of the set for that algorithm, whatever the signature is."""
     assert refused(tokens, signed(ES | header, GOOD)) == cause
 
 
 @pytest.mark.parametrize("header", [b"", b"\xff\xfe", b"null", b"[]", b'"ES256"', b'{"alg":', b"[" * 9000])
 def test_a_header_that_is_no_object_is_refused(tokens: Tokens, header: bytes) -> None:
-    """What precedes the payload is a JSON object."""
+    """A header must be a JSON object."""
     assert refused(tokens, signed(header, GOOD)) in (
         "the header is not JSON",
         "the header is not an object",
@@ -189,7 +189,7 @@ def test_a_header_that_is_no_object_is_refused(tokens: Tokens, header: bytes) ->
 
 
 def test_a_public_key_is_no_secret(trust: Callable[..., Tokens]) -> None:
-    """HS256 with the public key's text as the secret is no signature of the issuer."""
+    """HS256 with the public key's text as the secret is no valid signature."""
     pem = private_key("RS256").public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     signing = f"{encoded({'alg': 'HS256', 'kid': 'first'})}.{encoded(GOOD)}"
     made = jwt.get_algorithm_by_name("HS256").sign(signing.encode(), pem)
@@ -197,14 +197,14 @@ def test_a_public_key_is_no_secret(trust: Callable[..., Tokens]) -> None:
 
 
 def test_a_shared_secret_in_the_set_verifies_nothing(trust: Callable[..., Tokens]) -> None:
-    """A symmetric key is not among what a key set is for."""
+    """A symmetric key in a key set is ignored."""
     tokens = trust(jwk("ES256"), {"kty": "oct", "k": encoded(b"s" * 32), "kid": "shared", "alg": "HS256"})
     text = jwt.encode(GOOD, b"s" * 32, "HS256", {"kid": "shared"})
     assert refused(tokens, text) == "no key matches"
 
 
 def test_a_changed_token_is_refused(tokens: Tokens) -> None:
-    """Another payload or header under the same signature, another signature, or none."""
+    """Another payload or header with the same signature, another signature, or none."""
     header, payload, signature = token().split(".")
     other = encoded(GOOD | {"sub": "eve"})
     assert refused(tokens, f"{header}.{other}.{signature}") == "InvalidSignatureError"
@@ -234,26 +234,26 @@ def test_a_changed_token_is_refused(tokens: Tokens) -> None:
         "Ａ.b.c",
     ],
 )
-def test_what_has_not_the_form_of_a_token_is_refused(tokens: Tokens, text: str) -> None:
-    """Only three parts in base64url have the form of a token; anything else is refused."""
+def test_a_malformed_token_is_refused(tokens: Tokens, text: str) -> None:
+    """A token has three parts in base64url; anything else is refused."""
     assert refused(tokens, text) == "not three parts in base64url"
     assert not is_token(text)
 
 
-def test_a_token_is_told_by_its_form() -> None:
+def test_a_token_is_recognized_by_its_form() -> None:
     """Three parts of base64url are a token, an API key is not."""
     assert is_token(token()) and is_token("a.b.")
     assert not is_token("rk_0123456789abcdef")
 
 
-def test_an_oversized_token_is_not_looked_at(tokens: Tokens) -> None:
-    """More than 16 KiB is refused, even where it is signed well."""
+def test_an_oversized_token_is_refused(tokens: Tokens) -> None:
+    """More than 16 KiB is refused, also with a valid signature."""
     assert tokens.verify(token(pad="x" * 10_000)).subject == "ada"
     assert refused(tokens, token(pad="x" * 13_000)) == "too long"
 
 
-def test_keys_that_a_token_brings_are_not_looked_at(trust: Callable[..., Tokens]) -> None:
-    """jwk, jku, x5u and x5c in a header change nothing: what is signed by their key is refused."""
+def test_keys_inside_a_token_are_ignored(trust: Callable[..., Tokens]) -> None:
+    """jwk, jku, x5u and x5c in a header change nothing: a signature with such a key is refused."""
     tokens = trust(jwk("ES256"))
     brought = {"jwk": jwk("ES256", "eve"), "jku": "http://127.0.0.1:1/keys", "x5u": "http://127.0.0.1:1/", "x5c": ["x"]}
     assert refused(tokens, token("ES256", "eve", brought)) == "no key matches"
@@ -261,8 +261,8 @@ def test_keys_that_a_token_brings_are_not_looked_at(trust: Callable[..., Tokens]
     assert tokens.verify(token(headers=brought)).subject == "ada"
 
 
-def test_a_verified_token_ends_with_its_time(tokens: Tokens, clock: Clock) -> None:
-    """What was verified once is refused from exp on."""
+def test_a_verified_token_expires(tokens: Tokens, clock: Clock) -> None:
+    """A token that was verified before is refused from exp on."""
     text = token(exp=START + 0.9)
     assert tokens.verify(text) is tokens.verify(text)
     clock.seconds += 0.9
@@ -270,15 +270,15 @@ def test_a_verified_token_ends_with_its_time(tokens: Tokens, clock: Clock) -> No
 
 
 def test_the_log_has_the_cause_and_not_the_token(tokens: Tokens, caplog: pytest.LogCaptureFixture) -> None:
-    """An operator reads why a token was refused, never what it was or said."""
+    """An operator can read why a token was refused, but not its content."""
     text = token(sub="secret-subject", aud="secret-audience", headers={"x": "y\nz"})
     with caplog.at_level(logging.DEBUG):
         refused(tokens, text)
     assert [record.getMessage() for record in caplog.records] == ["token refused: InvalidAudienceError"]
 
 
-def test_whatever_is_sent_is_refused_as_a_token(tokens: Tokens) -> None:
-    """No change to a good token raises anything but InvalidToken, and none that is another token holds."""
+def test_any_changed_token_raises_only_invalid_token(tokens: Tokens) -> None:
+    """No change to a good token raises anything else, and no other token is valid."""
     chance = random.Random(20)  # noqa: S311 - the same each time
     good = token()
     parts = [json.loads(b) for b in (b'{"alg":"ES256","kid":"first"}', json.dumps(GOOD).encode())]

@@ -1,4 +1,4 @@
-"""What is refused in a body, and how it is told."""
+"""Invalid request bodies, and the problems that describe them."""
 
 import json
 from io import BytesIO
@@ -16,8 +16,8 @@ def post(client: FlaskClient, body: str | bytes, path: str = "/products") -> Tes
     return client.post(path, data=body, content_type="application/json")
 
 
-def test_all_faults_at_once(client: FlaskClient) -> None:
-    """One answer has every fault of a body, each with its JSON Pointer; nothing is kept."""
+def test_all_faults_are_listed_at_once(client: FlaskClient) -> None:
+    """One response has every fault of a body, each with its JSON Pointer; nothing is stored."""
     body = {
         "price": 1.234,
         "stock": -1,
@@ -81,8 +81,8 @@ def test_all_faults_at_once(client: FlaskClient) -> None:
         ("status", "deleted"),
     ],
 )
-def test_values_out_of_bounds(client: FlaskClient, field: str, value: Any) -> None:
-    """A value that a product cannot have is 422 and points at itself."""
+def test_values_out_of_range(client: FlaskClient, field: str, value: Any) -> None:
+    """An invalid value of a product returns 422 with a pointer to it."""
     response = client.post("/products", json={"name": "x", field: value})
     assert response.status_code == 422
     (fault,) = response.json["errors"]
@@ -92,8 +92,8 @@ def test_values_out_of_bounds(client: FlaskClient, field: str, value: Any) -> No
 @pytest.mark.parametrize(
     "email", ["", "ada", "ada@", "@x.org", "a b@x.org", "ada@x", "a@x.org\n", "ä@x.org", f"{'x' * 65}@x.org"]
 )
-def test_addresses_that_are_none(client: FlaskClient, email: str) -> None:
-    """What cannot be delivered to is no e-mail address."""
+def test_invalid_email_addresses(client: FlaskClient, email: str) -> None:
+    """An address to which no e-mail can be delivered is refused."""
     assert client.post("/users", json={"email": email}).status_code == 422
 
 
@@ -125,20 +125,20 @@ def test_addresses_that_are_none(client: FlaskClient, email: str) -> None:
         (b'{"name": "x", "price": .5}', "line 1"),
     ],
 )
-def test_what_is_not_acceptable_json(client: FlaskClient, body: bytes, message: str) -> None:
-    """Malformed or ambiguous JSON is 400 and says what and where."""
+def test_invalid_json(client: FlaskClient, body: bytes, message: str) -> None:
+    """Malformed or ambiguous JSON returns 400 with the reason and the position."""
     response = post(client, body)
     assert (response.status_code, response.json["type"].rpartition("/")[2]) == (400, "invalid-json")
     assert message in response.json["detail"]
 
 
-def test_a_byte_order_mark_is_passed_over(client: FlaskClient) -> None:
-    """A body may begin with U+FEFF, as RFC 8259 (section 8.1) allows a reader."""
+def test_a_byte_order_mark_is_ignored(client: FlaskClient) -> None:
+    """A body may begin with U+FEFF, as RFC 8259 (section 8.1) allows."""
     assert post(client, b'\xef\xbb\xbf{"name": "x"}').json["name"] == "x"
 
 
-def test_nesting_within_the_limit_is_kept(client: FlaskClient) -> None:
-    """32 levels are taken, and brackets in strings are no levels."""
+def test_nesting_within_the_limit_is_accepted(client: FlaskClient) -> None:
+    """32 levels are accepted, and brackets in strings are no levels."""
     deep = '{"name": "' + "[" * 50 + '", "attributes": {"a":' + "[" * 30 + "]" * 30 + "}}"
     assert post(client, deep).status_code == 200
 
@@ -152,15 +152,15 @@ def test_nesting_within_the_limit_is_kept(client: FlaskClient) -> None:
         ('{"name": "x", "attributes": {"a\\u0000": 1}}', "#/attributes"),
     ],
 )
-def test_what_is_not_text(client: FlaskClient, body: str, pointer: str) -> None:
+def test_invalid_text(client: FlaskClient, body: str, pointer: str) -> None:
     """NUL and half a surrogate pair are refused, with a pointer to the string."""
     response = post(client, body)
     assert response.status_code == 422
     assert [fault["pointer"] for fault in response.json["errors"]] == [pointer]
 
 
-def test_what_is_not_text_is_told_with_the_rest(client: FlaskClient) -> None:
-    """Faults of text and of the schema are of one report, also where a name itself is no text."""
+def test_invalid_text_is_listed_with_other_faults(client: FlaskClient) -> None:
+    """Faults of text and of the schema are in one response, also if a name is invalid text."""
     response = post(client, r'{"name": "a\u0000b", "price": -1, "\ud800": 1, "id": "\udfff", "tags": ["", "\u0000"]}')
     assert response.status_code == 422
     errors = {(fault["pointer"], fault["detail"]) for fault in response.json["errors"]}
@@ -175,16 +175,16 @@ def test_what_is_not_text_is_told_with_the_rest(client: FlaskClient) -> None:
 
 
 @pytest.mark.parametrize("sent", [r'{"name": "x", "id": "\ud800"}', r'{"name": "x", "created_at": "\u0000"}'])
-def test_what_is_not_text_in_what_the_server_sets(client: FlaskClient, sent: str) -> None:
-    """A read-only field that is no text is only another value."""
+def test_invalid_text_in_a_read_only_field(client: FlaskClient, sent: str) -> None:
+    """It is refused as a changed value."""
     path = client.post("/products", json={"name": "x"}).headers["Location"]
     response = client.put(path, data=sent, content_type="application/json")
     assert response.status_code == 422
     assert [fault["detail"][:13] for fault in response.json["errors"]] == ["is read-only;"]
 
 
-def test_a_compressed_body_is_415(client: FlaskClient) -> None:
-    """A body in a coding that is not understood is not taken for bad JSON."""
+def test_a_compressed_body_returns_415(client: FlaskClient) -> None:
+    """A body with a Content-Encoding is not parsed as JSON."""
     response = client.post(
         "/products", data=b"x", headers={"Content-Encoding": "gzip"}, content_type="application/json"
     )
@@ -192,15 +192,15 @@ def test_a_compressed_body_is_415(client: FlaskClient) -> None:
 
 
 def test_at_most_a_hundred_faults_are_listed(client: FlaskClient) -> None:
-    """An answer does not grow with what is wrong."""
+    """The size of a response does not grow with the number of faults."""
     response = client.post("/products", json={f"unknown{n}": n for n in range(5000)})
     assert (response.status_code, len(response.json["errors"])) == (422, 100)
     too_many = client.post("/products", json={"name": "x", "tags": [1] * 5000})
     assert too_many.json["errors"] == [{"pointer": "#/tags", "detail": "must have at most 100 items"}]
 
 
-def test_a_name_that_occurs_twice_among_many_is_found(client: FlaskClient) -> None:
-    """However many names there are, the one that is twice is named, in time that grows with their number alone."""
+def test_a_duplicate_name_among_many_is_found(client: FlaskClient) -> None:
+    """However many names there are, the duplicate is named, in time that grows linearly with their number."""
     names = ",".join(f'"{n}":0' for n in range(9000))
     response = post(client, f'{{"name": "x", "attributes": {{{names}, "zz": 0, "zz": 0}}}}')
     assert (response.status_code, "'zz'" in response.json["detail"]) == (400, True)
@@ -224,15 +224,15 @@ def test_a_body_is_an_object(client: FlaskClient, body: str) -> None:
         "x",
     ],
 )
-def test_other_media_types(client: FlaskClient, media_type: str) -> None:
-    """A body of another type is 415, which names the right one."""
+def test_other_media_types_return_415(client: FlaskClient, media_type: str) -> None:
+    """The problem names the right media type."""
     headers = {"Content-Type": media_type} if media_type else {}
     response = client.post("/products", data=b'{"name": "x"}', headers=headers)
     assert response.status_code == 415
     assert "application/json" in response.json["detail"]
 
 
-def test_patch_tells_what_it_accepts(client: FlaskClient) -> None:
+def test_patch_lists_its_media_types(client: FlaskClient) -> None:
     """415 to a PATCH lists its types in Accept-Patch (RFC 5789, section 3.1)."""
     where = client.post("/products", json={"name": "x"}).headers["Location"]
     response = client.patch(where, data=b"[]", content_type="application/json-patch+json")
@@ -240,14 +240,14 @@ def test_patch_tells_what_it_accepts(client: FlaskClient) -> None:
     assert response.headers["Accept-Patch"] == "application/merge-patch+json, application/json"
 
 
-def test_a_charset_of_utf_8_is_fine(client: FlaskClient) -> None:
-    """Parameters that change nothing are no reason to refuse."""
+def test_a_charset_of_utf_8_is_accepted(client: FlaskClient) -> None:
+    """A parameter that changes nothing is no reason to refuse."""
     response = client.post("/products", data=b'{"name": "x"}', content_type='application/json; charset="UTF-8"')
     assert response.status_code == 200
 
 
-def test_a_body_that_is_too_large(client: FlaskClient) -> None:
-    """413 tells the limit, also for a body whose length is not announced."""
+def test_a_too_large_body_returns_413(client: FlaskClient) -> None:
+    """The problem has the limit, also for a body without Content-Length."""
     small = create_app(Config(max_body=500)).test_client()
     fits = json.dumps({"name": "x" * 100})
     assert post(small, fits).status_code == 200
@@ -266,7 +266,7 @@ def test_a_body_that_is_too_large(client: FlaskClient) -> None:
 
 @pytest.mark.parametrize("number", [2**63 - 1, -(2**63) + 1])
 def test_integers_have_64_bits(client: FlaskClient, number: int) -> None:
-    """What stores and typed clients hold, and one more is refused."""
+    """Stores and typed clients can hold them; one more is refused."""
     assert post(client, f'{{"name": "x", "attributes": {{"a": {number}}}}}').json["attributes"] == {"a": number}
     beyond = number + (1 if number > 0 else -1)
     assert post(client, f'{{"name": "x", "attributes": {{"a": {beyond}}}}}').status_code == 400

@@ -1,4 +1,4 @@
-"""What an endpoint's answer leads to: success, another try at a time, or the end."""
+"""The verdict on an endpoint's response: success, another attempt at a time, or the end."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def verdict_of(
     chance: float = 0.0,
     excerpt: str = "busy",
 ) -> Attempt:
-    """The verdict on such an answer to a try that so many came before."""
+    """The verdict on this response, after this number of earlier attempts."""
     delivery = Delivery(1, 2, "w1", manual, attempts, EVENT)
     return verdict(
         delivery, DeliveryResult(status, excerpt, retry_after), began=BEGAN, at=AT, retries=RETRIES, chance=chance
@@ -31,14 +31,14 @@ def verdict_of(
 @pytest.mark.parametrize("status", [200, 204, 299])
 @pytest.mark.parametrize("manual", [False, True])
 def test_every_2xx_is_success(status: int, manual: bool) -> None:
-    """It is done with, and nothing waits; what was said beside is noted."""
+    """The delivery is done, and nothing waits; the excerpt is stored."""
     tried = verdict_of(status, manual=manual, attempts=3, retry_after=60)
     assert tried == Attempt(tried.delivery, AT, True, status, AT - BEGAN, "busy", None, 0.0)
     assert not must_disable(tried)
 
 
 @pytest.mark.parametrize("status", [None, 100, 199, 300, 304, 399, 400, 404, 409, 411, 429, 500, 599])
-def test_all_else_is_tried_again(status: int | None) -> None:
+def test_all_other_statuses_are_retried(status: int | None) -> None:
     """No status but 410 ends a delivery before its schedule does."""
     tried = verdict_of(status)
     assert (tried.succeeded, tried.next, tried.is_final, must_disable(tried)) == (False, AT + 10, False, False)
@@ -47,7 +47,7 @@ def test_all_else_is_tried_again(status: int | None) -> None:
 
 @pytest.mark.parametrize(("attempts", "after"), [(0, 10.0), (1, 100.0), (2, 1_000.0), (3, None), (4, None)])
 def test_each_failure_has_its_delay(attempts: int, after: float | None) -> None:
-    """The schedule's delays are counted from the end of each try; after the last of them there is none."""
+    """The delays of the schedule are counted from the end of each attempt; after the last attempt there is none."""
     tried = verdict_of(attempts=attempts)
     assert tried.next == (None if after is None else AT + after)
     assert must_disable(tried) is (after is None)
@@ -55,7 +55,7 @@ def test_each_failure_has_its_delay(attempts: int, after: float | None) -> None:
 
 @pytest.mark.parametrize(("chance", "after"), [(0.0, 100.0), (0.5, 110.0), (1.0, 120.0)])
 def test_jitter_adds_up_to_a_fifth(chance: float, after: float) -> None:
-    """Those that failed together come back apart: never earlier than the schedule says, at most a fifth later."""
+    """It spreads deliveries that failed together: never earlier than the schedule, at most a fifth later."""
     assert verdict_of(attempts=1, chance=chance).next == pytest.approx(AT + after)
 
 
@@ -68,33 +68,33 @@ def test_jitter_adds_up_to_a_fifth(chance: float, after: float) -> None:
         (12.5, 12.5, 12.5),
         (3_600.0, 3_600.0, 3_600.0),
         (DAY, DAY, DAY),
-        (DAY + 1, DAY, DAY),  # nobody makes us wait for longer
+        (DAY + 1, DAY, DAY),  # a longer wait is not possible
         (1e12, DAY, DAY),
     ],
 )
-def test_retry_after_holds_all_for_a_day_at_most(retry_after: float | None, after: float, hold: float) -> None:
-    """The next try is not before what the endpoint asks for, nor is anything else sent there until then."""
+def test_retry_after_is_limited_to_a_day(retry_after: float | None, after: float, hold: float) -> None:
+    """The next attempt is not before that time, and no other delivery goes there until then."""
     tried = verdict_of(retry_after=retry_after, chance=1.0)
     assert tried.next == pytest.approx(AT + after)
     assert tried.hold == (AT + hold if hold else 0.0)
 
 
-def test_the_last_failure_still_holds() -> None:
-    """After the last attempt, the Retry-After of the endpoint still holds."""
+def test_retry_after_counts_also_for_the_last_attempt() -> None:
+    """The endpoint's other deliveries wait for it."""
     tried = verdict_of(attempts=3, retry_after=60)
     assert (tried.next, tried.hold) == (None, AT + 60)
 
 
 @pytest.mark.parametrize("manual", [False, True])
-def test_gone_disables(manual: bool) -> None:
-    """410 is never retried and disables the webhook, also after a delivery on request."""
+def test_410_disables_the_webhook(manual: bool) -> None:
+    """It is never retried, also for a manual delivery."""
     tried = verdict_of(410, manual=manual)
     assert (tried.next, tried.is_final, must_disable(tried)) == (None, True, True)
     assert reason_of(tried) == "410 Gone"
 
 
-def test_by_hand_is_once() -> None:
-    """A delivery on request is not retried, and its failure does not disable the webhook."""
+def test_a_manual_delivery_is_not_retried() -> None:
+    """Its failure does not disable the webhook."""
     tried = verdict_of(manual=True)
     assert (tried.next, tried.is_final, must_disable(tried)) == (None, True, False)
 
@@ -111,19 +111,19 @@ def test_by_hand_is_once() -> None:
     ],
 )
 def test_a_redirect_is_explained(status: int | None, excerpt: str, stored_excerpt: str) -> None:
-    """One that says nothing is noted with why it failed; others with what they say."""
+    """Without content, the stored excerpt says why it failed; otherwise it is the content."""
     assert verdict_of(status, excerpt=excerpt).excerpt == stored_excerpt
 
 
 @pytest.mark.parametrize(("status", "last"), [(503, "503"), (None, "no address")])
 def test_the_end_has_its_reason(status: int | None, last: str) -> None:
-    """How often it was tried, what, and what came last."""
+    """The number of attempts and the last result."""
     tried = verdict_of(status, attempts=3, excerpt="no address")
     assert must_disable(tried) and reason_of(tried) == f"4 attempts at e1 failed, the last with: {last}"
 
 
 def test_a_failure_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """With its webhook, its event, the number of the try, and what came."""
+    """With its webhook, its event, the number of the attempt, and the result."""
     with caplog.at_level("INFO", "restkeeper"):
         verdict_of(503, attempts=1)
         verdict_of(None, excerpt="no address")

@@ -1,4 +1,4 @@
-"""Webhooks as a resource: what can be said of one, its secret, its log."""
+"""Webhooks as a resource: their fields, their secrets, their logs."""
 
 import re
 from base64 import b64decode
@@ -33,9 +33,9 @@ def faults(response: Any) -> list[str]:
     return [fault["pointer"] for fault in response.json["errors"]]
 
 
-class TestTheResource:
-    def test_it_is_made_with_defaults(self, client: FlaskClient) -> None:
-        """Active, for all events, with a secret of 32 bytes that nobody else keeps."""
+class TestResource:
+    def test_a_webhook_is_created_with_defaults(self, client: FlaskClient) -> None:
+        """Active, for all events, with a random secret of 32 bytes."""
         response = client.post(HOOKS, json={"url": URL})
         made = response.json
         assert (made["types"], made["status"], made["description"], made["version"]) == (["*"], "active", "", 1)
@@ -44,7 +44,7 @@ class TestTheResource:
         assert response.headers["Location"] == f"{HOOKS}/{made['id']}"
 
     def test_the_secret_is_shown_once(self, client: FlaskClient) -> None:
-        """Neither when it is read, listed, changed or deleted."""
+        """It is not returned when the webhook is read, listed, changed or deleted."""
         made = make(client)
         secret, path = made.pop("secret"), f"{HOOKS}/{made['id']}"
         assert client.get(path).json == made and client.get(HOOKS).json == [made]
@@ -53,14 +53,14 @@ class TestTheResource:
         assert all(response.status_code == 200 and secret not in response.text for response in shown)
 
     @pytest.mark.needs("idempotency")
-    def test_what_is_made_once_has_one_secret(self, client: FlaskClient) -> None:
-        """A create that is sent again shows the same webhook with the same secret."""
+    def test_a_replayed_create_returns_the_same_secret(self, client: FlaskClient) -> None:
+        """The repeated request returns the same webhook with the same secret."""
         key_header = {"Idempotency-Key": "k"}
         first, again = (client.post(HOOKS, json={"url": URL}, headers=key_header) for _ in range(2))
         assert first.data == again.data and len(client.get(HOOKS).json) == 1
 
-    def test_it_is_paused_and_set_going_again(self, client: FlaskClient) -> None:
-        """By its status; `disabled` is the service's to say."""
+    def test_a_webhook_can_be_paused_and_resumed(self, client: FlaskClient) -> None:
+        """By its status; only the service sets `disabled`."""
         path = f"{HOOKS}/{make(client)['id']}"
         for status in ("paused", "active"):
             assert client.patch(path, json={"status": status}).json["status"] == status
@@ -68,8 +68,8 @@ class TestTheResource:
         assert (refused.status_code, refused.json["allowed"]) == (409, ["paused"])
         assert faults(client.post(HOOKS, json={"url": URL, "status": "disabled"})) == ["#/status"]
 
-    def test_it_changes_under_the_usual_conditions(self, client: FlaskClient) -> None:
-        """If-Match holds for changes, the deletion and the rotation."""
+    def test_if_match_works_for_webhooks(self, client: FlaskClient) -> None:
+        """For changes, the deletion and the rotation."""
         response = client.post(HOOKS, json={"url": URL})
         path, old = response.headers["Location"], {"If-Match": response.headers["ETag"]}
         assert client.patch(path, json={"description": "x"}, headers=old).status_code == 200
@@ -106,8 +106,8 @@ class TestTheResource:
             "https://" + "x" * 2048,
         ],
     )
-    def test_an_address_that_cannot_be_is_refused(self, client: FlaskClient, url: str) -> None:
-        """When the webhook is made, and when it is changed; what a name leads to is looked at when it is called."""
+    def test_an_invalid_url_is_refused(self, client: FlaskClient, url: str) -> None:
+        """When the webhook is created or changed; its host name is resolved only for deliveries."""
         assert faults(client.post(HOOKS, json={"url": url})) == ["#/url"]
         path = f"{HOOKS}/{make(client)['id']}"
         assert faults(client.patch(path, json={"url": url})) == ["#/url"]
@@ -115,13 +115,13 @@ class TestTheResource:
 
     @pytest.mark.parametrize("url", ["http://127.0.0.1:9000/x", "http://localhost/", "https://10.0.0.1/", URL])
     def test_private_addresses_can_be_allowed(self, url: str) -> None:
-        """With WEBHOOK_ALLOW_PRIVATE, and then by http too."""
+        """With WEBHOOK_ALLOW_PRIVATE, also with http."""
         client = create_app(Config(webhook_allow_private=True)).test_client()
         assert client.post(HOOKS, json={"url": url}).status_code == 200
         assert faults(client.post(HOOKS, json={"url": "http://me@127.0.0.1/"})) == ["#/url"]
 
-    def test_what_is_not_allowed_any_more_can_be_paused(self, tmp_path: Path) -> None:
-        """As it is, and not set going again."""
+    def test_a_webhook_with_a_forbidden_url_can_be_paused(self, tmp_path: Path) -> None:
+        """Its URL may stay, but the webhook cannot be resumed."""
         database_url = f"sqlite:///{tmp_path}/x.db"
         before, after = (
             create_app(Config(database_url=database_url, webhook_allow_private=allow)).test_client()
@@ -133,8 +133,8 @@ class TestTheResource:
         assert faults(after.patch(path, json={"status": "active"})) == ["#/url"]
         assert faults(after.patch(path, json={"url": "http://10.0.0.1/"})) == ["#/url"]
 
-    def test_types_are_those_there_are(self, client: FlaskClient) -> None:
-        """`*`, all of a kind, one; each that is none is pointed at, together with the address."""
+    def test_only_existing_types_are_accepted(self, client: FlaskClient) -> None:
+        """`*`, all of a kind, or one; the response points to each unknown one, and to the URL."""
         made = make(client, types=["product.*", "user.deleted", "webhook.disabled"])
         assert made["types"] == ["product.*", "user.deleted", "webhook.disabled"]
         wrong = {
@@ -146,8 +146,8 @@ class TestTheResource:
         assert faults(client.patch(f"{HOOKS}/{made['id']}", json={"types": ["x"], "status": "paused"})) == ["#/types/0"]
         assert faults(client.post(HOOKS, json={"url": URL, "types": []})) == ["#/types"]
 
-    def test_webhooks_are_no_events(self, client: FlaskClient) -> None:
-        """To make, change and delete one is told to nobody."""
+    def test_changes_of_webhooks_are_no_events(self, client: FlaskClient) -> None:
+        """To create, change or delete one makes no event."""
         path = f"{HOOKS}/{make(client)['id']}"
         client.patch(path, json={"description": "x"})
         client.delete(path)
@@ -156,7 +156,7 @@ class TestTheResource:
 
 class TestRotation:
     def test_former_secrets_sign_for_a_day(self, app: Application, client: FlaskClient) -> None:
-        """Each from when it was replaced, also when that happens twice a day; then just the newest."""
+        """Each for a day after its rotation, also after two rotations in a day; then only the newest."""
         made = make(client)
         path = f"{HOOKS}/{made['id']}/rotate"
         store: Store = app.extensions["restkeeper"].store
@@ -179,22 +179,22 @@ class TestRotation:
         assert [len(each.split(" ")) for each in signatures] == [3, 2, 1]
 
     @pytest.mark.needs("idempotency")
-    def test_it_is_done_once(self, client: FlaskClient) -> None:
-        """A rotation that is sent again shows the same secret."""
+    def test_a_replayed_rotation_returns_the_same_secret(self, client: FlaskClient) -> None:
+        """The repeated request returns the same secret."""
         path, key_header = f"{HOOKS}/{make(client)['id']}/rotate", {"Idempotency-Key": "k"}
         first, again = (client.post(path, headers=key_header) for _ in range(2))
         assert first.data == again.data and first.json["version"] == 2
 
-    def test_what_is_not_there_cannot_be_rotated(self, client: FlaskClient) -> None:
-        """404, as for all that is done to a webhook that is none."""
+    def test_rotating_an_unknown_webhook_returns_404(self, client: FlaskClient) -> None:
+        """Like all operations on an unknown webhook."""
         for method, rest in [("POST", "/rotate"), ("POST", "/ping"), ("GET", "/deliveries"), ("GET", "/deliveries/1")]:
             assert client.open(f"{HOOKS}/none{rest}", method=method).status_code == 404
         assert client.post(f"{HOOKS}/none/deliveries/1/redeliver").status_code == 404
 
 
-class TestTheLog:
-    def test_it_is_paged_from_the_newest(self, client: FlaskClient) -> None:
-        """`next` leads to the end, each delivery once, with the filter that was asked for."""
+class TestLog:
+    def test_the_log_is_paged_from_the_newest(self, client: FlaskClient) -> None:
+        """`next` links lead to the end, each delivery once, with the filter of the request."""
         hook = f"{HOOKS}/{make(client)['id']}"
         ids = [client.post(f"{hook}/ping").json["id"] for _ in range(5)]
         path, seen = f"{hook}/deliveries?limit=2&state=pending", []
@@ -207,13 +207,13 @@ class TestTheLog:
         assert client.get(f"{hook}/deliveries").headers["Cache-Control"] == "no-store"
 
     @pytest.mark.parametrize("query", ["state=lost", "limit=0", "limit=101", "cursor=x", "cursor=0", "offset=1"])
-    def test_what_it_does_not_know_it_refuses(self, client: FlaskClient, query: str) -> None:
-        """Each parameter that is unknown or malformed is named."""
+    def test_invalid_parameters_are_refused(self, client: FlaskClient, query: str) -> None:
+        """The fault names each unknown or malformed parameter."""
         response = client.get(f"{HOOKS}/{make(client)['id']}/deliveries?{query}")
         assert (response.status_code, response.json["errors"][0]["parameter"]) == (400, query.split("=")[0])
 
-    def test_one_delivery_is_read_by_its_number(self, client: FlaskClient) -> None:
-        """And only as one of its webhook; whatever else is 404."""
+    def test_a_delivery_is_read_by_its_number(self, client: FlaskClient) -> None:
+        """Only below its own webhook; anything else returns 404."""
         hook, other = (f"{HOOKS}/{make(client)['id']}" for _ in range(2))
         ping = client.post(f"{hook}/ping").json
         assert client.get(f"{hook}/deliveries/{ping['id']}").json == ping
@@ -224,7 +224,7 @@ class TestTheLog:
             assert client.get(path).status_code == 404
             assert client.post(f"{path}/redeliver").status_code == 404
 
-    def test_it_goes_with_its_webhook(self, client: FlaskClient) -> None:
+    def test_the_log_is_deleted_with_its_webhook(self, client: FlaskClient) -> None:
         """A webhook that is deleted leaves no log."""
         hook = f"{HOOKS}/{make(client)['id']}"
         ping = client.post(f"{hook}/ping").json

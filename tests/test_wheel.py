@@ -1,4 +1,4 @@
-"""The engine as it is installed: from its wheel, in an empty environment, beside a project with names of its own."""
+"""The installed engine: from its wheel, in an empty environment, beside a project with similar module names."""
 
 import subprocess
 import sys
@@ -42,7 +42,7 @@ class Served(unittest.TestCase):
 
 
 def run(command: list[str | Path], folder: Path, *, code: int = 0) -> str:
-    """The output of a command that ends with `code`."""
+    """The output of a command that exits with `code`."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == code, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
@@ -59,19 +59,19 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bin(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of an environment that has nothing but the wheel, what it requires, and pytest."""
+    """The programs of an environment that has only the wheel, its requirements, and pytest."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=True)
     pip: list[str | Path] = [folder / "bin" / "pip", "install", "-q", "--disable-pip-version-check"]
     run([*pip, "--require-hashes", "-r", ROOT / "requirements.txt"], folder)
-    run([*pip, "--no-index", wheel], folder)  # so that what it requires is what is pinned
+    run([*pip, "--no-index", wheel], folder)  # so that its requirements have the pinned versions
     run([*pip, "pytest", "pytest-xdist"], folder)
     return folder / "bin"
 
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project that has modules of its own, called as parts of the engine are."""
+    """A project with modules named like parts of the engine."""
     folder = tmp_path_factory.mktemp("host")
     for name in ("app", "config", "errors", "clock", "web"):
         (folder / f"{name}.py").write_text("MINE = 'mine'\n")
@@ -82,20 +82,20 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shop(bin: Path, wheel: Path, host: Path) -> Path:
-    """What `restkeeper new` writes, inside that project."""
+    """A service that `restkeeper new` wrote, inside that project."""
     run([bin / "restkeeper", "new", "shop", "--engine", wheel], host)
     return host / "shop"
 
 
-def test_it_says_that_it_is_typed(wheel: Path) -> None:
-    """And has no tests of ours, and no service of ours but as what `new` writes."""
+def test_the_wheel_has_type_information(wheel: Path) -> None:
+    """It has none of our tests, and our service only as the template of `new`."""
     names = zipfile.ZipFile(wheel).namelist()
     assert "restkeeper/py.typed" in names
     assert {name.partition("/")[0] for name in names} == {"restkeeper", wheel.name.partition("-py3")[0] + ".dist-info"}
 
 
-def test_it_is_used_within_a_project(bin: Path, host: Path) -> None:
-    """Neither hides the other's modules."""
+def test_the_engine_works_inside_a_project(bin: Path, host: Path) -> None:
+    """Neither hides the modules of the other."""
     assert run([bin / "python", "-c", IN_PROCESS], host) == "mine mine\n"
     assert "has no create_app(), so it is no Restkeeper service" in run([bin / "restkeeper", "serve"], host, code=1)
 
@@ -109,14 +109,14 @@ def test_a_new_service_has_tests_that_pass(bin: Path, shop: Path) -> None:
     (shop / "tests" / "test_unittest.py").unlink()
 
 
-def test_its_requirements_are_installed_by_its_makefile(shop: Path) -> None:
-    """`make test` of a new service, as its README says."""
+def test_the_makefile_of_a_new_service_works(shop: Path) -> None:
+    """`make test` of a new service installs its requirements, as its README says."""
     assert "2 passed" in run(["make", "test", f"PYTHON={sys.executable}"], shop)
 
 
 @pytest.mark.parametrize("program", ["restkeeper", "flask"])
 def test_every_command_works(bin: Path, shop: Path, tmp_path: Path, program: str) -> None:
-    """On the service of the present folder, by either program."""
+    """On the service of the present folder, with either program."""
     command = bin / program
     store = shop / "restkeeper.db"
     items = tmp_path / "items.ndjson"

@@ -1,4 +1,4 @@
-"""The worker as clients meet it: bytes over a socket to a real gunicorn of two processes."""
+"""The worker from the point of view of clients: bytes over a socket to a real gunicorn with two processes."""
 
 import json
 import os
@@ -247,7 +247,7 @@ def test_refused(client: Client, case: str) -> None:
 
 @pytest.mark.parametrize("case", [case for case, (_, request) in REFUSED.items() if len(request) <= 200])
 def test_refused_byte_by_byte(client: Client, case: str) -> None:
-    """The answer does not depend on how the bytes are cut into segments."""
+    """The response does not depend on how the bytes are split into segments."""
     status, request = REFUSED[case]
     client.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for byte in request + SMUGGLED:
@@ -267,7 +267,7 @@ def test_pipelining_keeps_the_order(client: Client) -> None:
     assert paths == [f"/{number}" for number in range(50)] + ["/fifty", "/", "/"]
 
 
-def test_keep_alive_until_asked_to_close(client: Client) -> None:
+def test_keep_alive_until_connection_close(client: Client) -> None:
     for _ in range(3):
         assert client.send(GET).fields["connection"] == "keep-alive"
     assert client.send(CLOSE).fields["connection"] == "close"
@@ -313,7 +313,7 @@ def test_expect(client: Client) -> None:
     assert client.send(b"ok").json["body"] == "ok"
 
 
-def test_expect_is_answered_without_content(client: Client) -> None:
+def test_expect_gets_its_response_without_content(client: Client) -> None:
     """RFC 9110 section 10.1.1: content that is not read is not requested, so the connection is closed."""
     response = client.send(post(EXPECT + b"\r\nContent-Length: 2", path=b"/refuse"))
     assert (response.status, response.fields["connection"]) == (413, "close")
@@ -327,7 +327,7 @@ def test_expect_is_answered_without_content(client: Client) -> None:
         post(EXPECT + b"\r\nTransfer-Encoding: chunked", b"2\r\nok\r\n0\r\n\r\n"),
     ],
 )
-def test_expect_with_the_content_at_hand(client: Client, framed: bytes) -> None:
+def test_expect_with_content_that_has_arrived(client: Client, framed: bytes) -> None:
     """Content that arrived with the head needs no 100 (Continue)."""
     response = client.send(framed)
     assert (response.status, response.json["body"], response.fields["connection"]) == (200, "ok", "keep-alive")
@@ -335,7 +335,7 @@ def test_expect_with_the_content_at_hand(client: Client, framed: bytes) -> None:
 
 
 def test_expect_without_content(client: Client) -> None:
-    """Where no content is announced, none is missing."""
+    """It needs no 100 (Continue), and the connection stays open."""
     response = client.send(post(EXPECT + b"\r\nContent-Length: 0"))
     assert (response.status, response.fields["connection"]) == (200, "keep-alive")
 
@@ -362,7 +362,7 @@ def test_unread_chunks(client: Client) -> None:
     assert client.ended()
 
 
-def test_content_half_read(client: Client) -> None:
+def test_partly_read_content(client: Client) -> None:
     client.sock.sendall(post(b"Content-Length: 20000", b"ab" + b"x" * 19998, b"/half") + GET)
     assert client.read_response().body == b"ab--"
     assert client.read_response().status == 200
@@ -429,7 +429,7 @@ def test_streamed_response(client: Client) -> None:
     assert client.send(GET).status == 200
 
 
-def test_length_is_kept_to(client: Client) -> None:
+def test_no_more_than_content_length_is_sent(client: Client) -> None:
     assert client.send(get(line=b"GET /long HTTP/1.1")).body == b"123"
     assert client.send(get(line=b"GET /write HTTP/1.1")).body == b"abcde"
     assert client.send(get(line=b"GET /short HTTP/1.1")).body == b"12345"
@@ -481,7 +481,7 @@ def test_slow_clients_delay_no_other(port: int, tmp_path: Path) -> None:
             client.sock.sendall(GET[:-2] if number % 2 else post(b"Content-Length: 9", b"x"))
         for file, client in zip(done, reading, strict=True):
             client.sock.sendall(get(line=b"GET /large?" + bytes(file) + b" HTTP/1.1"))
-        for _ in range(4):  # by chance, to both processes
+        for _ in range(4):  # distributed to both processes by chance
             with closing(Client(port)) as client:
                 begun = time.monotonic()
                 assert client.send(CLOSE).status == 200
@@ -512,7 +512,7 @@ def test_graceful_stop(tmp_path: Path) -> None:
 
 
 def until(port: int, condition: Callable[[dict[str, int]], bool], address: str = "127.0.0.1") -> dict[str, int]:
-    """What the process has once the condition holds; asked on a connection of its own, which is one of those open."""
+    """The state of the process when the condition is true; read on a connection that is one of the open ones."""
     end = time.monotonic() + 10
     while True:
         with closing(Client(port, address=address)) as client:
@@ -531,7 +531,7 @@ def test_a_refusal_arrives_before_a_large_body(port: int) -> None:
             assert connection.getresponse().status == 413
 
 
-def test_what_is_read_after_a_refusal_has_a_bound() -> None:
+def test_reading_after_a_refusal_is_limited() -> None:
     """Beyond the limit the connection is closed, also while the client sends."""
     with gunicorn(worker="Patient", processes=1) as (port, _), closing(Client(port)) as client:
         client.sock.sendall(post(b"Content-Length: 10000000000", path=b"/refuse"))
@@ -540,11 +540,14 @@ def test_what_is_read_after_a_refusal_has_a_bound() -> None:
         with pytest.raises(OSError):
             while True:
                 sent += client.sock.send(bytes(2**16))
-        assert sent < 2**20 + 16 * 2**20  # and what the buffers of the two ends hold
+        assert sent < 2**20 + 16 * 2**20  # and the size of the buffers of both ends
 
 
-def test_connections_of_an_address() -> None:
-    """The oldest idle one makes room for one more; where none is idle, the new one is refused. Others do not notice."""
+def test_connections_of_an_address_are_limited() -> None:
+    """The oldest idle one is closed for one more; if none is idle, the new one is refused.
+
+    Other addresses are not affected.
+    """
     setting = {"CONNECTIONS_PER_ADDRESS": "4"}
     with gunicorn("--keep-alive", "75", worker="Patient", processes=1, **setting) as (port, _), ExitStack() as stack:
         clients = [stack.enter_context(closing(Client(port, address="127.0.0.2"))) for _ in range(5)]
@@ -566,7 +569,7 @@ def test_connections_of_an_address() -> None:
 
 
 def test_a_proxy_may_have_all_connections() -> None:
-    """Behind a proxy all connections come from one address, which is none of a caller."""
+    """Behind a proxy all connections come from its address, which is not a caller's."""
     settings = {"CONNECTIONS_PER_ADDRESS": "4", "TRUSTED_PROXIES": "1"}
     with gunicorn(worker="Patient", processes=1, **settings) as (port, _), ExitStack() as stack:
         for _ in range(6):
@@ -575,8 +578,8 @@ def test_a_proxy_may_have_all_connections() -> None:
 
 
 @pytest.mark.parametrize("begun", [b"", GET[:-2]])
-def test_nearly_full(begun: bytes) -> None:
-    """Those who have waited longest for nothing, or with half a head, make room; a busy one stays."""
+def test_a_nearly_full_process_closes_waiting_connections(begun: bytes) -> None:
+    """Those that have waited longest without or with a partial head are closed; a busy one stays."""
     options = ("--keep-alive", "75", "--worker-connections", "20")
     with gunicorn(*options, worker="Patient", processes=1) as (port, _), ExitStack() as stack:
         busy = stack.enter_context(closing(Client(port)))
@@ -586,7 +589,7 @@ def test_nearly_full(begun: bytes) -> None:
         for n in range(17):
             clients.append(stack.enter_context(closing(Client(port, address=f"127.0.1.{n}"))))
             clients[-1].sock.sendall(begun)
-            if n < 16:  # with the one that asks there are never more than 18
+            if n < 16:  # with the requesting one there are never more than 18
                 name = "heads" if begun else "idle"
                 until(port, lambda found, name=name, n=n: found[name] == n + 1)  # type: ignore[misc]
         with closing(Client(port)) as fresh:
@@ -599,14 +602,14 @@ def test_nearly_full(begun: bytes) -> None:
         assert busy.read_response().json["body"] == "ok"
 
 
-def test_nearly_full_of_content() -> None:
+def test_a_nearly_full_process_closes_waiting_content() -> None:
     """Without idle connections, the one that waits longest for content is closed."""
     with gunicorn("--worker-connections", "20", worker="Patient", processes=1) as (port, _), ExitStack() as stack:
         clients = []
         for n in range(18):
             clients.append(stack.enter_context(closing(Client(port, address=f"127.0.1.{n}"))))
             clients[-1].sock.sendall(post(b"Content-Length: 2", b"o"))
-            if n < 17:  # with the one that asks there are never more than 18
+            if n < 17:  # with the requesting one there are never more than 18
                 until(port, lambda found, n=n: found["contents"] == n + 1)  # type: ignore[misc]
         with closing(Client(port)) as fresh:
             assert fresh.send(GET).status == 200
@@ -615,8 +618,8 @@ def test_nearly_full_of_content() -> None:
         assert clients[-1].read_response().json["body"] == "ok"
 
 
-def test_who_waits_longest_makes_room_for_other_slow_readers(tmp_path: Path) -> None:
-    """Three responses of which a megabyte waits are more than the process may hold: the first is given up."""
+def test_the_slowest_reader_is_closed_for_others(tmp_path: Path) -> None:
+    """Three responses with an unread megabyte each exceed the limit of the process: the first is closed."""
     done = [tmp_path / str(n) for n in range(3)]
     with gunicorn(worker="Patient", processes=1) as (port, _), ExitStack() as stack:
         for n, file in enumerate(done):
@@ -629,8 +632,8 @@ def test_who_waits_longest_makes_room_for_other_slow_readers(tmp_path: Path) -> 
         assert not done[1].exists() and not done[2].exists()
 
 
-def test_a_quick_client_does_not_keep_others_waiting() -> None:
-    """While 20,000 requests of one connection wait to be answered, another one is answered in its turn."""
+def test_a_busy_client_does_not_delay_others() -> None:
+    """While 20,000 requests of one connection wait, another connection gets its response in its turn."""
     with gunicorn(processes=1) as (port, _), closing(Client(port)) as quick, closing(Client(port)) as other:
         assert other.send(GET).status == 200
         quick.sock.sendall(GET * 20_000)
@@ -638,14 +641,14 @@ def test_a_quick_client_does_not_keep_others_waiting() -> None:
 
 
 def test_max_requests() -> None:
-    """After so many requests a process ends and another takes its place; no request is lost by that."""
+    """After that number of requests a process ends and another one replaces it; no request is lost."""
     with gunicorn("--max-requests", "5", processes=1) as (port, _), closing(Client(port)) as client:
         responses = [client.send(GET) for _ in range(4)]  # the first was the fixture's
         assert [response.fields["connection"] for response in responses] == ["keep-alive"] * 3 + ["close"]
         assert client.ended()
         pids = {response.json["pid"] for response in responses}
         end = time.monotonic() + 10
-        while not pids - {responses[0].json["pid"]}:  # until then it still takes connections, and serves them
+        while not pids - {responses[0].json["pid"]}:  # until then it still accepts connections
             assert time.monotonic() < end
             with closing(Client(port)) as client:
                 pids.add(client.send(GET).json["pid"])
@@ -660,7 +663,7 @@ AT_THE_LIMIT = {
 
 @pytest.mark.parametrize("case", AT_THE_LIMIT)
 def test_at_the_limit(port: int, case: str) -> None:
-    """The most that is let through, and one more."""
+    """The largest accepted value, and one more."""
     most, request, status = AT_THE_LIMIT[case]
     with closing(Client(port)) as client:
         assert client.send(request(most)).status == 200
@@ -668,7 +671,7 @@ def test_at_the_limit(port: int, case: str) -> None:
 
 
 def test_unread_content_at_the_limit(client: Client) -> None:
-    """So much unread content is passed over to keep the connection, and not a byte more."""
+    """That much unread content is discarded to keep the connection open, and not a byte more."""
     most = 64 * 1024
     assert client.send(post(b"Content-Length: %d" % most, bytes(most), b"/refuse")).fields["connection"] == "keep-alive"
     more = client.send(post(b"Content-Length: %d" % (most + 1), bytes(most + 1), b"/refuse"))

@@ -1,4 +1,4 @@
-"""Records that tests store: a collection with a field of each kind, and common operations on it."""
+"""Records for tests: a collection with a field of each kind, and common operations on it."""
 
 from decimal import Decimal
 from typing import Any
@@ -35,7 +35,7 @@ OTHERS = Collection("others", {"id": FIELDS["id"]})
 
 
 def record(id: str, version: int = 1, **fields: Any) -> Record:
-    """A record of the things collection; fields that are not given are null, or empty."""
+    """A record of the things collection; omitted fields are null, or empty."""
     empty = {"name": "", "sku": None, "mail": None, "price": None, "stock": 0, "sold": None, "tags": []}
     body = {"id": id, **empty, **fields, "version": version}
     return Record(id, version, f"2026-01-01T00:00:{version:02}.000000Z", "shape", exactjson.dumps(body))
@@ -64,7 +64,7 @@ SORTS: list[tuple[Sort, ...]] = [(), (Sort("id", True),), (Sort("price"),), (Sor
 
 
 def fill(store: Store, count: int, size: int) -> list[int]:
-    """Store items with large bodies, in an order of no field; return their lengths by id."""
+    """Store items with large bodies, in an order that no field has; return the lengths of the bodies by id."""
     records = [
         record(f"{n:03}", stock=n * 7 % 10, name=f"{n * 3 % 10}{'x' * size}", price=Decimal(n % 3))
         for n in range(count)

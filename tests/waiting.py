@@ -1,9 +1,9 @@
-"""Waits of tests, each of which has a bound."""
+"""Waits in tests, with a time limit."""
 
 from multiprocessing.process import BaseProcess
 from threading import Thread
 
-SECONDS = 30.0  # far longer than anything takes that is not stuck
+SECONDS = 30.0  # far longer than anything takes
 
 
 def join(*running: Thread | BaseProcess) -> None:

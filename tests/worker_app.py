@@ -1,4 +1,4 @@
-"""A tiny WSGI application, and the worker with short time-outs, for `test_worker`."""
+"""A small WSGI application, and the worker with short time-outs, for `test_worker`."""
 
 import json
 import os
@@ -22,7 +22,7 @@ class Worker(restkeeper.server.worker.Worker):
 
 
 class Patient(restkeeper.server.worker.Worker):
-    """For few clients, who wait as long as a test lasts."""
+    """A worker for connections that stay open as long as a test lasts."""
 
     header_timeout = stall_timeout = send_timeout = 60.0
     unsent_limit = 2 * 2**20 + 2**19
@@ -36,7 +36,7 @@ def wait_for(path: Path) -> None:
 
 
 def counted(path: Path) -> Iterator[bytes]:
-    """More than any socket buffers; says when the worker has done with it."""
+    """A response larger than any socket buffer; it records when the worker has closed it."""
     try:
         for _ in range(64):
             yield bytes(2**20)
@@ -45,7 +45,7 @@ def counted(path: Path) -> Iterator[bytes]:
 
 
 def bounds(worker: restkeeper.server.worker.Worker) -> dict[str, int]:
-    """What a process has of each kind, and how many requests it has begun."""
+    """The number of connections of each kind in a process, and how many requests it has begun."""
     table = worker.connections
     sizes = {name: len(getattr(table, name)) for name in ("open", "idle", "heads", "contents", "waiting")}
     return sizes | {"unsent": table.unsent, "requests": worker.nr}

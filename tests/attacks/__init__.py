@@ -1,5 +1,5 @@
-"""Attacks on a running service, at full length and with their times: `python -m tests.attacks [NAME …]`.
+"""Attacks on a running service, at full length and with measurements: `python -m tests.attacks [NAME …]`.
 
-Each module here has functions `attack_…`: one takes a folder, starts a service of its own in it, asserts what must
-hold, and returns a line with what it measured.
+Each module has functions `attack_…`. Such a function gets a folder, starts a service in it, asserts what must be true,
+and returns a line with its measurements.
 """

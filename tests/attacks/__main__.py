@@ -13,7 +13,7 @@ import tests.attacks
 
 
 def attacks() -> Iterator[tuple[str, Callable[[Path], str]]]:
-    """Each attack with its name."""
+    """All attacks with their names."""
     for module in sorted(found.name for found in pkgutil.iter_modules(tests.attacks.__path__)):
         if module not in ("__main__", "health"):
             functions = vars(import_module(f"tests.attacks.{module}")).items()
@@ -21,7 +21,7 @@ def attacks() -> Iterator[tuple[str, Callable[[Path], str]]]:
 
 
 def main(names: list[str]) -> None:
-    """Run them one after the other, and end with the names of those that failed, if there are any."""
+    """Run the attacks one after the other; exit with the names of those that failed, if any."""
     chosen = [(name, attack) for name, attack in attacks() if not names or any(word in name for word in names)]
     if not chosen:
         sys.exit(f"no attack is called so: {' '.join(names)}")

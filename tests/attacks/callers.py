@@ -1,4 +1,4 @@
-"""Callers that guess, crowd out others, wait on every place, or fill the disk."""
+"""Callers that guess keys, use up the places of others, or fill the disk."""
 
 import threading
 import time
@@ -48,7 +48,7 @@ def _together(works: list[Callable[[], None]]) -> None:
 
 
 def attack_guessing(folder: Path) -> str:
-    """One address guesses keys by thousands; of these a few are looked at, and who shares the address is served."""
+    """One address tries thousands of keys: only a few are looked up, and valid callers at that address are served."""
     with Gunicorn(folder, FAILURE_LIMIT="20 per day", METRICS_TOKEN="m" * 24, **CLOSED) as server:
         known, fresh = _key(server, "products:read"), _key(server, "products:read")
         at = "127.0.0.9"
@@ -93,7 +93,7 @@ def attack_counters(folder: Path) -> str:
 
 
 def attack_waits(folder: Path) -> str:
-    """One key asks for all places to wait; it gets its share, and another key waits and is answered."""
+    """One key requests all places for long polls: it gets its share, and another key can wait, too."""
     with Gunicorn(folder, **CLOSED) as server:
         greedy, other = _key(server, "products:read"), _key(server, "products:read", "products:write")
         path = "/api/v1/events?after=latest&wait=10"
@@ -121,7 +121,7 @@ def attack_waits(folder: Path) -> str:
 
 
 def attack_space(folder: Path) -> str:
-    """One key writes as much as it can; the store grows by its quota and no more than a request or two beyond."""
+    """One key writes as much as it can: the store grows by its quota and at most one or two requests more."""
     quota = 20_000_000
     with Gunicorn(folder, WRITE_BYTES=f"{quota} per day", **CLOSED) as server:
         writer, other = (_key(server, "products:read", "products:write") for _ in range(2))

@@ -18,7 +18,7 @@ from tests.waiting import SECONDS
 
 LINES = 20_000
 HELD_SECONDS = 12.0  # longer than any writer waits
-WORST_WRITE = 0.75  # seconds: a batch, its commit, and who else waits
+WORST_WRITE = 0.75  # seconds: a batch, its commit, and other waiting writers
 WORST_HEALTH = 1.0  # three processes on two cores
 
 
@@ -34,8 +34,8 @@ def _done(process: "subprocess.Popen[str]", code: int = 0) -> str:
     return out + message
 
 
-def attack_an_import_holds_nobody(folder: Path) -> str:
-    """While many items are imported others write, and the import that is killed goes on when it is repeated."""
+def attack_an_import_blocks_no_writer(folder: Path) -> str:
+    """While many items are imported others write; a killed import continues when it is repeated."""
     file = folder / "a.ndjson"
     item = {"price": 1.5, "description": "x" * 200}
     file.write_text("".join(json.dumps({"name": f"Lamp {n}", **item}) + "\n" for n in range(LINES)))
@@ -57,7 +57,7 @@ def attack_an_import_holds_nobody(folder: Path) -> str:
 
 
 def attack_a_long_lock_ends_no_worker(folder: Path) -> str:
-    """A lock that is held for longer than any writer waits: the worker says so twice, and then delivers."""
+    """A lock is held longer than any writer waits: the worker logs it twice, and then delivers."""
     with Receiver() as receiver, Gunicorn(folder, WEBHOOK_ALLOW_PRIVATE="1") as server:
         made = server.post("/api/v1/webhooks", {"url": f"{receiver.base}/healthy"}).json()
         receiver.inboxes["healthy"].secret = made["secret"]
@@ -86,7 +86,7 @@ def attack_a_long_lock_ends_no_worker(folder: Path) -> str:
 
 
 def attack_a_file_over_the_store(folder: Path) -> str:
-    """A backup moved, then copied over a running store: 503 at once; the next start refuses; a restore mends it."""
+    """A backup is moved, then copied over a running store: 503 at once, no start, until a restore."""
     store, backup = folder / "restkeeper.db", folder / "backup.db"
     took = []
     for how in (os.rename, shutil.copyfile):

@@ -1,4 +1,4 @@
-"""How long `/healthz` takes while something else goes on."""
+"""How long `/healthz` takes while a service is busy."""
 
 import threading
 import time
@@ -12,9 +12,9 @@ PAUSE = 0.005  # seconds between two requests
 
 
 class Health:
-    """Asks `/healthz` again and again, on one connection for each of `connections`, while its block runs.
+    """Requests `/healthz` repeatedly on each of `connections` connections, while its block runs.
 
-    `worst` is the longest that an answer took, in seconds; `answers` how many there were.
+    `worst` is the longest response time in seconds; `count` is the number of responses.
     """
 
     def __init__(self, server: Gunicorn, connections: int = 4) -> None:

@@ -1,4 +1,4 @@
-"""The largest and the worst items: what they cost, and that nobody else waits for it."""
+"""The largest and slowest items: what they cost, and that no other caller waits for them."""
 
 import json
 import multiprocessing
@@ -40,7 +40,7 @@ def worst() -> Iterator[dict[str, object]]:
 
 
 def old(attributes: dict[str, object], fingerprint: str = "") -> Record:
-    """An item of a megabyte, as it may be in a store from before there were limits."""
+    """An item of a megabyte, as a store from before there were limits may have it."""
     record = RESOURCE.create({"name": "old", "description": None, "attributes": attributes}, id=uuid7(), now=NOW)
     return record._replace(fingerprint=fingerprint or record.fingerprint)
 
@@ -48,7 +48,7 @@ def old(attributes: dict[str, object], fingerprint: str = "") -> Record:
 def repeat_request(
     server: Gunicorn, method: str, paths: list[str], body: str | None, until: float, found: dict[int, int]
 ) -> None:
-    """The same request over and over on one connection; how often each status came."""
+    """Repeat a request on one connection; count the responses by status."""
     with closing(HTTPConnection("127.0.0.1", server.port, timeout=30)) as connection:
         turn = 0
         while time.monotonic() < until:
@@ -60,7 +60,7 @@ def repeat_request(
 
 
 def load(server: Gunicorn, method: str, turns: list[list[str]], body: str | None, until: float, results: Any) -> None:
-    """A connection for each list of paths, in this process; puts how often each status came into `results`."""
+    """Run one connection for each list of paths, in this process; put the number of each status into `results`."""
     found: dict[int, int] = {}
     threads = [
         threading.Thread(target=repeat_request, args=(server, method, paths, body, until, found)) for paths in turns
@@ -72,9 +72,9 @@ def load(server: Gunicorn, method: str, turns: list[list[str]], body: str | None
 
 
 def held_up(server: Gunicorn, method: str, paths: list[str], body: str | None = None, connections: int = 8) -> str:
-    """How long /healthz takes at worst while so many ask at once; fails beyond the limit.
+    """Measure /healthz while so many connections send requests; fail beyond the limit.
 
-    They are a process of their own, so that whoever measures does not wait for them.
+    They run in another process, so that the measurement does not wait for them.
     """
     results = FORK.SimpleQueue()
     until = time.monotonic() + SECONDS
@@ -90,7 +90,7 @@ def held_up(server: Gunicorn, method: str, paths: list[str], body: str | None = 
 
 
 def attack_items_at_the_limits(folder: Path) -> str:
-    """Eight connections at once read, list, change and send the worst items that there may be."""
+    """Eight connections read, list, change and create the largest valid items."""
     with Gunicorn(folder) as server:
         wheres, bodies = [], []
         for attributes in worst():
@@ -106,7 +106,7 @@ def attack_items_at_the_limits(folder: Path) -> str:
 
 
 def attack_old_items(folder: Path) -> str:
-    """A hundred items of a megabyte that are there already, of the present and of another shape."""
+    """A hundred stored items of a megabyte, of the present schema and of another one, are read and changed."""
     config = Config(database_url=f"sqlite:///{folder}/restkeeper.db")
     store = open_store(config.database_url, stored_collections(find_resources(resources)))
     kinds: list[dict[str, object]] = [{"v": [[]] * 349_000}, {"v": [0.123456] * 115_000}, {"v": "x" * 1_047_000}]
@@ -134,8 +134,8 @@ def attack_old_items(folder: Path) -> str:
     return "; ".join(results)
 
 
-def attack_bodies_of_too_much(folder: Path) -> str:
-    """Megabytes of brackets, faults and names: refused at once, in little memory."""
+def attack_too_large_bodies(folder: Path) -> str:
+    """Megabytes of brackets, faults and names are refused at once, with little memory."""
     nul = json.dumps({"x": {"a" * 50_000: ["\0"] * 20_000}})
     bodies = ["[" * 2**20, '{"v":[' + "[]," * 349_000, nul, nul[:-1] + " " * 500_000 + "}"]
     bodies += [json.dumps({"name": "x", "attributes": {"n" * 20_000: ["\0"] * 9000}})]
@@ -147,13 +147,13 @@ def attack_bodies_of_too_much(folder: Path) -> str:
 
 
 def peak_memory(pid: int) -> int:
-    """MiB that a process has had at most."""
+    """The largest memory that a process has used, in MiB."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) // 1024
 
 
 def attack_patches(folder: Path) -> str:
-    """64 connections change the worst items by some bytes; a stranger's POST is answered within a second."""
+    """64 connections change the largest items by some bytes; another caller's POST gets a response within a second."""
     with Gunicorn(folder) as server:
         wheres = []
         for attributes in worst():
@@ -164,8 +164,8 @@ def attack_patches(folder: Path) -> str:
         results = FORK.SimpleQueue()
         turns = [[where] for where in wheres]
         process = FORK.Process(target=load, args=(server, "PATCH", turns, '{"stock":TURN}', until, results))
-        process.start()  # of its own, so that the stranger's clock does not wait for 64 other threads
-        slowest = strangers(server, until)
+        process.start()  # a process, so that the other caller's clock does not wait for 64 threads
+        slowest = slowest_post(server, until)
         found = results.get()
         join(process)
     what = f"{found}; a stranger's POST {slowest * 1000:.0f} ms"
@@ -173,8 +173,8 @@ def attack_patches(folder: Path) -> str:
     return what
 
 
-def strangers(server: Gunicorn, until: float) -> float:
-    """The longest that a small POST took, one after the other."""
+def slowest_post(server: Gunicorn, until: float) -> float:
+    """The longest time of a small POST, repeated until then."""
     slowest = 0.0
     while time.monotonic() < until:
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Attacks on connections and on what is read from them."""
+"""Attacks on connections and on the data that is read from them."""
 
 import resource
 import shutil
@@ -15,7 +15,7 @@ from tests.attacks.health import Health
 from tests.live import Gunicorn
 from tests.waiting import SECONDS
 
-WORST = 0.3  # seconds that /healthz may take meanwhile, on a machine that others use too
+WORST = 0.3  # seconds that /healthz may take during an attack, on a machine with other load
 HEALTHZ = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST /products HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
@@ -26,7 +26,7 @@ def connect(server: Gunicorn, source: str = "127.0.0.1") -> socket.socket:
 
 
 def status_of(server: Gunicorn, request: bytes) -> tuple[bytes, float]:
-    """The status line that a request gets, and after how many seconds."""
+    """The status line of the response to a request, and the seconds until then."""
     with connect(server) as client:
         began = time.perf_counter()
         with suppress(BrokenPipeError, ConnectionResetError):
@@ -35,13 +35,13 @@ def status_of(server: Gunicorn, request: bytes) -> tuple[bytes, float]:
 
 
 def resident(server: Gunicorn) -> int:
-    """Bytes of memory that the workers have."""
+    """Bytes of memory that the workers use."""
     pages = [int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in server.worker_pids()]
     return sum(pages) * resource.getpagesize()
 
 
 def attack_hosts(folder: Path) -> str:
-    """Hosts that look like IDNA's and are as long as a field may be."""
+    """Hosts that look like IDNA names and have the length of the longest header field."""
     request = HEALTHZ.replace(b"localhost", b"xn--" + b"a" * 8000)
     with Gunicorn(folder, LOG_LEVEL="error") as server, Health(server) as health:
         found = [status_of(server, request) for _ in range(300)]
@@ -65,7 +65,7 @@ def attack_chunks(folder: Path) -> str:
 
 
 def attack_late_readers(folder: Path) -> str:
-    """Clients that send 10 MiB before they read anything get their 413 all the same."""
+    """Clients that send 10 MiB before they read anything get their 413."""
     with Gunicorn(folder, LOG_LEVEL="error") as server, ThreadPoolExecutor(16) as pool:
 
         def status(_: int) -> int:
@@ -95,7 +95,7 @@ def _by_node(server: Gunicorn) -> str:
 
 
 def attack_slow_readers(folder: Path) -> str:
-    """A hundred clients that ask for pages and read nothing, ever again."""
+    """A hundred clients request pages and never read the responses."""
     with Gunicorn(folder, LOG_LEVEL="error", MAX_ITEM="1000000") as server:
         for n in range(20):
             assert server.post("/products", {"name": str(n), "description": "x" * 9_000}).status in (200, 422)
@@ -113,12 +113,12 @@ def attack_slow_readers(folder: Path) -> str:
         for client in clients:
             client.close()
     assert grown < 2 * 64 * 2**20 + 100 * 2**20, grown
-    assert health.worst < 1  # they are busy ones as well, until their buffers are full
+    assert health.worst < 1  # they also count as busy until their buffers are full
     return f"memory grew by {grown >> 20} MiB, worst /healthz {health.worst * 1000:.0f} ms"
 
 
 def attack_idle_connections(folder: Path) -> str:
-    """2,300 connections that send nothing, from one address, then from many; others come in all the same."""
+    """2,300 connections that send nothing, from one address, then from many; others can still connect."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
     try:
@@ -148,7 +148,7 @@ def _idle(folder: Path, addresses: int) -> str:
 
 
 def attack_busy_connections(folder: Path) -> str:
-    """64 connections that are never idle; each new one is answered in its turn."""
+    """64 connections are never idle; each new one gets a response in its turn."""
     with Gunicorn(folder, LOG_LEVEL="error") as server, ThreadPoolExecutor(1) as pool:
         load = pool.submit(run, server.port, [HEALTHZ], connections=64, seconds=6)
         times = []

@@ -23,7 +23,7 @@ from tests.live import Gunicorn
 from tests.waiting import SECONDS
 
 MIB = 1024 * 1024
-SLOWEST = 0.25  # seconds, of /healthz meanwhile
+SLOWEST = 0.25  # seconds, of /healthz during an attack
 WAIT = 5.0  # seconds that a write waits
 SEARCHES = (
     "sort=stock",
@@ -38,7 +38,7 @@ SEARCHES = (
 
 
 def _insert_large(folder: Path, attributes: list[object]) -> None:
-    """100 items of 1 MiB, as an older service with wider limits may have left them."""
+    """Insert 100 items of 1 MiB, as an older service with higher limits may have stored them."""
     products = next(each for each in find_resources(resources) if each.name == "products")
     store = open_store(f"sqlite:///{folder}/restkeeper.db", stored_collections(find_resources(resources)))
     now = "2026-01-01T00:00:00.000000Z"
@@ -74,7 +74,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def attack_searches_over_large_items(folder: Path) -> str:
-    """Eight searches at a time over 100 MiB leave /healthz quick."""
+    """Eight searches at a time over 100 MiB do not delay /healthz."""
     results = []
     for number, attributes in enumerate((([[]] * (MIB // 3)), [_nested(28) for _ in range(MIB // 58)])):
         place = folder / str(number)
@@ -98,7 +98,7 @@ def _search_until(server: Gunicorn, search: str, end: float) -> int:
 
 
 def attack_writes_behind_a_lock(folder: Path) -> str:
-    """200 POSTs behind a held lock are all answered 503 after five seconds."""
+    """200 POSTs behind a held lock all return 503 after five seconds."""
     with Gunicorn(folder, workers=1, RATE_LIMIT="off") as server:
         server.post("/products", {"name": "first"})
         with _locked(folder), Health(server) as health, ThreadPoolExecutor(200) as pool:
@@ -117,7 +117,7 @@ def _refused_after(server: Gunicorn) -> float:
 
 
 def attack_log_under_load(folder: Path) -> str:
-    """Writes beside searches that overlap without an end, from two processes, leave the log bounded and then short."""
+    """Writes beside endless overlapping searches of two processes leave the log limited, and then short."""
     log = folder / "restkeeper.db-wal"
     sizes = []
     with Gunicorn(folder, workers=2, RATE_LIMIT="off", SQLITE_SYNCHRONOUS="normal") as server:
@@ -149,7 +149,7 @@ def _write_until(server: Gunicorn, end: float) -> int:
 
 
 def attack_memory_of_pages(folder: Path) -> str:
-    """A sorted list of 100 items of 1 MiB costs no multiple of what its page may have."""
+    """A sorted list of 100 items of 1 MiB needs memory for one page only."""
     _insert_large(folder, [[]] * (MIB // 3))
     app = create_app(Config(database_url=f"sqlite:///{folder}/restkeeper.db"))
     store = app.extensions["restkeeper"].store
@@ -163,6 +163,6 @@ def attack_memory_of_pages(folder: Path) -> str:
 
 
 def _peak() -> int:
-    """The most memory that this process has had, in bytes."""
+    """The largest memory that this process has used, in bytes."""
     status = Path("/proc/self/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) * 1024

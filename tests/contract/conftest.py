@@ -23,7 +23,7 @@ def opened(kind: str, folder: Path, *collections: Collection) -> Store:
 
 @pytest.fixture(params=KINDS)
 def open_one(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Store]]:
-    """Opens a store with some collections."""
+    """Opens a store with given collections."""
     stores: list[Store] = []
 
     def open_with(*collections: Collection) -> Store:
@@ -43,7 +43,7 @@ def store(open_one: Callable[..., Store]) -> Store:
 
 @pytest.fixture(params=["file", "memory"])
 def outbox(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """A store that has an outbox."""
+    """A store with an outbox."""
     store = opened(request.param, tmp_path, Collection("things", {}))
     yield store
     store.close()
@@ -51,7 +51,7 @@ def outbox(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture(params=KINDS, scope="module")
 def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """A store that the examples of a property share."""
+    """A store that all examples of a property use."""
     store = opened(request.param, tmp_path_factory.mktemp("shared"), THINGS)
     yield store
     store.close()

@@ -14,15 +14,15 @@ def subscribed(outbox: Store) -> None:
     subscribe(outbox)
 
 
-def test_what_happened_since_is_queued_once(outbox: Store) -> None:
-    """Each event that matches has one delivery, in any number of steps."""
+def test_new_events_are_queued_once(outbox: Store) -> None:
+    """Each matching event gets one delivery, in any number of steps."""
     record(outbox, event("a"), event("b"), event("c", collection="others"), event("d"))
     for _ in range(4):
         queue(outbox, limit=2)
     assert [each.event.id for each in lease(outbox)] == [all_of(outbox)[n] for n in (1, 2, 3)]
 
 
-def test_who_has_something_to_do_is_known(outbox: Store) -> None:
+def test_subscriptions_with_work_are_listed(outbox: Store) -> None:
     """A subscription has events to queue, then deliveries to send, then no work."""
     assert outbox.subscriptions(["w"], 1.0) == []
     record(outbox, event())
@@ -35,8 +35,8 @@ def test_who_has_something_to_do_is_known(outbox: Store) -> None:
     assert outbox.subscriptions(["w"], 30.0) == []
 
 
-def test_nobody_else_has_what_is_leased(outbox: Store) -> None:
-    """After the lease ends another worker can lease it, and the first one cannot settle it any more."""
+def test_a_lease_belongs_to_one_worker(outbox: Store) -> None:
+    """After the lease ends another worker can lease the delivery, and the first one cannot settle it any more."""
     record(outbox, event())
     queue(outbox)
     (first,) = lease(outbox, now=10.0, until=40.0)
@@ -48,7 +48,7 @@ def test_nobody_else_has_what_is_leased(outbox: Store) -> None:
     assert lease(outbox, now=LONG) == []
 
 
-def test_the_events_of_an_item_go_one_after_the_other(outbox: Store) -> None:
+def test_the_events_of_an_item_are_delivered_in_order(outbox: Store) -> None:
     """The next one is due when the one before it is delivered or failed, and not while that waits for a retry."""
     one, two, three, other = record(outbox, event("a"), event("a"), event("a"), event("b"))
     queue(outbox, limit=2)
@@ -68,7 +68,7 @@ def test_the_events_of_an_item_go_one_after_the_other(outbox: Store) -> None:
 
 
 def test_webhooks_do_not_wait_for_each_other(outbox: Store) -> None:
-    """Each has its own deliveries of an event."""
+    """Each webhook has its own delivery of an event."""
     subscribe(outbox, "v")
     record(outbox, event("a"), event("a"))
     queue(outbox)
@@ -76,7 +76,7 @@ def test_webhooks_do_not_wait_for_each_other(outbox: Store) -> None:
     assert len(lease(outbox)) == 1 and lease(outbox, "v") == []
 
 
-def test_an_endpoint_can_ask_for_a_pause(outbox: Store) -> None:
+def test_an_endpoint_can_request_a_pause(outbox: Store) -> None:
     """During the pause no delivery is due."""
     record(outbox, event("a"), event("b"))
     queue(outbox)
@@ -87,8 +87,8 @@ def test_an_endpoint_can_ask_for_a_pause(outbox: Store) -> None:
     assert outbox.subscriptions(["w"], 60.0) == [("w", SECRETS, False, True, True)]
 
 
-def test_a_pause_can_be_forgotten(outbox: Store) -> None:
-    """Deliveries that waited for a retry are due, but not those that are leased, or that wait for their order."""
+def test_a_pause_can_be_cancelled(outbox: Store) -> None:
+    """Deliveries that waited for a retry become due, but not leased ones, and not those that wait for their order."""
     record(outbox, event("a"), event("a"), event("b"))
     queue(outbox)
     first, third = lease(outbox, until=40.0)
@@ -99,7 +99,7 @@ def test_a_pause_can_be_forgotten(outbox: Store) -> None:
     assert settle(outbox, third, ok=True)
 
 
-def test_what_is_asked_for_goes_at_once_and_alone(outbox: Store) -> None:
+def test_a_manual_delivery_is_sent_at_once(outbox: Store) -> None:
     """It is sent also to an inactive webhook, before all others; if a worker dies, another one leases it."""
     ids = record(outbox, event("a"), event("a"))
     queue(outbox)
@@ -115,7 +115,7 @@ def test_what_is_asked_for_goes_at_once_and_alone(outbox: Store) -> None:
     assert outbox.write(lambda transaction: transaction.find_delivery("w", manual_id)).state == "failed"
 
 
-def test_what_was_swept_is_not_looked_at(outbox: Store) -> None:
+def test_swept_events_are_not_examined(outbox: Store) -> None:
     """A webhook that is behind skips swept events, and the number of examined events does not count them."""
     record(outbox, *(event(str(n)) for n in range(8)), event("kept", at="2027"), event("last", at="2028"))
     outbox.write(lambda transaction: transaction.sweep_events("2027", 100))
@@ -127,8 +127,8 @@ def test_what_was_swept_is_not_looked_at(outbox: Store) -> None:
     assert [each.event.at for each in lease(outbox)] == ["2027", "2028"]
 
 
-def test_what_is_swept_holds_up_nothing(outbox: Store) -> None:
-    """A delivery that waited for one whose event is swept is due; one that waits for a stored one still waits."""
+def test_a_swept_event_blocks_no_delivery(outbox: Store) -> None:
+    """A delivery behind a swept event is due; one behind a stored event still waits."""
     record(
         outbox,
         event("a"),
@@ -145,7 +145,7 @@ def test_what_is_swept_holds_up_nothing(outbox: Store) -> None:
     assert (second.event.at, second.id) == ("2027", first.id + 2)
 
 
-def test_what_is_not_there_cannot_be_asked_for(outbox: Store) -> None:
+def test_unknown_ids_raise_not_found(outbox: Store) -> None:
     """An unknown event, a delivery of another webhook, the secrets of an unknown webhook."""
     for unknown in ("x", "evt_00000000_1", "evt_00000000_99"):
         with pytest.raises(RecordNotFound):
@@ -158,7 +158,7 @@ def test_what_is_not_there_cannot_be_asked_for(outbox: Store) -> None:
 
 
 def test_the_log_has_the_newest_first(outbox: Store) -> None:
-    """It has the results of the last attempts; it can be read in pages, and by state."""
+    """It has the results of the last attempts, and can be read in pages and by state."""
     ids = record(outbox, event("a"), event("a"), event("b"))
     queue(outbox)
     first, third = lease(outbox)
@@ -176,7 +176,7 @@ def test_the_log_has_the_newest_first(outbox: Store) -> None:
     assert outbox.deliveries("v", None, 10) == []
 
 
-def test_deliveries_go_with_their_events(outbox: Store) -> None:
+def test_deliveries_are_deleted_with_their_events(outbox: Store) -> None:
     """Swept events are not delivered, and a webhook that is behind continues with the stored ones."""
     record(outbox, event("a"), event("b", at="2027"), event("c", at="2027"))
     queue(outbox, limit=1)
@@ -185,7 +185,7 @@ def test_deliveries_go_with_their_events(outbox: Store) -> None:
     assert [each.event.at for each in lease(outbox)] == ["2027", "2027"]
 
 
-def test_a_webhook_that_is_gone_leaves_nothing(outbox: Store) -> None:
+def test_a_deleted_webhook_leaves_nothing(outbox: Store) -> None:
     """Nothing more is delivered, and its log is deleted with the events; leased deliveries can be settled."""
     record(outbox, event("a"), event("b"))
     queue(outbox, limit=1)
@@ -201,6 +201,6 @@ def test_a_webhook_that_is_gone_leaves_nothing(outbox: Store) -> None:
 
 
 def test_secrets_can_change(outbox: Store) -> None:
-    """The stored secrets are read."""
+    """The new secrets are read."""
     outbox.write(lambda transaction: transaction.set_secrets("w", [Secret("whsec_c")]))
     assert outbox.write(lambda transaction: transaction.secrets("w")) == (Secret("whsec_c"),)

@@ -1,4 +1,4 @@
-"""Events: in the order of their commits, each once, for as long as they are stored."""
+"""Events: read in the order of their commits, each exactly once, as long as they are stored."""
 
 import threading
 
@@ -11,22 +11,22 @@ from tests.outbox import THINGS, all_of, event, record
 from tests.waiting import join
 
 
-def test_they_are_read_in_the_order_of_their_commits(outbox: Store) -> None:
+def test_events_are_read_in_the_order_of_their_commits(outbox: Store) -> None:
     """In pages, each event occurs once, after the one before it."""
     ids = record(outbox, *(event(str(n)) for n in range(7)))
     ids += record(outbox, event("7"))
     assert all_of(outbox) == ids and len(set(ids)) == 8
 
 
-def test_what_was_recorded_is_what_is_read(outbox: Store) -> None:
-    """Type, time and data come back, the data byte for byte."""
+def test_an_event_is_read_as_it_was_recorded(outbox: Store) -> None:
+    """Type, time and data are unchanged, the data byte for byte."""
     (id,) = record(outbox, event(type="thing.updated", at="2026-01-02", data=b'{"name":"\xc3\xa9"}'))  # type: ignore[arg-type]
     (read,), _, _ = outbox.events("", THINGS, 10)
     assert read == (id, "thing.updated", "2026-01-02", b'{"name":"\xc3\xa9"}')
 
 
-def test_a_transaction_that_fails_leaves_none(outbox: Store) -> None:
-    """An event is there with its change, or not at all."""
+def test_a_failed_transaction_records_no_event(outbox: Store) -> None:
+    """An event is stored with its change, or not at all."""
 
     def work(transaction: Transaction) -> None:
         transaction.record(event())
@@ -37,8 +37,8 @@ def test_a_transaction_that_fails_leaves_none(outbox: Store) -> None:
     assert all_of(outbox) == [] and record(outbox, event()) == all_of(outbox)
 
 
-def test_the_last_one_is_known(outbox: Store) -> None:
-    """`last_event` changes with each event, also one of another thread."""
+def test_the_last_event_is_known(outbox: Store) -> None:
+    """`last_event` changes with each event, also with one of another thread."""
     begin = outbox.last_event()
     assert outbox.events(begin, THINGS, 10) == ([], begin, False)
     thread = threading.Thread(target=lambda: record(outbox, event()))
@@ -62,7 +62,7 @@ def test_the_last_one_is_known(outbox: Store) -> None:
         (EventFilter(()), ""),
     ],
 )
-def test_only_what_is_wanted_is_read(outbox: Store, event_filter: EventFilter, items: str) -> None:
+def test_events_can_be_filtered(outbox: Store, event_filter: EventFilter, items: str) -> None:
     """By collection, by type with `*`, and by owner."""
     ids = record(
         outbox,
@@ -74,7 +74,7 @@ def test_only_what_is_wanted_is_read(outbox: Store, event_filter: EventFilter, i
     assert all_of(outbox, event_filter) == [ids["abcd".index(each)] for each in items]
 
 
-def test_one_search_is_bounded(outbox: Store) -> None:
+def test_one_search_is_limited(outbox: Store) -> None:
     """Without a match a search ends after a number of events, and the next one continues there."""
     record(outbox, *(event("x", collection="others") for _ in range(MOST_EXAMINED)))
     (id,) = record(outbox, event("y"))
@@ -83,7 +83,7 @@ def test_one_search_is_bounded(outbox: Store) -> None:
     assert [each.id for each in outbox.events(last, THINGS, 10).events] == [id]
 
 
-def test_those_that_expired_are_swept(outbox: Store) -> None:
+def test_expired_events_are_swept(outbox: Store) -> None:
     """The oldest are deleted first, a limited number in each call, and never the newest."""
     ids = record(outbox, *(event(at=f"2026-01-0{day}") for day in range(1, 6)))
     sweep = lambda before, limit: outbox.write(lambda transaction: transaction.sweep_events(before, limit))  # noqa: E731
@@ -93,15 +93,15 @@ def test_those_that_expired_are_swept(outbox: Store) -> None:
     assert record(outbox, event()) == all_of(outbox)[1:]
 
 
-def test_what_is_left_has_no_holes(outbox: Store) -> None:
-    """An event with a later date than its neighbours keeps the following ones until it expires."""
+def test_sweeping_leaves_no_gaps(outbox: Store) -> None:
+    """If an event has a later date than its neighbours, the events after it stay until it expires."""
     ids = record(outbox, *(event(at=at) for at in ("2026-01-01", "2026-01-09", "2026-01-02", "2026-01-10")))
     assert outbox.write(lambda transaction: transaction.sweep_events("2026-01-05", 10)) == 1
     assert all_of(outbox) == ids[1:]
 
 
 def test_a_page_of_large_events_is_short(outbox: Store) -> None:
-    """A page ends by its bytes; the rest is in the next one, and nothing is lost."""
+    """A page ends by its bytes; the next page has the rest, and nothing is lost."""
     large = b'"' + b"x" * PAGE_BYTES + b'"'
     ids = record(outbox, *(event(str(n), data=large) for n in range(3)))  # type: ignore[arg-type]
     events, last, more = outbox.events("", THINGS, 10)
@@ -109,8 +109,8 @@ def test_a_page_of_large_events_is_short(outbox: Store) -> None:
     assert all_of(outbox, limit=10) == ids
 
 
-def test_a_cursor_that_expired_is_told_where_to_go_on(outbox: Store) -> None:
-    """A cursor after which events may be missing is refused; after the cursor `resume` none is missing."""
+def test_an_expired_cursor_gets_a_cursor_to_resume(outbox: Store) -> None:
+    """A cursor after which events may be missing is refused; no event is missing after the cursor `resume`."""
     ids = record(outbox, *(event(at=f"2026-01-0{day}") for day in range(1, 6)))
     outbox.write(lambda transaction: transaction.sweep_events("2026-01-04", 10))
     with pytest.raises(EventsExpired) as raised:

@@ -51,7 +51,7 @@ def test_filters(store: Store, condition: Filter, found: str) -> None:
 
 
 def test_filters_and_search_narrow_together(store: Store) -> None:
-    """Several filters and a search must all hold; the search looks through its fields without regard to case."""
+    """Several filters and a search must all match; the search compares its fields without regard to case."""
     insert(store, *SAMPLE)
     assert ids(store, search="RED") == ["a", "b"]
     assert ids(store, search="éclair") == ["c"]
@@ -59,8 +59,8 @@ def test_filters_and_search_narrow_together(store: Store) -> None:
     assert ids(store, search="nothing like it") == []
 
 
-def test_full_text_looks_at_the_texts_of_a_list(store: Store) -> None:
-    """Brackets and commas of its JSON are not found; a quote or a backslash in an element is."""
+def test_full_text_search_finds_texts_of_a_list(store: Store) -> None:
+    """Its JSON brackets and commas are not found; a quote or a backslash in an element is."""
     insert(store, record("a", tags=["red", 'say "hi"']), record("b", tags=[]), record("c", tags=["back\\slash", "Éé"]))
     found = {q: ids(store, search=q) for q in ("[", '","', 'y "H', "K\\S", "éÉ", "red")}
     assert found == {"[": [], '","': [], 'y "H': ["a"], "K\\S": ["c"], "éÉ": ["c"], "red": ["a"]}

@@ -1,4 +1,4 @@
-"""Records one by one: what is inserted is read, unique values are taken once, and each change has a revision."""
+"""Records: what is inserted is read, unique values are used once, and each change makes a new revision."""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -11,8 +11,8 @@ from restkeeper.storage.errors import DuplicateValue, RecordNotFound
 from tests.things import FIELDS, SAMPLE, THINGS, insert, record
 
 
-def test_what_is_inserted_is_read_byte_for_byte(store: Store) -> None:
-    """A record comes back as the very same record, its body not touched."""
+def test_a_record_is_read_byte_for_byte(store: Store) -> None:
+    """A record is read as it was inserted, its body unchanged."""
     stored = record("a", name="Ünï ☃", price=Decimal("12.50"))._replace(owner="me")
     insert(store, stored)
     assert store.read("things", "a") == stored
@@ -32,7 +32,7 @@ def test_a_missing_record_is_not_found(store: Store) -> None:
 
 
 def test_collections_do_not_mix(store: Store) -> None:
-    """The same id in two collections is two records."""
+    """Two collections can have records with the same id."""
     insert(store, record("a", name="thing"))
     insert(store, record("a", name="other"), collection="others")
     assert b"thing" in store.read("things", "a").body
@@ -48,8 +48,10 @@ def test_collections_do_not_mix(store: Store) -> None:
         ("mail", {"mail": "Ada@X.org"}, {"mail": "aDA@x.ORG"}),
     ],
 )
-def test_unique_values_are_taken_once(store: Store, field: str, first: dict[str, Any], second: dict[str, Any]) -> None:
-    """A second record with a value that is unique raises DuplicateValue, which names the field; nothing is stored."""
+def test_a_duplicate_of_a_unique_value_is_refused(
+    store: Store, field: str, first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    """A second record with a unique value raises DuplicateValue, which names the field; nothing is stored."""
     insert(store, record("a", **first))
     with pytest.raises(DuplicateValue) as caught:
         insert(store, record("a" if field == "id" else "b", **second))
@@ -57,14 +59,14 @@ def test_unique_values_are_taken_once(store: Store, field: str, first: dict[str,
     assert store.count("things") == 1
 
 
-def test_null_is_unique_any_number_of_times(store: Store) -> None:
+def test_null_is_never_a_duplicate(store: Store) -> None:
     """Any number of records can have no value in a unique field."""
     insert(store, record("a"), record("b"))
     assert store.count("things") == 2
 
 
-def test_a_unique_value_is_free_again(store: Store) -> None:
-    """After a delete or a change the former unique value can be used again."""
+def test_a_unique_value_can_be_reused(store: Store) -> None:
+    """After a delete or a change the former value can be used again."""
     insert(store, record("a", sku="s"), record("b", sku="t"))
     store.write(lambda transaction: transaction.delete("things", "a"))
     store.write(lambda transaction: transaction.update("things", record("b", 2, sku="u")))
@@ -73,7 +75,7 @@ def test_a_unique_value_is_free_again(store: Store) -> None:
 
 
 def test_names_may_have_underscores(open_one: Callable[..., Store]) -> None:
-    """Collections and fields whose names look alike keep their own indexes and point at their own fields."""
+    """Collections and fields with similar names have separate indexes, and errors name the right field."""
     fields = {"id": FIELDS["id"], "c": Field("c", Kind.TEXT), "b_c": Field("b_c", Kind.TEXT)}
     store = open_one(
         Collection("a_b", fields, (Index("c", unique=True),)), Collection("a", fields, (Index("b_c", unique=True),))
@@ -86,7 +88,7 @@ def test_names_may_have_underscores(open_one: Callable[..., Store]) -> None:
 
 
 def test_the_revision_differs_after_every_change(store: Store) -> None:
-    """Insert, update and delete each make a revision never seen before, and other collections keep theirs."""
+    """Insert, update and delete each make a new revision; the revision of other collections does not change."""
     seen = [store.revision("things")]
     others = store.revision("others")
     for work in (
@@ -106,8 +108,8 @@ def test_two_stores_have_no_revision_in_common(open_one: Callable[..., Store]) -
     assert one.revision("things") != two.revision("things")
 
 
-def test_what_is_gone_is_not_kept(store: Store) -> None:
-    """A record that was read is not found once it is deleted, and found when it is inserted again."""
+def test_a_deleted_record_is_not_cached(store: Store) -> None:
+    """A record that was read is not found after it is deleted, and found when it is inserted again."""
     insert(store, record("a"))
     assert store.read("things", "a").id == "a"
     store.write(lambda transaction: transaction.delete("things", "a"))
@@ -117,8 +119,8 @@ def test_what_is_gone_is_not_kept(store: Store) -> None:
     assert b"again" in store.read("things", "a").body
 
 
-def test_scan_gives_everything_in_order(store: Store) -> None:
-    """A scan is every record in order of id."""
+def test_scan_returns_all_records_in_order(store: Store) -> None:
+    """A scan returns every record in order of id."""
     insert(store, *reversed(SAMPLE))
     assert list(store.scan("things")) == SAMPLE
 

@@ -28,7 +28,7 @@ from tests.waiting import join
     ],
 )
 def test_sorting(store: Store, sort: tuple[Sort, ...], order: str) -> None:
-    """Keys count in order, nulls come first ascending, ties go by id in the direction of the last key."""
+    """Keys sort in order; nulls come first ascending; ties are sorted by id in the direction of the last key."""
     insert(store, *SAMPLE)
     assert ids(store, sort=sort) == list(order)
 
@@ -46,8 +46,8 @@ def test_sorting(store: Store, sort: tuple[Sort, ...], order: str) -> None:
         (Sort("stock", True), Sort("id"), Sort("name")),
     ],
 )
-def test_walking_is_the_whole_list_cut_up(store: Store, sort: tuple[Sort, ...]) -> None:
-    """Page after page, forwards and backwards, gives the order of the whole list, whatever ties and nulls there are."""
+def test_pages_together_are_the_whole_list(store: Store, sort: tuple[Sort, ...]) -> None:
+    """Page after page, forwards and backwards, has the order of the whole list, whatever ties and nulls it has."""
     chance = random.Random(7)  # noqa: S311
     insert(
         store,
@@ -73,7 +73,7 @@ def test_walking_is_the_whole_list_cut_up(store: Store, sort: tuple[Sort, ...]) 
             seen = batch + seen if backward else seen + batch
             if not page.more:
                 break
-            after = tuple(json.loads(json.dumps(page.first if backward else page.last)))  # as a client brings it back
+            after = tuple(json.loads(json.dumps(page.first if backward else page.last)))  # as a client sends it back
             assert {type(value) for value in after} <= {str, int, float, type(None)}
             page = store.page("things", Query(sort=sort, limit=7, backward=backward, after=after))
         assert seen == whole
@@ -90,15 +90,15 @@ def test_walking_is_the_whole_list_cut_up(store: Store, sort: tuple[Sort, ...]) 
         ((Sort("updated_at", True),), (1.5, "a")),
     ],
 )
-def test_a_position_that_was_made_up_is_no_error(store: Store, sort: tuple[Sort, ...], after: Position) -> None:
-    """It gives some page, and no error."""
+def test_an_invented_position_is_no_error(store: Store, sort: tuple[Sort, ...], after: Position) -> None:
+    """The store returns a page."""
     insert(store, *SAMPLE)
     for backward in (False, True):
         assert len(store.page("things", Query(sort=sort, after=after, backward=backward)).bodies) <= len(SAMPLE)
 
 
 def test_offset_and_limit(store: Store) -> None:
-    """An offset skips items; a limit ends the page, which shows whether there are more."""
+    """An offset skips items; a limit ends the page, which says whether there are more."""
     insert(store, *SAMPLE)
     assert ids(store, offset=1, limit=2) == ["b", "c"]
     assert [store.page("things", Query(limit=limit)).more for limit in (3, 4, 5)] == [True, False, False]
@@ -114,14 +114,14 @@ def test_the_items_of_an_owner(store: Store) -> None:
 
 
 def test_the_fingerprints_of_a_page(store: Store) -> None:
-    """It has the fingerprints of the page, not all of the collection."""
+    """It has the fingerprints of its items, not of the whole collection."""
     insert(store, *(record(id)._replace(fingerprint=id) for id in "abc"))
     assert store.page("things", Query(limit=2)).fingerprints == {"a", "b"}
 
 
 @pytest.mark.parametrize("query", [Query(limit=50), Query(sort=(Sort("stock"),)), Query(search="a")], ids=str)
-def test_a_page_has_the_revision_of_just_its_items(store: Store, query: Query) -> None:
-    """Also while others write: each revision belongs to one number of items, which its page has."""
+def test_a_page_has_the_revision_of_its_items(store: Store, query: Query) -> None:
+    """Also while others write: each revision belongs to one number of items, and the page has that number."""
     sizes = {store.revision("things"): 0}
 
     def insert(transaction: Transaction) -> str:
@@ -143,7 +143,7 @@ def test_a_page_has_the_revision_of_just_its_items(store: Store, query: Query) -
     assert len(pages[-1].bodies) == 49
 
 
-def test_a_walk_sees_every_item_that_stays_once(store: Store) -> None:
+def test_paging_returns_every_remaining_item_once(store: Store) -> None:
     """While others insert, change and delete, paging by position returns each remaining item exactly once."""
     staying = [f"{n:06}" for n in range(0, 20_000, 2)]
     insert(store, *(record(id) for id in staying))
@@ -183,7 +183,7 @@ def test_a_walk_sees_every_item_that_stays_once(store: Store) -> None:
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("search", ["", "X"])
 def test_a_page_ends_by_its_bytes(store: Store, sort: tuple[Sort, ...], backward: bool, search: str) -> None:
-    """It has as many items as fit, the nearest to its start."""
+    """It has as many items as fit, starting with the one nearest to the position."""
     size = fill(store, 10, 9000)[0]
     page = store.page("things", Query(sort=sort, limit=8, backward=backward, search=search), 3 * size)
     assert (len(page.bodies), page.more, page.cut) == (3, True, True)
@@ -191,8 +191,8 @@ def test_a_page_ends_by_its_bytes(store: Store, sort: tuple[Sort, ...], backward
     assert [exactjson.loads(body)["id"] for body in page.bodies] == (whole[-3:] if backward else whole[:3])
 
 
-def test_a_page_is_not_cut_where_its_limit_or_the_list_ends(store: Store) -> None:
-    """Bytes end a page only before its limit does; and a page has at least one item."""
+def test_a_page_is_only_cut_by_its_bytes(store: Store) -> None:
+    """A page that ends by its limit or at the end of the list is not cut; and a page has at least one item."""
     size = fill(store, 4, 9000)[0]
     ends = [store.page("things", Query(limit=limit), 3 * size) for limit in (3, 4)]
     assert [(len(page.bodies), page.more, page.cut) for page in ends] == [(3, True, False), (3, True, True)]
@@ -204,8 +204,8 @@ def test_a_page_is_not_cut_where_its_limit_or_the_list_ends(store: Store) -> Non
 
 @pytest.mark.parametrize("sort", SORTS, ids=str)
 @pytest.mark.parametrize("backward", [False, True])
-def test_walking_in_pages_of_bytes_is_the_whole_list(store: Store, sort: tuple[Sort, ...], backward: bool) -> None:
-    """The next page continues where the bytes ended the one before."""
+def test_pages_limited_in_bytes_are_the_whole_list(store: Store, sort: tuple[Sort, ...], backward: bool) -> None:
+    """The next page continues where the bytes ended the page before."""
     fill(store, 30, 1000)
     seen: list[str] = []
     after: tuple[Any, ...] = ()

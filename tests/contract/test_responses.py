@@ -6,7 +6,7 @@ from restkeeper.storage.contract import Store, StoredResponse, Transaction
 
 
 def put(store: Store, **responses: float) -> None:
-    """Store responses, each at a time."""
+    """Store responses, each in a transaction."""
 
     def work(transaction: Transaction) -> None:
         for id, stored_at in responses.items():
@@ -19,7 +19,7 @@ def left(store: Store, ids: str) -> str:
     return "".join(id for id in ids if store.find_response(id.encode()))
 
 
-def test_what_is_stored_is_found(store: Store) -> None:
+def test_a_stored_response_is_found(store: Store) -> None:
     """It is read byte for byte, inside its transaction and later, by its id only; a later one replaces it."""
 
     def work(transaction: Transaction) -> StoredResponse | None:
@@ -34,7 +34,7 @@ def test_what_is_stored_is_found(store: Store) -> None:
     assert store.find_response(b"a") == (2.0, b"of a")
 
 
-def test_a_transaction_that_fails_stores_none(store: Store) -> None:
+def test_a_failed_transaction_stores_no_response(store: Store) -> None:
     """The former response remains."""
     put(store, a=1.0)
 
@@ -49,8 +49,8 @@ def test_a_transaction_that_fails_stores_none(store: Store) -> None:
     assert store.find_response(b"b") is None
 
 
-def test_those_that_expired_are_swept(store: Store) -> None:
-    """A limited number in each call, the oldest first; also those that a wrong clock dated too late."""
+def test_expired_responses_are_swept(store: Store) -> None:
+    """A limited number in each call, the oldest first; also responses that a wrong clock dated too late."""
     put(store, a=1.0, b=2.0, c=99.0, d=3.0, e=5.0)
     sweep = lambda limit: store.write(lambda transaction: transaction.sweep_responses(4.0, limit, latest=50.0))  # noqa: E731
     assert (sweep(2), left(store, "abcde")) == (2, "cde")

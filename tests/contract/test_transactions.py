@@ -12,7 +12,7 @@ from tests.things import ids, insert, record
 from tests.waiting import join
 
 
-def test_a_work_that_raises_leaves_nothing(store: Store) -> None:
+def test_a_failed_work_is_rolled_back(store: Store) -> None:
     """If a work raises, its changes are rolled back, and the caller gets the exception."""
 
     def work(transaction: Transaction) -> None:
@@ -27,7 +27,7 @@ def test_a_work_that_raises_leaves_nothing(store: Store) -> None:
 
 
 def test_a_transaction_sees_its_own_changes(store: Store) -> None:
-    """Inside a work, reading gives what the work has written; its revision moves too."""
+    """Inside a work, reads return what the work has written; its revision changes, too."""
 
     def work(transaction: Transaction) -> tuple[Record, bool]:
         before = transaction.revision("things")
@@ -37,7 +37,7 @@ def test_a_transaction_sees_its_own_changes(store: Store) -> None:
     assert store.write(work) == (record("a"), True)
 
 
-def test_a_transaction_goes_on_after_what_it_could_not_do(store: Store) -> None:
+def test_a_transaction_continues_after_an_error(store: Store) -> None:
     """After DuplicateValue or RecordNotFound the transaction continues unchanged."""
     insert(store, record("a", sku="s"), record("b"))
     tries: list[Callable[[Transaction], None]] = [
@@ -63,7 +63,7 @@ def test_a_transaction_goes_on_after_what_it_could_not_do(store: Store) -> None:
 
 
 def test_a_work_runs_once(store: Store) -> None:
-    """A work runs once, whether it succeeds or fails: it can have other effects."""
+    """A work runs exactly once, whether it succeeds or fails, because it can have other effects."""
     runs: list[str] = []
     store.write(lambda _: runs.append("done"))
     with pytest.raises(LookupError):
@@ -102,5 +102,5 @@ def test_writers_on_many_threads_lose_nothing(store: Store) -> None:
     for thread in threads:
         thread.start()
     join(*threads)
-    assert len(failures) == 3 * 25  # of the four with unique values, each value went to one
+    assert len(failures) == 3 * 25  # each unique value was stored once
     assert len(ids(store)) == store.count("things") == 8 * 25 - len(failures)

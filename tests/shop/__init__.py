@@ -1,4 +1,4 @@
-"""The service that the tests of the engine use: its own collections, so that those at the top can change freely.
+"""The service for the engine's tests: its own collections, so that those at the top can change freely.
 
 RESTKEEPER_TESTS_CLOSE names the feature that is closed in this run of the tests (`pytest --close`, see conftest.py).
 """
@@ -14,15 +14,15 @@ from tests.shop import products, users
 RESOURCES: Sequence[Resource] = (products.RESOURCE, users.RESOURCE)
 
 CLOSE = "RESTKEEPER_TESTS_CLOSE"
-BUILT_ON = {"events": "webhooks"}  # a feature, and what cannot be open without it
+BUILT_ON = {"events": "webhooks"}  # a feature, and those that depend on it
 
 
 def closed_features() -> set[str]:
-    """The features that are closed in this run: the named one, and what is built on it."""
+    """The features that are closed in this run: the named one, and those that depend on it."""
     closed = set(os.environ.get(CLOSE, "").split())
     return closed | {BUILT_ON[name] for name in closed if name in BUILT_ON}
 
 
 def create_app(config: Config | None = None, resources: Sequence[Resource] = RESOURCES, **options: Any) -> Application:
-    """The WSGI application, with all features but those that are closed in this run."""
+    """The WSGI application, with all features but the closed ones."""
     return restkeeper.create_app(config, resources, **{"features": FEATURES - closed_features(), **options})

@@ -6,7 +6,7 @@ from restkeeper import Index, Items, ItemSchema, JsonObject, Lifecycle, Money, P
 
 
 class ProductSchema(ItemSchema):
-    """Something that is sold."""
+    """A product for sale."""
 
     name = Text(1, 200, required=True, metadata={"examples": ["Desk lamp"]})
     description = Text(load_default=None, allow_none=True, metadata={"examples": ["Bends, does not break."]})

@@ -4,7 +4,7 @@ from restkeeper import Email, Index, ItemSchema, Lifecycle, Resource, Status, Te
 
 
 class UserSchema(ItemSchema):
-    """Somebody. There is no password here: who may call is the business of keys and tokens."""
+    """A person. It has no password: keys and tokens decide who may call."""
 
     email = Email(
         required=True, metadata={"description": "Unique without regard to case.", "examples": ["ada@example.org"]}

@@ -1,4 +1,4 @@
-"""Stores of SQLite."""
+"""SQLite stores for tests."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What tests of SQLite share."""
+"""Common helpers of the tests of SQLite."""
 
 import threading
 import time
@@ -58,7 +58,7 @@ def together(works: list[Callable[[], object]]) -> list[object]:
 
 
 class Exit(BaseException):
-    """Stands for the end of a greenlet, or a time-out."""
+    """An exception that stands for the end of a greenlet, or a time-out."""
 
 
 def await_that(condition: Callable[[], object]) -> None:

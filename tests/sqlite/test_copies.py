@@ -13,7 +13,7 @@ from tests.things import SAMPLE, THINGS, insert
 
 
 def test_a_backup_is_a_store(each_store: SqliteStore, tmp_path: Path) -> None:
-    """A backup can be opened and holds everything; a file that exists is not written over."""
+    """A backup can be opened and has all items; an existing file is not overwritten."""
     insert(each_store, *SAMPLE)
     target = tmp_path / "copy.db"
     each_store.backup(target)
@@ -26,7 +26,7 @@ def test_a_backup_is_a_store(each_store: SqliteStore, tmp_path: Path) -> None:
         each_store.backup(target)
 
 
-def test_each_copy_has_the_history_of_its_original_and_a_future_of_its_own(tmp_path: Path) -> None:
+def test_a_copy_shares_only_the_history_before_it(tmp_path: Path) -> None:
     """A cursor from before the backup is valid in each copy; a later one only in its own store."""
     things = [Collection("things", {})]
     original = open_store(f"sqlite:///{tmp_path}/a.db", things)
@@ -45,7 +45,7 @@ def test_each_copy_has_the_history_of_its_original_and_a_future_of_its_own(tmp_p
                     store.events(id, outbox.THINGS, 10)
         outbox.record(store, outbox.event("e", at="2028"))
         store.write(lambda transaction: transaction.sweep_events("2027", 10))
-        with pytest.raises(EventsExpired):  # it stands where this store's last one did that is gone
+        with pytest.raises(EventsExpired):  # it has the position of this store's deleted event
             store.events(next(ids for ids in after if ids is not own)[-1], outbox.THINGS, 10)
         assert len(store.events(own[-1], outbox.THINGS, 10).events) == 1
         store.close()

@@ -17,8 +17,8 @@ from tests.sqlite.helpers import MIB, Clock, opened
 from tests.things import insert, record
 
 
-def test_a_disk_that_is_nearly_full_takes_deletes_alone(tmp_path: Path) -> None:
-    """Below the reserve writes are refused; reads and deletes go on, and so do writes once there is space again."""
+def test_a_nearly_full_disk_allows_only_deletes(tmp_path: Path) -> None:
+    """Below the reserve writes are refused, but not reads and deletes; writes succeed again when there is space."""
     free = 100
     store = opened(tmp_path, min_free_space=50)
     store._free_space = lambda: free
@@ -37,7 +37,7 @@ def test_a_disk_that_is_nearly_full_takes_deletes_alone(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_disk_that_is_full_is_called_so(store: SqliteStore) -> None:
+def test_a_full_disk_raises_store_full(store: SqliteStore) -> None:
     """A full disk raises StoreFull, not StoreUnavailable."""
     (pages,) = store._writer.connection.execute("PRAGMA page_count").fetchone()
     store._writer.connection.execute(f"PRAGMA max_page_count = {pages}")
@@ -67,8 +67,8 @@ def test_a_full_disk_in_requests() -> None:
     assert client.post("/products", json={"name": "x"}, headers=key).status_code == 200
 
 
-def test_a_stalled_scan_does_not_hold_the_log(tmp_path: Path) -> None:
-    """A slow reader of an export does not make the log grow, and gets the items of one moment."""
+def test_a_slow_scan_does_not_block_the_log(tmp_path: Path) -> None:
+    """A slow reader of an export does not make the log grow, and gets a consistent state."""
     store = opened(tmp_path, synchronous="normal")
     insert(store, *(record(f"{n:04}", name="x" * 1000) for n in range(2000)))
     scan = store.scan("things")
@@ -83,7 +83,7 @@ def test_a_stalled_scan_does_not_hold_the_log(tmp_path: Path) -> None:
 
 
 def test_a_log_that_grew_becomes_short_again(tmp_path: Path) -> None:
-    """Another program that reads for long makes the log grow; the first write after its end truncates it."""
+    """A long read of another program makes the log grow; the first write after it truncates the log."""
     clock = Clock()
     store = opened(tmp_path, synchronous="normal", clock=clock)
     log = tmp_path / "store.db-wal"
@@ -103,7 +103,7 @@ def test_a_log_that_grew_becomes_short_again(tmp_path: Path) -> None:
 
 
 class Busy(Clock):
-    """A clock that advances at each look, and whose first `times` pauses run other work."""
+    """A clock that advances each time it is read, and whose first `times` pauses run other work."""
 
     def __init__(self, work: Callable[[], object], times: int) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class Busy(Clock):
             self._work()
 
 
-def test_a_search_ends_where_it_keeps_the_log_from_being_begun_anew(tmp_path: Path) -> None:
+def test_a_search_ends_if_it_blocks_the_log(tmp_path: Path) -> None:
     """Writes of another process make the log grow up to a limit; then the search fails, and the log is truncated."""
     numbers = iter(range(1000))
     writer = opened(tmp_path, synchronous="normal")
@@ -138,7 +138,7 @@ def test_a_search_ends_where_it_keeps_the_log_from_being_begun_anew(tmp_path: Pa
     writer.close()
 
 
-def test_a_search_goes_on_where_another_program_keeps_the_log(tmp_path: Path) -> None:
+def test_a_search_runs_if_another_program_blocks_the_log(tmp_path: Path) -> None:
     """It waits as long as our own searches can take, and then runs; the next ones do not wait."""
     clock = Clock()
     store = opened(tmp_path, synchronous="normal", clock=clock)
@@ -164,8 +164,8 @@ def test_a_search_goes_on_where_another_program_keeps_the_log(tmp_path: Path) ->
     store.close()
 
 
-def test_searches_that_had_to_end_are_no_other_program(tmp_path: Path) -> None:
-    """When they have ended, the next ones wait again, and the log is truncated."""
+def test_ended_searches_do_not_count_as_another_program(tmp_path: Path) -> None:
+    """After they have ended, the next ones wait again, and the log is truncated."""
     numbers = iter(range(1000))
     writer = opened(tmp_path, synchronous="normal")
     insert(writer, *(record(f"m{n:05}", name="x" * 100) for n in range(500)))

@@ -31,8 +31,8 @@ def test_a_store_opens_while_another_process_writes(tmp_path: Path, monkeypatch:
     first.close()
 
 
-def test_a_second_opening_finds_what_the_first_kept(tmp_path: Path) -> None:
-    """A file is the same store when it is opened again, with indexes as they are declared now."""
+def test_a_store_can_be_opened_again(tmp_path: Path) -> None:
+    """A file is the same store when it is opened again, with the indexes of the present declaration."""
     url = f"sqlite:///{tmp_path}/store.db"
     first = open_store(url, [THINGS])
     insert(first, *SAMPLE)
@@ -52,7 +52,7 @@ def test_a_second_opening_finds_what_the_first_kept(tmp_path: Path) -> None:
 
 
 def test_a_file_of_a_newer_program_is_refused(tmp_path: Path) -> None:
-    """Migrations run one way: a file with more of them than the program knows is not opened."""
+    """A file with more migrations than the program knows is not opened."""
     open_store(f"sqlite:///{tmp_path}/store.db", [THINGS]).close()
     with sqlite3.connect(tmp_path / "store.db") as connection:
         connection.execute("PRAGMA user_version = 99")
@@ -61,7 +61,7 @@ def test_a_file_of_a_newer_program_is_refused(tmp_path: Path) -> None:
         open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
 
 
-def test_values_that_are_not_unique_stop_the_start(tmp_path: Path) -> None:
+def test_duplicate_values_stop_the_start(tmp_path: Path) -> None:
     """If stored items break a unique index, the start fails and names the index."""
     loose = Collection("things", FIELDS)
     store = open_store(f"sqlite:///{tmp_path}/store.db", [loose])
@@ -71,14 +71,14 @@ def test_values_that_are_not_unique_stop_the_start(tmp_path: Path) -> None:
         open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
 
 
-def test_a_store_that_cannot_be_opened_says_so(tmp_path: Path) -> None:
+def test_an_invalid_path_raises_an_error(tmp_path: Path) -> None:
     """The error names an invalid path."""
     with pytest.raises(StoreUnavailable, match="no/such/folder"):
         open_store(f"sqlite:///{tmp_path}/no/such/folder/store.db", [THINGS])
 
 
-def test_a_store_by_another_name_sees_changes(tmp_path: Path) -> None:
-    """A symbolic link leads to the same file, and to the same state of it."""
+def test_a_symbolic_link_opens_the_same_store(tmp_path: Path) -> None:
+    """Changes through one name are visible through the other."""
     first = open_store(f"sqlite:///{tmp_path}/a.db", [THINGS])
     (tmp_path / "link.db").symlink_to(tmp_path / "a.db")
     second = open_store(f"sqlite:///{tmp_path}/link.db", [THINGS])
@@ -90,7 +90,7 @@ def test_a_store_by_another_name_sees_changes(tmp_path: Path) -> None:
     second.close()
 
 
-def test_another_store_that_closes_takes_no_lock_away(tmp_path: Path) -> None:
+def test_closing_another_store_releases_no_lock(tmp_path: Path) -> None:
     """Closing a file releases all locks of the process on it; closing a store does not release those of others."""
     path = tmp_path / "a.db"
     store = open_store(f"sqlite:///{path}", [THINGS])
@@ -107,7 +107,7 @@ def test_another_store_that_closes_takes_no_lock_away(tmp_path: Path) -> None:
     store.close()
 
 
-def test_nothing_is_written_to_a_file_that_is_gone(tmp_path: Path) -> None:
+def test_a_write_to_a_moved_file_fails(tmp_path: Path) -> None:
     """If the store's file was moved or replaced, a write fails and is not lost."""
     store = open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
     insert(store, record("a"))
@@ -119,7 +119,7 @@ def test_nothing_is_written_to_a_file_that_is_gone(tmp_path: Path) -> None:
     store.close()
 
 
-def test_files_are_their_owners_alone(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
     """The store, SQLite's other files, and backups contain secrets: only their owner can read them."""
     store = opened(tmp_path)
     insert(store, record("a"))
@@ -129,7 +129,7 @@ def test_files_are_their_owners_alone(tmp_path: Path) -> None:
     store.close()
 
 
-def test_the_mode_of_a_file_that_exists_is_left_alone(tmp_path: Path) -> None:
+def test_the_mode_of_an_existing_file_does_not_change(tmp_path: Path) -> None:
     """An operator may let a group read the store."""
     opened(tmp_path).close()
     os.chmod(tmp_path / "store.db", 0o640)

@@ -1,4 +1,4 @@
-"""Reading from SQLite: what others write is seen at once, and a page costs the same at any size."""
+"""Reading from SQLite: changes of other processes are visible at once, and a page costs the same at any size."""
 
 import sqlite3
 import subprocess
@@ -20,7 +20,7 @@ from restkeeper.web import exactjson
 from tests.things import SORTS, THINGS, fill, ids, insert, record
 
 
-def test_what_another_program_writes_is_seen_at_once(tmp_path: Path) -> None:
+def test_changes_of_other_programs_are_visible_at_once(tmp_path: Path) -> None:
     """Records and revisions are current, whichever process changes them."""
     path = tmp_path / "a.db"
     store = open_store(f"sqlite:///{path}", [THINGS])
@@ -42,7 +42,7 @@ def test_what_another_program_writes_is_seen_at_once(tmp_path: Path) -> None:
 
 
 def test_a_store_that_cannot_be_read_is_unavailable(tmp_path: Path) -> None:
-    """An error of SQLite while reading is StoreUnavailable, with the cause for the log."""
+    """An SQLite error while reading raises StoreUnavailable, with the cause for the log."""
     store = open_store(f"sqlite:///{tmp_path}/a.db", [THINGS])
     insert(store, record("a"))
     other = sqlite3.connect(tmp_path / "a.db")
@@ -56,7 +56,7 @@ def test_a_store_that_cannot_be_read_is_unavailable(tmp_path: Path) -> None:
 
 
 def _steps(store: Store) -> list[int]:
-    """The steps of SQLite's machine that reading one item, counting, and first and middle pages take."""
+    """The number of SQLite machine steps of reading one item, counting, and the first and middle pages."""
     steps = 0
 
     def step() -> int:
@@ -87,13 +87,13 @@ def _steps(store: Store) -> list[int]:
 
 
 def test_pages_cost_the_same_at_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first page, a middle page and one item take as many steps of SQLite's machine in a large list as in a small.
+    """The first page, a middle page and one item need as many SQLite machine steps in a large list as in a small one.
 
-    Steps are counted and not timed, so the test says the same on any machine.
+    Steps are counted instead of time, so that the result is the same on any machine.
     """
     monkeypatch.setattr(
         "restkeeper.storage.sqlite.search.time_limit", lambda *_: nullcontext()
-    )  # it would take our counter's place
+    )  # it would replace our counter
     counts = []
     for size in (1_000, 30_000):
         store = open_store(f"sqlite:///{tmp_path}/{size}.db", [THINGS])
@@ -127,7 +127,7 @@ def fetched(store: SqliteStore) -> list[int]:
 def test_a_page_ends_by_its_bytes(
     store: SqliteStore, fetched: list[int], sort: tuple[Sort, ...], backward: bool, search: str
 ) -> None:
-    """It has as many items as fit, the nearest to its start, and reads at most one row more."""
+    """It has as many items as fit, starting with the one nearest to the position, and reads at most one row more."""
     size = fill(store, 10, 9000)[0]
     fetched.clear()
     page = store.page("things", Query(sort=sort, limit=8, backward=backward, search=search), 3 * size)
@@ -139,8 +139,8 @@ def test_a_page_ends_by_its_bytes(
 @pytest.mark.parametrize(
     "query", [Query(sort=(Sort("stock"),)), Query(search="x"), Query(filters=(Filter("stock", Op.GT, 0),))]
 )
-def test_no_body_is_sorted(store: SqliteStore, query: Query) -> None:
-    """Where SQLite may have to sort, it sorts positions: bodies are read one by one, outside of that."""
+def test_bodies_are_not_sorted(store: SqliteStore, query: Query) -> None:
+    """If SQLite must sort, it sorts positions; the bodies are read one by one after that."""
     fill(store, 3, 10)
     statements: list[str] = []
     connection = store._connect()
@@ -154,7 +154,7 @@ def test_no_body_is_sorted(store: SqliteStore, query: Query) -> None:
 
 
 @pytest.mark.parametrize("query", [Query(limit=20), Query(limit=20, sort=(Sort("stock"),)), Query(search="a")], ids=str)
-def test_a_page_and_its_revision_are_of_one_moment(
+def test_a_page_and_its_revision_are_consistent(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch, query: Query
 ) -> None:
     """With commits while a page is read, its revision belongs to exactly these items."""

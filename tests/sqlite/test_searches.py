@@ -25,7 +25,7 @@ def test_a_search_that_takes_too_long_is_ended(each_store: SqliteStore, monkeypa
     assert each_store.count("things") == 20_000
 
 
-def test_searches_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_searches_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of searches is limited; one that waits too long fails, and other reads never wait."""
     monkeypatch.setattr("restkeeper.storage.sqlite.search.READ_SECONDS", 0.01)
     store = open_store(f"sqlite:///{tmp_path}/a.db", [THINGS])
@@ -41,8 +41,8 @@ def test_searches_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.Monkey
     store.close()
 
 
-def test_a_search_that_is_interrupted_says_by_what(tmp_path: Path) -> None:
-    """The exception of the interruption is raised, not only SQLite's."""
+def test_an_interrupted_search_raises_the_interruption(tmp_path: Path) -> None:
+    """The exception that interrupted it is raised, not only SQLite's."""
 
     class Killing(Clock):
         def monotonic(self) -> float:
@@ -63,7 +63,7 @@ def test_a_search_that_is_interrupted_says_by_what(tmp_path: Path) -> None:
 
 
 class Counting:
-    """A clock that advances at each look, and counts the calls of sleep(0)."""
+    """A clock that advances each time it is read, and counts the calls of sleep(0)."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -87,10 +87,10 @@ class Counting:
     ],
     ids=["sort", "q", "like", "filter"],
 )
-def test_a_search_lets_others_work_at_each_large_item(
+def test_a_search_pauses_for_others_at_large_items(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: Query
 ) -> None:
-    """A row is a few steps of SQLite's machine however large it is: the clock is looked at within a few rows."""
+    """A row is only a few steps of SQLite's machine, however large it is: the clock is read every few rows."""
     monkeypatch.setattr("restkeeper.storage.sqlite.search.READ_SECONDS", 60.0)
     clock = Counting()
     store = SqliteStore(str(tmp_path / "store.db"), [THINGS, OTHERS], clock=clock)
@@ -103,8 +103,8 @@ def test_a_search_lets_others_work_at_each_large_item(
     store.close()
 
 
-def test_rows_that_are_fetched_let_others_work(tmp_path: Path) -> None:
-    """Also between the rows of a page that are large."""
+def test_fetching_rows_pauses_for_others(tmp_path: Path) -> None:
+    """Also between the large rows of a page."""
     clock = Counting()
     store = SqliteStore(str(tmp_path / "store.db"), [THINGS, OTHERS], clock=clock)
     insert(store, *(record(f"{n:03}", name="x" * 200_000) for n in range(10)))

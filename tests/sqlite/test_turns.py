@@ -18,7 +18,7 @@ from tests.sqlite.helpers import Clock, Exit, await_that, opened
 from tests.waiting import SECONDS, join
 
 
-def test_a_writer_that_leaves_wakes_the_next(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_writer_passes_its_turn_on(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a writer is interrupted when it gets the turn, the next one gets it."""
 
     waiting: list[threading.Event] = []
@@ -53,10 +53,8 @@ def test_a_writer_that_leaves_wakes_the_next(store: SqliteStore, monkeypatch: py
     assert sorted(results) == ["b", "interrupted"]
 
 
-def test_a_writer_is_told_after_the_store_knows_of_its_commit(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The work after a commit is done before its writers return."""
+def test_writers_return_after_the_work_of_the_commit(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store's work after a commit is done before its writers return."""
     order: list[str] = []
     finish = _Work.finish
     monkeypatch.setattr(store._writer, "_after_commit", lambda: order.append("known"))
@@ -89,8 +87,8 @@ gevent.joinall(searches, raise_error=True)
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=SECONDS)
 
 
-def test_a_writer_is_answered_when_its_own_work_is_done(tmp_path: Path) -> None:
-    """This holds also if another writer took its turn: it does not wait for the works of that one."""
+def test_a_writer_returns_when_its_own_work_is_done(tmp_path: Path) -> None:
+    """This is also true if another writer took its turn: it does not wait for the works of that one."""
     script = """
 from gevent import monkey; monkey.patch_all()
 import gevent, sys
@@ -129,7 +127,7 @@ sys.stdin.readline()
 """
 
 
-def test_who_looks_does_not_ask(tmp_path: Path) -> None:
+def test_a_check_for_waiters_is_no_waiter(tmp_path: Path) -> None:
     """A check for waiting processes is not taken for a waiting process."""
     path = str(tmp_path / "store.db")
     lock = LockFile(path)
@@ -147,7 +145,7 @@ def test_who_looks_does_not_ask(tmp_path: Path) -> None:
 
 
 class Slow:
-    """A work that makes its commit a long one, by a clock."""
+    """A work that makes its commit long, by advancing a clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -158,7 +156,7 @@ class Slow:
         self.ended = self._clock.now
 
 
-def test_another_process_that_waits_has_its_turn(tmp_path: Path) -> None:
+def test_a_waiting_process_gets_its_turn(tmp_path: Path) -> None:
     """After a long commit the next one waits for waiting processes, for a limited time, and otherwise not."""
     clock = Clock()
     store, slow = opened(tmp_path, clock=clock), Slow(clock)
@@ -167,7 +165,7 @@ def test_another_process_that_waits_has_its_turn(tmp_path: Path) -> None:
         assert other.stdin and other.stdout
         assert other.stdout.readline() == "asks\n"
         store.write(slow)
-        assert clock.now == slow.ended  # whose own response waits for nobody
+        assert clock.now == slow.ended  # the writer itself does not wait
         store.write(lambda _: None)
         assert clock.now - slow.ended >= OTHERS_SECONDS
         before = clock.now

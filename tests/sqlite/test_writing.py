@@ -1,4 +1,4 @@
-"""Writing: who waits for how long, and what one commit takes."""
+"""Writing: the deadlines of writers, and which works share a commit."""
 
 import sqlite3
 import threading
@@ -19,8 +19,8 @@ from tests.things import THINGS, ids, insert, record
 from tests.waiting import SECONDS, join
 
 
-def test_all_who_wait_for_another_process_have_one_deadline(tmp_path: Path) -> None:
-    """200 writes behind a held lock are all given up 5 seconds after their call, and none of them is done later."""
+def test_all_waiting_writes_have_the_same_deadline(tmp_path: Path) -> None:
+    """200 writes behind a held lock all fail 5 seconds after their call, and none of them is done later."""
     clock = Clock(200)
     store = opened(tmp_path, clock=clock)
     ran: list[int] = []
@@ -36,8 +36,8 @@ def test_all_who_wait_for_another_process_have_one_deadline(tmp_path: Path) -> N
     store.close()
 
 
-def test_a_write_whose_time_is_over_leaves_the_queue(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits behind a long work of the same process is answered in time, and its work is not done later."""
+def test_an_expired_write_leaves_the_queue(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write behind a long work of the same process fails in time, and its work is not done later."""
     begun, end = threading.Event(), threading.Event()
     ran: list[int] = []
 
@@ -57,8 +57,8 @@ def test_a_write_whose_time_is_over_leaves_the_queue(store: SqliteStore, monkeyp
     assert ran == []
 
 
-def test_a_write_has_the_deadline_that_it_is_given(tmp_path: Path) -> None:
-    """What a request has waited elsewhere is not there for the lock of another process."""
+def test_a_write_can_have_an_earlier_deadline(tmp_path: Path) -> None:
+    """Time that a request has waited elsewhere is subtracted from the wait for another process."""
     clock = Clock()
     store = opened(tmp_path, clock=clock)
     holder = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
@@ -72,8 +72,8 @@ def test_a_write_has_the_deadline_that_it_is_given(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_write_that_is_under_way_waits_for_its_result(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once a work is in a commit it is not given up: whether it was done is not known before the end."""
+def test_a_work_in_a_commit_waits_for_its_result(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not time out: only the end of the commit shows whether the work was done."""
     monkeypatch.setattr("restkeeper.storage.sqlite.connection.BUSY_SECONDS", 0.5)
     monkeypatch.setattr("restkeeper.storage.sqlite.writer.BATCH_SECONDS", 60.0)
     writer = store._writer
@@ -93,7 +93,7 @@ def test_a_write_that_is_under_way_waits_for_its_result(store: SqliteStore, monk
             threading.Event().wait(0.001)
 
     def second(transaction: Transaction) -> str:
-        assert refused.wait(10)  # its caller has tried to withdraw it, in vain
+        assert refused.wait(10)  # its caller has tried to withdraw it, without success
         transaction.insert("things", record("a"))
         return "done"
 
@@ -105,8 +105,8 @@ def test_a_write_that_is_under_way_waits_for_its_result(store: SqliteStore, monk
     assert store.count("things") == 1
 
 
-def test_a_commit_ends_by_time(tmp_path: Path) -> None:
-    """A commit takes works for some 50 ms; the others go into the next ones."""
+def test_a_commit_is_limited_in_time(tmp_path: Path) -> None:
+    """A commit includes works for some 50 ms; the others go into the next ones."""
     clock = Clock(10)
     store = opened(tmp_path, clock=clock)
     statements: list[str] = []
@@ -120,8 +120,8 @@ def test_a_commit_ends_by_time(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_file_that_another_process_holds_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A writer that cannot have the file in time raises StoreUnavailable; reading goes on."""
+def test_a_file_that_another_process_locks_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that cannot get the lock in time raises StoreUnavailable; reads still succeed."""
     monkeypatch.setattr("restkeeper.storage.sqlite.connection.BUSY_SECONDS", 0.05)
     store = open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
     insert(store, record("a"))
@@ -137,8 +137,8 @@ def test_a_file_that_another_process_holds_is_busy(tmp_path: Path, monkeypatch: 
     store.close()
 
 
-def test_an_interrupted_commit_tells_everybody(each_store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When one work of a commit is interrupted, no other is told that it was kept: none was."""
+def test_an_interrupted_commit_fails_all_its_works(each_store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When one work of a commit is interrupted, no other work succeeds: none was committed."""
     gate = threading.Barrier(3)
     monkeypatch.setattr(
         "restkeeper.storage.sqlite.store.time.sleep", lambda _: gate.wait(SECONDS)
@@ -164,7 +164,7 @@ def test_an_interrupted_commit_tells_everybody(each_store: SqliteStore, monkeypa
     queue = each_store._writer._queue  # type: ignore[attr-defined]
     for number, thread in enumerate(threads):
         thread.start()
-        while len(queue) == number < 2:  # they come in this order, so that the last has others before it
+        while len(queue) == number < 2:  # they arrive in this order, so that others are before the last one
             pass
     for thread in threads:
         thread.join(60)
@@ -172,8 +172,8 @@ def test_an_interrupted_commit_tells_everybody(each_store: SqliteStore, monkeypa
     assert each_store.count("things") == 0
 
 
-def test_a_transaction_that_is_lost_without_an_error_is_no_success(store: SqliteStore) -> None:
-    """SQLite may roll back by itself; a work that did not notice is not answered as done."""
+def test_a_transaction_lost_without_an_error_fails(store: SqliteStore) -> None:
+    """SQLite may roll back by itself; a work that did not notice it does not succeed."""
     with pytest.raises(StoreUnavailable):
         store.write(lambda transaction: transaction._connection.execute("ROLLBACK"))  # type: ignore[attr-defined]
     store.write(lambda transaction: transaction.insert("things", record("a")))

@@ -51,7 +51,7 @@ class EndpointConnection:
     def send(self, data: bytes) -> None:
         self.sock.sendall(data)
 
-    def drip(self, data: bytes) -> None:
+    def send_slowly(self, data: bytes) -> None:
         """Send data byte by byte, until its end or the end of the test."""
         for byte in data:
             if self.endpoint.stopped.wait(PAUSE):

@@ -18,7 +18,7 @@ def filled(count: int, size: int = 10) -> Cache[int, str]:
     return cache
 
 
-def there(cache: Cache[int, str], count: int) -> list[int]:
+def cached_keys(cache: Cache[int, str], count: int) -> list[int]:
     return [n for n in range(count) if cache.get(n) is not None]
 
 
@@ -35,25 +35,25 @@ def test_the_oldest_value_is_removed_first(size: int) -> None:
     cache = filled(16)
     assert cache.get(0) == "value 0"  # a read does not change the order
     cache.add(16, "value 16", size)
-    assert there(cache, 17) == list(range(1, 17))
+    assert cached_keys(cache, 17) == list(range(1, 17))
 
 
 def test_the_limit_is_in_bytes() -> None:
     """A large value replaces as many small ones as needed; the space of large ones is reused by many small ones."""
     cache = filled(160, size=1)
     cache.add(160, "large", 10)
-    assert there(cache, 161) == list(range(10, 161))
+    assert cached_keys(cache, 161) == list(range(10, 161))
     cache = filled(16)
     for n in range(16, 36):
         cache.add(n, "small", 1)
-    assert there(cache, 36) == list(range(2, 36))
+    assert cached_keys(cache, 36) == list(range(2, 36))
 
 
 def test_a_too_large_value_is_not_cached() -> None:
     """A value of more than a sixteenth of the limit is not cached, and removes no other value."""
     cache = filled(16)
     cache.add(16, "too large", 11)
-    assert there(cache, 17) == list(range(16))
+    assert cached_keys(cache, 17) == list(range(16))
 
 
 def test_a_key_that_is_put_again_counts_once() -> None:
@@ -61,9 +61,9 @@ def test_a_key_that_is_put_again_counts_once() -> None:
     cache = filled(16)
     for _ in range(100):
         cache.add(0, "another", 10)
-    assert there(cache, 16) == list(range(16)) and cache.get(0) == "value 0"
+    assert cached_keys(cache, 16) == list(range(16)) and cache.get(0) == "value 0"
     cache.add(16, "value 16", 10)
-    assert there(cache, 17) == list(range(1, 17))
+    assert cached_keys(cache, 17) == list(range(1, 17))
 
 
 def test_threads_respect_the_limit() -> None:
@@ -78,4 +78,4 @@ def test_threads_respect_the_limit() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(put_values, range(4)))
-    assert len(there(cache, 8_000)) == 16
+    assert len(cached_keys(cache, 8_000)) == 16

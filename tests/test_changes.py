@@ -35,8 +35,8 @@ def client(tmp_path: Path) -> FlaskClient:
 
 
 @pytest.fixture
-def inside(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Records preparation work that is done inside a transaction."""
+def preparations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Records each preparation, and whether it was before or inside a transaction."""
     found: list[str] = []
     depth = [0]
     commit = Writer._commit
@@ -63,7 +63,7 @@ def recording(function: Callable[..., Any], name: str, depth: list[int], found: 
 
 
 @pytest.mark.needs("keys", "webhooks")
-def test_changes_are_prepared_before_their_transaction(client: FlaskClient, inside: list[str]) -> None:
+def test_changes_are_prepared_before_their_transaction(client: FlaskClient, preparations: list[str]) -> None:
     """Creating, replacing and merging, also of webhooks and keys, validate and merge before their transaction."""
     where = client.post("/products", json={"name": "x"}).headers["Location"]
     assert client.put(where, json={"name": "y"}).json["version"] == 2
@@ -71,7 +71,7 @@ def test_changes_are_prepared_before_their_transaction(client: FlaskClient, insi
     hook = client.post("/api/v1/webhooks", json={"url": "https://example.org/x"}).headers["Location"]
     assert client.patch(hook, json={"description": "d"}).json["version"] == 2
     assert client.post("/api/v1/keys", json={"name": "k", "scopes": ["admin"]}).status_code == 200
-    assert {"create before", "replace before", "merge before", "_load before"} == set(inside)
+    assert {"create before", "replace before", "merge before", "_load before"} == set(preparations)
 
 
 def test_a_change_that_changes_nothing_writes_nothing(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,10 +144,10 @@ def test_no_update_is_lost_between_two_processes(tmp_path: Path) -> None:
     assert (set(statuses), len(item["attributes"]), item["version"]) == ({200}, 80, 81)
 
 
-def test_writers_of_one_item_take_turns(client: FlaskClient, inside: list[str]) -> None:
+def test_writers_of_one_item_take_turns(client: FlaskClient, preparations: list[str]) -> None:
     """Of eight concurrent changes in one process each is prepared only once."""
     where = client.post("/products", json={"name": "x"}).headers["Location"]
-    inside.clear()
+    preparations.clear()
     application = client.application
     threads = [
         threading.Thread(target=lambda n=n: application.test_client().patch(where, json={"stock": n + 1}))
@@ -157,7 +157,7 @@ def test_writers_of_one_item_take_turns(client: FlaskClient, inside: list[str]) 
         thread.start()
     join(*threads)
     assert client.get(where).json["version"] == 9
-    assert inside.count("merge before") == 8
+    assert preparations.count("merge before") == 8
 
 
 def test_a_change_that_is_always_stale_returns_503() -> None:

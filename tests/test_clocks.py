@@ -38,7 +38,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return opened
 
 
-def happen(store: Store, *items: str) -> None:
+def record_events(store: Store, *items: str) -> None:
     for item in items:
         event = Event("thing.created", "things", item, rfc3339(NOW), b"{}")
         store.write(lambda transaction, event=event: transaction.record(event))  # type: ignore[misc]
@@ -85,7 +85,7 @@ def test_events_behind_one_from_the_future_expire(store: Store) -> None:
 
 def test_an_impossible_lease_is_ignored(store: Store) -> None:
     """A worker with the right time replaces a lease of a clock that was ahead, and only it can settle the delivery."""
-    happen(store, "a")
+    record_events(store, "a")
     (stuck,) = lease(store, AHEAD, AHEAD + 25)
     assert is_ready(store, NOW)
     (again,) = lease(store, NOW, NOW + 25)
@@ -95,14 +95,14 @@ def test_an_impossible_lease_is_ignored(store: Store) -> None:
 
 def test_a_possible_lease_is_respected(store: Store) -> None:
     """A lease up to LONGEST_LEASE is respected."""
-    happen(store, "a")
+    record_events(store, "a")
     lease(store, NOW, NOW + LONGEST_LEASE)
     assert not is_ready(store, NOW) and lease(store, NOW, NOW + 25) == []
 
 
 def test_resume_frees_an_impossible_lease(store: Store) -> None:
     """Other leases are not changed."""
-    happen(store, "a", "b")
+    record_events(store, "a", "b")
     lease(store, AHEAD, AHEAD + 25)
     store.write(lambda transaction: transaction.resume("w", NOW))
     assert [each.due for each in store.deliveries("w", None, 10)] == [NOW, NOW]
@@ -113,7 +113,7 @@ def test_resume_frees_an_impossible_lease(store: Store) -> None:
 
 def test_an_impossible_pause_is_ignored(store: Store) -> None:
     """Retry-After is a day at most; a later response replaces a pause that a wrong clock set too late."""
-    happen(store, "a", "b")
+    record_events(store, "a", "b")
     first, second = lease(store, NOW, NOW + 25)
     settle(store, first, NOW, NOW + 1, hold=AHEAD)
     assert is_ready(store, NOW + 2)
@@ -124,7 +124,7 @@ def test_an_impossible_pause_is_ignored(store: Store) -> None:
 
 def test_the_longer_of_two_pauses_counts(store: Store) -> None:
     """This is true for possible pauses."""
-    happen(store, "a", "b")
+    record_events(store, "a", "b")
     first, second = lease(store, NOW, NOW + 25)
     settle(store, first, NOW, NOW + 1, hold=NOW + 600)
     settle(store, second, NOW, NOW + 1, hold=NOW + 60)
@@ -133,7 +133,7 @@ def test_the_longer_of_two_pauses_counts(store: Store) -> None:
 
 def test_an_impossible_retry_is_due(store: Store) -> None:
     """The longest delay that can be configured is a week and a fifth of it."""
-    happen(store, "a", "b")
+    record_events(store, "a", "b")
     first, second = lease(store, NOW, NOW + 25)
     settle(store, first, NOW, AHEAD)
     settle(store, second, NOW, NOW + LONGEST_DELAY)

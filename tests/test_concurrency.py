@@ -19,7 +19,7 @@ def occupied(*webhooks: str, since: float = 0.0) -> ConcurrencyLimit:
     return limit
 
 
-def proven(webhook: str) -> ConcurrencyLimit:
+def successful(webhook: str) -> ConcurrencyLimit:
     """A limit with many quick successes of one webhook."""
     limit = ConcurrencyLimit()
     for n in range(ENDPOINT_AT_ONCE):
@@ -47,7 +47,7 @@ def test_success_raises_the_limit_up_to_a_maximum() -> None:
 
 def test_a_failure_resets_the_limit_to_one() -> None:
     """The failing endpoint gets one delivery at a time again."""
-    limit = proven("a")
+    limit = successful("a")
     limit.begin((99, 1), "a", 0.0)
     limit.end((99, 1), succeeded=False, seconds=0.01)
     limit.end((99, 1), succeeded=True, seconds=0.01)
@@ -101,4 +101,4 @@ def test_a_slow_place_is_counted_once() -> None:
 
 def test_one_transaction_leases_a_limited_number() -> None:
     """Places are given in the order of the webhooks."""
-    assert proven("a").free(["b", "a", "c"], 0.0, 4) == {"b": 1, "a": 3}
+    assert successful("a").free(["b", "a", "c"], 0.0, 4) == {"b": 1, "a": 3}

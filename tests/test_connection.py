@@ -44,7 +44,7 @@ def pair(worker: Any) -> Iterator[tuple[Client, Any]]:
 
 
 @pytest.fixture
-def passed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def clock_reads(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The times that the clock returned; it advances each time it is read."""
     shown = [0.0]
 
@@ -64,7 +64,7 @@ def read(theirs: Any) -> None:
 @pytest.mark.parametrize(("slowest", "seconds"), [(SIZE / 60, 30 + 60), (SIZE / 600, 120)])
 @pytest.mark.parametrize("pieces", [1, 64])
 def test_a_response_has_a_deadline(
-    worker: Any, pair: tuple[Client, Any], passed: list[float], slowest: float, seconds: float, pieces: int
+    worker: Any, pair: tuple[Client, Any], clock_reads: list[float], slowest: float, seconds: float, pieces: int
 ) -> None:
     """A reader that always reads a little has 30 seconds, more by the size of the response, and at most 120."""
     client, theirs = pair
@@ -74,19 +74,19 @@ def test_a_response_has_a_deadline(
         for _ in range(pieces):
             client.sendall(bytes(SIZE // pieces))
     reading.kill()
-    assert passed[1] + 30 < passed[-1] <= passed[1] + seconds + STEP
+    assert clock_reads[1] + 30 < clock_reads[-1] <= clock_reads[1] + seconds + STEP
     assert client.lost
     assert worker.connections.unsent == 0 and not worker.connections.waiting
 
 
-def test_each_response_has_its_own_deadline(worker: Any, pair: tuple[Client, Any], passed: list[float]) -> None:
+def test_each_response_has_its_own_deadline(worker: Any, pair: tuple[Client, Any], clock_reads: list[float]) -> None:
     """The time of an earlier response is not counted."""
     client, theirs = pair
     reading = gevent.spawn(read, theirs)
     for _ in range(100):
         client.begin_request(idle=False)
         client.sendall(bytes(2**19))
-    assert passed[-1] > 240
+    assert clock_reads[-1] > 240
     reading.kill()
 
 
@@ -107,7 +107,7 @@ def test_lingering_connections_are_limited(worker: Any) -> None:
 
 @pytest.mark.parametrize(("alive", "most_reads"), [(True, 12), (False, 3)])
 def test_lingering_ends(
-    worker: Any, pair: tuple[Client, Any], passed: list[float], alive: bool, most_reads: int
+    worker: Any, pair: tuple[Client, Any], clock_reads: list[float], alive: bool, most_reads: int
 ) -> None:
     """A client that sends endlessly is read for ten seconds in all, and for one when the service stops."""
     client, theirs = pair
@@ -121,7 +121,7 @@ def test_lingering_ends(
     sending = gevent.spawn(send)
     client.linger()
     sending.kill()
-    assert len(passed) <= most_reads
+    assert len(clock_reads) <= most_reads
 
 
 def test_lingering_reads_a_limited_number_of_bytes(worker: Any, pair: tuple[Client, Any]) -> None:

@@ -50,7 +50,7 @@ class Endpoints:
         return [content["data"]["name"] for to, _, content in self.got if to == url and "name" in content["data"]]
 
 
-def await_that(condition: Callable[[], bool]) -> None:
+def wait_for(condition: Callable[[], bool]) -> None:
     """Wait for a condition that other threads fulfil; fail after half a minute."""
     deadline = time.monotonic() + 30
     while not condition():
@@ -179,7 +179,7 @@ class TestSending:
         for thread in threads:
             thread.start()
         try:
-            await_that(lambda: len(endpoints.got) >= 40)
+            wait_for(lambda: len(endpoints.got) >= 40)
         finally:
             done.set()
             for thread, each in zip(threads, workers, strict=True):
@@ -472,7 +472,7 @@ class TestOrder:
         thread = threading.Thread(target=worker.run, args=(done.is_set,))
         thread.start()
         try:
-            await_that(lambda: len(endpoints.names()) >= ENDPOINT_AT_ONCE * 3)
+            wait_for(lambda: len(endpoints.names()) >= ENDPOINT_AT_ONCE * 3)
             assert len(endpoints.names("https://hanging.example/")) == 1, "until it is known, it has one lane"
         finally:
             done.set()
@@ -625,7 +625,7 @@ class TestFailures:
         thread = threading.Thread(target=worker.run, args=(done.is_set,))
         thread.start()
         try:
-            await_that(lambda: [entry["state"] for entry in log(client, webhook)] == ["delivered"])
+            wait_for(lambda: [entry["state"] for entry in log(client, webhook)] == ["delivered"])
         finally:
             done.set()
             join(thread)

@@ -30,7 +30,7 @@ Headers = dict[str, str]
 Send = Callable[[FlaskClient, str], int]
 
 
-def closed(**settings: Any) -> FlaskClient:
+def secured(**settings: Any) -> FlaskClient:
     """A client of a service that requires credentials and allows three failures a day."""
     given = {"auth": "required", "admin_key": ADMIN_KEY, "failure_limit": f"{LIMIT} per day", **settings}
     return create_app(Config(**given)).test_client()
@@ -74,7 +74,7 @@ def at_nothing(client: FlaskClient, token: str) -> int:
 @pytest.mark.parametrize("send", [by_bearer, by_header, by_basic, at_nothing])
 def test_the_number_of_guesses_is_limited(send: Send) -> None:
     """Beyond the limit even a valid key returns 429, in any header: the caller learns nothing more."""
-    client = closed()
+    client = secured()
     secret = key_of(client)
     assert [send(client, f"rk_{'0' * 16}_{n}") for n in range(LIMIT + 2)] == [401] * LIMIT + [429] * 2
     assert [send(client, secret), send(client, ADMIN_KEY)] == [429, 429]
@@ -86,7 +86,7 @@ def test_the_tokens_of_metrics_and_of_callers_are_counted_together() -> None:
 
     Beyond it the right token returns 429, unless it succeeded there before.
     """
-    client = closed(metrics_token=METRICS_TOKEN)
+    client = secured(metrics_token=METRICS_TOKEN)
     other = {"REMOTE_ADDR": "192.0.2.9"}
     assert client.get("/metrics", headers=bearer(METRICS_TOKEN), environ_base=other).status_code == 200
     here: Headers = {}
@@ -106,7 +106,7 @@ def test_tokens_of_an_issuer_are_counted(tmp_path: Path) -> None:
     """JWTs are counted like keys."""
     (tmp_path / "keys.json").write_bytes(issuer.FIRST)
     trusted = {"jwt_issuer": issuer.ISSUER, "jwt_audience": issuer.AUDIENCE, "jwt_jwks": str(tmp_path / "keys.json")}
-    client = closed(**trusted)
+    client = secured(**trusted)
     known, fresh = (issuer.token(exp=time.time() + 600 + n, scope="products:read") for n in range(2))
     assert by_bearer(client, known) == 200
     assert [by_bearer(client, f"{known[:-6]}{n}AAAAA") for n in range(LIMIT + 1)] == [401] * LIMIT + [429]
@@ -115,7 +115,7 @@ def test_tokens_of_an_issuer_are_counted(tmp_path: Path) -> None:
 
 def test_a_refusal_is_the_quota_exceeded_problem() -> None:
     """It names the policy, and when to try again."""
-    client = closed(rate_limit="off")
+    client = secured(rate_limit="off")
     for n in range(LIMIT):
         by_bearer(client, f"guess {n}")
     response = client.get("/products", headers=bearer("guess"))
@@ -126,7 +126,7 @@ def test_a_refusal_is_the_quota_exceeded_problem() -> None:
 
 def test_nothing_is_looked_up_for_a_guess_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """The refusal comes before the check of the credentials, so that it needs no read of the store."""
-    client = closed()
+    client = secured()
     store = client.application.extensions["restkeeper"].store
     reads: list[str] = []
     read = store.read
@@ -138,7 +138,7 @@ def test_nothing_is_looked_up_for_a_guess_beyond_the_limit(monkeypatch: pytest.M
 
 def test_callers_that_succeeded_stay_accepted() -> None:
     """Guesses do not affect valid callers at the same address, nor any other address."""
-    client = closed()
+    client = secured()
     used, unused = key_of(client), key_of(client)
     assert by_bearer(client, used) == 200
     for n in range(LIMIT + 1):
@@ -151,7 +151,7 @@ def test_callers_that_succeeded_stay_accepted() -> None:
 
 def test_a_success_is_known_to_all_processes(tmp_path: Path) -> None:
     """A caller that succeeded at one worker stays accepted at another, and the failures of both are added."""
-    one, other = (closed(database_url=f"sqlite:///{tmp_path}/a.db") for _ in range(2))
+    one, other = (secured(database_url=f"sqlite:///{tmp_path}/a.db") for _ in range(2))
     used, unused = key_of(one), key_of(one)
     assert by_bearer(one, used) == 200
     assert [by_bearer(client, "guess") for client in (one, other, one, other, one)] == [401] * LIMIT + [429] * 2
@@ -160,7 +160,7 @@ def test_a_success_is_known_to_all_processes(tmp_path: Path) -> None:
 
 def test_each_use_of_a_revoked_key_is_one_failure() -> None:
     """It is refused, though it succeeded before."""
-    client = closed()
+    client = secured()
     secret, first, second = key_of(client), key_of(client), key_of(client)
     assert by_bearer(client, secret) == 200
     id = secret.split("_")[1]
@@ -173,21 +173,21 @@ def test_each_use_of_a_revoked_key_is_one_failure() -> None:
 
 def test_wrong_credentials_are_counted_in_open_mode() -> None:
     """AUTH=open refuses them, too; requests without credentials still succeed."""
-    client = closed(auth="open")
+    client = secured(auth="open")
     assert [by_bearer(client, "guess") for _ in range(LIMIT + 1)] == [401] * LIMIT + [429]
     assert client.get("/products").status_code == 200
 
 
 def test_the_limit_can_be_off() -> None:
     """FAILURE_LIMIT=off counts nothing."""
-    client = closed(failure_limit="off")
+    client = secured(failure_limit="off")
     assert [by_bearer(client, "guess") for _ in range(30)] == [401] * 30
 
 
 @pytest.mark.needs("pages")
 def test_refused_hosts_are_failures() -> None:
     """A malformed or unknown Host counts like a guess; beyond the limit it returns 429."""
-    client = closed(trusted_hosts=("api.example.org",))
+    client = secured(trusted_hosts=("api.example.org",))
     statuses = [client.get("/", headers={"Host": host}).status_code for host in ("evil.example", "a b", "x", "y", "z")]
     assert statuses == [400] * LIMIT + [429] * 2
     good = {"Host": "api.example.org"}
@@ -204,7 +204,7 @@ class Clock:
         return self.seconds
 
 
-class Numbers:
+class CountingStorage:
     """Counters that also count the calls."""
 
     def __init__(self) -> None:
@@ -229,13 +229,13 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def numbers() -> Numbers:
-    return Numbers()
+def storage() -> CountingStorage:
+    return CountingStorage()
 
 
 @pytest.fixture
-def failures(numbers: Numbers, clock: Clock) -> Failures:
-    return Failures(Quota("failures", f"{LIMIT} per minute", numbers, now=clock), numbers, now=clock)
+def failures(storage: CountingStorage, clock: Clock) -> Failures:
+    return Failures(Quota("failures", f"{LIMIT} per minute", storage, now=clock), storage, now=clock)
 
 
 def request_from(remote: str = "192.0.2.1") -> dict[str, Any]:
@@ -250,12 +250,12 @@ def is_accepted(failures: Failures, digest: str, remote: str = "192.0.2.1") -> b
     return True
 
 
-def test_a_success_is_cached_for_a_minute(failures: Failures, numbers: Numbers, clock: Clock) -> None:
+def test_a_success_is_cached_for_a_minute(failures: Failures, storage: CountingStorage, clock: Clock) -> None:
     """A process checks successful credentials in the counters once a minute, and stores them as often."""
     failures.note_success(request_from(), "known")
-    calls = numbers.calls
+    calls = storage.calls
     clock.seconds += NOTED_SECONDS - 1
-    assert failures.has_succeeded(request_from(), "known") and numbers.calls == calls
+    assert failures.has_succeeded(request_from(), "known") and storage.calls == calls
     assert not failures.has_succeeded(request_from("192.0.2.2"), "known") and not failures.has_succeeded(
         request_from(), "other"
     )
@@ -292,7 +292,7 @@ def test_the_next_window_has_no_failures(failures: Failures, clock: Clock) -> No
     assert is_accepted(failures, "right")
 
 
-def test_a_site_of_ipv6_is_counted_as_one(failures: Failures, numbers: Numbers) -> None:
+def test_a_site_of_ipv6_is_counted_as_one(failures: Failures, storage: CountingStorage) -> None:
     """A /64 has the quota, and a whole /48 sixteen quotas, so that no caller has 65,536 quotas and counters."""
     for n in range(LIMIT):
         failures.note_failure(request_from(f"2001:db8::{n}"))
@@ -300,15 +300,15 @@ def test_a_site_of_ipv6_is_counted_as_one(failures: Failures, numbers: Numbers) 
     for n in range(1, 5000):
         if is_accepted(failures, "right", f"2001:db8:0:{n:x}::1"):
             failures.note_failure(request_from(f"2001:db8:0:{n:x}::1"))
-    assert sum(numbers.counts.values()) == 2 * SITE_QUOTAS * LIMIT
+    assert sum(storage.counts.values()) == 2 * SITE_QUOTAS * LIMIT
     assert is_accepted(failures, "right", "2001:db8:1::1")
 
 
-def test_a_success_is_stored_once_for_a_site_of_ipv6(failures: Failures, numbers: Numbers) -> None:
+def test_a_success_is_stored_once_for_a_site_of_ipv6(failures: Failures, storage: CountingStorage) -> None:
     """A caller with one key and many networks does not create a counter for each of them."""
     for n in range(100):
         failures.note_success(request_from(f"2001:db8:0:{n:x}::1"), "known")
-    assert len(numbers.counts) == 1
+    assert len(storage.counts) == 1
     for _ in range(LIMIT):
         failures.note_failure(request_from("2001:db8:0:ffff::1"))
     assert is_accepted(failures, "known", "2001:db8:0:ffff::1") and not is_accepted(
@@ -324,6 +324,6 @@ def redis() -> Iterator[RedisServer]:
 
 def test_instances_count_failures_together_in_redis(redis: RedisServer) -> None:
     """Guesses on one machine count on the other."""
-    one, other = (closed(redis_url=redis.url) for _ in range(2))
+    one, other = (secured(redis_url=redis.url) for _ in range(2))
     assert [by_bearer(client, "guess") for client in (one, other, one, other)] == [401] * LIMIT + [429]
     assert [key for key in redis.client.keys() if b"failures/" in key]

@@ -16,7 +16,7 @@ QUOTA = 150  # of 320
 WINDOW = "9999 days"  # so that none ends while the test runs
 
 
-def hammer(port: int, caller: str) -> Counter[int]:
+def send_in_parallel(port: int, caller: str) -> Counter[int]:
     """The response statuses of requests from one address on many concurrent connections."""
     gate = threading.Barrier(CONNECTIONS)
     statuses: list[int] = []
@@ -43,7 +43,7 @@ def test_two_workers_admit_the_quota_to_the_request(tmp_path: Path) -> None:
     """2 workers under 64 connections admit exactly the quota, in 20 of 20 windows."""
     settings = {"RATE_LIMIT": f"{QUOTA} per {WINDOW}", "LOG_LEVEL": "warning"}
     with Gunicorn(tmp_path, workers=2, **settings) as server:
-        found = [hammer(server.port, caller) for caller in CALLERS]
+        found = [send_in_parallel(server.port, caller) for caller in CALLERS]
         counters = str(counters_of(tmp_path / "restkeeper.db"))
         mapped = [counters in Path(f"/proc/{pid}/maps").read_text() for pid in server.worker_pids()]
     assert found == [{200: QUOTA, 429: CONNECTIONS * EACH - QUOTA}] * len(CALLERS)

@@ -90,7 +90,7 @@ def status_of(client: FlaskClient, method: str, path: str, headers: dict[str, st
     return client.open(path, method=method, json=body, headers=headers, buffered=True).status_code
 
 
-def wrong(permission: str) -> list[str]:
+def other_scopes(permission: str) -> list[str]:
     """All scopes but the required one. For KNOWN, which any scope for reading fulfils, all scopes for writing."""
     every = [f"{each.name}:{action}" for each in RESOURCES for action in ("read", "write")]
     return [scope for scope in every if not (scope.endswith(":read") if permission == KNOWN else scope == permission)]
@@ -115,7 +115,7 @@ def test_every_route_requires_its_permission(client: FlaskClient, rule: str, met
     if permission == OWN:
         return
     assert status_of(client, method, path, {}) == (200 if free else 401)
-    assert status_of(client, method, path, key(client, *wrong(permission))) == (200 if free else 403)
+    assert status_of(client, method, path, key(client, *other_scopes(permission))) == (200 if free else 403)
     if not free:
         owned = collection_of(rule) in ("notes", "posts") and "<id>" in rule
         assert status_of(client, method, path, ADMIN if owned else holder_of(client, permission)) == 200
@@ -130,7 +130,7 @@ def test_the_permission_is_checked_before_existence(
         return
     nothing = rule.replace("<id>", "nothing").replace("<delivery>", "1")
     assert status_of(client, method, nothing, {}) == 401
-    assert status_of(client, method, nothing, key(client, *wrong(permission))) == 403
+    assert status_of(client, method, nothing, key(client, *other_scopes(permission))) == 403
     assert status_of(client, method, nothing, holder_of(client, permission)) == 404
 
 

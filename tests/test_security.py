@@ -38,13 +38,13 @@ def bearer(token: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def closed() -> FlaskClient:
+def secured() -> FlaskClient:
     """A client of a service that requires credentials."""
     return create_app(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
 
 
 @pytest.fixture
-def trusting(tmp_path: Path) -> FlaskClient:
+def token_client(tmp_path: Path) -> FlaskClient:
     """A client of a service that accepts an issuer's tokens."""
     (tmp_path / "keys.json").write_bytes(issuer.FIRST)
     config = Config(
@@ -93,13 +93,13 @@ def test_gunicorn_requires_credentials_by_default(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("jwt")
-def test_a_token_grants_its_scopes(trusting: FlaskClient) -> None:
+def test_a_token_grants_its_scopes(token_client: FlaskClient) -> None:
     """A JSON Web Token is accepted like a key, for its scopes and until it expires."""
     far = time.time() + 600
-    assert trusting.get("/products", headers=bearer(issuer.token(exp=far))).status_code == 200
-    assert trusting.post("/products", json={"name": "x"}, headers=bearer(issuer.token(exp=far))).status_code == 403
+    assert token_client.get("/products", headers=bearer(issuer.token(exp=far))).status_code == 200
+    assert token_client.post("/products", json={"name": "x"}, headers=bearer(issuer.token(exp=far))).status_code == 403
     for bad in (issuer.token(exp=far, aud="another"), issuer.token(exp=1), issuer.token(exp=far)[:-4] + "AAAA"):
-        response = trusting.get("/products", headers=bearer(bad))
+        response = token_client.get("/products", headers=bearer(bad))
         assert (response.status_code, response.json["detail"]) == (
             401,
             "the credentials are not valid, or not any more",
@@ -313,7 +313,7 @@ def test_owasp_api1_broken_object_level_authorization() -> None:
 
 
 @pytest.mark.needs("keys", "limits")
-def test_owasp_api2_broken_authentication(closed: FlaskClient) -> None:
+def test_owasp_api2_broken_authentication(secured: FlaskClient) -> None:
     """Guesses are counted: wrong keys use up the address's quota, however many keys are tried."""
     config = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="5 per day")
     client = create_app(config).test_client()
@@ -322,19 +322,19 @@ def test_owasp_api2_broken_authentication(closed: FlaskClient) -> None:
 
 
 @pytest.mark.needs("keys")
-def test_owasp_api3_broken_object_property_level_authorization(closed: FlaskClient) -> None:
+def test_owasp_api3_broken_object_property_level_authorization(secured: FlaskClient) -> None:
     """Read-only fields cannot be set, unknown fields are not stored, and no internal member is returned."""
     for member in ("id", "created_at", "updated_at", "version", "owner", "shape", "is_admin", "__proto__"):
-        response = closed.post("/products", json={"name": "x", member: "1"}, headers=ADMIN)
+        response = secured.post("/products", json={"name": "x", member: "1"}, headers=ADMIN)
         assert response.status_code == 422 and response.json["errors"][0]["pointer"] == f"#/{member}"
-    made = closed.post("/products", json={"name": "x"}, headers=ADMIN).json
+    made = secured.post("/products", json={"name": "x"}, headers=ADMIN).json
     assert not {"owner", "shape", "collection"} & made.keys()
-    key = closed.post("/api/v1/keys", json={"name": "x", "scopes": ["products:read"]}, headers=ADMIN).json
+    key = secured.post("/api/v1/keys", json={"name": "x", "scopes": ["products:read"]}, headers=ADMIN).json
     assert not {"hash", "digest"} & key.keys()
 
 
 @pytest.mark.needs("keys", "limits")
-def test_owasp_api4_unrestricted_resource_consumption(closed: FlaskClient) -> None:
+def test_owasp_api4_unrestricted_resource_consumption(secured: FlaskClient) -> None:
     """Requests, bodies, addresses, nesting, pages, lists of values and keys have limits, each with its problem."""
     deep = '{"name": "x", "attributes": ' + '{"a":' * 40 + "1" + "}" * 41
     calls: list[tuple[str, str, dict[str, Any], int]] = [
@@ -346,72 +346,72 @@ def test_owasp_api4_unrestricted_resource_consumption(closed: FlaskClient) -> No
         ("GET", "/products?id[in]=" + ",".join("x" * 300), {}, 400),
     ]
     for method, path, options, status in calls:
-        response = closed.open(path, method=method, content_type="application/json", headers=ADMIN, **options)
+        response = secured.open(path, method=method, content_type="application/json", headers=ADMIN, **options)
         assert response.status_code == status, path
-    assert closed.get("/products", headers=ADMIN).headers["RateLimit"].startswith('"read";r=')
+    assert secured.get("/products", headers=ADMIN).headers["RateLimit"].startswith('"read";r=')
 
 
 @pytest.mark.needs("keys")
-def test_owasp_api5_broken_function_level_authorization(closed: FlaskClient) -> None:
+def test_owasp_api5_broken_function_level_authorization(secured: FlaskClient) -> None:
     """Without the admin scope no key can be created, read or revoked, also not by other methods, paths or headers."""
-    secret = closed.post(
+    secret = secured.post(
         "/api/v1/keys", json={"name": "x", "scopes": ["products:read", "products:write"]}, headers=ADMIN
     ).json["secret"]
     mine = {"X-API-Key": secret}
     for method, path in (("GET", "/api/v1/keys"), ("POST", "/api/v1/keys"), ("DELETE", "/api/v1/keys/x")):
-        assert closed.open(path, method=method, json={}, headers=mine).status_code == 403
+        assert secured.open(path, method=method, json={}, headers=mine).status_code == 403
     tricks = {"X-HTTP-Method-Override": "DELETE", "X-Original-URL": "/api/v1/keys", "X-Rewrite-URL": "/api/v1/keys"}
-    assert closed.get("/products", headers=mine | tricks).json == []
+    assert secured.get("/products", headers=mine | tricks).json == []
     for path in ("/keys", "/api/v1/keys/", "/api/v1//keys", "//api/v1/keys", "/API/v1/keys", "/api/v1/credentials"):
-        assert closed.get(path, headers=mine).status_code == 404
+        assert secured.get(path, headers=mine).status_code == 404
 
 
 @pytest.mark.needs("jwt")
-def test_owasp_api7_server_side_request_forgery(trusting: FlaskClient) -> None:
+def test_owasp_api7_server_side_request_forgery(token_client: FlaskClient) -> None:
     """URLs in a token are not called."""
     with socket.create_server(("127.0.0.1", 0)) as trap:
         trap.settimeout(0.0)
         url = f"http://127.0.0.1:{trap.getsockname()[1]}/keys"
         for header in ("jku", "x5u", "kid"):
             token = issuer.token(headers={header: url}, exp=time.time() + 600)
-            assert trusting.get("/products", headers=bearer(token)).status_code in (200, 401)
+            assert token_client.get("/products", headers=bearer(token)).status_code in (200, 401)
         with pytest.raises(BlockingIOError):
             trap.accept()
 
 
 @pytest.mark.needs("keys", "metrics")
-def test_owasp_api8_security_misconfiguration(closed: FlaskClient) -> None:
+def test_owasp_api8_security_misconfiguration(secured: FlaskClient) -> None:
     """Everything is closed by default: credentials, metrics, other origins; an error does not reveal internals."""
-    assert closed.get("/products").status_code == 401
-    assert closed.get("/metrics", headers=ADMIN).status_code == 403
-    response = closed.get("/products", headers=ADMIN | {"Origin": "https://evil.example"})
+    assert secured.get("/products").status_code == 401
+    assert secured.get("/metrics", headers=ADMIN).status_code == 403
+    response = secured.get("/products", headers=ADMIN | {"Origin": "https://evil.example"})
     assert "Access-Control-Allow-Origin" not in response.headers
     assert response.headers["X-Content-Type-Options"] == "nosniff"
-    assert closed.open("/products", method="TRACE", headers=ADMIN).status_code == 405
+    assert secured.open("/products", method="TRACE", headers=ADMIN).status_code == 405
     for path in ("/products/x", "/nothing", "/products?limit=x"):
-        text = closed.get(path, headers=ADMIN).text
+        text = secured.get(path, headers=ADMIN).text
         assert not [word for word in ("Traceback", "sqlite", "SELECT", ".py", str(ROOT)) if word in text]
 
 
 @pytest.mark.needs("keys")
-def test_owasp_api8_an_unexpected_error_reveals_nothing(closed: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_owasp_api8_an_unexpected_error_reveals_nothing(secured: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unexpected error is a 500 with an id for the log, and without its cause."""
-    store = closed.application.extensions["restkeeper"].store
+    store = secured.application.extensions["restkeeper"].store
     monkeypatch.setattr(store, "read", lambda *_: 1 / 0)
-    response = closed.get("/products/x", headers=ADMIN)
+    response = secured.get("/products/x", headers=ADMIN)
     assert response.status_code == 500 and response.json["request_id"] == response.headers["X-Request-Id"]
     assert "division" not in response.text and "Traceback" not in response.text
 
 
 @pytest.mark.needs("keys", "openapi")
-def test_owasp_api9_improper_inventory_management(closed: FlaskClient) -> None:
+def test_owasp_api9_improper_inventory_management(secured: FlaskClient) -> None:
     """Everything that is served is documented, with the permission that each operation needs."""
-    document = closed.get("/openapi.json").json
+    document = secured.get("/openapi.json").json
     for path, item in document["paths"].items():
         for method, operation in item.items():
             if method != "parameters" and path.startswith(("/api/", "/products", "/users")):
                 assert operation["security"] and {} not in operation["security"], (method, path)
-    served = {rule.rule.replace("<", "{").replace(">", "}") for rule in closed.application.url_map.iter_rules()}
+    served = {rule.rule.replace("<", "{").replace(">", "}") for rule in secured.application.url_map.iter_rules()}
     assert served - {"/docs/{path:name}"} == set(document["paths"])
 
 

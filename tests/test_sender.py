@@ -39,7 +39,7 @@ def guarded() -> Iterator[Sender]:
 
 
 @pytest.fixture
-def hasty() -> Iterator[Callable[[str], DeliveryResult]]:
+def send_in_time() -> Iterator[Callable[[str], DeliveryResult]]:
     """Sends in 0.5 s and proves that it took no longer than a few seconds."""
 
     def send(url: str, body: bytes = b"{}") -> DeliveryResult:
@@ -87,7 +87,7 @@ def net(monkeypatch: pytest.MonkeyPatch) -> Net:
 
 
 @pytest.fixture
-def tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def other_time_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Sets a time zone other than UTC."""
     with monkeypatch.context() as patch:
         patch.setenv("TZ", "JST-9")
@@ -214,7 +214,7 @@ def test_retry_after_is_seconds_or_a_date(sender: Sender, field: str, seconds: f
 
 
 @pytest.mark.parametrize("form", ["%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y"])
-def test_a_retry_after_date_is_converted_to_seconds(sender: Sender, form: str, tokyo: None) -> None:
+def test_a_retry_after_date_is_converted_to_seconds(sender: Sender, form: str, other_time_zone: None) -> None:
     """Each of the three date forms (RFC 9110, section 5.6.7) gives the seconds until then, in any time zone."""
     date = time.strftime(form, time.gmtime(time.time() + 5000))
     with serving(
@@ -431,21 +431,21 @@ def test_close_closes_all_connections(sender: Sender) -> None:
 # Limits
 
 
-def _never(connection: EndpointConnection) -> None:
+def _no_response(connection: EndpointConnection) -> None:
     connection.request()
     connection.endpoint.stopped.wait(60)
 
 
-def _dripping_head(connection: EndpointConnection) -> None:
+def _slow_head(connection: EndpointConnection) -> None:
     connection.request()
-    connection.drip(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 1000)
+    connection.send_slowly(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 1000)
 
 
-def _dripping_handshake(connection: EndpointConnection) -> None:
-    connection.drip(b"\x16\x03\x03\x40\x00" + b"x" * 16_384)  # a record of TLS (RFC 8446, section 5.1)
+def _slow_handshake(connection: EndpointConnection) -> None:
+    connection.send_slowly(b"\x16\x03\x03\x40\x00" + b"x" * 16_384)  # a record of TLS (RFC 8446, section 5.1)
 
 
-def _forever_100(connection: EndpointConnection) -> None:
+def _endless_100(connection: EndpointConnection) -> None:
     connection.request()
     while True:
         connection.send(b"HTTP/1.1 100 Continue\r\n\r\n" * 10)
@@ -453,10 +453,10 @@ def _forever_100(connection: EndpointConnection) -> None:
             return
 
 
-def _forever_103(connection: EndpointConnection) -> None:
+def _endless_103(connection: EndpointConnection) -> None:
     connection.request()
     while True:
-        connection.drip(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+        connection.send_slowly(b"HTTP/1.1 103 Early Hints\r\n\r\n")
         if connection.endpoint.stopped.is_set():
             return
 
@@ -465,28 +465,28 @@ def _not_reading(connection: EndpointConnection) -> None:
     connection.endpoint.stopped.wait(60)
 
 
-@pytest.mark.parametrize("script", [_never, _dripping_head, _forever_100, _forever_103, _not_reading])
-def test_a_send_without_a_response_ends_in_time(hasty: Callable[..., DeliveryResult], script: Script) -> None:
+@pytest.mark.parametrize("script", [_no_response, _slow_head, _endless_100, _endless_103, _not_reading])
+def test_a_send_without_a_response_ends_in_time(send_in_time: Callable[..., DeliveryResult], script: Script) -> None:
     """One deadline limits the whole send, wherever an endpoint delays it."""
     with serving(script) as endpoint:
-        assert hasty(endpoint.url, b" " * 30_000_000) == DeliveryResult(None, "timed out after 0.5 s", None)
+        assert send_in_time(endpoint.url, b" " * 30_000_000) == DeliveryResult(None, "timed out after 0.5 s", None)
         assert endpoint.connected == 1
 
 
-def test_a_slow_response_body_ends_in_time(hasty: Callable[..., DeliveryResult]) -> None:
+def test_a_slow_response_body_ends_in_time(send_in_time: Callable[..., DeliveryResult]) -> None:
     """The status is returned with the content that has arrived until the deadline."""
 
     def script(connection: EndpointConnection) -> None:
         connection.request()
         connection.send(HEAD % 100000 + b"begin")
-        connection.drip(b"." * 100000)
+        connection.send_slowly(b"." * 100000)
 
     with serving(script) as endpoint:
-        response = hasty(endpoint.url)
+        response = send_in_time(endpoint.url)
     assert response.status == 200 and response.excerpt.startswith("begin") and len(response.excerpt) < EXCERPT
 
 
-def test_a_silent_reused_connection_ends_in_time(hasty: Callable[..., DeliveryResult], net: Net) -> None:
+def test_a_silent_reused_connection_ends_in_time(send_in_time: Callable[..., DeliveryResult], net: Net) -> None:
     """After the deadline the request is not sent again, and the name is not resolved again."""
 
     def script(connection: EndpointConnection) -> None:
@@ -496,11 +496,11 @@ def test_a_silent_reused_connection_ends_in_time(hasty: Callable[..., DeliveryRe
 
     with serving(script) as endpoint:
         net.names["hook.example"], net.ports[PUBLIC] = [[PUBLIC]], endpoint.port
-        assert [hasty("http://hook.example/", body).status for body in (b"{}", b" " * 30_000_000)] == [200, None]
+        assert [send_in_time("http://hook.example/", body).status for body in (b"{}", b" " * 30_000_000)] == [200, None]
         assert endpoint.connected == 1 and net.lookups == ["hook.example"]
 
 
-def _forever(what: bytes) -> Script:
+def _endless(what: bytes) -> Script:
     def script(connection: EndpointConnection) -> None:
         connection.request()
         connection.send(b"HTTP/1.1 ")
@@ -513,7 +513,7 @@ def _forever(what: bytes) -> Script:
 @pytest.mark.parametrize("what", [b"100 a\r\n\r\nHTTP/1.1 ", b"103 a\r\n\r\nHTTP/1.1 ", b"200 OK\r\na: b\r\n", b"x"])
 def test_an_endless_response_head_is_refused(sender: Sender, what: bytes) -> None:
     """A limited number of bytes is read, however fast they arrive."""
-    with serving(_forever(what)) as endpoint:
+    with serving(_endless(what)) as endpoint:
         assert sender(endpoint.url, {}, b"{}") == DeliveryResult(None, "not a valid HTTP response", None)
 
 
@@ -547,7 +547,7 @@ def test_endless_content_is_not_read(sender: Sender, head: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "sent_event, reason",
+    "data, reason",
     [
         (b"", "connection closed without a response"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "not a valid HTTP response"),
@@ -558,12 +558,12 @@ def test_endless_content_is_not_read(sender: Sender, head: bytes) -> None:
         (b"HTTP/1.1 200 OK\r\n" + b"a" * 70000, "not a valid HTTP response"),
     ],
 )
-def test_an_invalid_response_is_a_plain_failure(sender: Sender, sent_event: bytes, reason: str) -> None:
+def test_an_invalid_response_is_a_plain_failure(sender: Sender, data: bytes, reason: str) -> None:
     """Whatever an endpoint sends, nothing is raised, and its bytes do not appear in the reason."""
 
     def script(connection: EndpointConnection) -> None:
         connection.request()
-        connection.send(sent_event)
+        connection.send(data)
 
     with serving(script) as endpoint:
         assert sender(endpoint.url, {}, b"{}") == DeliveryResult(None, reason, None)
@@ -758,7 +758,7 @@ def test_userinfo_is_refused(sender: Sender) -> None:
 
 
 @pytest.fixture
-def hosted(tmp_path: Path, net: Net, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def serve_tls(tmp_path: Path, net: Net, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Serves an endpoint with TLS at https://hook.example, with a certificate for a name, trusted or not."""
 
     def host(script: Script, name: str = "hook.example", trusted: bool = True) -> Any:
@@ -779,25 +779,25 @@ def _to(endpoint: Endpoint, net: Net, timeout: float = 30, body: bytes = b"{}", 
         return [sender("https://hook.example/", {}, body) for _ in range(times)]
 
 
-def test_a_trusted_endpoint_is_called_over_tls(hosted: Callable[..., Any], net: Net) -> None:
+def test_a_trusted_endpoint_is_called_over_tls(serve_tls: Callable[..., Any], net: Net) -> None:
     """The certificate fits the name, the address is public, the connection is reused, the name is resolved once."""
-    with hosted(OK) as endpoint:
+    with serve_tls(OK) as endpoint:
         assert _to(endpoint, net, times=3) == [DeliveryResult(200, "ok", None)] * 3
         assert net.lookups == ["hook.example"] and net.connected == [PUBLIC]
     assert b"\r\nHost: hook.example\r\n" in endpoint.requests[0]
 
 
-def test_an_untrusted_certificate_is_refused(hosted: Callable[..., Any], net: Net) -> None:
+def test_an_untrusted_certificate_is_refused(serve_tls: Callable[..., Any], net: Net) -> None:
     """Nothing is sent to an endpoint with a self-signed certificate."""
-    with hosted(OK, trusted=False) as endpoint:
+    with serve_tls(OK, trusted=False) as endpoint:
         [response] = _to(endpoint, net)
     assert response.status is None and response.excerpt.startswith("certificate verify failed: self")
     assert endpoint.requests == []
 
 
-def test_a_certificate_for_another_name_is_refused(hosted: Callable[..., Any], net: Net) -> None:
+def test_a_certificate_for_another_name_is_refused(serve_tls: Callable[..., Any], net: Net) -> None:
     """Nothing is sent to an endpoint whose trusted certificate is for another name."""
-    with hosted(OK, name="other.example") as endpoint:
+    with serve_tls(OK, name="other.example") as endpoint:
         [response] = _to(endpoint, net)
     assert response.status is None and response.excerpt.startswith("certificate verify failed: Hostname mismatch")
     assert endpoint.requests == []
@@ -828,26 +828,26 @@ def test_an_endpoint_without_tls_is_a_tls_error(net: Net) -> None:
 def test_a_slow_handshake_ends_in_time(net: Net) -> None:
     """The deadline includes the TLS handshake."""
     net.names["hook.example"] = [[PUBLIC]]
-    with serving(lambda connection: connection.drip(b"\x16\x03\x03\x40\x00" + b"\x02" * 16000)) as endpoint:
+    with serving(lambda connection: connection.send_slowly(b"\x16\x03\x03\x40\x00" + b"\x02" * 16000)) as endpoint:
         began = time.monotonic()
         assert _to(endpoint, net, 0.3) == [DeliveryResult(None, "timed out after 0.3 s", None)]
     assert time.monotonic() - began < LONG
 
 
-def test_tls_that_is_read_slowly_ends_in_time(hosted: Callable[..., Any], net: Net) -> None:
+def test_tls_that_is_read_slowly_ends_in_time(serve_tls: Callable[..., Any], net: Net) -> None:
     """A body of many TLS records has one deadline, though each record could be sent in time."""
 
     def script(connection: EndpointConnection) -> None:
         while not connection.endpoint.stopped.wait(0.01):
             connection.sock.recv(16384)
 
-    with hosted(script) as endpoint:
+    with serve_tls(script) as endpoint:
         began = time.monotonic()
         assert _to(endpoint, net, 0.5, b" " * 30_000_000) == [DeliveryResult(None, "timed out after 0.5 s", None)]
     assert time.monotonic() - began < LONG
 
 
-def test_a_request_is_resent_if_a_reused_tls_connection_breaks(hosted: Callable[..., Any], net: Net) -> None:
+def test_a_request_is_resent_if_a_reused_tls_connection_breaks(serve_tls: Callable[..., Any], net: Net) -> None:
     """Over TLS, too, the request is sent once more."""
 
     def script(connection: EndpointConnection) -> None:
@@ -855,7 +855,7 @@ def test_a_request_is_resent_if_a_reused_tls_connection_breaks(hosted: Callable[
         connection.send(HEAD % 0)
         connection.request()
 
-    with hosted(script) as endpoint:
+    with serve_tls(script) as endpoint:
         assert [response.status for response in _to(endpoint, net, times=2)] == [200, 200]
         assert endpoint.connected == 2
 
@@ -882,8 +882,8 @@ LATE = DeliveryResult(None, "timed out after 0.3 s", None)
     "script, scheme, timeout, response",
     [
         (OK, "http", 30, DeliveryResult(200, "ok", None)),
-        (_dripping_head, "http", 0.3, LATE),
-        (_dripping_handshake, "https", 0.3, LATE),
+        (_slow_head, "http", 0.3, LATE),
+        (_slow_handshake, "https", 0.3, LATE),
     ],
 )
 def test_greenlets_share_a_sender(script: Script, scheme: str, timeout: float, response: DeliveryResult) -> None:

@@ -71,7 +71,7 @@ def load(server: Gunicorn, method: str, turns: list[list[str]], body: str | None
     results.put(found)
 
 
-def held_up(server: Gunicorn, method: str, paths: list[str], body: str | None = None, connections: int = 8) -> str:
+def health_delay(server: Gunicorn, method: str, paths: list[str], body: str | None = None, connections: int = 8) -> str:
     """Measure /healthz while so many connections send requests; fail beyond the limit.
 
     They run in another process, so that the measurement does not wait for them.
@@ -98,10 +98,12 @@ def attack_items_at_the_limits(folder: Path) -> str:
             made = server.request("POST", "/products", bodies[-1].encode(), JSON)
             assert made.status == 200, made.body[:300]
             wheres += [made.headers["location"]]
-        results = [held_up(server, "GET", wheres), held_up(server, "GET", ["/products?fields=id&limit=100"])]
-        results += [held_up(server, "POST", ["/products"], body.replace('"x"', '"TURN"', 1)) for body in bodies[:3]]
-        results += [held_up(server, "PUT", wheres, bodies[0].replace('"x"', '"TURN"', 1))]
-        results += [held_up(server, "PATCH", wheres, '{"attributes":{"x":TURN}}')]
+        results = [health_delay(server, "GET", wheres), health_delay(server, "GET", ["/products?fields=id&limit=100"])]
+        results += [
+            health_delay(server, "POST", ["/products"], body.replace('"x"', '"TURN"', 1)) for body in bodies[:3]
+        ]
+        results += [health_delay(server, "PUT", wheres, bodies[0].replace('"x"', '"TURN"', 1))]
+        results += [health_delay(server, "PATCH", wheres, '{"attributes":{"x":TURN}}')]
     return "; ".join(results)
 
 
@@ -124,13 +126,16 @@ def attack_old_items(folder: Path) -> str:
         "stock[lt]=5&offset=3&limit=1",
     ]
     with Gunicorn(folder) as server:
-        results = [held_up(server, "GET", [f"/products?{query}"]) for query in lists]
-        results += [held_up(server, "GET", paths), held_up(server, "GET", [f"{path}?fields=id" for path in paths])]
+        results = [health_delay(server, "GET", [f"/products?{query}"]) for query in lists]
         results += [
-            held_up(server, "PATCH", paths, '{"stock":TURN}'),
-            held_up(server, "PATCH", paths, '{"attributes":{"x":TURN}}'),
+            health_delay(server, "GET", paths),
+            health_delay(server, "GET", [f"{path}?fields=id" for path in paths]),
         ]
-        results += [held_up(server, "PUT", paths[50:], '{"name":"TURN"}')]
+        results += [
+            health_delay(server, "PATCH", paths, '{"stock":TURN}'),
+            health_delay(server, "PATCH", paths, '{"attributes":{"x":TURN}}'),
+        ]
+        results += [health_delay(server, "PUT", paths[50:], '{"name":"TURN"}')]
     return "; ".join(results)
 
 
@@ -140,7 +145,7 @@ def attack_too_large_bodies(folder: Path) -> str:
     bodies = ["[" * 2**20, '{"v":[' + "[]," * 349_000, nul, nul[:-1] + " " * 500_000 + "}"]
     bodies += [json.dumps({"name": "x", "attributes": {"n" * 20_000: ["\0"] * 9000}})]
     with Gunicorn(folder) as server:
-        results = [held_up(server, "POST", ["/products"], body) for body in bodies]
+        results = [health_delay(server, "POST", ["/products"], body) for body in bodies]
         peak = max(peak_memory(pid) for pid in server.worker_pids())
     assert peak < 200, peak
     return "; ".join([*results, f"{peak} MiB"])

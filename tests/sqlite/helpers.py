@@ -61,7 +61,7 @@ class Exit(BaseException):
     """An exception that stands for the end of a greenlet, or a time-out."""
 
 
-def await_that(condition: Callable[[], object]) -> None:
+def wait_for(condition: Callable[[], object]) -> None:
     end = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < end

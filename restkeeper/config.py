@@ -156,12 +156,12 @@ class Config:
     sqlite_synchronous: str = _setting(
         "full",
         _one_of("full", "normal"),
-        "`full`: an answered write survives power loss; `normal`: a process crash only",
+        "`full`: an acknowledged write survives power loss; `normal`: a process crash only",
     )
     min_free_space: int = _setting(
         64 * 1024 * 1024,
         _whole(0, 2**50),
-        "bytes that stay free on the store's disk: with less, writes are answered 507",
+        "bytes that stay free on the store's disk: with less, writes get 507",
     )
     host: str = _setting("127.0.0.1", _text, "address to listen on")
     port: int = _setting(8000, _whole(0, 65535), "port to listen on")
@@ -195,9 +195,9 @@ class Config:
     cors_origins: tuple[str, ...] = _setting(
         (), _origins, "origins whose pages may call this service from a browser: `https://app.example.org`, or `*`"
     )
-    require_if_match: bool = _setting(False, _flag, "`1`: PUT, PATCH and DELETE without `If-Match` are answered 428")
+    require_if_match: bool = _setting(False, _flag, "`1`: PUT, PATCH and DELETE without `If-Match` get 428")
     idempotency: str = _setting(
-        "optional", _one_of("optional", "required"), "`required`: a POST without `Idempotency-Key` is answered 400"
+        "optional", _one_of("optional", "required"), "`required`: a POST without `Idempotency-Key` gets 400"
     )
     idempotency_ttl: int = _setting(
         24 * 3600,

@@ -14,7 +14,7 @@ def find_resources(package: ModuleType) -> tuple[Resource, ...]:
     return tuple(module.RESOURCE for module in modules if hasattr(module, "RESOURCE"))
 
 
-# Paths of the service's own, and the kinds of what is there.
+# Paths of the service itself, and the kinds of their resources.
 RESERVED = {"api", "docs", "events", "healthz", "keys", "metrics", "openapi", "problems", "readyz", "webhooks"}
 RESERVED_KINDS = {"event", "key", "webhook"}
 

@@ -1,4 +1,4 @@
-"""Where features take part in what happens to items. What stands here is a service without any of them."""
+"""The hooks by which features take part in changes of items. The defaults are those of a service without features."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ class IdempotencyRecord:
         return None
 
     def save(self, transaction: Transaction, reply: Reply) -> Reply:
-        """Store the response, in the transaction of what it describes; returns it."""
+        """Store the response in the transaction of the change, and return it."""
         return reply
 
 

@@ -100,7 +100,7 @@ class Items:
         return read_object(*types, max_body=config.max_body, max_depth=config.max_depth, max_values=config.max_nodes)
 
     def page(self) -> Reply:
-        """The page of the list that the request asks for; 304 if the client has it already."""
+        """The requested page of the list; 304 if the client has it already."""
         require_acceptable(JSON)
         revision, owner = self.store.revision(self.name), self._access.visible_owner()
         path, query_string = request.path, request.query_string
@@ -128,7 +128,7 @@ class Items:
         return self.represent(record, fields)
 
     def create(self, sent: JsonObject) -> Reply:
-        """Create an item of what was sent."""
+        """Create an item from the request's body."""
 
         def make() -> Record:
             record = self.resource.create(sent, id=self.new_id(), now=self.now(), limits=self._limits)
@@ -193,7 +193,7 @@ class Items:
             before = self.store.read(self.name, id)
             self._access.require_change(before)
             self._require_match(before)
-            length = LARGE if request.content_length is None else request.content_length  # None: it came in chunks
+            length = LARGE if request.content_length is None else request.content_length  # None: the body is chunked
             with self._turns.of_size(max(len(before.body), length), deadline):
                 after = change(before, sent, now=self.now(), limits=self._limits)
             if after is before:
@@ -303,7 +303,7 @@ class Items:
             require_match(self.tag(record), record.updated_at, must_say=self.config.require_if_match)
 
     def _require_list_match(self, transaction: Transaction, seen: _Listing | None) -> None:
-        """Raises PreconditionFailed, and Stale when `seen` is not the present list."""
+        """Raises PreconditionFailed, and Stale if `seen` is not the present list."""
         revision = transaction.revision(self.name)
         if seen is None:
             require_match(self._list_tag(revision, self.config.page_limit))

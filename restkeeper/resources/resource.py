@@ -42,7 +42,7 @@ Members = Mapping[str, exactjson.Buffer]  # an item as the JSON texts of its mem
 
 
 class ItemLimits(NamedTuple):
-    """How large an item may be: in bytes of its JSON, and in values, which are objects, arrays and what is in them."""
+    """The largest size of an item: in bytes of its JSON, and in values (objects, arrays and their members)."""
 
     size: int
     values: int
@@ -135,7 +135,7 @@ class Resource:
         return blake2b(exactjson.dumps(parts), digest_size=4).hexdigest()
 
     def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        """A new item of what was sent. Raises ValidationFailed with its faults, and BodyTooLarge."""
+        """A new item from a request's body. Raises ValidationFailed with its faults, and BodyTooLarge."""
         faults = [_fault([name], "is set by the server") for name in READ_ONLY if name in sent]
         text, more = self._load(sent)
         require_none(faults + more)
@@ -283,7 +283,7 @@ class Resource:
 
 
 def _is_short(field: fields.Field[Any]) -> bool:
-    """Whether a value has room in a cursor, which goes into an address."""
+    """Whether a value is short enough for a cursor, which is part of a URL."""
     if isinstance(field, fields.String) and not isinstance(field, Time) and not field.validators:
         return field.dump_only
     most = [check.max for check in field.validators if isinstance(check, validate.Length)]

@@ -1,4 +1,4 @@
-"""Items that have a secret, which only one response shows: API keys and webhooks. Their caches store nothing."""
+"""Items with a secret that only one response has: API keys and webhooks. These responses are never cached."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +24,7 @@ CREATED = replace(ROTATED, about="The item, and its secret.", headers=(*ROTATED.
 def create_with_secret(
     items: Items, make: Callable[[JsonObject], Record], insert: Callable[[Transaction, Record], str]
 ) -> Reply:
-    """Create an item of what was sent; `insert` stores it and returns its secret. Only this response has that."""
+    """Create an item from the request's body; `insert` stores it and returns its secret, for this response only."""
     sent = items.body(JSON)
 
     def store(transaction: Transaction, record: Record) -> Reply:

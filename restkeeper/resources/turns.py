@@ -12,7 +12,7 @@ from restkeeper.errors import Unavailable
 
 T = TypeVar("T")
 
-SECONDS = 5.0  # for which a change waits for others and is retried, before it is answered 503
+SECONDS = 5.0  # for which a change waits for others and is retried, before it returns 503
 LARGE = 16 * 1024  # bytes of an item, from which on it takes milliseconds to compute a change
 LOCKS = 256  # ids share them, so that their number has a bound
 

@@ -10,7 +10,7 @@ ADMIN = "admin"  # the scope that holds all others
 
 
 class Caller(NamedTuple):
-    """`id` identifies the caller and may stand in a log, `scopes` are what it may do."""
+    """A caller: `id` identifies it, also in logs; `scopes` are its permissions."""
 
     id: str
     scopes: frozenset[str]

@@ -1,4 +1,4 @@
-"""Media types and bodies: what a client accepts, what it sends (RFC 9110, section 12.5.1; RFC 9112, section 6)."""
+"""Media types and bodies: what a client accepts and sends (RFC 9110, section 12.5.1; RFC 9112, section 6)."""
 
 from typing import Any
 

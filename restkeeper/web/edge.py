@@ -1,4 +1,4 @@
-"""The edge: where a request comes from and goes to, and what is refused before anything else looks at it."""
+"""The edge: the origin and target of a request, and the refusals that come before everything else."""
 
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
@@ -85,7 +85,7 @@ class TrustedProxies:
 
 
 def _address(entry: str) -> str:
-    """As `_parsed`; what is too long for an address must not fill the cache."""
+    """Like `_parsed`, but entries too long for an address do not fill the cache."""
     return _parsed(entry) if len(entry) <= LONGEST_ENTRY else ""
 
 

@@ -1,7 +1,7 @@
-"""Every exception as one shape: RFC 9457 problem details.
+"""Every exception in one form: RFC 9457 problem details.
 
-Whatever is raised on the way of a request comes out here: the catalogue's problems, what stores raise, Flask's and
-werkzeug's HTTP errors, and unexpected exceptions, which are logged in full and answered with a plain 500.
+All exceptions of a request are handled here: the catalogue's problems, exceptions of stores, HTTP errors of Flask and
+werkzeug, and unexpected exceptions, which are logged in full and returned as a plain 500.
 """
 
 import logging
@@ -81,7 +81,7 @@ def render(problem: Problem) -> Response:
 
 
 def problem_of(error: StoreError) -> Problem:
-    """The problem that stands for what a store raised. If that has a cause, it is the problem's cause."""
+    """The problem for an exception of a store. Its cause becomes the problem's cause."""
     problem = next(make(error) for kind, make in _OF_STORE.items() if isinstance(error, kind))
     problem.__cause__ = error if error.__cause__ else None
     return problem

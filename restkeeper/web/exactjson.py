@@ -18,7 +18,7 @@ import orjson
 from restkeeper.errors import BodyTooLarge, InvalidJson, shortened
 
 LARGEST_INTEGER = 2**63 - 1  # what stores and typed clients hold
-LONGEST_NUMBER = 100  # characters; far beyond any quantity, far below what is slow to convert
+LONGEST_NUMBER = 100  # characters; more than any quantity needs, and few enough to convert quickly
 LONGEST_POINTER = 300  # characters, and one step more
 
 _FRAGMENT = "!$&'()*+,;=:@/?~"  # besides letters and digits, what a fragment holds unescaped (RFC 3986)
@@ -122,14 +122,14 @@ def joined(members: Mapping[str, Buffer]) -> bytes:
 
 
 def count_values(data: bytes) -> int:
-    """How many values are in a JSON text that `dumps` wrote: objects, arrays and what is in them."""
-    plain = b'"'.join(_unescaped(data).split(b'"')[::2])  # without what is in strings
+    """The number of values in a JSON text that `dumps` wrote: objects, arrays and their members."""
+    plain = b'"'.join(_unescaped(data).split(b'"')[::2])  # without the content of strings
     empty = plain.count(b"[]") + plain.count(b"{}")
     return 1 + plain.count(b",") + plain.count(b"[") + plain.count(b"{") - empty
 
 
 def _require_few_values(data: bytes, most: int) -> None:
-    """Raises BodyTooLarge for what has more values than that, whatever white space it has: a first look, and cheap."""
+    """Raises BodyTooLarge for a text that has more values, with any white space: a first, cheap check."""
     if len(data) <= most:
         return  # a value takes a byte
     structure = _structure(data)

@@ -1,7 +1,7 @@
-"""Who calls, and whether they may: the caller of each request, and the permission that each route needs.
+"""The caller of each request, and the permission that each route needs.
 
-A credential is sent as `Authorization` (RFC 9110, section 11.6.2) or `X-API-Key`. Features resolve it. One that is not
-valid is refused, also where none is needed; every cause gets the same answer.
+A credential is sent as `Authorization` (RFC 9110, section 11.6.2) or `X-API-Key`. Features resolve it. An invalid one
+is refused, also where none is required; every cause gets the same response.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from restkeeper.web.caller import EVERYBODY, NOBODY, Caller, caller_in, remember
 PUBLIC = "public"  # needs no credential
 PROBE = "probe"  # likewise, and is not limited: a probe must never be refused for asking often
 OWN = "own"  # has a credential of its own, which its handler checks; not limited either
-KNOWN = "known"  # needs a caller who is known; what that caller may see is for the handler to decide
+KNOWN = "known"  # needs a known caller; the handler decides what that caller may see
 UNLIMITED = (PROBE, OWN)
 
 LONGEST_ADDRESS = 64  # characters: IPv6 has up to 45, and a zone
@@ -57,7 +57,7 @@ class FailureLimit:
     """The limit of wrong credentials and refused hosts of an address: this one never refuses."""
 
     def has_succeeded(self, environ: Environ, digest: str) -> bool:
-        """Whether credentials with this digest are known to be good, so that nothing else need be looked up."""
+        """Whether credentials with this digest are known to be valid, so that no lookup is needed."""
         return True
 
     def require_room(self, environ: Environ, digest: str) -> None:

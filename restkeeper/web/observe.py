@@ -24,7 +24,7 @@ _SANE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/=+-]{0,127}")
 _BEGAN = "restkeeper.began"  # keys in the WSGI environment, which is at hand wherever the request is
 _REQUEST_ID = "restkeeper.request_id"
 
-_PLAIN = "/:<>(),;@"  # besides letters and digits, what stands in a text line as it is
+_PLAIN = "/:<>(),;@"  # besides letters and digits, the characters that need no escape in a text line
 
 Line = dict[str, Any]
 STDERR = 2
@@ -88,7 +88,7 @@ def access_log(form: str, level: str) -> Callable[[Line], None] | None:
 
 
 def _write(line: bytes) -> None:
-    with suppress(OSError):  # a log that is full or gone must not turn what was done into an error
+    with suppress(OSError):  # a full or missing log must not make a committed request fail
         os.write(STDERR, line)
 
 
@@ -127,7 +127,7 @@ def configure_logging(form: str, level: str) -> None:
 
 
 class _Lines(logging.Formatter):
-    """Records in the shape of the requests' lines."""
+    """Formats log records like the lines of requests."""
 
     def __init__(self, shape: Callable[[Line], bytes]) -> None:
         super().__init__()

@@ -37,19 +37,19 @@ def require_match(tag: str, updated_at: str | None = None, *, must_say: bool = F
     environ = request.environ
     if must_say and "HTTP_IF_MATCH" not in environ:
         raise PreconditionRequired("send the ETag that you read as If-Match")
-    if (wanted := environ.get("HTTP_IF_MATCH")) is not None:
-        if not parse_etags(wanted).contains(tag):  # strong comparison: a weak tag never matches
+    if (if_match := environ.get("HTTP_IF_MATCH")) is not None:
+        if not parse_etags(if_match).contains(tag):  # strong comparison: a weak tag never matches
             raise PreconditionFailed(f'the ETag is now "{tag}"', headers={"ETag": f'"{tag}"'})
     elif updated_at and (since := _date(environ.get("HTTP_IF_UNMODIFIED_SINCE"))):
         if datetime.fromisoformat(updated_at) >= since:
             raise PreconditionFailed(f"the last change was at {updated_at}", headers={"ETag": f'"{tag}"'})
-    if request.method not in ("GET", "HEAD") and (unwanted := environ.get("HTTP_IF_NONE_MATCH")) is not None:
-        if parse_etags(unwanted).contains_weak(tag):
+    if request.method not in ("GET", "HEAD") and (if_none_match := environ.get("HTTP_IF_NONE_MATCH")) is not None:
+        if parse_etags(if_none_match).contains_weak(tag):
             raise PreconditionFailed(f'the ETag is "{tag}"', headers={"ETag": f'"{tag}"'})
 
 
 def is_not_modified(tag: str, updated_at: str | None = None) -> bool:
-    """Whether a GET or HEAD is answered 304: the client holds this state already."""
+    """Whether a GET or HEAD returns 304: the client has this state already."""
     environ = request.environ
     if (held := environ.get("HTTP_IF_NONE_MATCH")) is not None:
         return bool(parse_etags(held).contains_weak(tag))

@@ -31,12 +31,12 @@ MAX_VALUES = 200  # of all filters of one query: as many ids as an address of 8 
 
 _FILTER = re.compile(r"(\w+)(?:\[(\w+)\])?")
 _NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?([eE][+-]?\d{1,3})?", re.ASCII)
-_LOST_PLUS = re.compile(r" (\d\d:?\d\d)$")  # a "+" that came unescaped reads as a space
+_LOST_PLUS = re.compile(r" (\d\d:?\d\d)$")  # an unescaped "+" is read as a space
 
 
 @dataclass(frozen=True, slots=True)
 class ListRequest:
-    """What the query of a list asks for. `fields` are those to show, None for all; `cursor` is not decoded yet."""
+    """The parsed query of a list. `fields` are the selected ones, None for all; `cursor` is not decoded yet."""
 
     query: Query
     limit: int
@@ -143,7 +143,7 @@ class Reader:
 
 
 def _filters(reader: Reader, collection: Collection) -> tuple[Filter, ...]:
-    """The filters of all parameters that are not reserved. Of too many the rest is not looked at."""
+    """The filters of all parameters that are not reserved. Beyond the limit the rest is ignored."""
     found: list[Filter] = []
     values = 0
     for count, name in enumerate((name for name in reader.args if name not in RESERVED), start=1):

@@ -68,8 +68,8 @@ WEBHOOKS = Resource(
 PARAMETERS = ("state", "limit", "cursor")
 
 PING = "webhook.ping"
-PINGS = "_pings"  # the collection that they belong to, which nobody can ask for
-GRACE_SECONDS = 24 * 3600  # for which the secret before the newest goes on signing
+PINGS = "_pings"  # the collection of pings, which no request can name
+GRACE_SECONDS = 24 * 3600  # for which the former secret still signs
 SECRET_BYTES = 32
 MOST_SECRETS = 10  # that sign at a time: a header has room for no more than some dozens
 
@@ -322,7 +322,7 @@ class WebhookHandlers:
             require_none(self._faults(now))
 
     def _resume(self, transaction: Transaction, before: Record, after: Record) -> None:
-        """Try what waits for a retry at once, if the change may have mended the webhook."""
+        """Retry waiting deliveries at once if the change may have repaired the webhook."""
         was, now = (exactjson.stored(each.body) for each in (before, after))
         if (was["url"], was["status"]) != (now["url"], now["status"]):
             transaction.resume(after.id, self._clock.time())

@@ -16,7 +16,7 @@ from restkeeper.storage.sqlite.files import size_of
 from restkeeper.storage.sqlite.lockfile import LockFile
 
 CHECK_SECONDS = 5.0  # that the check of the whole file may take, at the first start after a crash
-STEPS = 100_000  # of SQLite's virtual machine between two looks at the clock, some milliseconds
+STEPS = 100_000  # of SQLite's virtual machine between two reads of the clock, some milliseconds
 HEADER = 100  # bytes
 MAGIC = b"SQLite format 3\0"
 WITH_LOG = 2  # the version of a file in WAL mode, in two bytes at 18

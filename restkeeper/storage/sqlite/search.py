@@ -20,7 +20,7 @@ SEARCHES = 8  # at the same time in each process
 READ_SECONDS = 5.0  # that a search may take
 YIELD_SECONDS = 0.005  # of work between two interruptions
 SKIPPED = 1000  # items before a page that an index skips in less than a millisecond
-STEPS = 20  # of SQLite's virtual machine between two looks at the clock: with large items one step takes milliseconds
+STEPS = 20  # of SQLite's virtual machine between two reads of the clock: with large items one step takes milliseconds
 
 
 def is_search(collection: Collection, query: Query) -> bool:
@@ -97,7 +97,7 @@ def time_limit(
             detail = f"the search took more than {seconds:g} s; narrow it by a field with an index"
         elif is_log_full():
             detail = "too much was written during the search; try again, or narrow it by a field with an index"
-        clock.sleep(TURN)  # with the turn, so that the server comes before other searches
+        clock.sleep(TURN)  # with the turn, so that the server runs before other searches
         turn.release()
         has_turn = False
         clock.sleep(0)

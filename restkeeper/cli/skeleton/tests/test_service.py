@@ -15,6 +15,6 @@ def test_a_lamp_is_stored() -> None:
 
 
 def test_it_is_served(restkeeper_server: LiveServer) -> None:
-    """A running service answers over HTTP."""
+    """A running service responds over HTTP."""
     with urlopen(f"{restkeeper_server.url}/products") as response:
         assert json.load(response) == []

@@ -376,7 +376,7 @@ def test_reads_succeed_while_importing(tmp_path: Path) -> None:
 
 
 def test_stdin_and_stdout(tmp_path: Path) -> None:
-    """Export and import make a pipe."""
+    """The output of an export can be the input of an import."""
     source = command(tmp_path, "import", "users", "-", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert source.communicate(b"email\nada@example.org\n")[0].startswith(b"imported 1 users\n")
     export = command(tmp_path, "export", "users", stdout=subprocess.PIPE)

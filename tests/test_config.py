@@ -46,8 +46,8 @@ def test_open_mode_is_for_this_machine(host: str) -> None:
         ("METRICS_TOKEN_FILE", "/no/such/file", "METRICS_TOKEN_FILE='/no/such/file': cannot be read"),
     ],
 )
-def test_a_bad_value_names_key_value_and_what_is_allowed(key: str, value: str, message: str) -> None:
-    """The message is one line that says what to correct."""
+def test_the_message_for_a_bad_value_has_key_value_and_range(key: str, value: str, message: str) -> None:
+    """It is one line that says what to correct."""
     with pytest.raises(ConfigError) as caught:
         Config.from_env({key: value})
     assert message in str(caught.value) and "\n" not in str(caught.value)

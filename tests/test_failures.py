@@ -264,7 +264,7 @@ def test_a_success_is_cached_for_a_minute(failures: Failures, storage: CountingS
 
 
 def test_a_success_is_known_for_a_day(failures: Failures, clock: Clock) -> None:
-    """Then it is forgotten."""
+    """After that it is unknown again."""
     failures.note_success(request_from(), "known")
     for seconds, is_known in ((0, True), (KNOWN_SECONDS, True), (2 * KNOWN_SECONDS, False)):
         clock.seconds = Clock.seconds + seconds

@@ -72,7 +72,7 @@ def parts_in(tree: ast.AST) -> set[str]:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_go_one_way(path: Path) -> None:
-    """A module imports only the parts that its own part may, each at the top of the file, and nothing of a service."""
+    """A module imports only the parts that its part may, each at the top of the file, and nothing of a service."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     part = part_of(path)
     allowed = STORAGE if part == "storage" else ARROWS[part] | LEAVES if part in ARROWS else set()

@@ -98,7 +98,7 @@ def test_an_interrupted_import_can_be_continued(
 
 
 def test_a_changed_item_is_not_imported_again(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
-    """An id from the file's content belongs to no other item; an item's own id may."""
+    """An id from the file's content belongs to no other item, but an item's given id may."""
     file = lines(tmp_path / "a.ndjson", {"name": "a"}, {"name": "b", "id": "b"})
     run(file)
     client = app.test_client()

@@ -109,7 +109,7 @@ def test_check_succeeds(storage: Storage) -> None:
 
 
 def test_threads_lose_nothing(storage: Storage) -> None:
-    """Threads that increment the same key at once get every number once."""
+    """Threads that increment the same key concurrently get every number once."""
     found: list[int] = []
     threads = [
         threading.Thread(target=lambda: found.extend(storage.incr("a", 60) for _ in range(200))) for _ in range(4)
@@ -154,7 +154,7 @@ def test_a_full_table_removes_the_lowest_count(path: Path, caplog: pytest.LogCap
 
 
 def test_of_equal_counts_the_first_to_expire_is_removed(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The one that would be gone soonest anyway."""
+    """The one that would be removed soonest anyway."""
     storage = MappedStorage(uri_of(path), slots=PROBES)
     for key in range(PROBES):
         storage.incr(f"{key}", 100 + (key - 5) % PROBES)

@@ -510,7 +510,7 @@ def test_an_action_of_the_service_is_documented(counting: Any) -> None:
 
 
 def test_an_override_inherits_its_declaration(counting: Any) -> None:
-    """Unless it has its own."""
+    """Unless it has another one."""
     delete = counting["paths"]["/api/v1/orders/{id}"]["delete"]
     assert delete["description"].startswith("Delete it, and say nothing new")
     assert delete["responses"]["200"] == {"$ref": "#/components/responses/OrderDeleted"}

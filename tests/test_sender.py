@@ -40,7 +40,7 @@ def guarded() -> Iterator[Sender]:
 
 @pytest.fixture
 def send_in_time() -> Iterator[Callable[[str], DeliveryResult]]:
-    """Sends in 0.5 s and proves that it took no longer than a few seconds."""
+    """Sends with a time-out of 0.5 s, and asserts that it took a few seconds at most."""
 
     def send(url: str, body: bytes = b"{}") -> DeliveryResult:
         began = time.monotonic()

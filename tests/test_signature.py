@@ -23,14 +23,14 @@ def test_the_library_verifies_a_signed_message() -> None:
 
 
 def test_a_changed_body_is_refused() -> None:
-    """The signature is for these bytes."""
+    """The signature covers the bytes of the body."""
     with pytest.raises(WebhookVerificationError, match="No matching"):
         verify(SECRET, signed("msg_1", BODY, [SECRET], now=time.time()), BODY + b" ")
 
 
 @pytest.mark.parametrize("name, value", [("webhook-id", "msg_2"), ("webhook-timestamp", -60)])
 def test_a_changed_header_is_refused(name: str, value: str | int) -> None:
-    """The signature is for this id, at this time."""
+    """The signature covers the id and the time."""
     with pytest.raises(WebhookVerificationError, match="No matching"):
         now = time.time()
         changed = {name: value if isinstance(value, str) else str(int(now) + value)}

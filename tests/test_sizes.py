@@ -227,8 +227,8 @@ def test_a_long_duplicate_name_is_shortened(client: FlaskClient) -> None:
     "body", [b'{"attributes":{"a":"\\ud800"}}', b'{"attributes":{"a":"\\u0000"}}', b'{"name":"\\udc00"}']
 )
 @pytest.mark.parametrize("method", WAYS)
-def test_what_is_no_text_is_refused_on_every_way(client: FlaskClient, method: str, body: bytes) -> None:
-    """NUL and surrogates are 422, and point at themselves."""
+def test_invalid_text_is_refused_by_every_method(client: FlaskClient, method: str, body: bytes) -> None:
+    """NUL and surrogates return 422, with a pointer to the string."""
     response = send(client, method, body)
     assert response.status_code == 422
     assert any(fault["detail"].startswith("must not hold") for fault in response.json["errors"])
@@ -240,7 +240,7 @@ def test_a_backslash_is_no_nul(client: FlaskClient) -> None:
     assert (made.status_code, made.json["name"]) == (200, "\\u0000")
 
 
-def test_a_query_has_as_many_faults(app: Application) -> None:
+def test_faults_of_a_query_are_limited(app: Application) -> None:
     """The response to a query of unknown names has some of them, shortened, and once the names that exist."""
     client = app.test_client()
     for query in ("&".join(f"{n:x}" for n in range(1500)), "x" * 7000, "price[in]=" + "x," * 199, "limit=0&" * 900):

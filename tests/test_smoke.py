@@ -5,7 +5,7 @@ from tests.live import Gunicorn
 
 
 def test_create_and_read_back(server: Gunicorn) -> None:
-    """An item that one worker stores, every worker returns."""
+    """An item that one worker has stored is returned by every worker."""
     made = server.post("/products", {"name": "Desk lamp", "price": 49.9})
     assert made.status == 200
     for _ in range(8):

@@ -101,7 +101,7 @@ def test_the_engine_works_inside_a_project(bin: Path, host: Path) -> None:
 
 
 def test_a_new_service_has_tests_that_pass(bin: Path, shop: Path) -> None:
-    """By pytest alone and with xdist, and those of unittest."""
+    """With pytest alone and with xdist, and those of unittest."""
     assert "2 passed" in run([bin / "pytest"], shop)
     assert "2 passed" in run([bin / "pytest", "-n", "2"], shop)
     (shop / "tests" / "test_unittest.py").write_text(UNITTEST)

@@ -445,7 +445,7 @@ def test_application_fails(client: Client, path: bytes) -> None:
 
 
 def test_empty_line_between_requests(client: Client) -> None:
-    """RFC 9112 section 2.2: whether it comes with the next request or before it."""
+    """RFC 9112, section 2.2: the empty line comes with the next request or before it."""
     assert client.send(GET + b"\r\n").status == 200
     assert client.send(GET).status == 200
     assert client.send(b"\r\n" + GET).status == 200

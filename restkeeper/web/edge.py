@@ -1,4 +1,4 @@
-"""The edge: the origin and target of a request, and the refusals that come before everything else."""
+"""The edge: the client and host of a request, and the refusals that come before everything else."""
 
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache

@@ -140,20 +140,20 @@ def test_the_mode_of_an_existing_file_does_not_change(tmp_path: Path) -> None:
 def test_no_connection_crosses_a_fork(tmp_path: Path) -> None:
     """A forked process opens the store again when it uses it; the parent's connections go on working."""
     store = opened(tmp_path)
-    keep(store, record("a"))
+    insert(store, record("a"))
     assert store.read("things", "a").id == "a"
     connections = {store._writer.connection, *store._idle}
     if (child := os.fork()) == 0:
         status = 1
         try:
             assert store._opened is None and not store._idle
-            keep(store, record("b"))
+            insert(store, record("b"))
             assert store.read("things", "a").id == "a"
             assert connections.isdisjoint({store._writer.connection, *store._idle})
             status = 0
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    keep(store, record("c"))
+    insert(store, record("c"))
     assert [each.id for each in store.scan("things")] == ["a", "b", "c"]
     store.close()

@@ -194,6 +194,30 @@ def post_fork(server, worker):
         assert server.get("/healthz").status == 200
 
 
+def test_a_signal_during_the_fork_stops_a_worker(tmp_path: Path) -> None:
+    """A worker that is sent SIGTERM before it has run at all stops, and another takes its place."""
+    early = tmp_path / "early"
+    config = tmp_path / "conf.py"
+    config.write_text(f"""
+import os, signal, sys
+sys.path.insert(0, {str(ROOT)!r})
+exec(open({str(ROOT / "restkeeper/server/settings.py")!r}).read())
+fork = os.fork
+def fork_and_stop():
+    os.fork = fork
+    if pid := fork():
+        os.kill(pid, signal.SIGTERM)
+        open({str(early)!r}, "w").write(str(pid))
+    return pid
+def pre_fork(server, worker):
+    if not os.path.exists({str(early)!r}):
+        os.fork = fork_and_stop
+""")
+    with Gunicorn(tmp_path, "-c", str(config), workers=1) as server:
+        until(lambda: early.exists() and server.worker_pids() not in ([], [int(early.read_text() or 0)]))
+        assert server.get("/healthz").status == 200
+
+
 def test_a_long_poll_ends_with_its_client(tmp_path: Path) -> None:
     """If a waiting client disconnects, its request ends long before the time-out."""
     with Gunicorn(tmp_path, workers=1) as server:

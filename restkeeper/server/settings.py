@@ -60,6 +60,11 @@ _process = {"id": os.getpid()}  # cached: it saves a system call for each count
 os.register_at_fork(after_in_child=lambda: _process.update(id=os.getpid()))
 values.ValueClass = values.MultiProcessValue(lambda: _process["id"])  # type: ignore[no-untyped-call]
 
+# A new process loses a signal that reaches it before Python's own part of the fork has ended: SIGTERM waits until then.
+_block = partial(signal.pthread_sigmask, signal.SIG_BLOCK, {signal.SIGTERM})
+_unblock = partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, {signal.SIGTERM})
+os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_unblock)
+
 os.environ.setdefault("AUTH", "required")  # secure by default
 for _line in misspelt_settings(os.environ):
     print(f"restkeeper: {_line}", file=sys.stderr)

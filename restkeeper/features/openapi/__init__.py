@@ -1,6 +1,7 @@
 """The API as OpenAPI 3.1 (/openapi.json) and as a page (/docs). Install it last: it describes the registered routes."""
 
 from dataclasses import replace
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -29,20 +30,20 @@ _PAGE = replace(_DOCUMENT, about="The page.", content={HTML: {"type": "string"}}
 
 def install(app: Application, service: Service) -> None:
     """Serve the document and, unless DOCS=0, the page."""
-    handlers = OpenApiHandlers()
+    handlers = OpenApiHandlers(app, service)
     routes = Blueprint("openapi", __name__)
     routes.add_url_rule("/openapi.json", view_func=handlers.read_openapi)
     if service.config.docs:
         routes.add_url_rule("/docs", view_func=handlers.read_docs)
         routes.add_url_rule("/docs/<path:name>", view_func=handlers.read_asset)
     app.register_blueprint(routes)
-    handlers.document = exactjson.dumps(document(app, service))
 
 
 class OpenApiHandlers:
     """The handlers of the document and its page."""
 
-    document = b""
+    def __init__(self, app: Application, service: Service) -> None:
+        self._document = cache(lambda: exactjson.dumps(document(app, service)))  # slow: built for the first request
 
     @needs(PUBLIC)
     @takes(*CONDITIONS)
@@ -50,7 +51,7 @@ class OpenApiHandlers:
     def read_openapi(self) -> Response:
         """This API as OpenAPI 3.1."""
         require_acceptable(JSON)
-        return pages.document(self.document, JSON)
+        return pages.document(self._document(), JSON)
 
     @needs(PUBLIC)
     @takes(*CONDITIONS)

@@ -3,7 +3,10 @@
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cache
+from inspect import isclass, isfunction
 from pathlib import Path
+from types import CodeType
 
 import pytest
 from flask.testing import FlaskClient
@@ -33,9 +36,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """With a closed feature: deselect the tests that need it, and those without an application."""
     if not (closed := closed_features()):
         return
-    selected = [item for item in items if uses_application(item) and not closed & needed_by(item)]
-    config.hook.pytest_deselected(items=[item for item in items if item not in selected])
-    items[:] = selected
+    selected = {item: uses_application(item) and not closed & needed_by(item) for item in items}
+    config.hook.pytest_deselected(items=[item for item in items if not selected[item]])
+    items[:] = [item for item in items if selected[item]]
 
 
 def pytest_report_collectionfinish(items: Sequence[pytest.Item]) -> str:
@@ -52,10 +55,33 @@ def needed_by(item: pytest.Item) -> set[str]:
 def uses_application(item: pytest.Item) -> bool:
     """Whether a test uses the tests' application in its own process. A server is tested once, with all features."""
     assert isinstance(item, pytest.Function)
-    fixtures, names = set(item.fixturenames), item.function.__code__.co_names
-    if any(item.iter_markers("top")) or fixtures & {"server", "listing", "edge", "live"} or "Gunicorn" in names:
+    if any(item.iter_markers("top")):
         return False
-    return bool({"app", "client"} & fixtures) or "create_app" in vars(item.module)
+    fixtures = [each.func for name in item.fixturenames for each in item._fixtureinfo.name2fixturedefs.get(name, ())]
+    used = set().union(*map(used_by, (item.function, *fixtures)))
+    return create_app in used and Gunicorn not in used
+
+
+@cache
+def used_by(function: object) -> set[object]:
+    """The functions and classes of the tests that a function uses, directly or by another one."""
+    used: set[object] = set()
+    found = [function]
+    while found:
+        each = found.pop()
+        if each in used or not each.__module__.startswith("tests"):
+            continue
+        used.add(each)
+        functions = [part for part in (vars(each).values() if isinstance(each, type) else [each]) if isfunction(part)]
+        named = [part.__globals__.get(name) for part in functions for name in names_in(part.__code__)]
+        found += [part for part in named if isclass(part) or isfunction(part)]
+    return used
+
+
+def names_in(code: CodeType) -> set[str]:
+    """The names in a function's code and in that of the functions inside it."""
+    inside = [names_in(each) for each in code.co_consts if isinstance(each, CodeType)]
+    return set(code.co_names).union(*inside)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -92,7 +92,7 @@ def run_block(script: str, service: Path, environ: dict[str, str]) -> None:
 def test_the_commands_of_a_page_run(page: str, tmp_path: Path) -> None:
     """Its shell blocks, in order, beside a running service; those marked `stopped` after the service has ended."""
     service, environ = service_of(page, tmp_path), environ_of(tmp_path)
-    with Gunicorn(tmp_path, root=service, app="", PYTHONPATH=str(ROOT)) as server:
+    with Gunicorn(tmp_path, workers=1, root=service, app="", PYTHONPATH=str(ROOT)) as server:
         environ["BASE"] = server.base
         for block in blocks(page, "sh", ""):
             run_block(block.text.replace(BASE, server.base), service, environ)

@@ -35,17 +35,17 @@ class Reply(Response):
 
 
 class OwnHeaders(Headers):
-    """Headers made of constants and checked values: without werkzeug's checks of each."""
+    """Headers of constants and of checked values, without werkzeug's check of each value."""
 
     def __init__(self, pairs: list[tuple[str, str]]) -> None:
         self._list = pairs
 
     def add(self, key: str, value: str, /, **options: Any) -> None:
-        """One more."""
+        """Add a header."""
         self._list.append((key, value))
 
     def to_wsgi_list(self) -> list[tuple[str, str]]:
-        """What it is made of."""
+        """The headers as WSGI expects them."""
         return self._list
 
 
@@ -85,11 +85,11 @@ class Application(Flask):
         self._failures: set[tuple[After, type[Exception]]] = set()
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        """The function itself: none here is a coroutine, and Flask would check that for every hook of every request."""
+        """The function itself. None here is a coroutine; Flask would check that for every hook of every request."""
         return func
 
     def preprocess_request(self) -> ResponseReturnValue | None:
-        """As Flask's, after `before`."""
+        """Run the hooks of `before`, then those of Flask."""
         request = request_ctx.request
         for check in self.before:
             if (reply := check(request)) is not None:
@@ -99,35 +99,35 @@ class Application(Flask):
         return None
 
     def process_response(self, response: Response) -> Response:
-        """As Flask's, before `after`. There is no session to save."""
+        """Run the hooks of Flask, then those of `after`. There is no session to save."""
         if self.after_request_funcs or request_ctx._after_request_functions:
             response = super().process_response(response)
         request = request_ctx.request
         for after in reversed(self.after):
             try:
                 after(request, response)
-            except Exception as error:  # what was done is done: the response must not deny it
+            except Exception as error:  # the change is committed, and the response must say so
                 self._log_once(after, error)
         return response
 
     def _log_once(self, hook: After, error: Exception) -> None:
-        """Log a failure the first time that it happens there: it may go on with every request."""
+        """Log a failure of a hook the first time only: it may occur with every request."""
         if (failure := (hook, type(error))) not in self._failures:
             self._failures.add(failure)
             _log.error("%s failed after the handler; the response goes out", hook.__qualname__, exc_info=error)
 
     def do_teardown_request(self, exc: BaseException | None = None) -> None:
-        """As Flask's, where there is anything to do."""
+        """Call Flask's method if it has anything to do."""
         if self.teardown_request_funcs or request_tearing_down.receivers:
             super().do_teardown_request(exc)
 
     def do_teardown_appcontext(self, exc: BaseException | None = None) -> None:
-        """Likewise."""
+        """Call Flask's method if it has anything to do."""
         if self.teardown_appcontext_funcs or appcontext_tearing_down.receivers:
             super().do_teardown_appcontext(exc)
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
-        """As Flask's, for a service that answers alike on every host it is reached by.
+        """The URL adapter of Flask, for a service that has the same routes on every host.
 
         The request's `host` is empty if it is malformed, or if `trusts_host`, which is called once a host, refuses it.
         """

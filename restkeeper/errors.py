@@ -1,4 +1,5 @@
 """The error catalogue: one class for each problem type. Raise one anywhere; `web/errors.py` renders it (RFC 9457).
+A type that only one feature raises is in that feature.
 
 A class has the status, the last part of the problem type's URI (`name`), the title, and `about`, the text of the page
 at that URI. A type that is registered at IANA has another `uri`. An instance adds `detail`, response headers and
@@ -106,15 +107,6 @@ class IllegalTransition(Problem):
     )
 
 
-class CursorExpired(Problem):
-    status, name, title = 410, "cursor-expired", "Events after this cursor are gone"
-    about = (
-        "The events after this cursor are deleted (`EVENTS_TTL`), or the cursor belongs to another service, such as "
-        "the original of a restored backup. `resume` is the cursor before the oldest event that is stored: read the "
-        "items again, and continue from there."
-    )
-
-
 class PreconditionFailed(Problem):
     status, name, title = 412, "precondition-failed", "A precondition does not hold"
     about = (
@@ -130,26 +122,6 @@ class BodyTooLarge(Problem):
         "may be: in bytes of its JSON (`MAX_ITEM`), or in values, which are objects, arrays and their contents "
         "(`MAX_NODES`). The detail gives the limit."
     )
-
-
-class IdempotencyKeyMissing(Problem):
-    status, name, title = 400, "idempotency-key-missing", "An idempotency key is required"
-    about = (
-        "This service accepts only a POST that can be repeated safely (`IDEMPOTENCY=required`): send a new "
-        "`Idempotency-Key` with each request, and the same key with a repetition."
-    )
-
-
-class IdempotencyKeyInvalid(Problem):
-    status, name, title = 400, "idempotency-key-invalid", "The idempotency key is malformed"
-    about = (
-        "An `Idempotency-Key` is 1 to 255 printable ASCII characters, bare or as a quoted string; for example a UUID."
-    )
-
-
-class IdempotencyKeyReused(Problem):
-    status, name, title = 422, "idempotency-key-reused", "The idempotency key was used for something else"
-    about = "This `Idempotency-Key` was used for a request with another body. Use a new key for each operation."
 
 
 class UriTooLong(Problem):
@@ -221,11 +193,7 @@ class InsufficientStorage(Problem):
     )
 
 
-class MetricsClosed(Problem):
-    status, name, title = 403, "metrics-closed", "Metrics are closed"
-    about = "Metrics are closed until the operator sets `METRICS_TOKEN`. That token is the credential for them."
-
-
-def catalogue() -> dict[str, type[Problem]]:
-    """All problem types by name, in order of status."""
-    return {kind.name: kind for kind in sorted(Problem.__subclasses__(), key=lambda kind: kind.status)}
+def catalogue(*more: type[Problem]) -> dict[str, type[Problem]]:
+    """The problem types of this module, and `more` of them, by name in order of status."""
+    known = [kind for kind in Problem.__subclasses__() if kind.__module__ == __name__]
+    return {kind.name: kind for kind in sorted((*known, *more), key=lambda kind: kind.status)}

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Collection as Names
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from flask import Flask
@@ -17,6 +17,7 @@ from restkeeper.storage import Location, Store, locate
 from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.web.guard import Guard
+from restkeeper.web.operation import Contribution
 
 EXTENSION = "restkeeper"  # the name in `Flask.extensions`
 
@@ -25,8 +26,8 @@ EXTENSION = "restkeeper"  # the name in `Flask.extensions`
 class Service:
     """The configuration, the store and the other shared parts.
 
-    `features` has the names of the open features; they extend the service by `guard` and `hooks`. The service of a
-    command `serves` no requests.
+    `features` has the names of the open features; they extend the service by `guard` and `hooks`, and its description
+    by `contributions`. The service of a command `serves` no requests.
     """
 
     config: Config
@@ -38,6 +39,7 @@ class Service:
     guard: Guard
     hooks: Hooks
     serves: bool
+    contributions: list[Contribution] = field(default_factory=list)
 
     def open_store(self) -> None:
         """Open the store now. Raises StoreUnavailable."""

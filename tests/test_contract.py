@@ -31,6 +31,8 @@ def broken(accepted: Any, present: Any, place: str = "") -> Iterator[str]:
                 else:
                     yield from broken(value, present[name], f"{place}/{name}")
     elif isinstance(accepted, list) and isinstance(present, list) and len(accepted) == len(present):
+        if place.endswith("/enum"):  # a set of values
+            accepted, present = sorted(accepted, key=repr), sorted(present, key=repr)
         for number, (one, other) in enumerate(zip(accepted, present, strict=True)):
             yield from broken(one, other, f"{place}/{number}")
     elif accepted != present:
@@ -52,6 +54,8 @@ def test_the_accepted_document_is_not_broken() -> None:
         ({"paths": {"/a": {}}}, {"paths": {"/a": {}, "/b": {}}}, []),
         ({"paths": {"/a": {}}}, {"paths": {}}, ["/paths//a is missing"]),
         ({"enum": ["a", "b"]}, {"enum": ["a"]}, ["/enum is ['a'], was ['a', 'b']"]),
+        ({"enum": ["a", "b"]}, {"enum": ["b", "a"]}, []),
+        ({"enum": ["a", "b"]}, {"enum": ["c", "a"]}, ["/enum/1 is 'c', was 'b'"]),
         ({"required": ["a"]}, {"required": ["b"]}, ["/required/0 is 'b', was 'a'"]),
         ({"maximum": 9, "description": "x"}, {"maximum": 9}, []),
         ({"properties": {"title": {"type": "string"}}}, {"properties": {}}, ["/properties/title is missing"]),

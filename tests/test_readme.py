@@ -18,9 +18,9 @@ import pytest
 from click.testing import CliRunner
 
 from app import create_app
-from restkeeper import errors
 from restkeeper.cli.main import COMMANDS, main
 from restkeeper.config import Config
+from restkeeper.errors import Problem
 from restkeeper.web.queries import RESERVED
 from tests.live import ROOT, Gunicorn
 from tests.receiver import Receiver
@@ -180,7 +180,7 @@ def test_the_tables_are_complete() -> None:
         row = next(line for line in settings if line.startswith(f"| `{setting.name.upper()}` |"))
         assert (f"`{shown}`" if shown else "| |") in row
         assert setting.metadata["about"].split("`")[0].split(":")[0] in row
-    for kind in errors.catalogue().values():
+    for kind in Problem.__subclasses__():
         assert re.search(rf"^\| \[?`{kind.name}`[^|]*\| {kind.status} \|", PAGES["problems.md"], re.M), kind.name
     for name in RESERVED:
         assert f"| `{name}` |" in PAGES["lists.md"]

@@ -8,7 +8,7 @@ the first and then finds its response; it is never refused. Responses with error
 import re
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from typing import Any
 
@@ -17,13 +17,15 @@ from cryptography.fernet import Fernet, InvalidToken
 from flask import request
 from werkzeug.datastructures import Headers
 
-from restkeeper.errors import IdempotencyKeyInvalid, IdempotencyKeyMissing, IdempotencyKeyReused
+from restkeeper.config import Config
+from restkeeper.errors import Problem
 from restkeeper.resources.changes import IdempotencyRecord, add_written
 from restkeeper.service import Service
 from restkeeper.storage.contract import Store, StoredResponse, Transaction
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.caller import caller_in
+from restkeeper.web.operation import EQUAL, ONCE, UNUSED, Contribution
 
 LONGEST = 255  # characters of a key
 SWEEP_ONE_IN = 16  # one of so many new responses deletes expired ones,
@@ -31,6 +33,7 @@ SWEPT = 32  # this many at most: more than are stored, so that they never accumu
 
 _QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')  # a string of RFC 9651, section 3.3.3
 _BARE = re.compile(r"[!#-~](?:[ -~]*[!-~])?")
+_PATTERN = r'^([!#-~]([ -~]*[!-~])?|"([ !#-\[\]-~]|\\["\\])+")$'  # both of them, as JSON Schema has it
 
 
 def install(app: Application, service: Service) -> None:
@@ -38,6 +41,51 @@ def install(app: Application, service: Service) -> None:
     config, now = service.config, service.clock.time
     policy = Idempotency(config.idempotency_ttl, required=config.idempotency == "required", now=now)
     service.hooks.idempotency = policy.record
+    service.contributions.extend(_contributions(config))
+
+
+class IdempotencyKeyMissing(Problem):
+    status, name, title = 400, "idempotency-key-missing", "An idempotency key is required"
+    about = (
+        "This service accepts only a POST that can be repeated safely (`IDEMPOTENCY=required`): send a new "
+        "`Idempotency-Key` with each request, and the same key with a repetition."
+    )
+
+
+class IdempotencyKeyInvalid(Problem):
+    status, name, title = 400, "idempotency-key-invalid", "The idempotency key is malformed"
+    about = (
+        "An `Idempotency-Key` is 1 to 255 printable ASCII characters, bare or as a quoted string; for example a UUID."
+    )
+
+
+class IdempotencyKeyReused(Problem):
+    status, name, title = 422, "idempotency-key-reused", "The idempotency key was used for something else"
+    about = "This `Idempotency-Key` was used for a request with another body. Use a new key for each operation."
+
+
+def _contributions(config: Config) -> Iterator[Contribution]:
+    """The description of keys. Where they are optional, no operation has the problem that one is missing."""
+    required = config.idempotency == "required"
+    about = (
+        "A new key for each new request, the same key for a retry: the request is then executed once, and a retry gets "
+        f"the first response again, for {config.idempotency_ttl} seconds. 1 to {LONGEST} characters, bare or quoted."
+    )
+    schema = {"type": "string", "minLength": 1, "maxLength": 512, "pattern": _PATTERN}
+    key = {"name": "Idempotency-Key", "in": "header", "required": required, "description": about, "schema": schema}
+    replayed = {
+        "description": "This is the response to an earlier request with the same key.",
+        "schema": {"type": "string", "const": "true"},
+    }
+    yield Contribution(ONCE if required else UNUSED, problems=(IdempotencyKeyMissing,))
+    yield Contribution(
+        ONCE,
+        parameters={"IdempotencyKey": key},
+        headers={"Idempotent-Replayed": replayed},
+        problems=(IdempotencyKeyInvalid,),
+        about="A `POST` with an `Idempotency-Key` can be repeated until a response arrives.",
+    )
+    yield Contribution(EQUAL, problems=(IdempotencyKeyReused,))
 
 
 class Idempotency:

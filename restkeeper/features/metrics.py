@@ -7,18 +7,24 @@ from flask import Blueprint, Request, Response, request
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from restkeeper.errors import MetricsClosed, Unauthorized
+from restkeeper.errors import Problem, Unauthorized
 from restkeeper.service import Service
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.guard import OWN, Guard, digest_of, needs
 from restkeeper.web.observe import route_of, seconds_since_start
-from restkeeper.web.operation import Result, returns
+from restkeeper.web.operation import Contribution, Result, returns
 
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
 _BEARER = {"WWW-Authenticate": 'Bearer realm="metrics"'}  # RFC 6750, section 3
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 METRICS = Result("The metrics.", {"text/plain": {"type": "string", "maxLength": 2**26}})
+TOKEN = {"MetricsToken": {"type": "http", "scheme": "bearer", "description": "`METRICS_TOKEN`."}}
+
+
+class MetricsClosed(Problem):
+    status, name, title = 403, "metrics-closed", "Metrics are closed"
+    about = "Metrics are closed until the operator sets `METRICS_TOKEN`. That token is the credential for them."
 
 
 def install(app: Application, service: Service) -> None:
@@ -34,6 +40,7 @@ def install(app: Application, service: Service) -> None:
     handlers = MetricsHandlers(metrics, service.config.metrics_token, service.guard)
     routes.add_url_rule("/metrics", view_func=handlers.read_metrics)
     app.register_blueprint(routes)
+    service.contributions.append(Contribution(OWN, security=TOKEN))
 
 
 class MetricsHandlers:

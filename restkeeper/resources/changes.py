@@ -39,7 +39,7 @@ class IdempotencyRecord:
     """What is stored of a request that is done once: of this one, which has no key, nothing."""
 
     def find(self, store: Store | Transaction) -> Reply | None:
-        """The response that was given before, if any. Raises IdempotencyKeyReused if that was to another request."""
+        """The response that was given before, if any. Raises a Problem if that was to another request."""
         return None
 
     def save(self, transaction: Transaction, reply: Reply) -> Reply:

@@ -12,9 +12,10 @@ from restkeeper.web.guard import needs
 from restkeeper.web.operation import (
     CHANGE_PROBLEMS,
     CONDITIONS,
+    EQUAL,
     ITEM_CONDITIONS,
-    KEY_PROBLEMS,
     NOT_MODIFIED,
+    ONCE,
     WRITE_PROBLEMS,
     Body,
     Result,
@@ -30,7 +31,7 @@ ITEM_HEADERS = ("ETag", "Last-Modified", "Cache-Control")
 PAGE = Result("The page.", {JSON: SOME}, PAGE_HEADERS, name="{}Page", at_most=MAX_VALUES)
 READ = Result("The item.", {JSON: SOME}, ITEM_HEADERS, name="{}Read")
 KEPT = Result("The item as stored.", {JSON: "{}"}, ITEM_HEADERS, name="{}Kept")
-CREATED = replace(KEPT, headers=(*ITEM_HEADERS, "Location", "Idempotent-Replayed"), name="{}Created")
+CREATED = replace(KEPT, headers=(*ITEM_HEADERS, "Location"), name="{}Created")
 DELETED = Result("The item as it last was.", {JSON: "{}"}, (), name="{}Deleted")
 INPUT = Body("{}Input")
 PATCH = Body("{}Patch", (MERGE_PATCH, JSON))
@@ -68,8 +69,8 @@ class CollectionHandlers:
         return self.items.page()
 
     @needs("write")
-    @takes(*CONDITIONS, "IdempotencyKey", body=INPUT)
-    @returns(CREATED, *WRITE_PROBLEMS, *KEY_PROBLEMS, PreconditionFailed)
+    @takes(*CONDITIONS, ONCE, EQUAL, body=INPUT)
+    @returns(CREATED, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create an item."""
         return self.items.create(self.items.body(JSON))

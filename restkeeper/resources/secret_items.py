@@ -12,12 +12,7 @@ from restkeeper.web.content import JSON, require_acceptable
 from restkeeper.web.operation import Result
 from restkeeper.web.preconditions import require_match
 
-ROTATED = Result(
-    "The item, and its new secret.",
-    {JSON: "{}WithSecret"},
-    ("Cache-Control", "ETag", "Idempotent-Replayed"),
-    name="{}Rotated",
-)
+ROTATED = Result("The item, and its new secret.", {JSON: "{}WithSecret"}, ("Cache-Control", "ETag"), name="{}Rotated")
 CREATED = replace(ROTATED, about="The item, and its secret.", headers=(*ROTATED.headers, "Location"), name="{}Created")
 
 

@@ -18,7 +18,6 @@ from restkeeper import errors
 from restkeeper.errors import Problem, shortened
 from restkeeper.storage.errors import (
     DuplicateValue,
-    EventsExpired,
     RecordNotFound,
     StoreError,
     StoreFull,
@@ -46,13 +45,13 @@ _BY_STATUS: dict[int, type[Problem]] = {
     503: errors.Unavailable,
 }
 
-# What a store raises, as a problem; a subclass is as its base, unless it has a row before that.
+# What a store raises, as a problem; a subclass is as its base, unless it has a row before that. EventsExpired has none:
+# the feed handles it.
 _OF_STORE: dict[type[StoreError], Callable[[Any], Problem]] = {
     RecordNotFound: lambda error: errors.NotFound(error.detail),
     DuplicateValue: lambda error: errors.Duplicate(
         error.detail, errors=[{"pointer": f"#/{error.field}", "detail": "is taken by another item"}]
     ),
-    EventsExpired: lambda error: errors.CursorExpired(error.detail, resume=error.resume),
     StoreUnavailable: lambda error: errors.Unavailable(error.detail),
     StoreFull: lambda error: errors.InsufficientStorage(error.detail),
 }
@@ -61,7 +60,8 @@ _OF_STORE: dict[type[StoreError], Callable[[Any], Problem]] = {
 def install(app: Application) -> None:
     """Render everything that is raised in `app`."""
     app.register_error_handler(Problem, render)
-    app.register_error_handler(StoreError, _render_store)
+    for kind in _OF_STORE:
+        app.register_error_handler(kind, _render_store)
     app.register_error_handler(HTTPException, _render_http)
     app.register_error_handler(Exception, _render_unforeseen)
 

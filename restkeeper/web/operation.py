@@ -1,7 +1,7 @@
 """What a handler takes and returns, declared beside it. The OpenAPI document is made of these declarations:
 
     @needs("write")
-    @takes("IfMatch", "IdempotencyKey", body=Body("{}Input"))
+    @takes("IfMatch", ONCE, body=Body("{}Input"))
     @returns(CREATED, Duplicate, ValidationFailed)
     def create_item(self) -> Reply:
 
@@ -22,9 +22,6 @@ from restkeeper.errors import (
     Duplicate,
     Forbidden,
     HeadersTooLarge,
-    IdempotencyKeyInvalid,
-    IdempotencyKeyMissing,
-    IdempotencyKeyReused,
     InsufficientStorage,
     InternalError,
     InvalidJson,
@@ -32,7 +29,6 @@ from restkeeper.errors import (
     NotFound,
     PreconditionFailed,
     Problem,
-    TooManyRequests,
     Unauthorized,
     Unavailable,
     UnsupportedMediaType,
@@ -50,14 +46,19 @@ CONDITIONS = ("IfMatch", "IfNoneMatch")
 ITEM_CONDITIONS = (*CONDITIONS, "IfUnmodifiedSince")
 EVERY_PROBLEM = (
     *(BadRequest, Unauthorized, Forbidden, NotAcceptable, UriTooLong),
-    *(TooManyRequests, HeadersTooLarge, InternalError, Unavailable),
+    *(HeadersTooLarge, InternalError, Unavailable),
 )
 WRITE_PROBLEMS = (
     *(InvalidJson, BodyTooLarge, UnsupportedMediaType, ValidationFailed),
     *(Duplicate, InsufficientStorage),
 )
 CHANGE_PROBLEMS = (NotFound, PreconditionFailed)
-KEY_PROBLEMS = (IdempotencyKeyMissing, IdempotencyKeyInvalid, IdempotencyKeyReused)
+
+# Marks of operations, among their parameters: a feature adds to the operations with a mark (see Contribution).
+ONCE = "Once"  # a repeated request is not executed again,
+EQUAL = "Equal"  # and must be equal to the first one, in its body and credentials
+MARKS = (ONCE, EQUAL)
+UNUSED = "Unused"  # of no operation: what is added to it is only in the catalogue
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,23 @@ class Result:
 
 NOT_MODIFIED = Result("Nothing has changed.", headers=("ETag", "Cache-Control"), name="NotModified", status=304)
 DONE = Result("Done.")
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What an open feature adds to the description of operations: of those with the mark `to`, or without it of all.
+
+    Components are given by name. The parameters stand in the place of the mark. The headers are those of all responses;
+    with a mark, of all but problems. `security` are the schemes of credentials; those to `guard.OWN` are only of the
+    operations that need it. `about` is a paragraph of the introduction.
+    """
+
+    to: str = ""
+    parameters: Mapping[str, JsonSchema] = field(default_factory=dict)
+    headers: Mapping[str, JsonSchema] = field(default_factory=dict)
+    problems: tuple[type[Problem], ...] = ()
+    security: Mapping[str, JsonSchema] = field(default_factory=dict)
+    about: str = ""
 
 
 @dataclass(frozen=True)

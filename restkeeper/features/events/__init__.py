@@ -6,12 +6,16 @@ from restkeeper.service import Service
 from restkeeper.storage.contract import Transaction
 from restkeeper.storage.outbox import Event
 from restkeeper.web.application import Application
+from restkeeper.web.operation import Contribution
+
+ABOUT = "Every change of an item is an event: follow `/api/v1/events`."
 
 
 def install(app: Application, service: Service) -> None:
     """Record an event for each change, and serve /api/v1/events."""
     service.hooks.on_change.append(record_event)
     app.register_blueprint(EventHandlers(service).blueprint(), url_prefix="/api/v1/events")
+    service.contributions.append(Contribution(about=ABOUT))
 
 
 def record_event(transaction: Transaction, change: Change) -> int:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from flask import Blueprint, request
 
 from restkeeper.clock import TURN
-from restkeeper.errors import CursorExpired, Forbidden, InvalidQuery, PreconditionFailed, shortened
+from restkeeper.errors import Forbidden, InvalidQuery, PreconditionFailed, Problem, TooManyRequests, shortened
 from restkeeper.features.events.envelope import enveloped
 from restkeeper.features.events.longpoll import LONGEST, Waiters, wait_until
 from restkeeper.features.events.types import OF_SERVICE, feed_collections, known_types
@@ -52,6 +52,15 @@ PAGE = Result("The events, in the order of their commits.", {JSON: "Event"}, FEE
 NOT_MODIFIED = Result("Nothing has changed.", headers=FEED_HEADERS, name="EventsNotModified", status=304)
 
 
+class CursorExpired(Problem):
+    status, name, title = 410, "cursor-expired", "Events after this cursor are gone"
+    about = (
+        "The events after this cursor are deleted (`EVENTS_TTL`), or the cursor belongs to another service, such as "
+        "the original of a restored backup. `resume` is the cursor before the oldest event that is stored: read the "
+        "items again, and continue from there."
+    )
+
+
 class _FeedRequest(NamedTuple):
     after: str
     types: tuple[str, ...]
@@ -84,7 +93,7 @@ class EventHandlers:
 
     @needs(KNOWN)
     @takes(*FEED_PARAMETERS, *CONDITIONS)
-    @returns(PAGE, NOT_MODIFIED, InvalidQuery, CursorExpired, PreconditionFailed)
+    @returns(PAGE, NOT_MODIFIED, InvalidQuery, CursorExpired, PreconditionFailed, TooManyRequests)
     def list_events(self) -> Reply:
         """List events in the order of their commits; with `wait`, wait until there are some."""
         require_acceptable(JSON)

@@ -4,10 +4,14 @@ from restkeeper.features.jwt.tokens import Tokens, is_token
 from restkeeper.service import Service
 from restkeeper.web.application import Application
 from restkeeper.web.caller import Caller
+from restkeeper.web.operation import Contribution
+
+SCHEME = {"Bearer": {"type": "http", "scheme": "bearer", "description": "A JSON Web Token."}}
 
 
 def install(app: Application, service: Service) -> None:
     """Accept the tokens of the issuer, if one is configured. Raises Unavailable if its key file cannot be used."""
+    service.contributions.append(Contribution(security=SCHEME))
     config = service.config
     if not config.jwt_jwks:
         return

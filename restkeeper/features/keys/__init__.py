@@ -4,8 +4,14 @@ from restkeeper.features.keys.credentials import CREDENTIALS, KeyResolver, basic
 from restkeeper.features.keys.handlers import KEYS, KeyHandlers, note_use
 from restkeeper.service import Service
 from restkeeper.web.application import Application
+from restkeeper.web.operation import Contribution
 
 COLLECTIONS = (KEYS.collection, CREDENTIALS)
+SCHEMES = {
+    "Bearer": {"type": "http", "scheme": "bearer", "description": "An API key."},
+    "ApiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "An API key."},
+    "Basic": {"type": "http", "scheme": "basic", "description": "An API key's id as user, its secret as password."},
+}
 
 
 def install(app: Application, service: Service) -> None:
@@ -14,6 +20,7 @@ def install(app: Application, service: Service) -> None:
     service.guard.schemes["basic"] = basic_token
     service.guard.resolvers.append(KeyResolver(store, note_use(store), admin_key=service.config.admin_key, clock=clock))
     app.register_blueprint(KeyHandlers(service).blueprint(), url_prefix="/api/v1/keys")
+    service.contributions.append(Contribution(security=SCHEMES))
 
 
 def has_keys(service: Service) -> bool:

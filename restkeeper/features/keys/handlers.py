@@ -33,9 +33,10 @@ from restkeeper.web.guard import digest_of, needs
 from restkeeper.web.operation import (
     CHANGE_PROBLEMS,
     CONDITIONS,
+    EQUAL,
     ITEM_CONDITIONS,
-    KEY_PROBLEMS,
     NOT_MODIFIED,
+    ONCE,
     WRITE_PROBLEMS,
     returns,
     takes,
@@ -175,15 +176,15 @@ class KeyHandlers:
         return self.items.read(id)
 
     @needs(ADMIN)
-    @takes(*CONDITIONS, "IdempotencyKey", body=INPUT)
-    @returns(CREATED, *WRITE_PROBLEMS, *KEY_PROBLEMS, PreconditionFailed)
+    @takes(*CONDITIONS, ONCE, EQUAL, body=INPUT)
+    @returns(CREATED, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create one. Only this response has its secret."""
         return create_with_secret(self.items, self._make, insert_key)
 
     @needs(ADMIN)
-    @takes("IdempotencyKey", *ITEM_CONDITIONS)
-    @returns(ROTATED, *CHANGE_PROBLEMS, *KEY_PROBLEMS, InsufficientStorage, ValidationFailed)
+    @takes(ONCE, EQUAL, *ITEM_CONDITIONS)
+    @returns(ROTATED, *CHANGE_PROBLEMS, InsufficientStorage, ValidationFailed)
     def rotate_item(self, id: str) -> Reply:
         """Give it a new secret. Only this response has it."""
         return rotate_secret(self.items, id, self._renew)

@@ -1,11 +1,13 @@
 """Limits of each caller's requests and bytes written, and of each address's failed credentials."""
 
+from restkeeper.errors import TooManyRequests
 from restkeeper.features.limits.counters import Counters, Quota, open_counters
 from restkeeper.features.limits.failures import Failures
 from restkeeper.features.limits.mapped import shared_path
-from restkeeper.features.limits.requests import limit_requests
+from restkeeper.features.limits.requests import HEADERS, limit_requests
 from restkeeper.service import Service
 from restkeeper.web.application import Application
+from restkeeper.web.operation import Contribution
 
 
 def install(app: Application, service: Service) -> None:
@@ -20,6 +22,7 @@ def install(app: Application, service: Service) -> None:
     quotas = {name: each for name, text in config.quotas.items() if (each := quota(name, text))}
     write_bytes = quota("write-bytes", config.write_quota, "content-bytes")
     limit_requests(app, quotas, write_bytes=write_bytes, is_limited=service.guard.is_limited)
+    service.contributions.append(Contribution(headers=HEADERS, problems=(TooManyRequests,)))
 
 
 def _open_counters(app: Application, service: Service) -> Counters:

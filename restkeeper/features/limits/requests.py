@@ -13,6 +13,28 @@ from restkeeper.web.caller import address_keys, caller_keys
 READING = ("GET", "HEAD", "OPTIONS")
 USED_UP = 4096  # callers without bytes left that each process caches
 
+_COUNT = {"type": "integer", "minimum": 0}
+
+# The headers of responses, as they are described. OpenAPI, like HTTP, ignores the case of a header's name. Some linters
+# allow either `RateLimit` or `X-RateLimit-Limit`; responses have both, for clients of either.
+HEADERS = {
+    "RateLimit-Policy": {
+        "description": "The quotas: q requests in w seconds, for reading (GET, HEAD, OPTIONS) and for writing. Missing "
+        "where nothing is limited, like the other headers on limits.",
+        "schema": {"type": "string", "maxLength": 1024},
+    },
+    "RateLimit": {
+        "description": "Of the request's quota, r requests remain for the next t seconds.",
+        "schema": {"type": "string", "maxLength": 256},
+    },
+    "x-ratelimit-limit": {"description": "The request's quota.", "schema": _COUNT},
+    "x-ratelimit-remaining": {"description": "The remaining requests of the quota.", "schema": _COUNT},
+    "x-ratelimit-reset": {
+        "description": "When the next window of the quota begins, in seconds since 1970.",
+        "schema": _COUNT,
+    },
+}
+
 Environ = dict[str, Any]  # WSGI's
 
 _COUNTED = "restkeeper.limit"  # in the WSGI environment: the request's use of its quota

@@ -68,8 +68,7 @@ def _parameters(spec: Spec, resource: Resource, kind: str) -> Iterator[tuple[str
     texts = filled(spec.common["collection"], kind=resource.singular, fields=", ".join(resource.search))
     sortable = sum(field.sortable for field in resource.collection.fields.values())
     sort = several(spec.schema(f"{kind}SortKey"), uniqueItems=True, maxItems=sortable)
-    id = {"type": "string", "minLength": 1, "maxLength": 64}
-    yield f"{kind}Id", parameter("id", id, texts["Id"], place="path")
+    yield f"{kind}Id", parameter("id", {"type": "string", "minLength": 1, "maxLength": 64}, texts["Id"], place="path")
     yield f"{kind}Sort", parameter("sort", sort, texts["Sort"])
     yield f"{kind}Fields", parameter("fields", several(spec.schema(f"{kind}Field")), texts["Fields"])
     yield f"{kind}Search", parameter("q", {"type": "string"}, texts["Search"])

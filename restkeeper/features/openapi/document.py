@@ -1,22 +1,21 @@
 """The API as OpenAPI 3.1: the registered routes, with the declarations of their handlers."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
 from flask import Flask
 
-from restkeeper.errors import IdempotencyKeyMissing, PreconditionRequired, Problem
+from restkeeper.errors import PreconditionRequired, Problem
 from restkeeper.features.openapi import components
 from restkeeper.features.openapi.bounds import bounded
 from restkeeper.features.openapi.spec import Spec, filled, media
 from restkeeper.features.webhooks.handlers import WEBHOOKS
 from restkeeper.service import Service
-from restkeeper.web import operation
 from restkeeper.web.errors import PAGES, PROBLEM_JSON
 from restkeeper.web.guard import KNOWN, OWN, PROBE, PUBLIC
-from restkeeper.web.operation import Body, JsonSchema, Parameter, Result, SchemaOf, operation_of
+from restkeeper.web.operation import EVERY_PROBLEM, Body, JsonSchema, Parameter, Result, SchemaOf, operation_of
 
 _ARGUMENT = re.compile(r"<(?:[^:<>]+:)?(\w+)>")
 _VERSION = re.compile(r"/api/(v\d+)/")
@@ -24,7 +23,7 @@ _VERSION = re.compile(r"/api/(v\d+)/")
 
 def document(app: Flask, service: Service) -> JsonSchema:
     """The OpenAPI 3.1 document of an application."""
-    spec, routes = Spec(service.config), list(_routes(app))
+    spec, routes = Spec(service.config, service.contributions), list(_routes(app))
     collections = {each.tag: each for each in routes if each.items}
     for each in collections.values():
         components.add_collection(spec, each.items, getattr(each.handlers, "secret", None))
@@ -37,16 +36,15 @@ def document(app: Flask, service: Service) -> JsonSchema:
         components.add_events(spec, types)
     for tag in (*(tag for tag in tags if tag not in known), *(tag for tag in known if tag in tags)):
         spec.tag({"name": tag, "description": known.get(tag, f"The {tag} that are stored.")})
-    return dict(bounded(_Operations(spec, service.features).document(routes), spec.longest, service.config))
+    return dict(bounded(_Operations(spec).document(routes), spec.longest, service.config))
 
 
 class _Route:
     """One method of a route, with its handlers. `kind` is the prefix of its collection's components."""
 
     def __init__(self, rule: str, method: str, view: Callable[..., Any]) -> None:
-        self.path = _ARGUMENT.sub(r"{\1}", rule)
+        self.path, self.method = _ARGUMENT.sub(r"{\1}", rule), method
         self.arguments: list[str] = _ARGUMENT.findall(rule)
-        self.method = method
         self.name, self.about = view.__name__, view.__doc__ or view.__name__
         self.needs: str = view.needs  # type: ignore[attr-defined] # without it the service does not start
         self.declared = operation_of(view)
@@ -79,15 +77,11 @@ def _routes(app: Flask) -> Iterator[_Route]:
 class _Operations:
     """The operations of a document."""
 
-    def __init__(self, spec: Spec, features: Collection[str]) -> None:
+    def __init__(self, spec: Spec) -> None:
         self._spec = spec
         self._bodies: dict[str, JsonSchema] = {}
         self._unused: set[type[Problem]] = set() if spec.config.require_if_match else {PreconditionRequired}
-        if spec.config.idempotency != "required":
-            self._unused.add(IdempotencyKeyMissing)
-        if "idempotency" not in features:
-            self._unused.update(operation.KEY_PROBLEMS)
-            spec.groups["IdempotencyKey"] = []
+        self._headers = [*spec.common["response_headers"]["all"], *spec.added("headers", "")]
 
     def document(self, routes: Sequence[_Route]) -> JsonSchema:
         """The document with the operations of `routes`. apispec has no references to request bodies."""
@@ -110,7 +104,7 @@ class _Operations:
             "description": self._description(route),
             "tags": [route.tag],
             "parameters": [part for each in declared.parameters for part in self._parameters(each, route)],
-            "responses": responses | self._problems(declared.problems),
+            "responses": responses | self._problems(route),
             **self._security(route),
         }
 
@@ -122,10 +116,11 @@ class _Operations:
         return route.about + str(filled(texts["scope"], scope=scope))
 
     def _security(self, route: _Route) -> JsonSchema:
-        if route.needs in (PUBLIC, PROBE, OWN):
-            return {"security": [{"MetricsToken": []}]} if route.needs == OWN else {}
-        ways: list[JsonSchema] = [{"Bearer": []}, {"ApiKey": []}, {"Basic": []}]
-        return {"security": ways if self._spec.config.auth == "required" else [{}, *ways]}
+        if route.needs in (PUBLIC, PROBE):
+            return {}
+        own = OWN if route.needs == OWN else ""
+        ways: list[JsonSchema] = [{name: []} for name in dict.fromkeys(self._spec.added("security", own))]
+        return {"security": ways if own or self._spec.config.auth == "required" else [{}, *ways]}
 
     def _parameters(self, declared: str | Parameter, route: _Route) -> list[Any]:
         """The names of components, or the parameter of this operation, for a declaration."""
@@ -152,15 +147,15 @@ class _Operations:
 
     def _response(self, declared: Result, route: _Route) -> JsonSchema:
         content = {of: self._media(schema, route, declared.at_most) for of, schema in declared.content.items()}
-        links = {}
-        for name, place in declared.links.items():
-            links[route.words(name)] = {"operationId": route.id(name), "parameters": place}
+        links = {route.words(to): {"operationId": route.id(to), "parameters": at} for to, at in declared.links.items()}
         name = declared.name.format(route.kind)
-        return self._made(name, declared.about, declared.headers, content=content, links=links)
+        headers = [*declared.headers, *self._spec.added("headers", *route.declared.parameters)]
+        return self._made(name, declared.about, headers, content=content, links=links)
 
-    def _problems(self, kinds: Iterable[type[Problem]]) -> JsonSchema:
+    def _problems(self, route: _Route) -> JsonSchema:
         """A response for each status of the possible problems."""
-        possible: set[type[Problem]] = {*operation.EVERY_PROBLEM, *kinds}
+        declared, added = route.declared, self._spec.added("problems", "", *route.declared.parameters)
+        possible: set[type[Problem]] = {*EVERY_PROBLEM, *declared.problems, *added}
         ordered = sorted(possible - self._unused, key=lambda kind: (kind.status, kind.name))
         by_status = groupby(ordered, key=lambda kind: kind.status)
         return {str(status): self._problem(status, list(same)) for status, same in by_status}
@@ -177,9 +172,9 @@ class _Operations:
 
     def _made(self, name: str, about: str, headers: Iterable[str], **parts: JsonSchema) -> JsonSchema:
         """A response, or a reference to it if it has a name."""
-        known, every = self._spec.components, self._spec.common["response_headers"]["all"]
+        known = self._spec.components
         made = {"description": about, **{key: part for key, part in parts.items() if part}}
-        made["headers"] = {each: known.get_ref("header", each) for each in (*every, *headers)}
+        made["headers"] = {each: known.get_ref("header", each) for each in (*self._headers, *headers)}
         if name and name not in known.responses:
             known.response(name, made)
         return known.get_ref("response", name or made)

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from restkeeper import __version__
 from restkeeper.config import Config
 from restkeeper.features.openapi.bounds import bounded
 from restkeeper.storage.outbox import EVENT_ID
-from restkeeper.web.operation import JsonSchema, SchemaOf
+from restkeeper.web.operation import MARKS, Contribution, JsonSchema, SchemaOf
 from restkeeper.web.queries import MAX_OFFSET
 
 _COMMON = tomllib.loads(Path(__file__).with_name("common.toml").read_text(encoding="utf-8"))
@@ -36,42 +37,47 @@ def media(schema: JsonSchema, label: str, example: Any) -> JsonSchema:
     return {"schema": schema} | ({"examples": {label: {"value": example}}} if example else {})
 
 
+def _either(one: JsonSchema, other: JsonSchema) -> JsonSchema:
+    """A security scheme that accepts the credentials of both."""
+    first, second = one["description"].removesuffix("."), other["description"]
+    return {**one, "description": f"{first}, or {second[0].lower()}{second[1:]}"}
+
+
 class Spec(APISpec):
     """The document; it contains only the components with a reference to them.
 
     `common` is common.toml, `examples` has an example by name of schema, `groups` a list of parameters by its name.
     """
 
-    def __init__(self, config: Config) -> None:
-        self.common = filled(
-            _COMMON,
-            **vars(config),
-            key_required=config.idempotency == "required",
-            max_offset=MAX_OFFSET,
-            event_id=EVENT_ID,
-            delays=", ".join(map(str, config.webhook_retries)),
-        )
+    def __init__(self, config: Config, contributions: Sequence[Contribution] = ()) -> None:
+        delays = ", ".join(map(str, config.webhook_retries))
+        self.common = filled(_COMMON, **vars(config), max_offset=MAX_OFFSET, event_id=EVENT_ID, delays=delays)
         self.config = config
         self.longest = max(config.max_body, 2**20)  # characters of a body; no page of the service is longer
         self.examples: dict[str, Any] = {}
-        self.groups: dict[str, list[str]] = {}
+        self._contributions = contributions
+        self.groups: dict[str, list[str]] = {mark: self.added("parameters", mark) for mark in MARKS}
         plugin = MarshmallowPlugin()
-        local = config.auth == "open"  # then it serves only its own machine
-        about = f"This service, {'local' if local else 'in production'}"
-        servers = [{"url": "/", "description": about, "x-internal": local}]
+        place = "local" if config.auth == "open" else "in production"  # open: it serves only its own machine
+        servers = [{"url": "/", "description": f"This service, {place}", "x-internal": place == "local"}]
         info = self.common["info"]
+        info["description"] = "\n\n".join([info["description"], *(each.about for each in contributions if each.about)])
         super().__init__("Restkeeper", __version__, "3.1.0", [plugin], info=info, servers=servers, security=[{}])
         self._converter: Any = plugin.converter  # set by APISpec
-        for name, part in self.common["headers"].items():
-            self.components.header(name, part, lazy=True)
-        for name, part in self.common["securitySchemes"].items():
-            self.components.security_scheme(name, part)
-        for name, part in self.common["parameters"].items():
-            self.components.parameter(name, part["in"], part, lazy=True)
+        schemes = self.components.security_schemes
+        for added in (self.common, *map(vars, contributions)):
+            self.components.headers_lazy |= added["headers"]
+            self.components.parameters_lazy |= added["parameters"]
+            for name, part in added.get("security", {}).items():
+                schemes[name] = _either(schemes[name], part) if name in schemes else part
         for name, part in self.common["schemas"].items():
             of_problem = name in ("Problem", "Fault")  # a pointer has names from the body, escaped
             part = bounded(part, 4 * self.longest, config) if of_problem else part
             self.components.schema(name, part, lazy=True)
+
+    def added(self, part: str, *marks: object) -> list[Any]:
+        """A part of the contributions to operations with one of these marks: problems, or the names of components."""
+        return [each for added in self._contributions if added.to in marks for each in getattr(added, part)]
 
     def schema(self, schema: SchemaOf, kind: str = "") -> JsonSchema:
         """The JSON Schema of a declared schema. A marshmallow schema is a component with its name without "Schema"."""

@@ -1,6 +1,7 @@
 """The index and a page for each problem type: HTML for people, JSON for programs."""
 
 from base64 import b64encode
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from flask import Blueprint, Response, render_template
 
 from restkeeper import errors
-from restkeeper.errors import NotFound, PreconditionFailed, shortened
+from restkeeper.errors import NotFound, PreconditionFailed, Problem, shortened
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import Service
 from restkeeper.web import exactjson
@@ -17,7 +18,7 @@ from restkeeper.web.caller import ADMIN, caller
 from restkeeper.web.content import HTML, JSON, quality, require_acceptable
 from restkeeper.web.errors import known_base
 from restkeeper.web.guard import PUBLIC, needs
-from restkeeper.web.operation import CONDITIONS, NOT_MODIFIED, Parameter, Result, returns, takes
+from restkeeper.web.operation import CONDITIONS, NOT_MODIFIED, Parameter, Result, operation_of, returns, takes
 from restkeeper.web.pages import document, page
 
 _CSS = (Path(__file__).parent / "templates" / "base.css").read_bytes().removesuffix(b"\n")
@@ -34,7 +35,7 @@ LINKS = {  # of the index, if the path exists
 HEADERS = ("Cache-Control", "ETag")
 INDEX = Result("The index of the service.", {JSON: "Index", HTML: {"type": "string"}}, HEADERS)
 PROBLEM_TYPE = Result("The meaning of the type.", {JSON: "ProblemType", HTML: {"type": "string"}}, HEADERS)
-PROBLEM_NAME = Parameter("name", lambda pages: {"type": "string", "enum": list(errors.catalogue())})
+PROBLEM_NAME = Parameter("name", lambda pages: {"type": "string", "enum": list(pages.types)})
 
 
 def install(app: Application, service: Service) -> None:
@@ -52,6 +53,12 @@ class PageHandlers:
     def __init__(self, app: Application, service: Service) -> None:
         self._app = app
         self._service = service
+
+    @cached_property
+    def types(self) -> dict[str, type[Problem]]:
+        """The problem types by name: those of the core, and of what is open; known when all routes are registered."""
+        declared = [kind for view in self._app.view_functions.values() for kind in operation_of(view).problems]
+        return errors.catalogue(*declared, *(kind for each in self._service.contributions for kind in each.problems))
 
     @needs(PUBLIC)
     @takes(*CONDITIONS)
@@ -75,7 +82,7 @@ class PageHandlers:
     @returns(PROBLEM_TYPE, NOT_MODIFIED, PreconditionFailed, NotFound)
     def read_problem(self, name: str) -> Response:
         """The meaning of a problem type, and what to do."""
-        if (problem := errors.catalogue().get(name)) is None:
+        if (problem := self.types.get(name)) is None:
             raise NotFound(f"there is no problem type {shortened(name)!r}")
         return _negotiated("problem.html", {"title": problem.title, "status": problem.status, "about": problem.about})
 

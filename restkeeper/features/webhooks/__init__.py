@@ -6,13 +6,16 @@ from restkeeper.features.webhooks.handlers import WEBHOOKS, WebhookHandlers, dis
 from restkeeper.features.webhooks.sender import Sender
 from restkeeper.service import Service
 from restkeeper.web.application import Application
+from restkeeper.web.operation import Contribution
 
 COLLECTIONS = (WEBHOOKS.collection,)
+ABOUT = 'To receive the events, create a webhook: the messages under "Webhooks" are sent to it.'
 
 
 def install(app: Application, service: Service) -> None:
     """Serve /api/v1/webhooks. A deliverer sends the events, in this process or in another one."""
     app.register_blueprint(WebhookHandlers(service).blueprint(), url_prefix="/api/v1/webhooks")
+    service.contributions.append(Contribution(about=ABOUT))
 
 
 def deliverer_of(service: Service) -> Deliverer:

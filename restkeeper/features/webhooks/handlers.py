@@ -14,8 +14,6 @@ from flask import Blueprint, request
 
 from restkeeper.clock import rfc3339
 from restkeeper.errors import (
-    IdempotencyKeyInvalid,
-    IdempotencyKeyMissing,
     InsufficientStorage,
     InvalidQuery,
     NotFound,
@@ -44,9 +42,10 @@ from restkeeper.web.guard import needs
 from restkeeper.web.operation import (
     CHANGE_PROBLEMS,
     CONDITIONS,
+    EQUAL,
     ITEM_CONDITIONS,
-    KEY_PROBLEMS,
     NOT_MODIFIED,
+    ONCE,
     WRITE_PROBLEMS,
     Body,
     Parameter,
@@ -86,10 +85,9 @@ PLACE = {"id": "$request.path.id", "delivery": "$response.body#/id"}
 QUEUED = Result(
     "The delivery, to be sent once.",
     ONE,
-    ("Cache-Control", "Idempotent-Replayed"),
     links={"read_item_delivery": PLACE, "redeliver_to_item": PLACE},
 )
-QUEUE_PROBLEMS = (NotFound, IdempotencyKeyMissing, IdempotencyKeyInvalid, InsufficientStorage)
+QUEUE_PROBLEMS = (NotFound, InsufficientStorage)
 
 _log = logging.getLogger("restkeeper")
 _delivery_number = whole(1, 2**63 - 1)
@@ -181,15 +179,15 @@ class WebhookHandlers:
         return self.items.read(id)
 
     @needs(ADMIN)
-    @takes(*CONDITIONS, "IdempotencyKey", body=Body("New{}"))
-    @returns(CREATED, *WRITE_PROBLEMS, *KEY_PROBLEMS, PreconditionFailed)
+    @takes(*CONDITIONS, ONCE, EQUAL, body=Body("New{}"))
+    @returns(CREATED, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create one. Only this response has its secret."""
         return create_with_secret(self.items, self._make, self._insert)
 
     @needs(ADMIN)
-    @takes("IdempotencyKey", *ITEM_CONDITIONS)
-    @returns(ROTATED, *CHANGE_PROBLEMS, *KEY_PROBLEMS, InsufficientStorage)
+    @takes(ONCE, EQUAL, *ITEM_CONDITIONS)
+    @returns(ROTATED, *CHANGE_PROBLEMS, InsufficientStorage)
     def rotate_item(self, id: str) -> Reply:
         """Give it a new secret. Only this response has it."""
         return rotate_secret(self.items, id, self._renew)
@@ -216,7 +214,7 @@ class WebhookHandlers:
         return self.items.delete(id, _delete)
 
     @needs(ADMIN)
-    @takes("IdempotencyKey")
+    @takes(ONCE)
     @returns(QUEUED, *QUEUE_PROBLEMS)
     def ping_item(self, id: str) -> Reply:
         """Send a `webhook.ping` event, once, whatever the webhook's status; the response is its delivery."""
@@ -229,7 +227,7 @@ class WebhookHandlers:
         return self._ask_for(id, work)
 
     @needs(ADMIN)
-    @takes(DELIVERY, "IdempotencyKey")
+    @takes(DELIVERY, ONCE)
     @returns(QUEUED, *QUEUE_PROBLEMS)
     def redeliver_to_item(self, id: str, delivery: str) -> Reply:
         """Send the event of a delivery again, once, whatever the webhook's status; the response is the new delivery."""

@@ -66,7 +66,7 @@ _FEATURES = {
     "pages": Feature(pages.install),
     "openapi": Feature(openapi.install),
 }
-FEATURES = frozenset(_FEATURES)  # by name; `create_app(…, features=FEATURES - {"webhooks"})` closes one
+FEATURES = frozenset(_FEATURES)  # by name; `create_app(…, without={"webhooks"})` closes one
 
 
 def create_app(
@@ -74,26 +74,31 @@ def create_app(
     resources: Sequence[Resource],
     *,
     features: Collection[str] = FEATURES,
+    without: Collection[str] = (),
     stores: Collection[str] = tuple(BACKENDS),
     clock: Clock = time,
     serves: bool = True,
 ) -> Application:
-    """The WSGI application with these collections and features, on one of these kinds of stores (schemes of URLs).
+    """The WSGI application with these collections, on one of these kinds of stores (schemes of URLs).
+
+    `features` are open, except those in `without`: `without={"webhooks"}` closes one.
 
     `Config()` is what a test wants: a store in memory, its own. None takes the configuration from the environment.
     `clock` gives the time everywhere: a test may have one that it moves. `serves` is false for a command, which
     answers no requests.
 
-    With a configuration, raises ConfigError for features that cannot be closed alone, StoreUnavailable when the store
-    cannot be opened, and Unavailable when the counters cannot. Without one it is a program that starts, and an error
-    ends it with one line.
+    With a configuration, raises ConfigError for features that do not exist or cannot be closed alone, StoreUnavailable
+    when the store cannot be opened, and Unavailable when the counters cannot. Without one it is a program that starts,
+    and an error ends it with one line.
     """
     if config is None:
         try:
             config, serves = process_config(), not commands.is_running()
-            return create_app(config, resources, features=features, stores=stores, clock=clock, serves=serves)
+            open_features = _open(features, without)
+            return create_app(config, resources, features=open_features, stores=stores, clock=clock, serves=serves)
         except (ConfigError, StoreError, Unavailable) as error:
             sys.exit(f"restkeeper: {error}")
+    features = _open(features, without)
     _require_possible(features, config, resources)
     scheme = config.database_url.partition("://")[0]
     if scheme in BACKENDS and scheme not in stores and not BACKENDS[scheme].temporary:  # which tests always may use
@@ -152,10 +157,15 @@ def stored_collections(resources: Sequence[Resource], features: Collection[str] 
     return [*(each.collection for each in resources), *of_features]
 
 
-def _require_possible(features: Collection[str], config: Config, resources: Sequence[Resource]) -> None:
-    """Raises ConfigError for features that do not exist, or that cannot be closed as they are."""
-    if unknown := sorted(set(features) - FEATURES):
+def _open(features: Collection[str], without: Collection[str]) -> frozenset[str]:
+    """The open features. Raises ConfigError for a name of none."""
+    if unknown := sorted({*features, *without} - FEATURES):
         raise ConfigError(f"features: there is no {unknown[0]!r}; there are {', '.join(_FEATURES)}")
+    return frozenset(features) - frozenset(without)
+
+
+def _require_possible(features: Collection[str], config: Config, resources: Sequence[Resource]) -> None:
+    """Raises ConfigError for features that cannot be closed as they are."""
     for name, feature in _FEATURES.items():
         if name in features and feature.built_on and feature.built_on not in features:
             raise ConfigError(f"features: {name!r} is built on {feature.built_on!r}, which is closed; close both")

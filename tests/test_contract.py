@@ -40,7 +40,7 @@ def broken(accepted: Any, present: Any, place: str = "") -> Iterator[str]:
 
 
 @pytest.mark.needs("openapi")
-@pytest.mark.needs("events", "webhooks", "keys", "idempotency", "health", "metrics", "pages")
+@pytest.mark.needs("events", "webhooks", "keys", "idempotency", "limits", "health", "metrics", "pages")
 def test_the_accepted_document_is_not_broken() -> None:
     """The present document still has everything that a client may use."""
     accepted = json.loads(ACCEPTED.read_text())

@@ -11,7 +11,6 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from restkeeper.app import FEATURES
 from restkeeper.config import Config
 from restkeeper.features import dialects
 from tests.shop import RESOURCES, create_app
@@ -263,8 +262,7 @@ def test_our_own_parameters_can_be_combined_with_theirs(client: FlaskClient) -> 
 
 def test_the_service_works_without_dialects() -> None:
     """Without this feature our own parameters work, and those of others are unknown."""
-    features = FEATURES - {"dialects"}
-    client = create_app(Config(), RESOURCES, features=features).test_client()
+    client = create_app(Config(), RESOURCES, without={"dialects"}).test_client()
     ids = [item["id"] for item in fill(client, 30)]
     assert shown(client.get("/products?sort=-price&limit=2&offset=1&price[lt]=9")) == [7, 6]
     assert shown(client.get("/products", query_string={"id": ids})) == list(range(30))

@@ -43,7 +43,7 @@ def served(folder: Path, *closed: str) -> FlaskClient:
     origins = () if "cors" in closed else ("https://app.example.org",)
     url = f"sqlite:///{folder}/store.db"
     config = Config(database_url=url, auth="open-to-all", rate_limit=limit, cors_origins=origins)
-    return restkeeper.create_app(config, RESOURCES, features=FEATURES - set(closed)).test_client()
+    return restkeeper.create_app(config, RESOURCES, without=closed).test_client()
 
 
 def write(client: FlaskClient) -> None:
@@ -95,7 +95,7 @@ def test_a_closed_feature_has_no_headers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["events", "idempotency", "metrics"])
 def test_the_problems_of_a_closed_feature_have_no_page(name: str) -> None:
     """All other types have their pages."""
-    client = restkeeper.create_app(Config(), RESOURCES, features=FEATURES - closed_with(name)).test_client()
+    client = restkeeper.create_app(Config(), RESOURCES, without=closed_with(name)).test_client()
     for kind in Problem.__subclasses__():
         is_there = client.get(f"/problems/{kind.name}").status_code == 200
         assert is_there is not kind.__module__.startswith(f"restkeeper.features.{name}"), kind.name
@@ -103,7 +103,7 @@ def test_the_problems_of_a_closed_feature_have_no_page(name: str) -> None:
 
 def test_all_credentials_are_refused_without_keys_and_tokens() -> None:
     """Requests without credentials succeed where none are required."""
-    app = restkeeper.create_app(Config(), RESOURCES, features=FEATURES - {"keys", "jwt"})
+    app = restkeeper.create_app(Config(), RESOURCES, without={"keys", "jwt"})
     client = app.test_client()
     for sent in ("Bearer rk_0123456789abcdef_x", "Bearer a.b.c", "Basic eDp5"):
         assert client.get("/products", headers={"Authorization": sent}).status_code == 401
@@ -113,7 +113,7 @@ def test_all_credentials_are_refused_without_keys_and_tokens() -> None:
 
 def test_a_closed_scheme_is_not_offered() -> None:
     """Without keys, Basic is neither a challenge nor a hint: a browser would show a useless password dialog."""
-    client = restkeeper.create_app(Config(), RESOURCES, features=FEATURES - {"keys"}).test_client()
+    client = restkeeper.create_app(Config(), RESOURCES, without={"keys"}).test_client()
     refused = client.get("/products", headers={"Authorization": "Basic eDp5"})
     assert refused.status_code == 401
     assert refused.headers["WWW-Authenticate"].startswith("Bearer ") and "Basic" not in refused.json["detail"]
@@ -130,26 +130,30 @@ NOTES = Resource("notes", "note", type("NoteSchema", (ProductSchema,), {}), owne
 
 
 @pytest.mark.parametrize(
-    ("config", "resources", "features", "message"),
+    ("config", "resources", "without", "message"),
     [
-        ({}, RESOURCES, {"hooks"}, "features: there is no 'hooks'; there are metrics, cors, "),
-        (
-            {},
-            RESOURCES,
-            FEATURES - {"events"},
-            "features: 'webhooks' is built on 'events', which is closed; close both",
-        ),
-        ({"auth": "required"}, RESOURCES, FEATURES - {"keys"}, "AUTH='required': nobody could call while the feature"),
-        ({}, [NOTES], FEATURES - {"ownership"}, "features: 'notes' declares an ownership, so 'ownership' cannot be"),
+        ({}, RESOURCES, {"webhook"}, "features: there is no 'webhook'; there are metrics, cors, .*, openapi$"),
+        ({}, RESOURCES, "webhooks", "features: there is no 'b'; there are metrics, cors, "),
+        ({}, RESOURCES, {"events"}, "features: 'webhooks' is built on 'events', which is closed; close both"),
+        ({"auth": "required"}, RESOURCES, {"keys"}, "AUTH='required': nobody could call while the feature"),
+        ({}, [NOTES], {"ownership"}, "features: 'notes' declares an ownership, so 'ownership' cannot be"),
     ],
 )
 def test_an_impossible_choice_of_features_stops_the_start(
-    config: dict[str, Any], resources: list[Resource], features: set[str], message: str
+    config: dict[str, Any], resources: list[Resource], without: set[str], message: str
 ) -> None:
     """One line names the feature or the collection that needs the closed one."""
     with pytest.raises(ConfigError, match=message) as caught:
-        restkeeper.create_app(Config(**config), resources, features=features)
+        restkeeper.create_app(Config(**config), resources, without=without)
     assert "\n" not in str(caught.value)
+
+
+def test_the_open_features_can_be_listed() -> None:
+    """All others are closed; of a listed one, too, the name is checked."""
+    app = restkeeper.create_app(Config(), RESOURCES, features={"health", "pages"}, without={"pages"})
+    assert service_of(app).features == {"health"}
+    with pytest.raises(ConfigError, match="there is no 'hooks'"):
+        restkeeper.create_app(Config(), RESOURCES, features={"hooks"})
 
 
 @pytest.mark.parametrize(("command", "name"), [(["keys", "list"], "keys"), (["deliver", "--once"], "webhooks")])
@@ -192,7 +196,7 @@ def test_an_unsupported_store_stops_the_start() -> None:
 def test_a_setting_of_a_closed_feature_stops_the_start(name: str, setting: dict[str, Any]) -> None:
     """Otherwise an operator could believe in a limit that is not active."""
     with pytest.raises(ConfigError, match=f"is set, and has no effect while the feature '{name}' is closed$"):
-        restkeeper.create_app(Config(**setting), RESOURCES, features=FEATURES - {name})
+        restkeeper.create_app(Config(**setting), RESOURCES, without={name})
 
 
 def test_other_sites_are_refused_without_cors() -> None:

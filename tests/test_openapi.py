@@ -486,7 +486,7 @@ def parts(document: Any) -> Iterator[str]:
 @pytest.mark.parametrize("names", PARTS)
 def test_a_closed_feature_is_not_documented(document: Any, names: str) -> None:
     """The document has no part of its own, and all parts of others; it stays valid."""
-    closed = restkeeper.create_app(Config(), RESOURCES, features=FEATURES - set(names.split()))
+    closed = restkeeper.create_app(Config(), RESOURCES, without=names.split())
     found = closed.test_client().get("/openapi.json").json
     OpenAPIV31SpecValidator(found).validate()
     before, after = set(parts(document)), set(parts(found))
@@ -506,7 +506,7 @@ def test_a_closed_feature_is_not_documented(document: Any, names: str) -> None:
 )
 def test_credentials_are_those_that_are_accepted(names: str, schemes: dict[str, str]) -> None:
     """Two features may accept credentials in one scheme."""
-    closed = restkeeper.create_app(Config(), RESOURCES, features=FEATURES - set(names.split()))
+    closed = restkeeper.create_app(Config(), RESOURCES, without=names.split())
     document = closed.test_client().get("/openapi.json").json
     found = {name: each["description"] for name, each in document["components"]["securitySchemes"].items()}
     assert {name: found.get(name) for name in ("Bearer", "ApiKey")} == {"Bearer": None, "ApiKey": None} | schemes

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import restkeeper
-from restkeeper import FEATURES, Application, Config, Resource
+from restkeeper import Application, Config, Resource
 from tests.shop import products, users
 
 RESOURCES: Sequence[Resource] = (products.RESOURCE, users.RESOURCE)
@@ -25,4 +25,4 @@ def closed_features() -> set[str]:
 
 def create_app(config: Config | None = None, resources: Sequence[Resource] = RESOURCES, **options: Any) -> Application:
     """The WSGI application, with all features but the closed ones."""
-    return restkeeper.create_app(config, resources, **{"features": FEATURES - closed_features(), **options})
+    return restkeeper.create_app(config, resources, **{"without": closed_features(), **options})

@@ -25,7 +25,7 @@ from restkeeper.storage.contract import Store, StoredResponse, Transaction
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.caller import caller_in
-from restkeeper.web.operation import EQUAL, ONCE, UNUSED, Contribution
+from restkeeper.web.operation import COMPARED, IDEMPOTENT, UNUSED, Contribution
 
 LONGEST = 255  # characters of a key
 SWEEP_ONE_IN = 16  # one of so many new responses deletes expired ones,
@@ -77,15 +77,15 @@ def _contributions(config: Config) -> Iterator[Contribution]:
         "description": "This is the response to an earlier request with the same key.",
         "schema": {"type": "string", "const": "true"},
     }
-    yield Contribution(ONCE if required else UNUSED, problems=(IdempotencyKeyMissing,))
+    yield Contribution(IDEMPOTENT if required else UNUSED, problems=(IdempotencyKeyMissing,))
     yield Contribution(
-        ONCE,
+        IDEMPOTENT,
         parameters={"IdempotencyKey": key},
         headers={"Idempotent-Replayed": replayed},
         problems=(IdempotencyKeyInvalid,),
         about="A `POST` with an `Idempotency-Key` can be repeated until a response arrives.",
     )
-    yield Contribution(EQUAL, problems=(IdempotencyKeyReused,))
+    yield Contribution(COMPARED, problems=(IdempotencyKeyReused,))
 
 
 class Idempotency:

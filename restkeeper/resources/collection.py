@@ -11,11 +11,11 @@ from restkeeper.web.content import JSON, MERGE_PATCH
 from restkeeper.web.guard import needs
 from restkeeper.web.operation import (
     CHANGE_PROBLEMS,
+    COMPARED,
     CONDITIONS,
-    EQUAL,
+    IDEMPOTENT,
     ITEM_CONDITIONS,
     NOT_MODIFIED,
-    ONCE,
     WRITE_PROBLEMS,
     Body,
     Result,
@@ -69,7 +69,7 @@ class CollectionHandlers:
         return self.items.page()
 
     @needs("write")
-    @takes(*CONDITIONS, ONCE, EQUAL, body=INPUT)
+    @takes(*CONDITIONS, IDEMPOTENT, COMPARED, body=INPUT)
     @returns(CREATED, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create an item."""

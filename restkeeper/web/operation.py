@@ -1,7 +1,7 @@
 """What a handler takes and returns, declared beside it. The OpenAPI document is made of these declarations:
 
     @needs("write")
-    @takes("IfMatch", ONCE, body=Body("{}Input"))
+    @takes("IfMatch", IDEMPOTENT, body=Body("{}Input"))
     @returns(CREATED, Duplicate, ValidationFailed)
     def create_item(self) -> Reply:
 
@@ -55,9 +55,9 @@ WRITE_PROBLEMS = (
 CHANGE_PROBLEMS = (NotFound, PreconditionFailed)
 
 # Marks of operations, among their parameters: a feature adds to the operations with a mark (see Contribution).
-ONCE = "Once"  # a repeated request is not executed again,
-EQUAL = "Equal"  # and must be equal to the first one, in its body and credentials
-MARKS = (ONCE, EQUAL)
+IDEMPOTENT = "Idempotent"  # a repeated request is not executed again,
+COMPARED = "Compared"  # and must be equal to the first one, in its body and credentials
+MARKS = (IDEMPOTENT, COMPARED)
 UNUSED = "Unused"  # of no operation: what is added to it is only in the catalogue
 
 

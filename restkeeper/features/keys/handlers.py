@@ -32,11 +32,11 @@ from restkeeper.web.caller import ADMIN
 from restkeeper.web.guard import digest_of, needs
 from restkeeper.web.operation import (
     CHANGE_PROBLEMS,
+    COMPARED,
     CONDITIONS,
-    EQUAL,
+    IDEMPOTENT,
     ITEM_CONDITIONS,
     NOT_MODIFIED,
-    ONCE,
     WRITE_PROBLEMS,
     returns,
     takes,
@@ -176,14 +176,14 @@ class KeyHandlers:
         return self.items.read(id)
 
     @needs(ADMIN)
-    @takes(*CONDITIONS, ONCE, EQUAL, body=INPUT)
+    @takes(*CONDITIONS, IDEMPOTENT, COMPARED, body=INPUT)
     @returns(CREATED, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create one. Only this response has its secret."""
         return create_with_secret(self.items, self._make, insert_key)
 
     @needs(ADMIN)
-    @takes(ONCE, EQUAL, *ITEM_CONDITIONS)
+    @takes(IDEMPOTENT, COMPARED, *ITEM_CONDITIONS)
     @returns(ROTATED, *CHANGE_PROBLEMS, InsufficientStorage, ValidationFailed)
     def rotate_item(self, id: str) -> Reply:
         """Give it a new secret. Only this response has it."""

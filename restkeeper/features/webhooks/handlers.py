@@ -41,11 +41,11 @@ from restkeeper.web.content import JSON, MERGE_PATCH, require_acceptable
 from restkeeper.web.guard import needs
 from restkeeper.web.operation import (
     CHANGE_PROBLEMS,
+    COMPARED,
     CONDITIONS,
-    EQUAL,
+    IDEMPOTENT,
     ITEM_CONDITIONS,
     NOT_MODIFIED,
-    ONCE,
     WRITE_PROBLEMS,
     Body,
     Parameter,
@@ -179,14 +179,14 @@ class WebhookHandlers:
         return self.items.read(id)
 
     @needs(ADMIN)
-    @takes(*CONDITIONS, ONCE, EQUAL, body=Body("New{}"))
+    @takes(*CONDITIONS, IDEMPOTENT, COMPARED, body=Body("New{}"))
     @returns(CREATED, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create one. Only this response has its secret."""
         return create_with_secret(self.items, self._make, self._insert)
 
     @needs(ADMIN)
-    @takes(ONCE, EQUAL, *ITEM_CONDITIONS)
+    @takes(IDEMPOTENT, COMPARED, *ITEM_CONDITIONS)
     @returns(ROTATED, *CHANGE_PROBLEMS, InsufficientStorage)
     def rotate_item(self, id: str) -> Reply:
         """Give it a new secret. Only this response has it."""
@@ -214,7 +214,7 @@ class WebhookHandlers:
         return self.items.delete(id, _delete)
 
     @needs(ADMIN)
-    @takes(ONCE)
+    @takes(IDEMPOTENT)
     @returns(QUEUED, *QUEUE_PROBLEMS)
     def ping_item(self, id: str) -> Reply:
         """Send a `webhook.ping` event, once, whatever the webhook's status; the response is its delivery."""
@@ -227,7 +227,7 @@ class WebhookHandlers:
         return self._ask_for(id, work)
 
     @needs(ADMIN)
-    @takes(DELIVERY, ONCE)
+    @takes(DELIVERY, IDEMPOTENT)
     @returns(QUEUED, *QUEUE_PROBLEMS)
     def redeliver_to_item(self, id: str, delivery: str) -> Reply:
         """Send the event of a delivery again, once, whatever the webhook's status; the response is the new delivery."""

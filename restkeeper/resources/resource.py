@@ -59,7 +59,7 @@ NO_LIMITS = ItemLimits(2**63, 2**63)
 
 
 class Ownership(Enum):
-    """What it means to have made an item, besides the scopes that reading and writing need anyhow.
+    """What the owner of an item may do with it and others may not, besides the scopes for reading and writing.
 
     A unique field is unique for all owners together: a refused value shows that another item has it.
     """
@@ -117,7 +117,7 @@ class Resource:
 
     @cached_property
     def collection(self) -> Collection:
-        """What a store has to know."""
+        """The declaration of the collection for a store."""
         known = ((name, self._schema.fields[name]) for name in self.names)
         typed = {
             name: Field(name, kind, field.allow_none, kind is not Kind.LIST and _is_short(field))
@@ -142,7 +142,7 @@ class Resource:
         return self._record(text, id=id, created_at=now, now=now, version=1, limits=limits)
 
     def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        """An item as it was exported: fields that the server sets are taken if they were sent, and set otherwise.
+        """An exported item: the server's fields are those in `sent`, and new ones where they are missing.
 
         Raises as `create`.
         """
@@ -159,7 +159,7 @@ class Resource:
         return self._record(text, **made, limits=limits)
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        """The item with `sent` in the place of all it had; the same record where that changes nothing.
+        """The item with the content `sent` instead of its own; the same record if that changes nothing.
 
         Raises as `create`, and IllegalTransition when its status cannot move so.
         """
@@ -208,11 +208,11 @@ class Resource:
         return record.body if record.fingerprint == self.fingerprint else self.migrated(record.body)
 
     def migrated(self, body: bytes) -> bytes:
-        """The JSON of an item by an older schema, in the present one: removed fields are left out, new ones added."""
+        """The JSON of an item in the form of the present schema: without removed fields, with new ones."""
         return exactjson.joined(self._migrated(exactjson.cut(body)))
 
     def show(self, body: bytes, names: Iterable[str]) -> bytes:
-        """A representation with only these of its fields."""
+        """A representation reduced to these fields."""
         members = exactjson.cut(body)
         return exactjson.joined({name: members.get(name, b"null") for name in names})
 
@@ -236,7 +236,7 @@ class Resource:
 
     @cached_property
     def _defaults(self) -> JsonObject:
-        """What optional fields are when they are left out, in JSON's terms."""
+        """The JSON values of optional fields that are left out."""
         optional = {name: field.load_default for name, field in self._schema.load_fields.items() if not field.required}
         values = {name: default() if callable(default) else default for name, default in optional.items()}
         dumped: JsonObject = self._schema.dump(values)
@@ -247,7 +247,7 @@ class Resource:
         return {name: exactjson.dumps(value) for name, value in self._defaults.items()}
 
     def _load(self, sent: JsonObject) -> tuple[bytes, list[JsonObject]]:
-        """The fields of a valid item as a JSON object, or nothing and its faults."""
+        """The JSON object of an item's fields and no faults, or an empty text and the faults."""
         own = {name: value for name, value in sent.items() if name not in READ_ONLY}
         try:
             values = self._schema.dump(self._schema.load(own))
@@ -309,7 +309,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def _same(one: exactjson.Buffer, other: exactjson.Buffer) -> bool:
-    """Whether two texts are of one value in JSON, where true is not 1 and the order of an object's names is nothing."""
+    """Whether two JSON texts have equal values: true is not 1, and the order of an object's names does not matter."""
     one, other = bytes(one), bytes(other)
     if one == other:
         return True
@@ -319,7 +319,7 @@ def _same(one: exactjson.Buffer, other: exactjson.Buffer) -> bool:
 
 
 def _is(one: Any, other: Any) -> bool:
-    """Whether two plain values are one in JSON."""
+    """Whether two values that are no arrays or objects are equal in JSON."""
     return type(one) is type(other) and bool(one == other)
 
 
@@ -329,13 +329,13 @@ def _is_past(name: str, sent: JsonObject, current: JsonObject) -> bool:
 
 
 def require_none(faults: list[JsonObject]) -> None:
-    """Raises ValidationFailed for any: the first of them in words, and those that one response lists with pointers."""
+    """Raises ValidationFailed if there are faults: a summary of the first, and a list with pointers."""
     if faults:
         raise ValidationFailed(_summary(faults), errors=faults[:MOST_FAULTS])
 
 
 def _some(faults: Iterable[JsonObject]) -> list[JsonObject]:
-    """As many as one response lists, and one more, which means that there are more."""
+    """The faults that one response lists, and one more, which shows that there are others."""
     return list(islice(faults, MOST_FAULTS + 1))
 
 

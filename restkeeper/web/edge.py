@@ -61,11 +61,12 @@ Wsgi = Callable[..., Iterable[bytes]]
 
 
 class TrustedProxies:
-    """A WSGI application behind `hops` proxies: client and scheme are those that the farthest of these saw.
+    """A WSGI application behind `hops` proxies. Its client and scheme are those of the request to the first proxy.
 
-    Each proxy adds to `X-Forwarded-For` and `X-Forwarded-Proto` at the right; what is further left anyone can have
-    written, and so can have what is there while fewer entries came than there are proxies. werkzeug's ProxyFix reads
-    quoted strings, so that a client that sends one quote hides all entries after it; this one counts commas.
+    Each proxy adds an entry at the right of `X-Forwarded-For` and `X-Forwarded-Proto`. The client can have written the
+    entries further left, and all of them if there are fewer entries than proxies: these are ignored. werkzeug's
+    ProxyFix reads quoted strings, so a client that sends one quotation mark hides all entries after it; this class
+    counts commas.
     """
 
     def __init__(self, app: Wsgi, hops: int) -> None:

@@ -1,4 +1,4 @@
-"""JSON that loses nothing: decimals stay decimal, and what programs do not agree on is refused (RFC 8259, RFC 7493).
+"""Lossless JSON: decimals stay decimal, and texts that programs read differently are refused (RFC 8259, RFC 7493).
 
 Numbers with a fraction or an exponent are read as `Decimal` and written back as such, never through a binary float.
 """
@@ -17,7 +17,7 @@ import orjson
 
 from restkeeper.errors import BodyTooLarge, InvalidJson, shortened
 
-LARGEST_INTEGER = 2**63 - 1  # what stores and typed clients hold
+LARGEST_INTEGER = 2**63 - 1  # of stores and of typed clients
 LONGEST_NUMBER = 100  # characters; more than any quantity needs, and few enough to convert quickly
 LONGEST_POINTER = 300  # characters, and one step more
 
@@ -37,7 +37,7 @@ def loads(data: bytes | str, max_depth: int = 200, max_values: int | None = None
     Bytes that surely have more than `max_values` values are not parsed: they raise BodyTooLarge.
     Raises InvalidJson for malformed text, a name twice in one object, NaN and infinities, numbers beyond 64-bit
     integers or the range of a double, and nesting deeper than `max_depth` (an array or object is one level).
-    A string may hold what JSON's grammar allows and is no text: see `faults_of_text`.
+    A string may have characters that JSON allows and that are no text: see `faults_of_text`.
     """
     if max_values is not None and isinstance(data, bytes):
         _require_few_values(data, max_values)
@@ -56,7 +56,7 @@ def loads(data: bytes | str, max_depth: int = 200, max_values: int | None = None
 
 
 def dumps(value: Any, *, sort: bool = False) -> bytes:
-    """The JSON text of a value as `loads` returns it, without white space; with `sort`, names in one order."""
+    """The JSON text of a value from `loads`, without white space; with `sort`, the names of objects are sorted."""
     return orjson.dumps(value, default=_default, option=orjson.OPT_SORT_KEYS if sort else None)
 
 
@@ -104,14 +104,14 @@ _decoder = json.JSONDecoder(
 
 
 def stored(data: Buffer) -> Any:
-    """The value of a JSON text that `dumps` wrote: as `loads`, without its checks and several times as fast."""
+    """The value of a JSON text that `dumps` wrote. It is `loads` without the checks, and several times as fast."""
     return _stored.decode(data)
 
 
 def cut(data: Buffer) -> Mapping[str, Buffer]:
-    """The members of an object that `dumps` wrote, by name, each a text as it stands there.
+    """The members of an object that `dumps` wrote, by name: the JSON text of each.
 
-    What is inside a member is not made into values: 1 MiB takes 2 ms. `dumps` takes these texts as values.
+    Members are not parsed further: 1 MiB takes 2 ms. `dumps` accepts these texts as values.
     """
     return _members.decode(data)
 
@@ -143,12 +143,12 @@ def _structure(data: bytes) -> bytes:
 
 
 def _unescaped(data: bytes) -> bytes:
-    """A JSON text in which each quotation mark begins or ends a string."""
+    """A JSON text without escaped quotation marks, so that each one begins or ends a string."""
     return data.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in data else data
 
 
 def _is_deeper(data: bytes, levels: int) -> bool:
-    """Whether a JSON text nests deeper: each round takes the innermost level away."""
+    """Whether a JSON text nests deeper than that: each round removes the innermost level."""
     nested = _structure(data).translate(_ONE_KIND, b'",')
     for _ in range(levels):
         nested = nested.replace(b"[]", b"")
@@ -160,13 +160,13 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def faults_of_text(value: Any) -> Iterator[dict[str, str]]:
-    """Where strings, names too, hold NUL or an unpaired surrogate: `pointer` (RFC 6901) and `detail` of each."""
+    """The strings, names included, with NUL or an unpaired surrogate: `pointer` (RFC 6901) and `detail` of each."""
     path: list[str | int] = []
     return ({"pointer": pointer(path), "detail": f"must not hold {wrong}"} for wrong in _not_text(value, path))
 
 
 def _not_text(value: Any, path: list[str | int]) -> Iterator[str]:
-    """What is wrong with each string that is no text, while `path` leads to it."""
+    """The fault of each string that is no text; `path` is then the path to it."""
     if isinstance(value, str):
         if wrong := "NUL" if "\0" in value else "an unpaired surrogate" if _SURROGATE.search(value) else "":
             yield wrong
@@ -182,7 +182,7 @@ def _not_text(value: Any, path: list[str | int]) -> Iterator[str]:
 
 
 def pointer(path: Iterable[object]) -> str:
-    """The pointer along a path, as a URI fragment (RFC 6901, sections 3 and 6). What is long in it ends in "…"."""
+    """The pointer of a path, as a URI fragment (RFC 6901, sections 3 and 6). Long steps end in "…"."""
     found = "#"
     for step in path:
         if len(found) > LONGEST_POINTER:

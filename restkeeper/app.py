@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from restkeeper.cli import commands
 from restkeeper.clock import Clock
-from restkeeper.config import Config, ConfigError, process_config
+from restkeeper.config import Config, ConfigError
 from restkeeper.errors import Unavailable
 from restkeeper.features import (
     cors,
@@ -93,7 +93,7 @@ def create_app(
     """
     if config is None:
         try:
-            config, serves = process_config(), not commands.is_running()
+            config, serves = Config.from_env(), not commands.is_running()
             open_features = _open(features, without)
             return create_app(config, resources, features=open_features, stores=stores, clock=clock, serves=serves)
         except (ConfigError, StoreError, Unavailable) as error:
@@ -158,7 +158,7 @@ def stored_collections(resources: Sequence[Resource], features: Collection[str] 
 
 
 def _open(features: Collection[str], without: Collection[str]) -> frozenset[str]:
-    """The open features. Raises ConfigError for a name of none."""
+    """The open features. Raises ConfigError for a name that is no feature."""
     if unknown := sorted({*features, *without} - FEATURES):
         raise ConfigError(f"features: there is no {unknown[0]!r}; there are {', '.join(_FEATURES)}")
     return frozenset(features) - frozenset(without)

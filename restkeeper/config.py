@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import SequenceMatcher, get_close_matches
-from functools import lru_cache
 from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
@@ -324,12 +323,6 @@ class Config:
             if raw is not None:
                 values[setting.name] = _checked(setting, key, raw)
         return cls(**values)
-
-
-@lru_cache(maxsize=1)
-def process_config() -> Config:
-    """The configuration of the environment, which a process and its forks read once. Raises ConfigError."""
-    return Config.from_env()
 
 
 # Prefixes of our settings only; but Kubernetes creates such names for a service that is called "webhook".

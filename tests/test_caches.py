@@ -16,7 +16,6 @@ ENTRIES = {
     "restkeeper.web.pagination._cursor": 1024,
     "restkeeper.web.preconditions._first_second_after": 4096,
     "restkeeper.web.preconditions._http_date": 2,
-    "restkeeper.config.process_config": 1,
 }
 KIND = type(lru_cache(lambda: None))
 

@@ -14,6 +14,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
+from gunicorn.arbiter import Arbiter
 
 from restkeeper.features.limits.mapped import shared_path
 from restkeeper.server.ownfolder import make_folder
@@ -257,5 +258,5 @@ def test_an_application_is_not_loaded_before_the_workers(tmp_path: Path) -> None
         text=True,
         timeout=SECONDS,
     )
-    assert server.returncode == 1
-    assert "restkeeper: preload_app (--preload): is not supported" in server.stderr
+    assert server.returncode == Arbiter.APP_LOAD_ERROR
+    assert "preload_app (--preload) is not supported" in server.stderr

@@ -13,7 +13,7 @@ import click
 from gunicorn.app.base import BaseApplication
 
 from restkeeper.cli.loading import load_application, python_path
-from restkeeper.config import ConfigError, process_config
+from restkeeper.config import Config, ConfigError
 
 SETTINGS = "restkeeper.server.settings"
 
@@ -46,7 +46,7 @@ def serve_folder(folder: Path) -> None:
     os.environ.setdefault("WEBHOOK_WORKER", "inside")
     os.environ.setdefault("RESTKEEPER_WELCOME", "1")
     try:
-        config = process_config()
+        config = Config.from_env()
     except ConfigError as error:
         sys.exit(f"restkeeper: {error}")
     if "GUNICORN_FD" not in os.environ and _is_taken(config.host, config.port):  # else the socket is inherited (USR2)

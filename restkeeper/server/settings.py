@@ -14,7 +14,7 @@ import sys
 import traceback
 from contextlib import suppress
 from functools import partial
-from threading import Thread
+from threading import Thread, local
 from typing import Any
 
 from restkeeper.server.ownfolder import make_folder
@@ -47,8 +47,9 @@ monkey.patch_ssl()  # the imports below import ssl; a worker would patch it too 
 from prometheus_client import values  # noqa: E402
 
 from restkeeper import __version__  # noqa: E402
-from restkeeper.config import OPEN_IS_LOCAL, ConfigError, misspelt_settings, process_config  # noqa: E402
+from restkeeper.config import OPEN_IS_LOCAL, Config, ConfigError, misspelt_settings  # noqa: E402
 from restkeeper.features.keys import has_keys  # noqa: E402
+from restkeeper.features.openapi.document import document  # noqa: E402
 from restkeeper.features.webhooks import deliverer_of  # noqa: E402
 from restkeeper.features.webhooks.deliverer import keep_delivering  # noqa: E402
 from restkeeper.net import is_loopback  # noqa: E402
@@ -60,16 +61,25 @@ _process = {"id": os.getpid()}  # cached: it saves a system call for each count
 os.register_at_fork(after_in_child=lambda: _process.update(id=os.getpid()))
 values.ValueClass = values.MultiProcessValue(lambda: _process["id"])  # type: ignore[no-untyped-call]
 
-# A new process loses a signal that reaches it before Python's own part of the fork has ended: SIGTERM waits until then.
-_block = partial(signal.pthread_sigmask, signal.SIG_BLOCK, {signal.SIGTERM})
-_unblock = partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, {signal.SIGTERM})
-os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_unblock)
+_forking = local()
+
+
+def _block_stop() -> None:
+    """A new process loses a signal that reaches it before Python's part of the fork has ended: SIGTERM waits."""
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def _restore_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
+os.register_at_fork(before=_block_stop, after_in_parent=_restore_signals, after_in_child=_restore_signals)
 
 os.environ.setdefault("AUTH", "required")  # secure by default
 for _line in misspelt_settings(os.environ):
     print(f"restkeeper: {_line}", file=sys.stderr)
 try:
-    _config = process_config()
+    _config = Config.from_env()
     _location = locate_store(_config)
     if _location.temporary and _config.web_concurrency > 1:
         raise ConfigError(
@@ -101,8 +111,6 @@ _found: dict[str, Any] = {"collections": [], "can_call": True}  # about the appl
 
 def on_starting(server: Any) -> None:
     """Create the application once before any worker. This migrates the store, and prints errors only once."""
-    if server.cfg.preload_app:  # its locks would block a worker: they are created before gevent's patches
-        sys.exit("restkeeper: preload_app (--preload): is not supported; each worker creates the application")
     if (found := _try_application(server.app)) is None:
         sys.exit(1)
     _found.update(found)
@@ -125,6 +133,8 @@ def _try_application(app: Any) -> dict[str, Any] | None:
         if isinstance(made := app.load(), Application):  # app.py may return another WSGI application
             service = service_of(made)
             can_call = bool(service.config.admin_key or service.config.jwt_jwks) or has_keys(service)
+            if "openapi" in service.features:
+                document(made, service)  # so that a wrong declaration is found now
             found = {"collections": [each.name for each in service.resources], "can_call": can_call}
             service.store.close()
             os.write(writing, json.dumps(found).encode())

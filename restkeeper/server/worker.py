@@ -118,7 +118,13 @@ class Worker(GeventWorker):  # type: ignore[misc]
         super().init_process()
 
     def load_wsgi(self) -> None:
-        """Also end the master if the application cannot be created: every new worker would fail too."""
+        """Also end the master if the application cannot be created: every new worker would fail too.
+
+        An application that the master has created (`preload_app`) is refused: its locks, which were created before
+        gevent's patches, would block a worker.
+        """
+        if self.cfg.preload_app:
+            raise AppImportError("preload_app (--preload) is not supported: each worker creates the application")
         try:
             super().load_wsgi()
         except SystemExit as error:

@@ -235,8 +235,8 @@ class Transaction(ItemTransaction, ResponseTransaction, OutboxTransaction, Proto
 class Store(ItemStore, OutboxStore, Protocol):
     """The store of some collections. Safe for threads and greenlets; several processes may share one.
 
-    Each process opens it when it first uses it, also after a fork. Every method raises StoreUnavailable if the store
-    does not respond in time, cannot be opened, or was written by a newer program.
+    A process opens it when it first uses it; a process that is forked after that cannot use it. Every method raises
+    StoreUnavailable if the store does not respond in time, cannot be opened, or was written by a newer program.
     """
 
     @property

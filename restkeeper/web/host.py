@@ -39,7 +39,7 @@ def trust(names: Collection[str], local_only: bool) -> Callable[[str], bool]:
 
 
 def _name(host: str) -> str:
-    """A well-formed host without its port, in the one way to write it; empty for what is no address after all."""
+    """A well-formed host without its port, in one form; empty if it is not an address."""
     if not host.startswith("["):
         return host.partition(":")[0].lower().removesuffix(".")
     try:

@@ -55,10 +55,10 @@ WRITE_PROBLEMS = (
 CHANGE_PROBLEMS = (NotFound, PreconditionFailed)
 
 # Marks of operations, among their parameters: a feature adds to the operations with a mark (see Contribution).
-IDEMPOTENT = "Idempotent"  # a repeated request is not executed again,
-COMPARED = "Compared"  # and must be equal to the first one, in its body and credentials
+IDEMPOTENT = "Idempotent"  # a repeated request is not executed again
+COMPARED = "Compared"  # a repeated request must have the body and the credentials of the first one
 MARKS = (IDEMPOTENT, COMPARED)
-UNUSED = "Unused"  # of no operation: what is added to it is only in the catalogue
+UNUSED = "Unused"  # no operation has it: a problem that is added to it has only a page
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ class Contribution:
     """What an open feature adds to the description of operations: of those with the mark `to`, or without it of all.
 
     Components are given by name. The parameters stand in the place of the mark. The headers are those of all responses;
-    with a mark, of all but problems. `security` are the schemes of credentials; those to `guard.OWN` are only of the
-    operations that need it. `about` is a paragraph of the introduction.
+    with a mark, of all but problems. `security` are the schemes of credentials; with `guard.OWN` as `to`, only of the
+    operations that need OWN. `about` is a paragraph of the introduction.
     """
 
     to: str = ""

@@ -11,8 +11,9 @@ import pytest
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Collection, Index, Transaction
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.sqlite.store import SqliteStore
 from tests.sqlite.helpers import opened
-from tests.things import FIELDS, SAMPLE, THINGS, insert, record
+from tests.things import FIELDS, OTHERS, SAMPLE, THINGS, insert, record
 
 
 def test_a_store_opens_while_another_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,22 +139,50 @@ def test_the_mode_of_an_existing_file_does_not_change(tmp_path: Path) -> None:
 
 
 def test_no_connection_crosses_a_fork(tmp_path: Path) -> None:
-    """A forked process opens the store again when it uses it; the parent's connections go on working."""
-    store = opened(tmp_path)
+    """A forked process cannot use a store that was open before, and opens one that was not."""
+    store, unopened = opened(tmp_path), SqliteStore(str(tmp_path / "store.db"), [THINGS, OTHERS])
     insert(store, record("a"))
     assert store.read("things", "a").id == "a"
-    connections = {store._writer.connection, *store._idle}
     if (child := os.fork()) == 0:
         status = 1
         try:
-            assert store._opened is None and not store._idle
-            insert(store, record("b"))
-            assert store.read("things", "a").id == "a"
-            assert connections.isdisjoint({store._writer.connection, *store._idle})
+            for use in (lambda: store.read("things", "a"), lambda: insert(store, record("x")), store.open):
+                with pytest.raises(StoreUnavailable, match="before this process was forked"):
+                    use()
+            insert(unopened, record("b"))
+            assert unopened.read("things", "a").id == "a"
             status = 0
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     insert(store, record("c"))
     assert [each.id for each in store.scan("things")] == ["a", "b", "c"]
+    store.close()
+
+
+def test_memory_is_copied_by_a_fork() -> None:
+    """A forked process has the items of a store in memory, and changes its own copy."""
+    store = open_store("memory://", [THINGS])
+    insert(store, record("a"))
+    if (child := os.fork()) == 0:
+        status = 1
+        try:
+            insert(store, record("b"))
+            assert store.count("things") == 2
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert store.count("things") == 1
+    store.close()
+
+
+def test_a_store_can_be_closed_while_it_is_read(tmp_path: Path) -> None:
+    """The next use opens it again; the connection of the interrupted read is not used again."""
+    store = opened(tmp_path)
+    insert(store, record("a"))
+    store._read(lambda connection: store.close())
+    assert store._opened is None
+    assert store.read("things", "a").id == "a" and store._opened
+    assert len(store._opened.idle) == store._opened.readers == 1
     store.close()

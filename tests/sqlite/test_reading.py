@@ -66,7 +66,7 @@ def _steps(store: Store) -> list[int]:
 
     connection = store._connect()  # type: ignore[attr-defined]
     connection.set_progress_handler(step, 1)
-    store._idle.append(connection)  # type: ignore[attr-defined]
+    store._parts.idle.append(connection)  # type: ignore[attr-defined]
     positions: dict[str, tuple[Any, ...]] = {"id": ("m",), "price": (5.0, "m"), "name": ("m", "m")}
     queries = [
         Query(sort=(Sort(field, down),), limit=20, after=after)
@@ -117,7 +117,7 @@ def fetched(store: SqliteStore) -> list[int]:
 
     connection = store._connect()
     connection.row_factory = record_row
-    store._idle.append(connection)
+    store._parts.idle.append(connection)
     return sizes
 
 
@@ -144,7 +144,7 @@ def test_bodies_are_not_sorted(store: SqliteStore, query: Query) -> None:
     fill(store, 3, 10)
     statements: list[str] = []
     connection = store._connect()
-    store._idle.append(connection)
+    store._parts.idle.append(connection)
     connection.set_trace_callback(statements.append)
     assert store.page("things", query).bodies
     (statement,) = [each for each in statements if "shape" in each]

@@ -67,11 +67,11 @@ class _Route:
 
 
 def _routes(app: Flask) -> Iterator[_Route]:
-    """The operations. HEAD and OPTIONS are left out, and parameters of several path segments, which OpenAPI has not."""
+    """The operations, without HEAD and OPTIONS, paths of several segments, and later routes."""
     for rule in app.url_map.iter_rules():
         for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"}):
-            if "<path:" not in rule.rule:
-                yield _Route(rule.rule, method.lower(), app.view_functions[rule.endpoint])
+            if "<path:" not in rule.rule and hasattr(view := app.view_functions[rule.endpoint], "needs"):
+                yield _Route(rule.rule, method.lower(), view)
 
 
 class _Operations:

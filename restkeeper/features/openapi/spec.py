@@ -76,7 +76,7 @@ class Spec(APISpec):
             self.components.schema(name, part, lazy=True)
 
     def added(self, part: str, *marks: object) -> list[Any]:
-        """A part of the contributions to operations with one of these marks: problems, or the names of components."""
+        """The problems, or the names of components, that features add to operations with one of these marks."""
         return [each for added in self._contributions if added.to in marks for each in getattr(added, part)]
 
     def schema(self, schema: SchemaOf, kind: str = "") -> JsonSchema:

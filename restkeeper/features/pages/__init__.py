@@ -56,7 +56,7 @@ class PageHandlers:
 
     @cached_property
     def types(self) -> dict[str, type[Problem]]:
-        """The problem types by name: those of the core, and of what is open; known when all routes are registered."""
+        """The problem types by name: those of the core and of the open features, when all routes are registered."""
         declared = [kind for view in self._app.view_functions.values() for kind in operation_of(view).problems]
         return errors.catalogue(*declared, *(kind for each in self._service.contributions for kind in each.problems))
 

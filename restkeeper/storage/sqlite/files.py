@@ -63,7 +63,7 @@ class LogLimit:
         return LOG_FULL * (1 + self.size() // LOG_FULL)
 
     def has_reached(self, end: int) -> bool:
-        """Whether a search must end. The next ones wait again: not only another program used the log."""
+        """Whether a search must end. Then the next searches wait for a short log again."""
         if self.size() < end:
             return False
         self._pinned_until = 0.0

@@ -23,9 +23,9 @@ SKIPPED = 1000  # items before a page that an index skips in less than a millise
 STEPS = 20  # of SQLite's virtual machine between two reads of the clock: with large items one step takes milliseconds
 
 
-def is_search(collection: Collection, query: Query) -> bool:
-    """Whether a query can take long: it examines or sorts many items. Others take a millisecond at most."""
-    return query.offset > SKIPPED or not sql.has_index(collection, query)
+def is_search(query: Query) -> bool:
+    """Whether a query can examine or sort many items. Other queries read one page in order of id, near its start."""
+    return bool(query.narrows or query.sort or query.offset > SKIPPED)
 
 
 class Searches:

@@ -123,7 +123,7 @@ def _page_statements(collection: Collection, query: Query) -> list[str]:
     keys = _sort_keys(collection, query)
     order = [f"{key} DESC" if descending else key for key, descending in keys]
     where = " AND ".join(_conditions(collection, query))
-    select = _select_by_index if has_index(collection, query) else _select_sorted
+    select = _select_by_index if _has_index(collection, query) else _select_sorted
     return [
         select(
             [key for key, _ in keys[:-1]],
@@ -133,8 +133,8 @@ def _page_statements(collection: Collection, query: Query) -> list[str]:
     ]
 
 
-def has_index(collection: Collection, query: Query) -> bool:
-    """Whether an index has just the items of the query, in its order: SQLite need not examine others, and not sort."""
+def _has_index(collection: Collection, query: Query) -> bool:
+    """Whether an index has the items in the order of the query, so that SQLite need not sort."""
     keys = [key.field for key in query.sort if key.field != "id"]
     indexed = {index.field for index in collection.indexes if not index.unique}
     return not query.narrows and (not keys or (len(query.sort) == 1 and keys[0] in indexed))

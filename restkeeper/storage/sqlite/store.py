@@ -11,9 +11,10 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import IO, Concatenate, ParamSpec, TypeVar
 
 from restkeeper.clock import Clock
 from restkeeper.storage.contract import ALL, Collection, Page, Query, Record, StoredResponse, Transaction
@@ -52,16 +53,31 @@ WHERE collection = ?
 ORDER BY id"""  # noqa: S608 - constant columns
 
 
-class _Opened(NamedTuple):
-    """What a process has open of a store: its writer, and of a file the lock and the descriptor."""
+@dataclass
+class _Opened:
+    """What a process has open of a store: the writer, the idle readers, and of a file the lock and the descriptor.
+
+    `readers` is the number of connections for reading, idle or in use.
+    """
 
     writer: Writer
     secret: str
-    lock: LockFile | None = None
-    file: health.StoreFile | None = None
+    lock: LockFile | None
+    file: health.StoreFile | None
+    idle: list[sqlite3.Connection] = field(default_factory=list)
+    readers: int = 0
 
 
-_of_parent: list[object] = []  # never closed: closing them would release the locks of the parent process
+_stores: weakref.WeakSet["SqliteStore"] = weakref.WeakSet()
+_inherited: list[object] = []  # what a forked process must not use, and not close
+
+
+def _forget_connections() -> None:
+    for store in _stores:
+        store.forget_connections()
+
+
+os.register_at_fork(after_in_child=_forget_connections)
 
 
 class SqliteStore:
@@ -85,25 +101,31 @@ class SqliteStore:
         self._collections = {collection.name: collection for collection in collections}
         self._min_free_space = min_free_space
         self._free_space = None if self._in_memory else partial(free_space_of, os.path.dirname(os.path.realpath(path)))
-        self._idle: list[sqlite3.Connection] = []
-        self._readers = 0  # connections of readers, idle or in use
         self._log_limit = LogLimit(path, clock)
         self._searches = Searches(clock, self._log_limit, self._truncate_log)
         self._opened: _Opened | None = None
         self._opening = threading.Lock()
-        forget = weakref.WeakMethod(self._forget_parent)
-        os.register_at_fork(after_in_child=lambda: (method := forget()) and method())
+        self._is_inherited = False
+        _stores.add(self)
 
-    def _forget_parent(self) -> None:
-        """In a forked process: open the store again when it is first used."""
-        _of_parent.append((self._opened, self._idle))
-        self._opened, self._idle, self._readers, self._opening = None, [], 0, threading.Lock()
+    def forget_connections(self) -> None:
+        """In a forked process: refuse a file that the parent had opened.
+
+        SQLite's own state of the file is inherited, too: it would take no locks in this process
+        (https://sqlite.org/howtocorrupt.html, section 2.6).
+        """
+        if not self._in_memory:
+            _inherited.append(self._opened)
+            self._is_inherited = self._is_inherited or self._opened is not None
+            self._opened, self._opening = None, threading.Lock()
 
     def open(self) -> None:
         with self._opening:
             self._opened = self._opened or self._open()
 
     def _open(self) -> _Opened:
+        if self._is_inherited:
+            raise StoreUnavailable("the store was opened before this process was forked: open it in each process")
         lock = None if self._in_memory else LockFile(self._path)
         file = health.opened_file(self._path, lock) if lock else None
         with translated(f"the store {self._path!r} cannot be opened"):
@@ -154,7 +176,7 @@ class SqliteStore:
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         declared = self._collections[collection]
         find = partial(_find_page, collection=declared, query=query, max_bytes=max_bytes)
-        if not is_search(declared, query):
+        if not is_search(query):
             return self._read_with_epoch(find)
         with self._searches.admitted():
             return self._read_with_epoch(partial(self._searches.run, find=find))
@@ -194,24 +216,25 @@ class SqliteStore:
     def _read(self, read: Read[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """The result of `read` with a connection that no other caller uses meanwhile; in memory, with the only one."""
         try:
+            opened = self._opened or self._parts
             if self._in_memory:
-                with self._writer.in_turn():
-                    return read(self._writer.connection, *arguments, **options)
+                with opened.writer.in_turn():
+                    return read(opened.writer.connection, *arguments, **options)
             try:
-                connection = self._idle.pop()
+                connection = opened.idle.pop()
             except IndexError:
-                connection = self._add_reader()
+                connection = self._add_reader(opened)
             try:
                 return read(connection, *arguments, **options)
             finally:
-                self._idle.append(connection)
+                opened.idle.append(connection)
         except sqlite3.Error as error:
             raise store_error("the store does not answer", error) from error
 
-    def _add_reader(self) -> sqlite3.Connection:
+    def _add_reader(self, opened: _Opened) -> sqlite3.Connection:
         self._require_file()  # the log of this file would damage another one
         connection = self._connect()
-        self._readers += 1
+        opened.readers += 1
         return connection
 
     def find_response(self, id: bytes) -> StoredResponse | None:
@@ -276,18 +299,16 @@ class SqliteStore:
             raise StoreUnavailable(shortage)
 
     def close(self) -> None:
-        if not self._opened:
+        if not (opened := self._opened):
             return
-        writer, _, lock, file = self._opened
-        with writer.in_turn():
-            for connection in (writer.connection, *self._idle):
+        with opened.writer.in_turn():
+            self._opened = None
+            for connection in (opened.writer.connection, *opened.idle):
                 connection.close()
-            if file and len(self._idle) == self._readers:  # none is in use: see `StoreFile`
-                file.close()
-            if lock:
-                lock.close()
-            self._idle.clear()
-            self._opened, self._readers = None, 0
+            if opened.file and len(opened.idle) == opened.readers:  # none is in use: see `StoreFile`
+                opened.file.close()
+            if opened.lock:
+                opened.lock.close()
 
     def _require_file(self) -> None:
         """Raises StoreGone if the file was moved, deleted or replaced."""

@@ -101,6 +101,14 @@ def test_the_docs_page_is_not_documented_if_it_is_off() -> None:
     assert "/docs" not in document["paths"]
 
 
+def test_later_routes_are_not_documented() -> None:
+    """The document is built for its first request, and has the routes that the service has made."""
+    app = create_app(Config())
+    app.add_url_rule("/later", "later", lambda: Reply(b"{}"))
+    response = app.test_client().get("/openapi.json")
+    assert response.status_code == 200 and "/later" not in response.json["paths"]
+
+
 def test_every_operation_has_a_unique_name(document: Any) -> None:
     """Each has a unique operationId, a summary, a description and a tag that is explained."""
     found = [operation for _, _, operation in operations(document)]

@@ -89,6 +89,20 @@ def test_a_worker_that_cannot_start_ends_the_service(tmp_path: Path) -> None:
         assert server.log.read_text().count("restkeeper: JWT_JWKS=") == 1
 
 
+def test_a_wrong_declaration_stops_the_start(tmp_path: Path) -> None:
+    """The document is built once before any worker starts, so that a handler's fault is not found by a client."""
+    (tmp_path / "wrong.py").write_text("""
+from restkeeper.resources.collection import CollectionHandlers
+from restkeeper.web.operation import Parameter, takes
+from tests.shop import create_app
+takes(Parameter("wrong", lambda handlers: handlers.no_such_name))(CollectionHandlers.read_item)
+""")
+    failed = Gunicorn(tmp_path, app="wrong:create_app()", PYTHONPATH=str(tmp_path))
+    assert failed.process.wait(timeout=SECONDS) == 1
+    log = failed.log.read_text()
+    assert "no_such_name" in log and "serves" not in log
+
+
 def test_a_new_master_has_its_own_folder(tmp_path: Path) -> None:
     """After a reload, a new program beside the old one, and the end of the old one, requests succeed."""
     with socket.socket() as free:

@@ -139,25 +139,28 @@ def test_the_mode_of_an_existing_file_does_not_change(tmp_path: Path) -> None:
 
 
 def test_no_connection_crosses_a_fork(tmp_path: Path) -> None:
-    """A forked process cannot use a store that was open before, and opens one that was not."""
-    store, unopened = opened(tmp_path), SqliteStore(str(tmp_path / "store.db"), [THINGS, OTHERS])
+    """A forked process cannot use a file that was open before, and opens one that was not."""
+    store, same = opened(tmp_path), SqliteStore(str(tmp_path / "store.db"), [THINGS, OTHERS])
+    unopened = SqliteStore(str(tmp_path / "other.db"), [THINGS, OTHERS])
     insert(store, record("a"))
     assert store.read("things", "a").id == "a"
     if (child := os.fork()) == 0:
         status = 1
         try:
-            for use in (lambda: store.read("things", "a"), lambda: insert(store, record("x")), store.open):
+            for use in (lambda: store.read("things", "a"), lambda: insert(store, record("x")), store.open, same.open):
                 with pytest.raises(StoreUnavailable, match="before this process was forked"):
                     use()
             insert(unopened, record("b"))
-            assert unopened.read("things", "a").id == "a"
+            assert unopened.read("things", "b").id == "b"
             status = 0
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     insert(store, record("c"))
-    assert [each.id for each in store.scan("things")] == ["a", "b", "c"]
+    assert [each.id for each in store.scan("things")] == ["a", "c"]
+    assert [each.id for each in unopened.scan("things")] == ["b"]
     store.close()
+    unopened.close()
 
 
 def test_memory_is_copied_by_a_fork() -> None:

@@ -69,7 +69,7 @@ class _Opened:
 
 
 _stores: weakref.WeakSet["SqliteStore"] = weakref.WeakSet()
-_inherited: list[object] = []  # what a forked process must not use, and not close
+_inherited: dict[str, list[object]] = {}  # what a forked process must not use, and not close, by the file
 
 
 def _forget_connections() -> None:
@@ -105,7 +105,6 @@ class SqliteStore:
         self._searches = Searches(clock, self._log_limit, self._truncate_log)
         self._opened: _Opened | None = None
         self._opening = threading.Lock()
-        self._is_inherited = False
         _stores.add(self)
 
     def forget_connections(self) -> None:
@@ -114,17 +113,17 @@ class SqliteStore:
         SQLite's own state of the file is inherited, too: it would take no locks in this process
         (https://sqlite.org/howtocorrupt.html, section 2.6).
         """
-        if not self._in_memory:
-            _inherited.append(self._opened)
-            self._is_inherited = self._is_inherited or self._opened is not None
-            self._opened, self._opening = None, threading.Lock()
+        self._opening = threading.Lock()
+        if self._opened and not self._in_memory:
+            _inherited.setdefault(os.path.realpath(self._path), []).append(self._opened)
+            self._opened = None
 
     def open(self) -> None:
         with self._opening:
             self._opened = self._opened or self._open()
 
     def _open(self) -> _Opened:
-        if self._is_inherited:
+        if os.path.realpath(self._path) in _inherited:
             raise StoreUnavailable("the store was opened before this process was forked: open it in each process")
         lock = None if self._in_memory else LockFile(self._path)
         file = health.opened_file(self._path, lock) if lock else None

@@ -14,7 +14,6 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
-from gunicorn.arbiter import Arbiter
 
 from restkeeper.features.limits.mapped import shared_path
 from restkeeper.server.ownfolder import make_folder
@@ -272,5 +271,17 @@ def test_an_application_is_not_loaded_before_the_workers(tmp_path: Path) -> None
         text=True,
         timeout=SECONDS,
     )
-    assert server.returncode == Arbiter.APP_LOAD_ERROR
-    assert "preload_app (--preload) is not supported" in server.stderr
+    assert server.returncode == 1
+    assert server.stderr.splitlines()[-1].startswith("restkeeper: preload_app (--preload) is not supported")
+
+
+def test_a_reload_does_not_load_the_application_before_the_workers(tmp_path: Path) -> None:
+    """If the configuration file has `preload_app` at a SIGHUP, the service ends and gives the reason."""
+    config = tmp_path / "conf.py"
+    settings = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom restkeeper.server.settings import *\n"
+    config.write_text(settings)
+    with Gunicorn(tmp_path, "-c", str(config), workers=1) as server:
+        config.write_text(f"{settings}preload_app = True\n")
+        server.process.send_signal(signal.SIGHUP)
+        assert server.process.wait(timeout=SECONDS) == 4  # gunicorn's APP_LOAD_ERROR
+        assert "preload_app (--preload) is not supported" in server.log.read_text()

@@ -53,6 +53,7 @@ from restkeeper.features.openapi.document import document  # noqa: E402
 from restkeeper.features.webhooks import deliverer_of  # noqa: E402
 from restkeeper.features.webhooks.deliverer import keep_delivering  # noqa: E402
 from restkeeper.net import is_loopback  # noqa: E402
+from restkeeper.server import NO_PRELOAD  # noqa: E402
 from restkeeper.service import locate_store, service_of  # noqa: E402
 from restkeeper.web.application import Application  # noqa: E402
 from restkeeper.web.observe import configure_logging  # noqa: E402
@@ -111,6 +112,8 @@ _found: dict[str, Any] = {"collections": [], "can_call": True}  # about the appl
 
 def on_starting(server: Any) -> None:
     """Create the application once before any worker. This migrates the store, and prints errors only once."""
+    if server.cfg.preload_app:
+        sys.exit(f"restkeeper: {NO_PRELOAD}")
     if (found := _try_application(server.app)) is None:
         sys.exit(1)
     _found.update(found)

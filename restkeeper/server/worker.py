@@ -24,6 +24,7 @@ from gunicorn.workers.ggevent import GeventWorker
 
 from restkeeper.clock import TURN
 from restkeeper.features.events.longpoll import IS_CANCELLED
+from restkeeper.server import NO_PRELOAD
 from restkeeper.server.chunked import ChunkedReader
 from restkeeper.server.connection import Client, Connections, Incomplete
 
@@ -124,7 +125,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
         gevent's patches, would block a worker.
         """
         if self.cfg.preload_app:
-            raise AppImportError("preload_app (--preload) is not supported: each worker creates the application")
+            raise AppImportError(NO_PRELOAD)
         try:
             super().load_wsgi()
         except SystemExit as error:

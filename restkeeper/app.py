@@ -61,7 +61,12 @@ _FEATURES = {
     "idempotency": Feature(idempotency.install, settings=("idempotency",)),
     "dialects": Feature(dialects.install),
     "events": Feature(events.install),
-    "webhooks": Feature(webhooks.install, webhooks.COLLECTIONS, built_on="events"),
+    "webhooks": Feature(
+        webhooks.install,
+        webhooks.COLLECTIONS,
+        built_on="events",
+        settings=("webhook_timeout", "webhook_retries", "webhook_allow_private"),
+    ),
     "health": Feature(health.install),
     "pages": Feature(pages.install),
     "openapi": Feature(openapi.install),
@@ -159,6 +164,9 @@ def stored_collections(resources: Sequence[Resource], features: Collection[str] 
 
 def _open(features: Collection[str], without: Collection[str]) -> frozenset[str]:
     """The open features. Raises ConfigError for a name that is no feature."""
+    for names in (features, without):
+        if isinstance(names, str):
+            raise ConfigError(f"features: {names!r} is a text; give a set of names, such as {{{names!r}}}")
     if unknown := sorted({*features, *without} - FEATURES):
         raise ConfigError(f"features: there is no {unknown[0]!r}; there are {', '.join(_FEATURES)}")
     return frozenset(features) - frozenset(without)

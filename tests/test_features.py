@@ -133,7 +133,7 @@ NOTES = Resource("notes", "note", type("NoteSchema", (ProductSchema,), {}), owne
     ("config", "resources", "without", "message"),
     [
         ({}, RESOURCES, {"webhook"}, "features: there is no 'webhook'; there are metrics, cors, .*, openapi$"),
-        ({}, RESOURCES, "webhooks", "features: there is no 'b'; there are metrics, cors, "),
+        ({}, RESOURCES, "webhooks", "features: 'webhooks' is a text; give a set of names, such as {'webhooks'}$"),
         ({}, RESOURCES, {"events"}, "features: 'webhooks' is built on 'events', which is closed; close both"),
         ({"auth": "required"}, RESOURCES, {"keys"}, "AUTH='required': nobody could call while the feature"),
         ({}, [NOTES], {"ownership"}, "features: 'notes' declares an ownership, so 'ownership' cannot be"),
@@ -190,6 +190,7 @@ def test_an_unsupported_store_stops_the_start() -> None:
         ("cors", {"cors_origins": ("https://app.example.org",)}),
         ("keys", {"admin_key": "an-admin-key-of-enough-characters"}),
         ("metrics", {"metrics_token": "a-metrics-token-of-enough-characters"}),
+        ("webhooks", {"webhook_timeout": 3}),
         ("jwt", {"jwt_issuer": "https://i", "jwt_audience": "a", "jwt_jwks": "/no/file"}),
     ],
 )

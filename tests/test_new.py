@@ -24,7 +24,7 @@ def test_new_writes_the_service_of_this_repository(tmp_path: Path, monkeypatch: 
     """The files of the service at the top, with tests and files for a deployment."""
     monkeypatch.chdir(tmp_path)
     run = CliRunner().invoke(main, ["new", "shop"])
-    assert (run.exit_code, run.output) == (0, "shop is a service now. Next: cd shop && make run\n")
+    assert (run.exit_code, run.output) == (0, "shop is a service now. Next: cd shop && restkeeper serve\n")
     assert files(tmp_path / "shop") == files(ROOT)
     assert (tmp_path / "shop/requirements.txt").read_text() == f"restkeeper=={restkeeper.__version__}\n"
     assert (tmp_path / "shop/README.md").read_text().startswith("# shop\n")

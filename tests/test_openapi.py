@@ -105,8 +105,9 @@ def test_later_routes_are_not_documented() -> None:
     """The document is built for its first request, and has the routes that the service has made."""
     app = create_app(Config())
     app.add_url_rule("/later", "later", lambda: Reply(b"{}"))
+    app.add_url_rule("/declared", "declared", needs("public")(lambda: Reply(b"{}")))
     response = app.test_client().get("/openapi.json")
-    assert response.status_code == 200 and "/later" not in response.json["paths"]
+    assert response.status_code == 200 and not {"/later", "/declared"} & set(response.json["paths"])
 
 
 def test_every_operation_has_a_unique_name(document: Any) -> None:
@@ -117,6 +118,13 @@ def test_every_operation_has_a_unique_name(document: Any) -> None:
     assert len(set(ids)) == len(ids) and all(id.isidentifier() for id in ids)
     assert all(operation["summary"] and operation["description"] for operation in (*found, *sent))
     assert {tag for operation in found for tag in operation["tags"]} == {tag["name"] for tag in document["tags"]}
+
+
+def test_the_needed_scope_is_documented() -> None:
+    """If credentials exist; without keys and tokens no caller can have a scope."""
+    for without, is_named in (((), True), ({"keys"}, True), ({"keys", "jwt"}, False)):
+        document = restkeeper.create_app(Config(), RESOURCES, without=without).test_client().get("/openapi.json").json
+        assert ("`products:write`" in document["paths"]["/products"]["post"]["description"]) is is_named
 
 
 def test_both_paths_of_a_collection_are_documented_alike(document: Any) -> None:
@@ -545,7 +553,7 @@ def test_an_action_of_the_service_is_documented(counting: Any) -> None:
     ]
     action = item["post"]
     assert (action["operationId"], action["tags"]) == ("count_order_v1", ["orders"])
-    assert action["description"].startswith("Count the parts of an item.") and "`orders:write`" in action["description"]
+    assert action["description"] == "Count the parts of an item."  # and no scope: no feature has credentials
     assert [each["name"] for each in action["parameters"] if "name" in each] == ["deep"]
     assert action["requestBody"] == {"$ref": "#/components/requestBodies/Count"}
     assert action["responses"]["200"]["content"]["application/json"] == {

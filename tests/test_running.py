@@ -291,3 +291,10 @@ def test_memory_serves_with_one_worker(tmp_path: Path) -> None:
         assert server.post("/products", {"name": "x"}).status == 200
         assert len(server.get("/products").json()) == 1
     assert Config().database_url == "memory://"
+
+
+def test_memory_is_refused_with_two_workers_by_an_option(tmp_path: Path) -> None:
+    """gunicorn's own `-w` counts, too."""
+    failed = Gunicorn(tmp_path, "-w", "2", workers=1, DATABASE_URL="memory://")
+    assert failed.process.wait(timeout=30) == 1
+    assert "WEB_CONCURRENCY must be 1 (it is 2)" in failed.log.read_text()

@@ -259,6 +259,20 @@ def test_a_declaration_is_found_in_its_package(tmp_path: Path, monkeypatch: pyte
     assert len(client.get("/api/v1/parcels").json) == 1
 
 
+def test_a_collection_by_another_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it would not be served, and nobody would be told. A module may import the collection of another."""
+    (tmp_path / "named_here").mkdir()
+    (tmp_path / "named_here" / "__init__.py").touch()
+    (tmp_path / "named_here" / "products.py").write_text("from tests.shop.products import RESOURCE\n")
+    (tmp_path / "named_here" / "both.py").write_text("from tests.shop.products import RESOURCE as PRODUCTS\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    package = import_module("named_here")
+    assert [each.name for each in find_resources(package)] == ["products"]
+    (tmp_path / "named_here" / "users.py").write_text("from tests.shop.users import RESOURCE as USERS\n")
+    with pytest.raises(ValueError, match=r"^named_here\.users\.USERS: is a collection, and is not served"):
+        find_resources(package)
+
+
 class Renamed(ItemSchema):
     a = Text(load_default=None, allow_none=True, data_key="A")
 

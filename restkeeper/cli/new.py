@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -33,7 +34,8 @@ def new(name: Path, engine: Path | None) -> None:
     except BaseException:
         shutil.rmtree(name, ignore_errors=True)  # so that it can be tried again
         raise
-    click.echo(f"{name} is a service now. Next: cd {name} && make run")
+    start = "make run" if engine else "restkeeper serve"  # make installs the engine, from the wheel
+    click.echo(f"{name} is a service now. Next: cd {quote(str(name))} && {start}")
 
 
 def _copy_skeleton(target: Path) -> None:

@@ -9,9 +9,17 @@ from restkeeper.resources.resource import Resource
 
 
 def find_resources(package: ModuleType) -> tuple[Resource, ...]:
-    """The `RESOURCE` of every module of a package that has one, in order of the modules' names."""
+    """The `RESOURCE` of every module of a package that has one, in order of the modules' names.
+
+    Raises ValueError for a collection that a module has by another name only.
+    """
     modules = [import_module(f"{package.__name__}.{module.name}") for module in pkgutil.iter_modules(package.__path__)]
-    return tuple(module.RESOURCE for module in modules if hasattr(module, "RESOURCE"))
+    found = tuple(module.RESOURCE for module in modules if hasattr(module, "RESOURCE"))
+    for module in modules:
+        for name, value in vars(module).items():
+            if isinstance(value, Resource) and value not in found:
+                raise ValueError(f"{module.__name__}.{name}: is a collection, and is not served: call it RESOURCE")
+    return found
 
 
 # Paths of the service itself, and the kinds of their resources.

@@ -82,11 +82,6 @@ for _line in misspelt_settings(os.environ):
 try:
     _config = Config.from_env()
     _location = locate_store(_config)
-    if _location.temporary and _config.web_concurrency > 1:
-        raise ConfigError(
-            f"DATABASE_URL={_location.name!r}: belongs to one process, so WEB_CONCURRENCY must be 1 "
-            f"(it is {_config.web_concurrency}); or use sqlite:///FILE"
-        )
 except ConfigError as error:
     sys.exit(f"restkeeper: {error}")
 
@@ -107,13 +102,19 @@ accesslog = None  # the application logs requests
 loglevel = "warning"
 
 
-_found: dict[str, Any] = {"collections": [], "can_call": True}  # about the application, before the first worker
+# About the application, before the first worker.
+_found: dict[str, Any] = {"collections": [], "can_call": True, "docs": False}
 
 
 def on_starting(server: Any) -> None:
     """Create the application once before any worker. This migrates the store, and prints errors only once."""
     if server.cfg.preload_app:
         sys.exit(f"restkeeper: {NO_PRELOAD}")
+    if _location.temporary and server.cfg.workers > 1:
+        sys.exit(
+            f"restkeeper: DATABASE_URL={_location.name!r}: belongs to one process, so WEB_CONCURRENCY must be 1 "
+            f"(it is {server.cfg.workers}); or use sqlite:///FILE"
+        )
     if (found := _try_application(server.app)) is None:
         sys.exit(1)
     _found.update(found)
@@ -138,7 +139,8 @@ def _try_application(app: Any) -> dict[str, Any] | None:
             can_call = bool(service.config.admin_key or service.config.jwt_jwks) or has_keys(service)
             if "openapi" in service.features:
                 document(made, service)  # so that a wrong declaration is found now
-            found = {"collections": [each.name for each in service.resources], "can_call": can_call}
+            has_docs = any(rule.rule == "/docs" for rule in made.url_map.iter_rules())
+            found = {"collections": [each.name for each in service.resources], "can_call": can_call, "docs": has_docs}
             service.store.close()
             os.write(writing, json.dumps(found).encode())
         status = 0
@@ -185,7 +187,7 @@ def _welcome(addresses: list[str], collections: list[str]) -> None:
     number = f"{len(collections)} collection{'s' if len(collections) != 1 else ''}"
     lines = [f"Restkeeper {__version__} serves {number} at {', '.join(addresses)}, stored in {_location.name}"]
     if os.environ.get("RESTKEEPER_WELCOME"):
-        lines += [f"\n  docs        {addresses[0]}/docs"] if _config.docs else []
+        lines += [f"\n  docs        {addresses[0]}/docs"] if _found["docs"] else []
         lines += [f"  first call  curl {addresses[0]}/{collections[0]}"] if collections else []
         lines += ["\nStop it with Ctrl-C."]
     with suppress(OSError):  # closed, or a file on a full disk

@@ -1,7 +1,7 @@
 """The API as OpenAPI 3.1: the registered routes, with the declarations of their handlers."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -23,7 +23,7 @@ _VERSION = re.compile(r"/api/(v\d+)/")
 
 def document(app: Flask, service: Service) -> JsonSchema:
     """The OpenAPI 3.1 document of an application."""
-    spec, routes = Spec(service.config, service.contributions), list(_routes(app))
+    spec, routes = Spec(service.config, service.contributions), list(_routes(app, service.guard.needs))
     collections = {each.tag: each for each in routes if each.items}
     for each in collections.values():
         components.add_collection(spec, each.items, getattr(each.handlers, "secret", None))
@@ -66,12 +66,12 @@ class _Route:
         return f"{self.words(name)}_{version[1]}" if version else self.words(name)
 
 
-def _routes(app: Flask) -> Iterator[_Route]:
+def _routes(app: Flask, known: Collection[str | None]) -> Iterator[_Route]:
     """The operations, without HEAD and OPTIONS, paths of several segments, and later routes."""
     for rule in app.url_map.iter_rules():
         for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"}):
-            if "<path:" not in rule.rule and hasattr(view := app.view_functions[rule.endpoint], "needs"):
-                yield _Route(rule.rule, method.lower(), view)
+            if "<path:" not in rule.rule and (rule.endpoint in known or not known):
+                yield _Route(rule.rule, method.lower(), app.view_functions[rule.endpoint])
 
 
 class _Operations:
@@ -110,7 +110,7 @@ class _Operations:
 
     def _description(self, route: _Route) -> str:
         texts = self._spec.common["operations"]
-        if route.needs in (PUBLIC, PROBE, OWN, KNOWN):
+        if route.needs in (PUBLIC, PROBE, OWN, KNOWN) or not self._spec.added("security", ""):
             return f"{route.about}{texts.get(route.name, '')}"
         scope = f"{route.tag}:{route.needs}" if route.needs in ("read", "write") else route.needs
         return route.about + str(filled(texts["scope"], scope=scope))

@@ -52,6 +52,18 @@ def metrics_folder(pid: int) -> Path:
     return Path(folder)
 
 
+def configuration(folder: Path, code: str = "") -> Path:
+    """A configuration file of gunicorn: the engine's settings, and then this code."""
+    file = folder / "conf.py"
+    file.write_text(f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+exec(open({str(ROOT / "restkeeper/server/settings.py")!r}).read())
+{code}
+""")
+    return file
+
+
 def test_a_bad_key_set_stops_the_start(tmp_path: Path) -> None:
     """One line names the setting, and the workers are not started again and again."""
     (tmp_path / "keys.json").write_text("{}")
@@ -190,18 +202,18 @@ def test_signals_in_sequence_leave_no_process(tmp_path: Path, signals: tuple[str
 def test_a_very_early_signal_stops_a_worker(tmp_path: Path) -> None:
     """A worker that is stopped before it has set its own handlers stops, and another one replaces it."""
     early = tmp_path / "early"
-    config = tmp_path / "conf.py"
-    config.write_text(f"""
-import os, signal, sys
-sys.path.insert(0, {str(ROOT)!r})
-exec(open({str(ROOT / "restkeeper/server/settings.py")!r}).read())
+    config = configuration(
+        tmp_path,
+        f"""
+import os, signal
 taken = globals()["post_fork"]
 def post_fork(server, worker):
     if not os.path.exists({str(early)!r}):
         open({str(early)!r}, "w").write(str(os.getpid()))
         os.kill(os.getpid(), signal.SIGTERM)
     taken(server, worker)
-""")
+""",
+    )
     with Gunicorn(tmp_path, "-c", str(config), workers=1) as server:
         until(early.exists)
         until(lambda: server.worker_pids() not in ([], [int(early.read_text())]))
@@ -211,11 +223,10 @@ def post_fork(server, worker):
 def test_a_signal_during_the_fork_stops_a_worker(tmp_path: Path) -> None:
     """A worker that is sent SIGTERM before it has run at all stops, and another takes its place."""
     early = tmp_path / "early"
-    config = tmp_path / "conf.py"
-    config.write_text(f"""
-import os, signal, sys
-sys.path.insert(0, {str(ROOT)!r})
-exec(open({str(ROOT / "restkeeper/server/settings.py")!r}).read())
+    config = configuration(
+        tmp_path,
+        f"""
+import os, signal
 fork = os.fork
 def fork_and_stop():
     os.fork = fork
@@ -226,7 +237,8 @@ def fork_and_stop():
 def pre_fork(server, worker):
     if not os.path.exists({str(early)!r}):
         os.fork = fork_and_stop
-""")
+""",
+    )
     with Gunicorn(tmp_path, "-c", str(config), workers=1) as server:
         until(lambda: early.exists() and server.worker_pids() not in ([], [int(early.read_text() or 0)]))
         assert server.get("/healthz").status == 200
@@ -277,11 +289,9 @@ def test_an_application_is_not_loaded_before_the_workers(tmp_path: Path) -> None
 
 def test_a_reload_does_not_load_the_application_before_the_workers(tmp_path: Path) -> None:
     """If the configuration file has `preload_app` at a SIGHUP, the service ends and gives the reason."""
-    config = tmp_path / "conf.py"
-    settings = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom restkeeper.server.settings import *\n"
-    config.write_text(settings)
+    config = configuration(tmp_path)
     with Gunicorn(tmp_path, "-c", str(config), workers=1) as server:
-        config.write_text(f"{settings}preload_app = True\n")
+        configuration(tmp_path, "preload_app = True")
         server.process.send_signal(signal.SIGHUP)
         assert server.process.wait(timeout=SECONDS) == 4  # gunicorn's APP_LOAD_ERROR
         assert "preload_app (--preload) is not supported" in server.log.read_text()

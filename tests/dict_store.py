@@ -78,10 +78,11 @@ class Table:
         if query.backward:
             stretch.reverse()
         if not stretch:
-            return Page([], revision="")
+            return Page([], [], [])
         first, last = (tuple(map(_plain, stretch[place][0])) for place in (0, -1))
-        fingerprints = frozenset(record.fingerprint for _, record in stretch)
-        return Page([record.body for _, record in stretch], fingerprints, more, first, last, cut)
+        records = [record for _, record in stretch]
+        fingerprints, older = [each.fingerprint for each in records], [each.older for each in records]
+        return Page([each.body for each in records], fingerprints, older, more, first, last, cut)
 
     def _order(self, query: Query) -> list[Sort]:
         """The sort keys, the id last; reversed for a backward query."""

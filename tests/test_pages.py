@@ -104,7 +104,7 @@ def test_a_cut_page_by_offset_is_refused() -> None:
         seen += [item["name"] for item in response.json]
     assert seen == [f"n{n:03}" for n in range(20)]
     assert client.get("/products?range=[0,19]").status_code == 400
-    require_whole(ListRequest(Query(), 20), Page([b"{}"], cut=True))  # with a cursor, paging continues
+    require_whole(ListRequest(Query(), 20), Page([b"{}"], [""], [None], cut=True))  # with a cursor, paging continues
 
 
 def test_a_page_is_cached_with_the_revision_of_its_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ def test_the_memory_of_a_cursor_does_not_depend_on_its_query() -> None:
     assert len(pagination._bound("/products", MultiDict({"q": "x" * 8000}))) == 16
     list_request = ListRequest(Query(limit=1), 1)
     value = links(
-        list_request, list_request.query, Page([b"{}"], more=True, last=("a",)), 2, "/p", MultiDict({"q": "x" * 1500})
+        list_request, list_request.query, Page([b"{}"], [""], [None], more=True, last=("a",)), 2, "/p", MultiDict({"q": "x" * 1500})
     )
     assert re.findall(r'rel="(\w+)"', value) == ["first", "next"]
 

@@ -284,8 +284,10 @@ class Items:
         page = self.store.page(self.name, query, self.config.page_bytes)
         require_whole(listing, page)
         bodies = page.bodies
-        if page.fingerprints - {self.resource.fingerprint}:
-            bodies = [self.resource.migrated(body) for body in bodies]
+        fingerprint = self.resource.fingerprint
+        if page.fingerprints.count(fingerprint) < len(bodies):
+            pairs = zip(bodies, page.fingerprints, strict=True)
+            bodies = [body if of == fingerprint else self.resource.migrated(body) for body, of in pairs]
         if listing.fields:
             bodies = [self.resource.show(body, listing.fields) for body in bodies]
         body = b"[" + b",".join(bodies) + b"]"

@@ -3,7 +3,7 @@
 It knows records and queries, and no requests. `storage.errors` has its exceptions.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum, StrEnum
@@ -19,7 +19,10 @@ Position = tuple[str | int | float | None, ...]  # JSON that clients receive and
 
 
 class Record(NamedTuple):
-    """One item as stored. `body` is its complete JSON representation, byte for byte as it is sent."""
+    """One item as stored. `body` is its complete JSON representation, byte for byte as it is sent.
+
+    `older` is a JSON object with what an older form of the item shows and `body` no longer has; None if there is none.
+    """
 
     id: str
     version: int
@@ -27,6 +30,7 @@ class Record(NamedTuple):
     fingerprint: str  # of the schema of `body`
     body: bytes
     owner: str | None = None
+    older: bytes | None = None
 
 
 class Kind(Enum):
@@ -135,7 +139,7 @@ ALL = Query()
 
 
 class Page(NamedTuple):
-    """The result of a query: the bodies of its items in order, and the fingerprints of their schemas.
+    """The result of a query: the bodies of its items in order, with the `fingerprint` and `older` of each record.
 
     `more` is true if items follow in the direction of the query. `first` and `last` are the positions of its ends.
     `cut` is true if the limit of bytes ended the page. `revision` is the revision of the collection at that moment, and
@@ -143,7 +147,8 @@ class Page(NamedTuple):
     """
 
     bodies: list[bytes]
-    fingerprints: frozenset[str] = frozenset()
+    fingerprints: list[str]
+    older: list[bytes | None]
     more: bool = False
     first: Position = ()
     last: Position = ()

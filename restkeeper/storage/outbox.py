@@ -26,7 +26,10 @@ def is_event_id(text: str) -> bool:
 
 
 class Event(NamedTuple):
-    """A change of an item. `data` is JSON, `at` is RFC 3339 in UTC."""
+    """A change of an item. `data` is JSON, `at` is RFC 3339 in UTC.
+
+    `fingerprint` is of the schema of `data`, and `older` as in a `Record`; both are empty for data without a schema.
+    """
 
     type: str  # such as product.created
     collection: str
@@ -34,15 +37,20 @@ class Event(NamedTuple):
     at: str
     data: bytes
     owner: str | None = None  # of the item
+    fingerprint: str = ""
+    older: bytes | None = None
 
 
 class StoredEvent(NamedTuple):
-    """An event as it is stored. Its `id` is unique among all stores."""
+    """An event as it is stored, see `Event`. Its `id` is unique among all stores."""
 
     id: str
     type: str
     at: str
     data: bytes
+    collection: str = ""
+    fingerprint: str = ""
+    older: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

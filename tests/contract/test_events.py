@@ -7,7 +7,7 @@ import pytest
 from restkeeper.storage.contract import Store, Transaction
 from restkeeper.storage.errors import EventsExpired
 from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, EventFilter
-from tests.outbox import THINGS, all_of, event, record
+from tests.outbox import THINGS, all_of, event, lease, queue, record, subscribe
 from tests.waiting import join
 
 
@@ -19,10 +19,17 @@ def test_events_are_read_in_the_order_of_their_commits(outbox: Store) -> None:
 
 
 def test_an_event_is_read_as_it_was_recorded(outbox: Store) -> None:
-    """Type, time and data are unchanged, the data byte for byte."""
-    (id,) = record(outbox, event(type="thing.updated", at="2026-01-02", data=b'{"name":"\xc3\xa9"}'))  # type: ignore[arg-type]
-    (read,), _, _ = outbox.events("", THINGS, 10)
-    assert read == (id, "thing.updated", "2026-01-02", b'{"name":"\xc3\xa9"}')
+    """Each of its fields is unchanged, the data byte for byte; also in the delivery of a webhook."""
+    subscribe(outbox)
+    recorded = event(type="thing.updated", at="2026-01-02", data=b'{"name":"\xc3\xa9"}')  # type: ignore[arg-type]
+    ids = record(outbox, recorded, recorded._replace(item="b", fingerprint="2-0123abcd", older=b'{"2.a":1}'))
+    read = outbox.events("", THINGS, 10).events
+    assert read == [
+        (ids[0], "thing.updated", "2026-01-02", b'{"name":"\xc3\xa9"}', "things", "", None),
+        (ids[1], "thing.updated", "2026-01-02", b'{"name":"\xc3\xa9"}', "things", "2-0123abcd", b'{"2.a":1}'),
+    ]
+    queue(outbox)
+    assert [each.event for each in lease(outbox)] == read
 
 
 def test_a_failed_transaction_records_no_event(outbox: Store) -> None:

@@ -18,6 +18,19 @@ def test_a_record_is_read_byte_for_byte(store: Store) -> None:
     assert store.read("things", "a") == stored
 
 
+def test_a_record_has_what_its_body_no_longer_has(store: Store) -> None:
+    """`older` is read and scanned as it was stored, and an update sets and deletes it."""
+    older = '{"2.title":"é\\n"}'.encode()
+    first = record("a")._replace(older=older)
+    insert(store, first, record("b"))
+    assert store.read("things", "a") == first
+    assert store.write(lambda transaction: transaction.read("things", "a")) == first
+    assert [each.older for each in store.scan("things")] == [older, None]
+    for changed in (record("a", 2)._replace(older=b"{}"), record("a", 3)):
+        store.write(lambda transaction, changed=changed: transaction.update("things", changed))  # type: ignore[misc]
+        assert store.read("things", "a") == changed
+
+
 def test_a_missing_record_is_not_found(store: Store) -> None:
     """Reading, updating and deleting a missing record raise RecordNotFound."""
     for work in (

@@ -113,10 +113,25 @@ def test_the_items_of_an_owner(store: Store) -> None:
     assert owned == [("me", ["a", "d"], 2), ("you", ["b"], 1), ("x", [], 0), (None, ["a", "b", "c", "d"], 4)]
 
 
-def test_the_fingerprints_of_a_page(store: Store) -> None:
-    """It has the fingerprints of its items, not of the whole collection."""
-    insert(store, *(record(id)._replace(fingerprint=id) for id in "abc"))
-    assert store.page("things", Query(limit=2)).fingerprints == {"a", "b"}
+@pytest.mark.parametrize("sort", [(), (Sort("stock", True),), (Sort("price"), Sort("name"))], ids=str)
+def test_a_page_has_the_fingerprint_of_each_item(store: Store, sort: tuple[Sort, ...]) -> None:
+    """And what each item has besides its body, in the order of the bodies, forwards and backwards."""
+    records = [
+        record(id, stock=n)._replace(fingerprint=f"of {id}", older=b'{"a":"%b"}' % id.encode() if n % 2 else None)
+        for n, id in enumerate("abcd")
+    ]
+    insert(store, *records)
+    for query in (Query(limit=3, sort=sort), Query(limit=3, sort=sort, backward=True)):
+        page = store.page("things", query)
+        expected = {each.body: (each.fingerprint, each.older) for each in records}
+        assert len(page.bodies) == 3
+        pairs = zip(page.fingerprints, page.older, strict=True)
+        assert list(pairs) == [expected[body] for body in page.bodies]
+
+
+def test_an_empty_page_has_no_fingerprints(store: Store) -> None:
+    """Its lists are all empty."""
+    assert store.page("things", Query())[:3] == ([], [], [])
 
 
 @pytest.mark.parametrize("query", [Query(limit=50), Query(sort=(Sort("stock"),)), Query(search="a")], ids=str)

@@ -25,5 +25,5 @@ def record_event(transaction: Transaction, change: Change) -> int:
         return 0
     body = resource.body(record)
     type = f"{resource.singular}.{change.kind}"
-    transaction.record(Event(type, resource.name, record.id, change.at, body, record.owner))
+    transaction.record(Event(type, resource.name, record.id, change.at, body, record.owner, resource.fingerprint))
     return len(body)

@@ -32,8 +32,8 @@ from restkeeper.storage.sqlite.events import (
 
 _RECORD = """\
 INSERT INTO events
-    (origin, type, collection, item, owner, at, data)
-VALUES (?, ?, ?, ?, ?, ?, ?)"""
+    (origin, type, collection, item, owner, at, data, shape, older)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
 # The oldest events up to the first that is not expired, so that the rest has no gaps.
 _EXPIRED = """\
@@ -96,7 +96,10 @@ SELECT
     origin,
     type,
     at,
-    CAST(data AS BLOB)
+    CAST(data AS BLOB),
+    collection,
+    shape,
+    CAST(older AS BLOB)
 FROM deliveries JOIN events ON position = event
 WHERE deliveries.id = ?"""
 
@@ -187,8 +190,9 @@ class Outbox:
         self._epoch = epoch
 
     def record(self, event: Event) -> str:
-        type, collection, item, at, data, owner = event
-        row = (self._epoch, type, collection, item, owner, at, data.decode())
+        type, collection, item, at, data, owner, fingerprint, older = event
+        texts = data.decode(), fingerprint, None if older is None else older.decode()
+        row = (self._epoch, type, collection, item, owner, at, *texts)
         return id_of(self._connection.execute(_RECORD, row).lastrowid or 0, self._epoch)
 
     def sweep_events(self, before: str, limit: int, *, latest: str = "9999") -> int:

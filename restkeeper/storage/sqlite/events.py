@@ -1,6 +1,7 @@
 """Events in SQLite: reading the feed, and the ids of events."""
 
 import sqlite3
+from typing import Any
 
 import orjson
 
@@ -24,7 +25,10 @@ SELECT
     origin,
     type,
     at,
-    CAST(data AS BLOB)
+    CAST(data AS BLOB),
+    collection,
+    shape,
+    CAST(older AS BLOB)
 FROM events
 WHERE {MATCHES}
 ORDER BY position
@@ -51,8 +55,8 @@ def find_events(connection: sqlite3.Connection, after: str, filter: EventFilter,
         parameters = parameters_of(start, end, filter) | {"limit": limit}
         found, size = [], 0
         for row in connection.execute(_SELECT, parameters):
-            found.append(stored_event(*row))
-            size += len(row[-1])
+            found.append(event := stored_event(*row))
+            size += len(event.data)
             if len(found) == limit or size > PAGE_BYTES:
                 end = row[0]
                 break
@@ -118,6 +122,6 @@ def parameters_of(after: int, until: int, filter: EventFilter) -> dict[str, int 
     }
 
 
-def stored_event(position: int, origin: str, type: str, at: str, data: bytes) -> StoredEvent:
-    """The event of a row."""
-    return StoredEvent(id_of(position, origin), type, at, data)
+def stored_event(position: int, origin: str, *rest: Any) -> StoredEvent:
+    """The event of a row: its position, its origin, and the rest of a StoredEvent."""
+    return StoredEvent(id_of(position, origin), *rest)

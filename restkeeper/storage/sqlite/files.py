@@ -82,15 +82,17 @@ def size_of(path: str) -> int:
         return 0
 
 
-def spool(rows: Iterable[tuple[str, int, str, str, bytes, str | None]], beside: str) -> IO[bytes]:
+def spool(rows: Iterable[tuple[str, int, str, str, bytes, str | None, bytes | None]], beside: str) -> IO[bytes]:
     """Write records to a temporary file, so that a slow caller does not keep the log long.
 
     The file is in the folder of the file `beside`; other folders may be in memory.
     """
     file = SpooledTemporaryFile(SPOOL_BYTES, dir=os.path.dirname(os.path.realpath(beside)))
     try:
-        for id, version, updated_at, fingerprint, body, owner in rows:
-            file.write(orjson.dumps([len(body), id, version, updated_at, fingerprint, owner]) + b"\n" + body)
+        for id, version, updated_at, fingerprint, body, owner, older in rows:
+            rest = -1 if older is None else len(older)
+            file.write(orjson.dumps([len(body), rest, id, version, updated_at, fingerprint, owner]) + b"\n" + body)
+            file.write(older or b"")
         file.seek(0)
     except BaseException:
         file.close()
@@ -102,8 +104,9 @@ def records_in(file: IO[bytes]) -> Iterator[Record]:
     """The records in a file that `spool` wrote; it is closed at the end."""
     with file:
         for head in iter(file.readline, b""):
-            size, id, version, updated_at, fingerprint, owner = orjson.loads(head)
-            yield Record(id, version, updated_at, fingerprint, file.read(size), owner)
+            size, rest, id, version, updated_at, fingerprint, owner = orjson.loads(head)
+            body = file.read(size)
+            yield Record(id, version, updated_at, fingerprint, body, owner, None if rest < 0 else file.read(rest))
 
 
 def forget_identity(path: str) -> None:

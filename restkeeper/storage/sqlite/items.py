@@ -19,8 +19,8 @@ WHERE collection = ? AND id = ?"""  # noqa: S608 - constant columns
 
 _INSERT = """\
 INSERT INTO items
-    (collection, id, version, updated_at, shape, body, owner)
-VALUES (?, ?, ?, ?, ?, ?, ?)"""
+    (collection, id, version, updated_at, shape, body, owner, older)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
 
 _UPDATE = """\
 UPDATE items SET
@@ -28,7 +28,8 @@ UPDATE items SET
     updated_at = ?,
     shape = ?,
     body = ?,
-    owner = ?
+    owner = ?,
+    older = ?
 WHERE collection = ? AND id = ?"""
 
 _DELETE = "DELETE FROM items WHERE collection = ? AND id = ?"
@@ -54,13 +55,11 @@ class SqliteTransaction(Outbox):
         return revision(self._epoch, number)
 
     def insert(self, collection: str, record: Record) -> None:
-        id, version, updated_at, fingerprint, body, owner = record
-        self._execute(_INSERT, (collection, id, version, updated_at, fingerprint, body.decode(), owner))
+        self._execute(_INSERT, (collection, record.id, *_columns(record)))
         self._connection.execute(_TOUCH, (1, collection))
 
     def update(self, collection: str, record: Record) -> None:
-        id, version, updated_at, fingerprint, body, owner = record
-        self._execute(_UPDATE, (version, updated_at, fingerprint, body.decode(), owner, collection, id))
+        self._execute(_UPDATE, (*_columns(record), collection, record.id))
         self._connection.execute(_TOUCH, (0, collection))
 
     def delete(self, collection: str, id: str) -> None:
@@ -84,6 +83,12 @@ class SqliteTransaction(Outbox):
             raise DuplicateValue(sql.field_of(index[1]) if index else "id") from None
         if cursor.rowcount == 0:
             raise RecordNotFound(_NOT_FOUND)
+
+
+def _columns(record: Record) -> tuple[Any, ...]:
+    """The values of a record in the order of _INSERT and _UPDATE, without its id."""
+    _, version, updated_at, fingerprint, body, owner, older = record
+    return version, updated_at, fingerprint, body.decode(), owner, None if older is None else older.decode()
 
 
 def read_item(connection: sqlite3.Connection, collection: str, id: str) -> Record:

@@ -129,9 +129,9 @@ def find_page(connection: sqlite3.Connection, collection: Collection, query: Que
     if query.backward:
         rows.reverse()
     if not rows:
-        return Page([])
-    bodies, fingerprints = [row[2] for row in rows], frozenset([row[1] for row in rows])
-    return Page(bodies, fingerprints, more, _position(rows[0]), _position(rows[-1]), cut)
+        return Page([], [], [])
+    _, fingerprints, bodies, older, *_ = zip(*rows, strict=True)
+    return Page(list(bodies), list(fingerprints), list(older), more, _position(rows[0]), _position(rows[-1]), cut)
 
 
 def count_items(connection: sqlite3.Connection, collection: Collection, query: Query) -> int:
@@ -162,5 +162,5 @@ def _rows(
 
 def _position(row: tuple[Any, ...]) -> tuple[Any, ...]:
     """The position of a row of `select_page`: its sort keys and its id."""
-    id, _, _, *keys = row
+    id, _, _, _, *keys = row
     return (*(None if key == -float("inf") else key for key in keys), id)

@@ -21,7 +21,14 @@ COLUMNS = """\
     updated_at,
     shape,
     CAST(body AS BLOB),
-    owner"""
+    owner,
+    CAST(older AS BLOB)"""
+
+_PAGE_COLUMNS = """\
+    id,
+    shape,
+    CAST(body AS BLOB),
+    CAST(older AS BLOB)"""
 
 # Fields that have a column, besides being in the body.
 _OWN_COLUMN = {"id", "version", "updated_at"}
@@ -99,7 +106,7 @@ def _index(collection: Collection, index: Index) -> tuple[str, str]:
 def select_page(collection: Collection, query: Query) -> tuple[list[str], dict[str, Any]]:
     """The statements whose rows together are the page, and their parameters without :limit.
 
-    A row is id, shape, body, then the sort keys without the id. There is one statement, but for a page after a position
+    A row is id, shape, body, older, then the sort keys without the id. There is one statement, but for a page after a position
     there is one for each number of leading keys that are equal to the position's: first all keys but the id, then all
     but the last two, and so on. SQLite uses an index for these, and not for a comparison of row values.
     """
@@ -142,7 +149,7 @@ def _has_index(collection: Collection, query: Query) -> bool:
 
 def _select_by_index(keys: list[str], condition: str) -> str:
     extra = "".join(f",\n    {key}" for key in keys)
-    return f"SELECT\n    id,\n    shape,\n    CAST(body AS BLOB){extra}\nFROM items\n{condition}"  # noqa: S608
+    return f"SELECT\n{_PAGE_COLUMNS}{extra}\nFROM items\n{condition}"  # noqa: S608
 
 
 def _select_sorted(keys: list[str], condition: str) -> str:
@@ -150,7 +157,7 @@ def _select_sorted(keys: list[str], condition: str) -> str:
     names = "".join(f",\n    k{n}" for n in range(len(keys)))
     terms = "".join(f",\n        {key} AS k{n}" for n, key in enumerate(keys))
     return (
-        f"SELECT\n    id,\n    shape,\n    CAST(body AS BLOB){names}\nFROM (\n"  # noqa: S608 - declared names only
+        f"SELECT\n{_PAGE_COLUMNS}{names}\nFROM (\n"  # noqa: S608 - declared names only
         f"    SELECT\n        rowid AS place{terms}\n    FROM items\n{condition}\n"
         f") CROSS JOIN items ON items.rowid = place"
     )

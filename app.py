@@ -1,4 +1,4 @@
-"""The service: its collections. `python app.py` serves it for development."""
+"""The service: its collections and versions. `python app.py` serves it for development."""
 
 from pathlib import Path
 
@@ -6,11 +6,12 @@ import resources
 import restkeeper
 from restkeeper import Application, Config, find_resources
 from storage import STORES
+from versions import VERSIONS
 
 
 def create_app(config: Config | None = None) -> Application:
     """The WSGI application, configured by `config` or else by the environment."""
-    return restkeeper.create_app(config, find_resources(resources), stores=STORES)
+    return restkeeper.create_app(config, find_resources(resources), versions=VERSIONS, stores=STORES)
 
 
 if __name__ == "__main__":

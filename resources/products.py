@@ -2,7 +2,7 @@
 
 from restkeeper import Index, Resource
 from schemas.product import ProductSchema
-from storage.upgrades import upgrade_product
+from storage.upgrades import PRODUCTS
 
 RESOURCE = Resource(
     name="products",
@@ -18,5 +18,5 @@ RESOURCE = Resource(
         Index("updated_at"),
     ),
     search=("name", "description", "sku", "tags"),
-    upgrade=upgrade_product,
+    upgrades=PRODUCTS,
 )

@@ -2,7 +2,7 @@
 
 from restkeeper import Index, Resource
 from schemas.user import UserSchema
-from storage.upgrades import upgrade_user
+from storage.upgrades import USERS
 
 RESOURCE = Resource(
     name="users",
@@ -16,5 +16,5 @@ RESOURCE = Resource(
         Index("updated_at"),
     ),
     search=("email", "name"),
-    upgrade=upgrade_user,
+    upgrades=USERS,
 )

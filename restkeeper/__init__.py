@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from restkeeper.resources import find_resources as find_resources
     from restkeeper.resources.resource import Ownership as Ownership
     from restkeeper.resources.resource import Resource as Resource
+    from restkeeper.resources.steps import Add as Add
+    from restkeeper.resources.steps import Convert as Convert
+    from restkeeper.resources.steps import Merge as Merge
+    from restkeeper.resources.steps import Move as Move
+    from restkeeper.resources.steps import Remove as Remove
+    from restkeeper.resources.steps import Rename as Rename
+    from restkeeper.resources.steps import Retype as Retype
+    from restkeeper.resources.steps import Split as Split
+    from restkeeper.resources.steps import Step as Step
     from restkeeper.schemas.fields import Email as Email
     from restkeeper.schemas.fields import Items as Items
     from restkeeper.schemas.fields import JsonObject as JsonObject
@@ -29,6 +38,9 @@ if TYPE_CHECKING:
     from restkeeper.schemas.item import ItemSchema as ItemSchema
     from restkeeper.storage.contract import Index as Index
     from restkeeper.testing import LiveServer as LiveServer
+    from restkeeper.versions import Deprecation as Deprecation
+    from restkeeper.versions import Version as Version
+    from restkeeper.versions import Versions as Versions
     from restkeeper.web.application import Application as Application
 
 __version__ = "0.1.0"
@@ -38,6 +50,7 @@ _HOMES = {
     "config": ["Config", "ConfigError"],
     "resources": ["find_resources"],
     "resources.resource": ["Ownership", "Resource"],
+    "resources.steps": ["Add", "Convert", "Merge", "Move", "Remove", "Rename", "Retype", "Split", "Step"],
     "schemas.fields": [
         *("Email", "Items", "JsonObject", "Lifecycle", "Money", "Pattern", "Status", "Text", "Time", "Url", "Whole")
     ],
@@ -45,6 +58,7 @@ _HOMES = {
     "cli.serve": ["serve"],
     "storage.contract": ["Index"],
     "testing": ["LiveServer"],
+    "versions": ["Deprecation", "Version", "Versions"],
     "web.application": ["Application"],
 }
 _HOME_OF = {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names}

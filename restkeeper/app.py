@@ -24,6 +24,7 @@ from restkeeper.features import (
     pages,
     webhooks,
 )
+from restkeeper.features import versions as versioning
 from restkeeper.resources.collection import CollectionHandlers
 from restkeeper.resources.items import Items
 from restkeeper.resources.resource import Ownership, Resource
@@ -31,10 +32,9 @@ from restkeeper.service import EXTENSION, Service, make_service
 from restkeeper.storage import BACKENDS
 from restkeeper.storage.contract import Collection as StoredCollection
 from restkeeper.storage.errors import StoreError
+from restkeeper.versions import V1, Versions
 from restkeeper.web import edge, errors, observe, origins
 from restkeeper.web.application import Application
-
-PREFIXES = {"": "", "/api/v1": "v1_"}  # of paths and of their endpoints; the unversioned path is the current version
 
 
 class Feature(NamedTuple):
@@ -67,6 +67,7 @@ _FEATURES = {
         built_on="events",
         settings=("webhook_timeout", "webhook_retries", "webhook_allow_private"),
     ),
+    "versions": Feature(versioning.install, settings=("previews",)),
     "health": Feature(health.install),
     "pages": Feature(pages.install),
     "openapi": Feature(openapi.install),
@@ -78,6 +79,7 @@ def create_app(
     config: Config | None,
     resources: Sequence[Resource],
     *,
+    versions: Versions = V1,
     features: Collection[str] = FEATURES,
     without: Collection[str] = (),
     stores: Collection[str] = tuple(BACKENDS),
@@ -100,16 +102,24 @@ def create_app(
         try:
             config, serves = Config.from_env(), not commands.is_running()
             open_features = _open(features, without)
-            return create_app(config, resources, features=open_features, stores=stores, clock=clock, serves=serves)
+            return create_app(
+                config,
+                resources,
+                versions=versions,
+                features=open_features,
+                stores=stores,
+                clock=clock,
+                serves=serves,
+            )
         except (ConfigError, StoreError, Unavailable) as error:
             sys.exit(f"restkeeper: {error}")
     features = _open(features, without)
-    _require_possible(features, config, resources)
+    _require_possible(features, config, resources, versions)
     scheme = config.database_url.partition("://")[0]
     if scheme in BACKENDS and scheme not in stores and not BACKENDS[scheme].temporary:  # which tests always may use
         raise ConfigError(f"DATABASE_URL={scheme}://…: this service is made for {' or '.join(stores) or 'no store'}")
     stored = stored_collections(resources, features)
-    service = make_service(config, resources, stored, features=features, clock=clock, serves=serves)
+    service = make_service(config, resources, stored, versions=versions, features=features, clock=clock, serves=serves)
     if serves:
         service.open_store()  # so that a start without it fails; a command opens it when it needs it
     app = Application("restkeeper", static_folder=None)
@@ -142,18 +152,27 @@ def create_app(
     install("keys", "jwt")  # which credentials there are
     app.before.append(guard.identify)  # who calls
     install("limits")  # how often, and how much
+    install("versions")  # of the API: where there is one, and how items look there
     app.before.append(guard.authorize)  # what they may do
     install("ownership", "idempotency", "dialects", "events")  # what takes part in reading and writing items
-    for resource in resources:  # the handlers: load, store, represent
-        items = Items(resource, service.store, config, service.hooks, clock=clock)
-        routes = CollectionHandlers(items).blueprint()
-        for prefix, name in PREFIXES.items():
-            app.register_blueprint(routes, url_prefix=f"{prefix}/{resource.name}", name=name + resource.name)
+    for resource in resources:
+        for version in service.served:
+            _add_collection(app, service, resource, version.name)
     install("webhooks", "health", "pages", "openapi")  # the last one documents what there is
     guard.learn(app)
 
     commands.install(app)  # flask keys | import | export | backup | restore | migrate | reap | deliver
     return app
+
+
+def _add_collection(app: Application, service: Service, resource: Resource, version: str) -> None:
+    """Register the handlers of a collection in a version, and without it if that is the one of unversioned paths."""
+    form = service.hooks.form(resource, version)
+    items = Items(resource, service.store, service.config, service.hooks, form=form, clock=service.clock)
+    routes = CollectionHandlers(items).blueprint()
+    app.register_blueprint(routes, url_prefix=f"/api/{version}/{resource.name}", name=f"{version}_{resource.name}")
+    if version == service.versions.unversioned:
+        app.register_blueprint(routes, url_prefix=f"/{resource.name}", name=resource.name)
 
 
 def stored_collections(resources: Sequence[Resource], features: Collection[str] = FEATURES) -> list[StoredCollection]:
@@ -172,7 +191,9 @@ def _open(features: Collection[str], without: Collection[str]) -> frozenset[str]
     return frozenset(features) - frozenset(without)
 
 
-def _require_possible(features: Collection[str], config: Config, resources: Sequence[Resource]) -> None:
+def _require_possible(
+    features: Collection[str], config: Config, resources: Sequence[Resource], versions: Versions
+) -> None:
     """Raises ConfigError for features that cannot be closed as they are."""
     for name, feature in _FEATURES.items():
         if name in features and feature.built_on and feature.built_on not in features:
@@ -184,6 +205,8 @@ def _require_possible(features: Collection[str], config: Config, resources: Sequ
         raise ConfigError(
             "AUTH='required': nobody could call while the feature 'keys' is closed; open it, or 'jwt' and set JWT_JWKS"
         )
+    if "versions" not in features and (len(list(versions)) > 1 or versions.deprecations):
+        raise ConfigError("features: the service declares versions or deprecations, so 'versions' cannot be closed")
     if owned := [each.name for each in resources if each.ownership is not Ownership.NONE]:
         if "ownership" not in features:
             raise ConfigError(f"features: {owned[0]!r} declares an ownership, so 'ownership' cannot be closed")

@@ -223,6 +223,11 @@ class Config:
         "`apart`: `restkeeper deliver` sends the webhooks; `inside`: the service itself sends them. "
         "`inside` by `make run`",
     )
+    previews: tuple[str, ...] = _setting(
+        (),
+        lambda value: tuple(_words(value)),
+        "versions of the API in state `preview` that are served: `v3`; none while unset",
+    )
     docs: bool = _setting(True, _flag, "`0`: no page at `/docs` (the OpenAPI document stays)")
     rate_limit: str = _setting(
         "",

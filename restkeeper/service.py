@@ -1,12 +1,12 @@
 """The parts that a process creates once, for the application, the server's hooks and the commands."""
 
 import time
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Collection as Names
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from flask import Flask
+from flask import Blueprint, Flask
 
 from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
@@ -16,6 +16,7 @@ from restkeeper.resources.resource import Resource
 from restkeeper.storage import Location, Store, locate
 from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.versions import V1, Version, Versions
 from restkeeper.web.guard import Guard
 from restkeeper.web.operation import Contribution
 
@@ -27,7 +28,7 @@ class Service:
     """The configuration, the store and the other shared parts.
 
     `features` has the names of the open features; they extend the service by `guard` and `hooks`, and its description
-    by `contributions`. The service of a command `serves` no requests.
+    by `contributions`. Of the `versions` those in `served` have routes. The service of a command `serves` no requests.
     """
 
     config: Config
@@ -38,6 +39,8 @@ class Service:
     features: frozenset[str]
     guard: Guard
     hooks: Hooks
+    versions: Versions
+    served: tuple[Version, ...]
     serves: bool
     contributions: list[Contribution] = field(default_factory=list)
 
@@ -64,6 +67,7 @@ def make_service(
     resources: Sequence[Resource],
     collections: Iterable[Collection],
     *,
+    versions: Versions = V1,
     features: Names[str] = (),
     clock: Clock = time,
     serves: bool = True,
@@ -78,7 +82,17 @@ def make_service(
         collections, synchronous=config.sqlite_synchronous, min_free_space=config.min_free_space, clock=clock
     )
     guard = Guard(required=config.auth == "required", local_only=config.auth == "open")
-    return Service(config, tuple(resources), location, store, clock, frozenset(features), guard, Hooks(), serves)
+    served = tuple(versions.served(clock.time(), config.previews))
+    names, hooks = frozenset(features), Hooks()
+    return Service(config, tuple(resources), location, store, clock, names, guard, hooks, versions, served, serves)
+
+
+def mount(app: Flask, service: Service, routes: Callable[[str], Blueprint]) -> None:
+    """Register the routes that `routes` returns for a version, in each version: at /api/VERSION/NAME."""
+    for version in service.served:
+        of_version = routes(version.name)
+        prefix = f"/api/{version.name}/{of_version.name}"
+        app.register_blueprint(of_version, url_prefix=prefix, name=f"{version.name}_{of_version.name}")
 
 
 def service_of(app: Flask) -> Service:

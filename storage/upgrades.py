@@ -1,21 +1,14 @@
-"""Upgrades of items that were stored with an older schema. They run when an item is read, and in `restkeeper migrate`.
+"""Upgrades of stored items: the steps that lead to each revision of a collection's items from the one before.
 
-A new field with a default and a removed field need no code here. A field with another name does:
+They run when an item is read, and in `restkeeper migrate`; the versions of the API use them too. A new field with a
+default needs no step. A field with another name does:
 
-    if "title" in item:
-        item["name"] = item.pop("title")
-
-If only the values of a field change, increase the `revision` of the collection's `Resource`, too.
+    PRODUCTS = {2: [Rename("title", "name")]}
 """
 
-from typing import Any
+from collections.abc import Mapping, Sequence
 
+from restkeeper import Step
 
-def upgrade_product(item: dict[str, Any]) -> dict[str, Any]:
-    """Convert a product of an older schema to the present one."""
-    return item
-
-
-def upgrade_user(item: dict[str, Any]) -> dict[str, Any]:
-    """Convert a user of an older schema to the present one."""
-    return item
+PRODUCTS: Mapping[int, Sequence[Step]] = {}
+USERS: Mapping[int, Sequence[Step]] = {}

@@ -218,7 +218,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def waiters_of(app: Application) -> Waiters:
-    found: Waiters = app.view_functions["events.list_events"].__self__._waiters  # type: ignore[attr-defined]
+    found: Waiters = app.view_functions["v1_events.list_events"].__self__._waiters  # type: ignore[attr-defined]
     return found
 
 

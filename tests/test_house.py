@@ -13,7 +13,13 @@ ROOT = Path(__file__).parent.parent
 ENGINE = ROOT / "restkeeper"
 
 # The parts of the engine that each part may import. Imports go one way; a part that is not listed imports none.
-LEAVES = {"clock", "errors", "net", "parsing"}  # import nothing of ours; every part of this table may import them
+LEAVES = {
+    "clock",
+    "errors",
+    "net",
+    "parsing",
+    "versions",
+}  # import nothing of ours; every part of this table may import them
 ARROWS: dict[str, set[str]] = {
     "app": {"cli", "config", "features", "resources", "service", "storage", "web"},
     "__main__": {"cli"},
@@ -37,6 +43,7 @@ MODULES = [
 SERVICE = [
     ROOT / "app.py",
     ROOT / "gunicorn.conf.py",
+    ROOT / "versions.py",
     *(ROOT / "resources").rglob("*.py"),
     *(ROOT / "schemas").rglob("*.py"),
     *(ROOT / "storage").rglob("*.py"),
@@ -77,7 +84,7 @@ def test_imports_go_one_way(path: Path) -> None:
     part = part_of(path)
     allowed = STORAGE if part == "storage" else ARROWS[part] | LEAVES if part in ARROWS else set()
     assert parts_in(tree) - {part} <= allowed
-    assert not {name.partition(".")[0] for name in imports_of(tree)} & {"app", "resources", "schemas"}
+    assert not {name.partition(".")[0] for name in imports_of(tree)} & {"app", "resources", "schemas", "versions"}
     inner = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
     assert not any(imports_of(node) for node in inner), "an import inside a function or class"
 
@@ -96,7 +103,7 @@ def test_the_service_imports_only_public_names(path: Path) -> None:
     found = imports_of(ast.parse(path.read_text(encoding="utf-8")))
     ours = {name for name in found if name.startswith("restkeeper.")}
     assert ours <= {f"restkeeper.{name}" for name in restkeeper.__all__} | {"restkeeper.server.settings.*"}
-    own = {"resources", "schemas", "storage"}
+    own = {"resources", "schemas", "storage", "versions"}
     others = {name.partition(".")[0] for name in found} - {"restkeeper", "marshmallow", *own}
     assert others <= sys.stdlib_module_names
 

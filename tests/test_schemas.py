@@ -6,7 +6,6 @@ from decimal import Decimal
 from importlib import import_module
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
@@ -15,6 +14,7 @@ from marshmallow import ValidationError, fields
 from restkeeper.config import Config
 from restkeeper.resources import find_resources
 from restkeeper.resources.resource import Resource
+from restkeeper.resources.steps import Members, Rename, Retype
 from restkeeper.schemas.fields import Email, Items, Lifecycle, Money, Status, Text, Time, Url, Whole
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.storage.contract import Index
@@ -355,55 +355,44 @@ class RenamedSchema(ItemSchema):
     colour = Text(load_default="red")
 
 
-def upgrade(item: dict[str, Any]) -> dict[str, Any]:
-    if "title" in item:
-        item["name"] = item.pop("title")
-    return item
+class CountedRename(Rename):
+    """Counts the items that it upgrades."""
+
+    count = 0
+
+    def up(self, texts: Members, current: Members) -> Members:
+        self.count += 1
+        return super().up(texts, current)
 
 
-def test_an_item_of_an_older_schema_is_upgraded(tmp_path: Path) -> None:
-    """When it is read, listed or changed, and permanently by `migrate`; one of the present schema is not."""
+def test_an_item_of_an_older_revision_is_upgraded(tmp_path: Path) -> None:
+    """When it is read, listed or changed, and permanently by `migrate`; one of the newest revision is not."""
     url = f"sqlite:///{tmp_path}/store.db"
     before = create_app(Config(database_url=url), [Resource("notes", "note", OldSchema)]).test_client()
     where = before.post("/notes", json={"title": "x", "colour": "blue"}).headers["Location"]
-    calls: list[dict[str, Any]] = []
-
-    def upgrade_and_count(item: dict[str, Any]) -> dict[str, Any]:
-        calls.append(dict(item))
-        return upgrade(item)
-
-    renamed = Resource("notes", "note", RenamedSchema, upgrade=upgrade_and_count)
+    rename = CountedRename("title", "name")
+    renamed = Resource("notes", "note", RenamedSchema, upgrades={2: [rename]})
     after = create_app(Config(database_url=url), [renamed])
     client = after.test_client()
     assert (client.get(where).json["name"], client.get("/notes").json[0]["name"]) == ("x", "x")
     assert after.test_cli_runner().invoke(args=["migrate"]).exit_code == 0
-    assert len(calls) == 3 and all(call["title"] == "x" and call["version"] == 1 for call in calls)
+    assert rename.count == 3
     changed = client.patch(where, json={"name": "y"}).json
     assert (changed["name"], changed["colour"], changed["version"]) == ("y", "blue", 2)
-    assert "title" not in changed and len(calls) == 3
+    assert "title" not in changed and rename.count == 3
 
 
-def test_an_upgrade_can_have_a_revision(tmp_path: Path) -> None:
-    """A declaration with another revision has another schema fingerprint, though its fields are the same."""
+def test_an_upgrade_of_values_has_a_revision(tmp_path: Path) -> None:
+    """The newest revision has another fingerprint, though its fields are the same."""
     url = f"sqlite:///{tmp_path}/store.db"
     before = create_app(Config(database_url=url), [Resource("notes", "note", OldSchema)]).test_client()
     made = before.post("/notes", json={"title": "x"})
-
-    def shout(item: dict[str, Any]) -> dict[str, Any]:
-        return item | {"title": item["title"].upper(), "id": "other", "version": 9}
-
-    louder = Resource("notes", "note", OldSchema, upgrade=shout, revision=1)
-    after = create_app(Config(database_url=url), [louder]).test_client()
-    item = after.get(made.headers["Location"]).json
-    assert item == made.json | {"title": "X"}  # the id and the version do not change
-    assert after.get("/notes", headers={"If-None-Match": before.get("/notes").headers["ETag"]}).status_code == 200
-
-
-def test_an_upgrade_that_returns_nothing_is_an_error(tmp_path: Path) -> None:
-    """The error names the collection and says what is wrong."""
-    broken = Resource("notes", "note", NewSchema, upgrade=lambda item: None)  # type: ignore[arg-type,return-value]
-    with pytest.raises(TypeError, match="^notes: upgrade must return the item, not NoneType$"):
-        broken.migrated(b'{"id":"1","title":"x"}')
+    louder = Retype("title", Text(1, 50, required=True), up=str.upper, down=str.lower)
+    after = create_app(Config(database_url=url), [Resource("notes", "note", OldSchema, upgrades={2: [louder]})])
+    item = after.test_client().get(made.headers["Location"]).json
+    assert item == made.json | {"title": "X"}
+    unchanged = {"If-None-Match": before.get("/notes").headers["ETag"]}
+    assert after.test_client().get("/notes", headers=unchanged).status_code == 200
 
 
 def test_times_have_a_limited_length() -> None:

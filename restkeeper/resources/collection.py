@@ -87,14 +87,14 @@ class CollectionHandlers:
     @returns(KEPT, *CHANGE)
     def replace_item(self, id: str) -> Reply:
         """Replace an item: optional fields that are left out take their defaults."""
-        return self.items.change(id, self.items.resource.replace, self.items.body(JSON))
+        return self.items.change(id, self.items.form.replace, self.items.body(JSON))
 
     @needs("write")
     @takes(*ITEM_CONDITIONS, body=PATCH)
     @returns(KEPT, *CHANGE)
     def merge_item(self, id: str) -> Reply:
         """Change some fields of an item (JSON Merge Patch, RFC 7396)."""
-        return self.items.change(id, self.items.resource.merge, self.items.body(MERGE_PATCH, JSON))
+        return self.items.change(id, self.items.form.merge, self.items.body(MERGE_PATCH, JSON))
 
     @needs("write")
     @takes(*ITEM_CONDITIONS)

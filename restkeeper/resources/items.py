@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from flask import request
 from werkzeug.datastructures import ImmutableMultiDict, MultiDict
@@ -13,9 +13,11 @@ from restkeeper.clock import Clock, rfc3339
 from restkeeper.config import Config
 from restkeeper.errors import BodyTooLarge, ValidationFailed
 from restkeeper.resources.changes import Change, Hooks
+from restkeeper.resources.form import Form
 from restkeeper.resources.resource import ItemLimits, JsonObject, Resource
 from restkeeper.resources.turns import LARGE, Stale, Turns
 from restkeeper.storage.contract import Page, Query, Record, Store, Transaction
+from restkeeper.storage.errors import DuplicateValue
 from restkeeper.web.application import OwnHeaders, Reply
 from restkeeper.web.cache import Cache
 from restkeeper.web.content import JSON, read_object, require_acceptable
@@ -23,6 +25,8 @@ from restkeeper.web.pagination import links, require_whole, resolve
 from restkeeper.web.preconditions import is_conditional, is_not_modified, last_modified, require_match
 from restkeeper.web.queries import ListRequest, parse, parse_fields
 from restkeeper.web.uuid7 import uuid7
+
+T = TypeVar("T")
 
 NO_ARGS: MultiDict[str, str] = ImmutableMultiDict()
 PAGES_BYTES = 4 * 1024 * 1024  # of responses to lists that each process caches for a collection
@@ -59,8 +63,9 @@ class _Listing(NamedTuple):
 class Items:
     """The items of one collection of a service.
 
-    `new_id` returns a new id. `caching` is the Cache-Control of responses. `choices` are the values that an array field
-    can have, by field, where only the service knows them.
+    `form` is how callers see them, by default as they are stored. `new_id` returns a new id. `caching` is the
+    Cache-Control of responses. `choices` are the values that a field, or an element of an array field, can have, and
+    `defaults` those of fields that are left out, by field, where only the service knows them.
     """
 
     def __init__(
@@ -70,12 +75,15 @@ class Items:
         config: Config,
         hooks: Hooks,
         *,
+        form: Form | None = None,
         clock: Clock = time,
         new_id: Callable[[], str] = uuid7,
         caching: str = REVALIDATED,
         choices: Mapping[str, Sequence[str]] | None = None,
+        defaults: Mapping[str, str] | None = None,
     ) -> None:
         self.resource = resource
+        self.form: Form = form or resource
         self.name = resource.name
         self.store = store
         self.config = config
@@ -83,6 +91,7 @@ class Items:
         self.clock = clock
         self.new_id = new_id
         self.choices = choices or {}
+        self.defaults = dict(defaults or {})
         self._access = hooks.access(resource)
         self._caching = OF_CALLER if config.auth == "required" and caching == REVALIDATED else caching
         self._limits = ItemLimits(*config.item_limits)
@@ -106,7 +115,7 @@ class Items:
         path, query_string = request.path, request.query_string
         if (page := self._pages.get((revision, owner, path, query_string))) is None:
             listing = self._list_request()
-            query = resolve(listing, path, request.args)
+            query = self.form.query(resolve(listing, path, request.args))
             if owner is None and is_conditional():
                 if unchanged := self._not_modified(self._list_tag(revision, listing.limit)):
                     return unchanged  # without reading the page
@@ -120,7 +129,7 @@ class Items:
     def read(self, id: str) -> Reply:
         """One item, or some of its fields; 304 if the client has it already. Raises NotFound."""
         require_acceptable(JSON)
-        fields = parse_fields(request.args, self.resource.names) if request.query_string else None
+        fields = parse_fields(request.args, self.form.names) if request.query_string else None
         record = self.store.read(self.name, id)
         self._access.require_sight(record)
         if is_conditional() and (unchanged := self._not_modified(self.tag(record), record.updated_at)):
@@ -131,7 +140,7 @@ class Items:
         """Create an item from the request's body."""
 
         def make() -> Record:
-            record = self.resource.create(sent, id=self.new_id(), now=self.now(), limits=self._limits)
+            record = self.form.create(sent, id=self.new_id(), now=self.now(), limits=self._limits)
             return record if (owner := self._access.owner_of_new()) is None else record._replace(owner=owner)
 
         def insert(transaction: Transaction, record: Record) -> Reply:
@@ -172,7 +181,7 @@ class Items:
             return once.save(transaction, reply)
 
         owner = self._access.visible_owner() if conditional else None
-        return self.store.write(work) if owner is None else self._write_beside_list(work, owner)
+        return self._write(work) if owner is None else self._write_beside_list(work, owner)
 
     def change(
         self,
@@ -206,7 +215,7 @@ class Items:
                 self.hooks.apply(transaction, Change("updated", self.resource, before, after, after.updated_at))
                 after_update(transaction, before, after)
 
-            self.store.write(work, deadline=deadline)
+            self._write(work, deadline=deadline)
             return after
 
         return self.represent(self._turns.change(id, attempt))
@@ -225,14 +234,14 @@ class Items:
                 self.hooks.apply(transaction, Change("deleted", self.resource, record, None, self.now()))
             return record
 
-        return Reply(self.resource.body(self.store.write(work, use_reserve=True)), content_type=JSON)
+        return Reply(self.form.body(self.store.write(work, use_reserve=True)), content_type=JSON)
 
     def represent(self, record: Record, fields: Iterable[str] | None = None) -> Reply:
         """The response with an item, or with only these of its fields."""
-        body = self.resource.body(record)
+        body = self.form.body(record)
         tag = _digest(body)
         if fields:
-            body = self.resource.show(body, fields)
+            body = self.form.show(body, fields)
         headers = [
             ("Content-Type", JSON),
             ("Content-Length", str(len(body))),
@@ -244,7 +253,7 @@ class Items:
 
     def tag(self, record: Record) -> str:
         """The strong ETag of an item: a digest of its representation, so that no two of them share one."""
-        return _digest(self.resource.body(record))
+        return _digest(self.form.body(record))
 
     def _write_beside_list(self, work: Callable[[Transaction, _Listing], Reply], owner: str) -> Reply:
         """Run `work` in a transaction, with the list of this owner's items, which is read before.
@@ -256,14 +265,20 @@ class Items:
             limit = self.config.page_limit
             query = Query(limit=limit, owner=owner)
             seen = self._read_list(ListRequest(query, limit), query)
-            return self.store.write(lambda transaction: work(transaction, seen), deadline=deadline)
+            return self._write(lambda transaction: work(transaction, seen), deadline=deadline)
 
         return self._turns.change(owner, attempt)
 
+    def _write(self, work: Callable[[Transaction], T], *, deadline: float | None = None) -> T:
+        """As `Store.write`; a DuplicateValue names the field as callers know it."""
+        try:
+            return self.store.write(work, deadline=deadline)
+        except DuplicateValue as error:
+            raise DuplicateValue(self.form.name_of(error.field)) from None
+
     def _list_request(self) -> ListRequest:
         args = request.args if request.query_string else NO_ARGS
-        resource, config = self.resource, self.config
-        return parse(args, resource.collection, resource.names, config.page_limit, config.page_limit_max)
+        return parse(args, self.form.queryable, self.config.page_limit, self.config.page_limit_max)
 
     def _read_page(self, listing: ListRequest, query: Query) -> _CachedPage:
         page, body, total, tag = self._read_list(listing, query)
@@ -283,13 +298,9 @@ class Items:
         """A page from the store. On a walk by cursor through a part of the list, the total is not counted again."""
         page = self.store.page(self.name, query, self.config.page_bytes)
         require_whole(listing, page)
-        bodies = page.bodies
-        fingerprint = self.resource.fingerprint
-        if page.fingerprints.count(fingerprint) < len(bodies):
-            pairs = zip(bodies, page.fingerprints, strict=True)
-            bodies = [body if of == fingerprint else self.resource.migrated(body) for body, of in pairs]
+        bodies = self.form.bodies(page)
         if listing.fields:
-            bodies = [self.resource.show(body, listing.fields) for body in bodies]
+            bodies = [self.form.show(body, listing.fields) for body in bodies]
         body = b"[" + b",".join(bodies) + b"]"
         total = page.total
         if total is None and not (query.narrows and query.after):
@@ -316,7 +327,7 @@ class Items:
 
     def _list_tag(self, revision: str, limit: int) -> str:
         """The strong ETag of a list: it changes with anything in the collection, so that no page is read for it."""
-        return f"{revision}-{self.resource.fingerprint}-{limit}-{self.config.page_bytes}"
+        return f"{revision}-{self.form.fingerprint}-{limit}-{self.config.page_bytes}"
 
     def _not_modified(self, tag: str, updated_at: str | None = None) -> Reply | None:
         """The 304 to a client that has this state, with what a 200 says of caching (RFC 9110, section 15.4.5)."""

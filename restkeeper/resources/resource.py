@@ -1,21 +1,25 @@
 """The declaration of a collection, and its items: validated once, represented once, stored as bytes."""
 
+import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from hashlib import blake2b
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from marshmallow import Schema, ValidationError, fields, missing, validate
 
 from restkeeper.errors import MOST_FAULTS, BodyTooLarge, IllegalTransition, ValidationFailed
+from restkeeper.resources.steps import Chain, Members, Step
 from restkeeper.schemas.fields import Status, Time
 from restkeeper.schemas.item import READ_ONLY, ItemSchema, ServerFieldsSchema
-from restkeeper.storage.contract import Collection, Field, Index, Kind, Record
+from restkeeper.storage.contract import Collection, Field, Index, Kind, Page, Query, Record
 from restkeeper.web import exactjson
+from restkeeper.web.queries import Queryable
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 
@@ -38,7 +42,6 @@ LONGEST_KEY = 300  # characters of a value that can be sorted by
 _ITEM = b'{"id":"%b",%b"created_at":"%b","updated_at":"%b","version":%d}'  # none of these values needs an escape
 
 JsonObject = dict[str, Any]
-Members = Mapping[str, exactjson.Buffer]  # an item as the JSON texts of its members
 
 
 class ItemLimits(NamedTuple):
@@ -74,9 +77,9 @@ class Resource:
     """A collection: its names, the schema of its items, its indexes, and the fields that full-text search covers.
 
     `name` is the plural as it stands in paths, of ASCII letters, digits and underscores. `ownership` binds all callers
-    but admins. With `events`, every change of an item is an event. `upgrade` is given an item that an older schema
-    wrote, and returns it with the fields of the present schema; those that it leaves out have their defaults. Increase
-    `revision` when only the values of fields change, so that the schema counts as another one.
+    but admins. With `events`, every change of an item is an event. `upgrades` has the steps that lead to each revision
+    of the items from the one before, as far as there are stored items or versions of older revisions; the first
+    revision is 1.
     """
 
     name: str
@@ -86,8 +89,7 @@ class Resource:
     search: tuple[str, ...] = ()
     ownership: Ownership = Ownership.NONE
     events: bool = True
-    upgrade: Callable[[JsonObject], JsonObject] | None = None
-    revision: int = 0
+    upgrades: Mapping[int, Sequence[Step]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises ValueError for a declaration that cannot work."""
@@ -103,6 +105,44 @@ class Resource:
         for name in (*(index.field for index in self.indexes), *self.search):
             if name not in known:
                 raise ValueError(f"{self.name}.{name}: cannot be indexed or searched; there are: {', '.join(known)}")
+        if list(self.upgrades) != list(range(self.oldest + 1, self.revision + 1)) or self.oldest < 1:
+            raise ValueError(f"{self.name}: upgrades are of the revisions 2, 3 …, each once and in this order")
+        for revision in range(self.oldest, self.revision):
+            self.at(revision)
+
+    @cached_property
+    def revision(self) -> int:
+        """The newest revision of the items."""
+        return max(self.upgrades, default=1)
+
+    @cached_property
+    def oldest(self) -> int:
+        """The oldest revision that there are steps from."""
+        return min(self.upgrades, default=2) - 1
+
+    @cached_property
+    def _older(self) -> dict[int, "OlderRevision"]:
+        return {}
+
+    def at(self, revision: int) -> "OlderRevision":
+        """An older revision. Raises ValueError for one that there are no steps from, and for steps that do not fit."""
+        if revision not in self._older:
+            self._older[revision] = self._at(revision)
+        return self._older[revision]
+
+    def _at(self, revision: int) -> "OlderRevision":
+        if not self.oldest <= revision < self.revision:
+            raise ValueError(f"{self.name}: upgrades has no steps from revision {revision}")
+        chain = Chain(self.upgrades, revision)
+        own = {name: each for name, each in self._schema.fields.items() if name not in READ_ONLY}
+        try:
+            definitions = chain.definitions(own)
+        except ValueError as error:
+            raise ValueError(f"{self.name}: upgrades: {error}") from None
+        schema = schema_with(self.schema, definitions)
+        earlier = {number: steps for number, steps in self.upgrades.items() if number <= revision}
+        older = replace(self, schema=schema, indexes=(), search=(), upgrades=earlier)
+        return OlderRevision(older, chain)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -126,13 +166,34 @@ class Resource:
         }
         return Collection(self.name, typed, self.indexes, self.search, owned=self.ownership is Ownership.ALL)
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether the representation of an item is what is stored of it: yes, once it is of the present schema."""
+        return True
+
+    @cached_property
+    def queryable(self) -> Queryable:
+        """What the queries of its lists can use."""
+        return Queryable(self.collection.fields, self.names)
+
+    def query(self, query: Query) -> Query:
+        """A query of callers as the store has it: the same."""
+        return query
+
+    def name_of(self, field: str) -> str:
+        """The name for callers of a stored field: the same."""
+        return field
+
     @cached_property
     def fingerprint(self) -> str:
-        """Fingerprint of the schema, 8 hex digits: of its fields, their order, types and defaults, and `revision`."""
+        """Fingerprint of the schema: the revision, if it is not the first, and 8 hex digits.
+
+        They are of the fields, their order, types and defaults.
+        """
         fields = self._schema.fields
         parts: list[Any] = [(name, type(fields[name]).__name__, self._defaults.get(name)) for name in self.names]
-        parts += [self.revision] if self.revision else []
-        return blake2b(exactjson.dumps(parts), digest_size=4).hexdigest()
+        digits = blake2b(exactjson.dumps(parts), digest_size=4).hexdigest()
+        return digits if self.revision == 1 else f"{self.revision}-{digits}"
 
     def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """A new item from a request's body. Raises ValidationFailed with its faults, and BodyTooLarge."""
@@ -179,7 +240,17 @@ class Resource:
         self._require_transition(current, members)
         created_at, version = own["created_at"], record.version + 1
         changed = self._record(text, id=record.id, created_at=created_at, now=now, version=version, limits=limits)
-        return changed._replace(owner=record.owner)
+        return changed._replace(owner=record.owner, older=record.older)
+
+    def touched(self, record: Record, *, now: str) -> Record:
+        """The item as it is, as another version of it."""
+        members = exactjson.cut(record.body)
+        text = exactjson.joined({name: text for name, text in members.items() if name in self._own})
+        created_at = exactjson.stored(members["created_at"])
+        changed = self._record(
+            text, id=record.id, created_at=created_at, now=now, version=record.version + 1, limits=NO_LIMITS
+        )
+        return changed._replace(owner=record.owner, older=record.older)
 
     def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """The item with a JSON Merge Patch applied (RFC 7396). Returns and raises as `replace`.
@@ -205,11 +276,31 @@ class Resource:
 
     def body(self, record: Record) -> bytes:
         """The representation of a record by the present schema."""
-        return record.body if record.fingerprint == self.fingerprint else self.migrated(record.body)
+        return record.body if record.fingerprint == self.fingerprint else self.upgraded(record).body
 
-    def migrated(self, body: bytes) -> bytes:
-        """The JSON of an item in the form of the present schema: without removed fields, with new ones."""
-        return exactjson.joined(self._migrated(exactjson.cut(body)))
+    def bodies(self, page: Page) -> list[bytes]:
+        """The representations of the items of a page."""
+        if all(fingerprint == self.fingerprint for fingerprint in page.fingerprints):
+            return page.bodies
+        return [self.body(record) for record in records_of(page)]
+
+    def upgraded(self, record: Record) -> Record:
+        """The record in the form of the present schema: with the steps from its revision, and with new fields."""
+        if record.fingerprint == self.fingerprint:
+            return record
+        members, older = exactjson.cut(record.body), record.older
+        if self.oldest <= (revision := revision_of(record.fingerprint)) < self.revision:
+            before = self.at(revision)
+            own = {name: text for name, text in members.items() if name in READ_ONLY}
+            members, older = before.chain.up(before.resource.completed(members), older, None)
+            members = {**members, **own}
+        body = exactjson.joined(self.completed(members))
+        return record._replace(fingerprint=self.fingerprint, body=body, older=older)
+
+    def completed(self, members: Members) -> Members:
+        """An item with exactly the fields of the schema, in their order: those that are missing have their defaults."""
+        had = {**self._default_texts, **members}
+        return {name: had[name] for name in self.names if name in had}
 
     def show(self, body: bytes, names: Iterable[str]) -> bytes:
         """A representation reduced to these fields."""
@@ -217,18 +308,7 @@ class Resource:
         return exactjson.joined({name: members.get(name, b"null") for name in names})
 
     def _members(self, record: Record) -> Members:
-        members = exactjson.cut(record.body)
-        return members if record.fingerprint == self.fingerprint else self._migrated(members)
-
-    def _migrated(self, members: Members) -> Members:
-        if self.upgrade:
-            upgraded = self.upgrade(exactjson.loads(exactjson.joined(members)))
-            if not isinstance(upgraded, dict):
-                raise TypeError(f"{self.name}: upgrade must return the item, not {type(upgraded).__name__}")
-            own = {name: text for name, text in members.items() if name in READ_ONLY}
-            members = {**exactjson.cut(exactjson.dumps(upgraded)), **own}
-        had = {**self._default_texts, **members}
-        return {name: had[name] for name in self.names if name in had}
+        return exactjson.cut(self.body(record))
 
     @cached_property
     def _schema(self) -> Schema:
@@ -280,6 +360,39 @@ class Resource:
                     f"{name} cannot go from {old} to {new}; from {old} it can go to {', '.join(moves) or 'nothing'}"
                 )
                 raise IllegalTransition(summary, **{"from": old, "to": new, "allowed": list(moves)})
+
+
+class OlderRevision(NamedTuple):
+    """An older revision of a collection: its declaration, and the steps from there to the newest revision."""
+
+    resource: Resource
+    chain: Chain
+
+
+def revision_of(fingerprint: str) -> int:
+    """The revision in a fingerprint."""
+    number, dash, _ = fingerprint.partition("-")
+    return int(number) if dash else 1
+
+
+def records_of(page: Page) -> Iterator[Record]:
+    """The items of a page as records, without what a page does not have."""
+    for body, fingerprint, older in zip(page.bodies, page.fingerprints, page.older, strict=True):
+        yield Record("", 0, "", fingerprint, body, older=older)
+
+
+def schema_with(schema: type[ItemSchema], definitions: Mapping[str, fields.Field[Any]]) -> type[ItemSchema]:
+    """A schema with the name and description of another one, and with other fields."""
+    made = ItemSchema.from_dict({name: _unbound(each) for name, each in definitions.items()}, name=schema.__name__)
+    made.__doc__ = schema.__doc__
+    return cast(type[ItemSchema], made)
+
+
+def _unbound(field: fields.Field[Any]) -> fields.Field[Any]:
+    """A copy of a field for another schema, where it can have another name."""
+    field = copy(field)
+    field.name = field.parent = field.root = None
+    return field
 
 
 def _is_short(field: fields.Field[Any]) -> bool:

@@ -138,7 +138,8 @@ def _try_application(app: Any) -> dict[str, Any] | None:
             service = service_of(made)
             can_call = bool(service.config.admin_key or service.config.jwt_jwks) or has_keys(service)
             if "openapi" in service.features:
-                document(made, service)  # so that a wrong declaration is found now
+                for version in service.served:
+                    document(made, service, version.name)  # so that a wrong declaration is found now
             has_docs = any(rule.rule == "/docs" for rule in made.url_map.iter_rules())
             found = {"collections": [each.name for each in service.resources], "can_call": can_call, "docs": has_docs}
             service.store.close()

@@ -29,7 +29,7 @@ from restkeeper.web.observe import request_id
 PROBLEM_JSON = "application/problem+json"
 PAGES = "/problems/"  # each type's URI is its page under here, relative while any client can name any host
 
-_PATH = "/:@!$&'()*+,;=~"  # besides letters and digits, what a path holds unescaped (RFC 3986, section 3.3)
+PATH = "/:@!$&'()*+,;=~"  # besides letters and digits, what a path holds unescaped (RFC 3986, section 3.3)
 
 _log = logging.getLogger("restkeeper")
 
@@ -125,7 +125,7 @@ def _answer(
     body = {"type": type_uri, "title": title, "status": status}
     if detail:
         body["detail"] = detail
-    body |= {"instance": quote(request.path, _PATH), "request_id": request_id()} | members
+    body |= {"instance": quote(request.path, PATH), "request_id": request_id()} | members
     response = current_app.response_class(orjson.dumps(body), status, mimetype=PROBLEM_JSON)
     response.headers.update(headers)
     response.headers["Cache-Control"] = "no-store"

@@ -107,7 +107,8 @@ class Contribution:
 
     Components are given by name. The parameters stand in the place of the mark. The headers are those of all responses;
     with a mark, of all but problems. `security` are the schemes of credentials; with `guard.OWN` as `to`, only of the
-    operations that need OWN. `about` is a paragraph of the introduction.
+    operations that need OWN. `about` is a paragraph of the introduction. `amend` is given the whole document of each
+    version of the API, with the name of the version, and may change it.
     """
 
     to: str = ""
@@ -116,6 +117,7 @@ class Contribution:
     problems: tuple[type[Problem], ...] = ()
     security: Mapping[str, JsonSchema] = field(default_factory=dict)
     about: str = ""
+    amend: Callable[[JsonSchema, str], None] = lambda document, version: None
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """A list's query parameters: which items, in which order, which stretch, which fields."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -12,7 +12,7 @@ from werkzeug.datastructures import MultiDict
 from restkeeper.clock import rfc3339
 from restkeeper.errors import MOST_FAULTS, InvalidQuery, shortened
 from restkeeper.parsing import whole
-from restkeeper.storage.contract import Collection, Field, Filter, Kind, Op, Query, Sort
+from restkeeper.storage.contract import Field, Filter, Kind, Op, Query, Sort
 
 RESERVED = ("limit", "offset", "cursor", "sort", "fields", "q")
 
@@ -34,6 +34,24 @@ _NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?([eE][+-]?\d{1,3})?", re.ASCII)
 _LOST_PLUS = re.compile(r" (\d\d:?\d\d)$")  # an unescaped "+" is read as a space
 
 
+@dataclass(frozen=True)
+class Queryable:
+    """What the queries of a list can use: the `fields` to filter and sort by, and the `names` of all fields of an item.
+
+    `operators` restricts the filters of some fields. `refused` has fields that an item has and no query can use, with
+    the reason.
+    """
+
+    fields: Mapping[str, Field]
+    names: tuple[str, ...]
+    operators: Mapping[str, tuple[Op, ...]] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    def operators_of(self, name: str) -> tuple[Op, ...]:
+        """The comparisons of a field."""
+        return self.operators.get(name) or OPERATORS[self.fields[name].kind]
+
+
 @dataclass(frozen=True, slots=True)
 class ListRequest:
     """The parsed query of a list. `fields` are the selected ones, None for all; `cursor` is not decoded yet."""
@@ -45,10 +63,8 @@ class ListRequest:
     by_offset: bool = False
 
 
-def parse(
-    args: MultiDict[str, str], collection: Collection, names: Iterable[str], limit: int, limit_max: int
-) -> ListRequest:
-    """The list that the parameters request of the collection, whose items have the fields `names`.
+def parse(args: MultiDict[str, str], queryable: Queryable, limit: int, limit_max: int) -> ListRequest:
+    """The list that the parameters request.
 
     It is `limit` items unless they say, and where they name ids, all of those.
     Raises InvalidQuery with every fault at once, each naming what would be right.
@@ -56,18 +72,18 @@ def parse(
     if not args:
         return ListRequest(Query(limit=limit), limit)
     reader = Reader(args)
-    filters = _filters(reader, collection)
+    filters = _filters(reader, queryable)
     limit = next((len(ids) for field, _, ids in filters if field == "id" and isinstance(ids, tuple)), limit)
     listing = ListRequest(
         Query(
             filters=filters,
             search=reader.one("q", str, ""),
-            sort=reader.one("sort", lambda text: _sort(text, collection), ()),
+            sort=reader.one("sort", lambda text: _sort(text, queryable), ()),
             limit=(size := reader.one("limit", whole(1, limit_max), limit)),
             offset=reader.one("offset", whole(0, MAX_OFFSET), 0),
         ),
         size,
-        reader.one("fields", lambda text: _names(text, names), None),
+        reader.one("fields", lambda text: _names(text, queryable.names), None),
         reader.one("cursor", str, None),
         by_offset="offset" in args,
     )
@@ -142,7 +158,7 @@ class Reader:
             raise InvalidQuery(summary, errors=self._faults)
 
 
-def _filters(reader: Reader, collection: Collection) -> tuple[Filter, ...]:
+def _filters(reader: Reader, queryable: Queryable) -> tuple[Filter, ...]:
     """The filters of all parameters that are not reserved. Beyond the limit the rest is ignored."""
     found: list[Filter] = []
     values = 0
@@ -155,34 +171,38 @@ def _filters(reader: Reader, collection: Collection) -> tuple[Filter, ...]:
                 what = f"one value too many: all filters of a list together take {MAX_VALUES}"
             reader.fault(name, f"is {what}")
             break
-        found += _filter(reader, name, texts, collection)
+        found += _filter(reader, name, texts, queryable)
         if len(found) > MAX_FILTERS:
             reader.fault(name, f"is one filter too many: a list takes {MAX_FILTERS}")
             break
     return tuple(found)
 
 
-def _filter(reader: Reader, name: str, texts: list[str], collection: Collection) -> list[Filter]:
+def _filter(reader: Reader, name: str, texts: list[str], queryable: Queryable) -> list[Filter]:
     """A parameter's filters. One that is repeated means any of the values for eq and in, all of them for the others."""
     parts = _FILTER.fullmatch(name)
-    field = collection.fields.get(parts[1]) if parts else None
-    if parts is None or field is None:
-        reader.unknown(name, "this list", (*RESERVED, *collection.fields, "and field[operator]"))
+    field = queryable.fields.get(parts[1]) if parts else None
+    if parts and (reason := queryable.refused.get(parts[1])):
+        reader.fault(name, reason)
         return []
-    operators = OPERATORS[field.kind]
+    if parts is None or field is None:
+        reader.unknown(name, "this list", (*RESERVED, *queryable.fields, "and field[operator]"))
+        return []
+    operators = queryable.operators_of(field.name)
     if (parts[2] or "eq") not in operators:
         reader.fault(name, f"is no operator of {field.name}; there are: {', '.join(operators)}")
         return []
     op = Op(parts[2] or "eq")
     if op is Op.IN:
         texts = [text for given in texts for text in given.split(",")]
-    values = tuple(reader.value(name, lambda text: _value(text, field), text) for text in texts)
+    values = tuple(reader.value(name, lambda text: value_of(text, field), text) for text in texts)
     if op is Op.IN or (op is Op.EQ and len(values) > 1):
         return [Filter(field.name, Op.IN, values)]
     return [Filter(field.name, op, value) for value in values]
 
 
-def _value(text: str, field: Field) -> Any:
+def value_of(text: str, field: Field) -> Any:
+    """The value in a filter of a field. Raises ValueError with what would be right."""
     match field.kind:
         case Kind.INTEGER:
             return whole(-(2**63), 2**63 - 1)(text)
@@ -209,9 +229,11 @@ def _time(text: str) -> str:
         raise ValueError("must be a time like 2026-01-31T12:00:00Z") from None
 
 
-def _sort(text: str, collection: Collection) -> tuple[Sort, ...]:
+def _sort(text: str, queryable: Queryable) -> tuple[Sort, ...]:
     keys = [Sort(name.removeprefix("-"), name.startswith("-")) for name in text.split(",")]
-    sortable = [name for name, field in collection.fields.items() if field.sortable]
+    sortable = [name for name, field in queryable.fields.items() if field.sortable]
+    if refused := [key.field for key in keys if key.field in queryable.refused]:
+        raise ValueError(f"cannot be {refused[0]!r}, which {queryable.refused[refused[0]]}")
     if unknown := [key.field for key in keys if key.field not in sortable]:
         raise ValueError(
             f"cannot be {shortened(unknown[0])!r}; there are: {', '.join(sortable)}, each also with - before it"

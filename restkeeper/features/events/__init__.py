@@ -2,20 +2,19 @@
 
 from restkeeper.features.events.handlers import EventHandlers
 from restkeeper.resources.changes import Change
-from restkeeper.service import Service
+from restkeeper.service import Service, mount
 from restkeeper.storage.contract import Transaction
 from restkeeper.storage.outbox import Event
 from restkeeper.web.application import Application
 from restkeeper.web.operation import Contribution
 
-ABOUT = "Every change of an item is an event: follow `/api/v1/events`."
-
 
 def install(app: Application, service: Service) -> None:
-    """Record an event for each change, and serve /api/v1/events."""
+    """Record an event for each change, and serve /api/VERSION/events."""
     service.hooks.on_change.append(record_event)
-    app.register_blueprint(EventHandlers(service).blueprint(), url_prefix="/api/v1/events")
-    service.contributions.append(Contribution(about=ABOUT))
+    mount(app, service, lambda version: EventHandlers(service, version).blueprint())
+    about = f"Every change of an item is an event: follow `/api/{service.versions.unversioned}/events`."
+    service.contributions.append(Contribution(about=about))
 
 
 def record_event(transaction: Transaction, change: Change) -> int:
@@ -23,7 +22,9 @@ def record_event(transaction: Transaction, change: Change) -> int:
     resource, record = change.resource, change.record
     if not resource.events:
         return 0
-    body = resource.body(record)
+    item = resource.upgraded(record)
     type = f"{resource.singular}.{change.kind}"
-    transaction.record(Event(type, resource.name, record.id, change.at, body, record.owner, resource.fingerprint))
-    return len(body)
+    transaction.record(
+        Event(type, resource.name, item.id, change.at, item.body, item.owner, item.fingerprint, item.older)
+    )
+    return len(item.body) + len(item.older or b"")

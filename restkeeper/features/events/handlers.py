@@ -12,6 +12,7 @@ from flask import Blueprint, request
 from restkeeper.clock import TURN
 from restkeeper.errors import Forbidden, InvalidQuery, PreconditionFailed, Problem, TooManyRequests, shortened
 from restkeeper.features.events.envelope import enveloped
+from restkeeper.features.events.forms import EventForms
 from restkeeper.features.events.longpoll import LONGEST, Waiters, wait_until
 from restkeeper.features.events.types import OF_SERVICE, feed_collections, known_types
 from restkeeper.parsing import whole
@@ -70,11 +71,12 @@ class _FeedRequest(NamedTuple):
 
 
 class EventHandlers:
-    """The handlers of /api/v1/events."""
+    """The handlers of /api/VERSION/events: events with their data in the form of that version."""
 
     name = "events"
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, version: str) -> None:
+        self._forms = EventForms(service, version)
         resources, of_service = service.resources, "webhooks" in service.features
         self._resources = {each.name: each for each in resources}
         self._known = feed_collections(resources, of_service=of_service)
@@ -104,7 +106,7 @@ class EventHandlers:
         except EventsExpired as error:
             link = self._link(error.resume)
             raise CursorExpired(error.detail, headers={"Link": link}, resume=error.resume) from None
-        tag = _tag(page, event_filter)
+        tag = _tag(page, event_filter, self._forms)
         require_match(tag)
         headers = [
             ("ETag", f'"{tag}"'),
@@ -113,7 +115,7 @@ class EventHandlers:
         ]
         if is_not_modified(tag):
             return Reply(b"", 304, headers=OwnHeaders(headers))
-        body = b"[" + b",".join(map(enveloped, page.events)) + b"]"
+        body = b"[" + b",".join([enveloped(self._forms.converted(event)) for event in page.events]) + b"]"
         headers += [("Content-Type", JSON), ("Content-Length", str(len(body)))]
         return Reply([body], headers=OwnHeaders(headers))
 
@@ -201,7 +203,9 @@ def _cursor(text: str) -> str:
     return text
 
 
-def _tag(page: Events, event_filter: EventFilter) -> str:
-    """The strong ETag of a page. Events never change: the ends of the page and its filter identify it."""
+def _tag(page: Events, event_filter: EventFilter, forms: EventForms) -> str:
+    """The strong ETag of a page. Events never change: the ends of the page, its filter and its forms identify it."""
     first = page.events[0].id if page.events else ""
-    return blake2b(repr((first, page.last, len(page.events), event_filter)).encode(), digest_size=12).hexdigest()
+    return blake2b(
+        repr((first, page.last, len(page.events), event_filter, forms.fingerprint)).encode(), digest_size=12
+    ).hexdigest()

@@ -2,7 +2,7 @@
 
 from restkeeper.features.keys.credentials import CREDENTIALS, KeyResolver, basic_token
 from restkeeper.features.keys.handlers import KEYS, KeyHandlers, note_use
-from restkeeper.service import Service
+from restkeeper.service import Service, mount
 from restkeeper.web.application import Application
 from restkeeper.web.operation import Contribution
 
@@ -15,11 +15,12 @@ SCHEMES = {
 
 
 def install(app: Application, service: Service) -> None:
-    """Accept keys as credentials, also by Basic, and serve /api/v1/keys."""
+    """Accept keys as credentials, also by Basic, and serve /api/VERSION/keys."""
     store, clock = service.store, service.clock
     service.guard.schemes["basic"] = basic_token
     service.guard.resolvers.append(KeyResolver(store, note_use(store), admin_key=service.config.admin_key, clock=clock))
-    app.register_blueprint(KeyHandlers(service).blueprint(), url_prefix="/api/v1/keys")
+    handlers = KeyHandlers(service)
+    mount(app, service, lambda version: handlers.blueprint())
     service.contributions.append(Contribution(security=SCHEMES))
 
 

@@ -125,7 +125,7 @@ def _credential(record: Record, token: str) -> Credential:
 
 
 class KeyHandlers:
-    """The handlers of /api/v1/keys. What a key may do never changes: make another.
+    """The handlers of /api/VERSION/keys. What a key may do never changes: make another.
 
     A key that is rotated or deleted is invalid from the next request on.
     """

@@ -1,4 +1,8 @@
-"""The API as OpenAPI 3.1 (/openapi.json) and as a page (/docs). Install it last: it describes the registered routes."""
+"""The API as OpenAPI 3.1 (/openapi.json) and as a page (/docs). Install it last: it describes the registered routes.
+
+There is one document for each version of the API, at /api/VERSION/openapi.json; /openapi.json is that of the version of
+the unversioned paths. /docs?version=v2 shows another one.
+"""
 
 from dataclasses import replace
 from functools import cache
@@ -29,21 +33,27 @@ _PAGE = replace(_DOCUMENT, about="The page.", content={HTML: {"type": "string"}}
 
 
 def install(app: Application, service: Service) -> None:
-    """Serve the document and, unless DOCS=0, the page."""
-    handlers = OpenApiHandlers(app, service)
+    """Serve the documents and, unless DOCS=0, the page."""
     routes = Blueprint("openapi", __name__)
-    routes.add_url_rule("/openapi.json", view_func=handlers.read_openapi)
+    for version in (each.name for each in service.served):
+        read = DocumentHandlers(app, service, version).read_openapi
+        routes.add_url_rule(f"/api/{version}/openapi.json", f"read_openapi_{version}", read)
+        if version == service.versions.unversioned:
+            routes.add_url_rule("/openapi.json", view_func=read)
     if service.config.docs:
+        handlers = DocsHandlers()
         routes.add_url_rule("/docs", view_func=handlers.read_docs)
         routes.add_url_rule("/docs/<path:name>", view_func=handlers.read_asset)
     app.register_blueprint(routes)
 
 
-class OpenApiHandlers:
-    """The handlers of the document and its page."""
+class DocumentHandlers:
+    """The handlers of the document of one version."""
 
-    def __init__(self, app: Application, service: Service) -> None:
-        self._document = cache(lambda: exactjson.dumps(document(app, service)))  # slow: built for the first request
+    def __init__(self, app: Application, service: Service, version: str) -> None:
+        self._service = service
+        # It is slow, and built for the first request, and again after each sunset.
+        self._document = cache(lambda sunsets: exactjson.dumps(document(app, service, version)))
 
     @needs(PUBLIC)
     @takes(*CONDITIONS)
@@ -51,7 +61,13 @@ class OpenApiHandlers:
     def read_openapi(self) -> Response:
         """This API as OpenAPI 3.1."""
         require_acceptable(JSON)
-        return pages.document(self._document(), JSON)
+        now = self._service.clock.time()
+        sunsets = sum(each.is_over(now) for each in self._service.versions.deprecations)
+        return pages.document(self._document(sunsets), JSON)
+
+
+class DocsHandlers:
+    """The handlers of the page of the documents."""
 
     @needs(PUBLIC)
     @takes(*CONDITIONS)

@@ -8,13 +8,14 @@ from restkeeper.features.openapi.spec import Spec, filled, media
 from restkeeper.features.webhooks.handlers import PING, WEBHOOKS
 from restkeeper.features.webhooks.schema import WebhookDeliverySchema
 from restkeeper.resources.changes import KINDS
+from restkeeper.resources.form import Form
 from restkeeper.resources.items import Items
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.storage.contract import Kind, Op
 from restkeeper.web.content import JSON
 from restkeeper.web.operation import JsonSchema, several
-from restkeeper.web.queries import MAX_VALUES, OPERATORS
+from restkeeper.web.queries import MAX_VALUES
 
 EXAMPLE_TIME = "2026-01-31T12:00:00.000000Z"
 CLOSED: JsonSchema = {"type": "object", "additionalProperties": False}
@@ -27,32 +28,35 @@ def kind_of(resource: Resource) -> str:
 
 def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
     """Add the components of a collection, whose items may have a `secret`."""
-    resource, kind = items.resource, kind_of(items.resource)
+    resource, form, kind = items.resource, items.form, kind_of(items.resource)
     schemas = _schemas(spec, items, kind)
     if secret:
         schemas["WithSecret"] = returned(schemas[""]["properties"] | {"secret": secret})
     for name, part in schemas.items():
         spec.components.schema(f"{kind}{name}", part, lazy=True)
-    filters = dict(_filters(spec, resource, kind))
-    for name, part in (*_parameters(spec, resource, kind), *filters.items()):
+    filters = dict(_filters(spec, form, kind))
+    for name, part in (*_parameters(spec, resource, form, kind), *filters.items()):
         spec.components.parameter(name, part["in"], part, lazy=True)
     spec.groups |= {f"{kind}Filters": list(filters)} | ({} if resource.search else {f"{kind}Search": []})
-    for names, example in (("",), example_of(resource, whole=True)), (("Input", "Patch"), example_of(resource)):
+    for names, example in (("",), example_of(form, whole=True)), (("Input", "Patch"), example_of(form)):
         spec.examples |= {f"{kind}{name}": example for name in names}
 
 
 def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
     """The item as returned, with selected fields, as sent complete, and as a patch; the names of fields."""
-    resource, texts = items.resource, spec.common["collection"]
-    whole, with_nulls = (spec.marshmallow(kind, resource.schema, nullable=nullable) for nullable in (False, True))
-    for field, values in items.choices.items():
-        for schema in (whole, with_nulls):
-            schema["properties"][field]["items"] = {"type": "string", "enum": list(values)}
-    properties = {name: whole["properties"][name] for name in resource.names}
+    form, texts = items.form, spec.common["collection"]
+    whole, with_nulls = (spec.marshmallow(kind, form.schema, nullable=nullable) for nullable in (False, True))
+    for schema in (whole, with_nulls):
+        for field, values in items.choices.items():
+            part = schema["properties"][field]
+            (part.get("items") or part).update(type="string", enum=list(values))
+        for field, default in items.defaults.items():
+            schema["properties"][field]["default"] = default
+    properties = {name: whole["properties"][name] for name in form.names}
     own = {name: part for name, part in properties.items() if not part.get("readOnly")}
     shown = {name: _without(part, "readOnly") for name, part in properties.items()}  # also the data of webhooks
     patch = {name: _without(with_nulls["properties"][name], "default") for name in own}
-    sortable = [field.name for field in resource.collection.fields.values() if field.sortable]
+    sortable = [field.name for field in form.queryable.fields.values() if field.sortable]
     return {
         "": returned(shown),
         "Part": CLOSED | {"description": texts["Part"], "properties": shown},
@@ -63,10 +67,11 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
     }
 
 
-def _parameters(spec: Spec, resource: Resource, kind: str) -> Iterator[tuple[str, JsonSchema]]:
+def _parameters(spec: Spec, resource: Resource, form: Form, kind: str) -> Iterator[tuple[str, JsonSchema]]:
     """The parameters of this collection except its filters, by component name."""
-    texts = filled(spec.common["collection"], kind=resource.singular, fields=", ".join(resource.search))
-    sortable = sum(field.sortable for field in resource.collection.fields.values())
+    searched = ", ".join(dict.fromkeys(map(form.name_of, resource.search)))
+    texts = filled(spec.common["collection"], kind=resource.singular, fields=searched)
+    sortable = sum(field.sortable for field in form.queryable.fields.values())
     sort = several(spec.schema(f"{kind}SortKey"), uniqueItems=True, maxItems=sortable)
     yield f"{kind}Id", parameter("id", {"type": "string", "minLength": 1, "maxLength": 64}, texts["Id"], place="path")
     yield f"{kind}Sort", parameter("sort", sort, texts["Sort"])
@@ -74,9 +79,10 @@ def _parameters(spec: Spec, resource: Resource, kind: str) -> Iterator[tuple[str
     yield f"{kind}Search", parameter("q", {"type": "string"}, texts["Search"])
 
 
-def _filters(spec: Spec, resource: Resource, kind: str) -> Iterator[tuple[str, JsonSchema]]:
+def _filters(spec: Spec, form: Form, kind: str) -> Iterator[tuple[str, JsonSchema]]:
     """A parameter for each field and operator, by component name: plain equality first."""
-    pairs = [(op, field) for field in resource.collection.fields.values() for op in OPERATORS[field.kind]]
+    queryable = form.queryable
+    pairs = [(op, field) for field in queryable.fields.values() for op in queryable.operators_of(field.name)]
     for op, field in sorted(pairs, key=lambda pair: pair[0] is not Op.EQ):
         name = field.name if op is Op.EQ else f"{field.name}[{op}]"
         meaning = spec.common["list_filters" if field.kind is Kind.LIST else "filters"][op]
@@ -97,11 +103,11 @@ def returned(properties: JsonSchema) -> JsonSchema:
     return CLOSED | {"properties": properties, "required": list(properties)}
 
 
-def example_of(resource: Resource, *, whole: bool = False) -> JsonSchema | None:
+def example_of(form: Form, *, whole: bool = False) -> JsonSchema | None:
     """An item of the examples and defaults of the schema's fields; None if a required field has no example."""
     id = "01912d68-783e-7a03-8467-5661c1243ad4"
     made: JsonSchema = {"id": id, "created_at": EXAMPLE_TIME, "updated_at": EXAMPLE_TIME, "version": 1}
-    for name, field in resource.schema().fields.items():
+    for name, field in form.schema().fields.items():
         if found := field.metadata.get("examples"):
             made[name] = found[0]
         elif field.required:
@@ -109,7 +115,7 @@ def example_of(resource: Resource, *, whole: bool = False) -> JsonSchema | None:
         elif whole and name not in READ_ONLY:
             default = None if field.dump_only else field.load_default
             made[name] = default() if callable(default) else default
-    return {name: made[name] for name in resource.names if name in made and (whole or name not in READ_ONLY)}
+    return {name: made[name] for name in form.names if name in made and (whole or name not in READ_ONLY)}
 
 
 def _without(part: JsonSchema, keyword: str) -> JsonSchema:

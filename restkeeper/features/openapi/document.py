@@ -1,7 +1,7 @@
 """The API as OpenAPI 3.1: the registered routes, with the declarations of their handlers."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -15,15 +15,24 @@ from restkeeper.features.webhooks.handlers import WEBHOOKS
 from restkeeper.service import Service
 from restkeeper.web.errors import PAGES, PROBLEM_JSON
 from restkeeper.web.guard import KNOWN, OWN, PROBE, PUBLIC
-from restkeeper.web.operation import EVERY_PROBLEM, Body, JsonSchema, Parameter, Result, SchemaOf, operation_of
+from restkeeper.web.operation import (
+    EVERY_PROBLEM,
+    Body,
+    JsonSchema,
+    Parameter,
+    Result,
+    SchemaOf,
+    operation_of,
+)
 
 _ARGUMENT = re.compile(r"<(?:[^:<>]+:)?(\w+)>")
 _VERSION = re.compile(r"/api/(v\d+)/")
 
 
-def document(app: Flask, service: Service) -> JsonSchema:
-    """The OpenAPI 3.1 document of an application."""
-    spec, routes = Spec(service.config, service.contributions), list(_routes(app, service.guard.needs))
+def document(app: Flask, service: Service, version: str) -> JsonSchema:
+    """The OpenAPI 3.1 document of a version of an application's API."""
+    spec = Spec(service.config, service.contributions)
+    routes = list(_routes(app, service, version))
     collections = {each.tag: each for each in routes if each.items}
     for each in collections.values():
         components.add_collection(spec, each.items, getattr(each.handlers, "secret", None))
@@ -36,7 +45,10 @@ def document(app: Flask, service: Service) -> JsonSchema:
         components.add_events(spec, types)
     for tag in (*(tag for tag in tags if tag not in known), *(tag for tag in known if tag in tags)):
         spec.tag({"name": tag, "description": known.get(tag, f"The {tag} that are stored.")})
-    return dict(bounded(_Operations(spec).document(routes), spec.longest, service.config))
+    whole: JsonSchema = bounded(_Operations(spec).document(routes), spec.longest, service.config)
+    for contribution in service.contributions:
+        contribution.amend(whole, version)
+    return whole
 
 
 class _Route:
@@ -44,6 +56,7 @@ class _Route:
 
     def __init__(self, rule: str, method: str, view: Callable[..., Any]) -> None:
         self.path, self.method = _ARGUMENT.sub(r"{\1}", rule), method
+        self.version = found[1] if (found := _VERSION.match(rule)) else ""
         self.arguments: list[str] = _ARGUMENT.findall(rule)
         self.name, self.about = view.__name__, view.__doc__ or view.__name__
         self.needs: str = view.needs  # type: ignore[attr-defined] # without it the service does not start
@@ -62,16 +75,22 @@ class _Route:
 
     def id(self, name: str) -> str:
         """The operation id of a handler of the same object and version."""
-        version = _VERSION.match(self.path)
-        return f"{self.words(name)}_{version[1]}" if version else self.words(name)
+        return f"{self.words(name)}_{self.version}" if self.version else self.words(name)
 
 
-def _routes(app: Flask, known: Collection[str | None]) -> Iterator[_Route]:
-    """The operations, without HEAD and OPTIONS, paths of several segments, and later routes."""
+def _routes(app: Flask, service: Service, version: str) -> Iterator[_Route]:
+    """The operations of a version: its own, those of no version, and if it is that of the unversioned paths, theirs.
+
+    They are without HEAD and OPTIONS, paths of several segments, and later routes.
+    """
+    known = service.guard.needs
     for rule in app.url_map.iter_rules():
         for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"}):
             if "<path:" not in rule.rule and (rule.endpoint in known or not known):
-                yield _Route(rule.rule, method.lower(), app.view_functions[rule.endpoint])
+                route = _Route(rule.rule, method.lower(), app.view_functions[rule.endpoint])
+                own = service.versions.unversioned if route.items else version
+                if version == (route.version or own):
+                    yield route
 
 
 class _Operations:

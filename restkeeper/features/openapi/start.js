@@ -1,8 +1,10 @@
-// Shows /openapi.json with Swagger UI. In the complete document every collection has two paths, every filter is a
+// Shows /openapi.json, or with ?version=v2 /api/v2/openapi.json, with Swagger UI. In the complete document every collection has two paths, every filter is a
 // parameter, and every operation has the same errors and headers. To be shorter, the page shows each of these once.
 
 const FILTER = /^#\/components\/parameters\/\w+\.(\w+)\.(\w+)$/;
 const VERSION = /^\/api\/v\d+/;
+const CHOSEN = new URLSearchParams(location.search).get("version");
+const DOCUMENT = CHOSEN ? `api/${encodeURIComponent(CHOSEN)}/openapi.json` : "openapi.json";
 const METHODS = ["get", "post", "put", "patch", "delete"];
 
 const operationsOf = (item) => METHODS.filter((method) => method in item).map((method) => [method, item[method]]);
@@ -73,12 +75,12 @@ function shown(document) {
   const operations = Object.values(document.paths).flatMap((item) => operationsOf(item).map(([, each]) => each));
   for (const operation of operations) withFoldedFilters(operation, document.components.parameters);
   withCommonResponsesOnce(document, operations);
-  document.info.description += "\n\nThe whole document: [openapi.json](openapi.json)";
+  document.info.description += `\n\nThe whole document: [openapi.json](${DOCUMENT})`;
   return document;
 }
 
 window.onload = async () => {
-  const response = await fetch("openapi.json");
+  const response = await fetch(DOCUMENT);
   SwaggerUIBundle({
     spec: shown(await response.json()),
     dom_id: "#docs",

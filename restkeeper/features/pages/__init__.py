@@ -24,9 +24,9 @@ from restkeeper.web.pages import document, page
 _CSS = (Path(__file__).parent / "templates" / "base.css").read_bytes().removesuffix(b"\n")
 _STYLE = f"'sha256-{b64encode(sha256(_CSS).digest()).decode()}'"  # the pages contain it
 
-LINKS = {  # of the index, if the path exists
+LINKS = {  # of the index, if the path exists in the version of the unversioned paths
     "docs": "/docs",
-    "events": "/api/v1/events",
+    "events": "/api/VERSION/events",
     "openapi": "/openapi.json",
     "health": "/healthz",
     "readiness": "/readyz",
@@ -68,7 +68,8 @@ class PageHandlers:
         service = self._service
         collections = [{"name": each.name, "url": f"/{each.name}"} | self._count(each) for each in service.resources]
         paths = {rule.rule for rule in self._app.url_map.iter_rules()}
-        links = {name: path for name, path in LINKS.items() if path in paths}
+        links = {name: path.replace("VERSION", service.versions.unversioned) for name, path in LINKS.items()}
+        links = {name: path for name, path in links.items() if path in paths}
         value = {"service": "restkeeper", "collections": collections, "links": links}
         base = known_base() or "https://HOST"
         return _negotiated("index.html", value, base=base, key=service.guard.is_required)

@@ -1,10 +1,12 @@
 """Webhooks: the endpoints that receive events, and the deliveries."""
 
+from restkeeper.features.events.forms import EventForms
 from restkeeper.features.events.types import event_collections
 from restkeeper.features.webhooks.deliverer import Deliverer
 from restkeeper.features.webhooks.handlers import WEBHOOKS, WebhookHandlers, disable_webhook
 from restkeeper.features.webhooks.sender import Sender
-from restkeeper.service import Service
+from restkeeper.service import Service, mount
+from restkeeper.storage.outbox import StoredEvent
 from restkeeper.web.application import Application
 from restkeeper.web.operation import Contribution
 
@@ -13,8 +15,8 @@ ABOUT = 'To receive the events, create a webhook: the messages under "Webhooks" 
 
 
 def install(app: Application, service: Service) -> None:
-    """Serve /api/v1/webhooks. A deliverer sends the events, in this process or in another one."""
-    app.register_blueprint(WebhookHandlers(service).blueprint(), url_prefix="/api/v1/webhooks")
+    """Serve /api/VERSION/webhooks. A deliverer sends the events, in this process or in another one."""
+    mount(app, service, lambda version: WebhookHandlers(service, version).blueprint())
     service.contributions.append(Contribution(about=ABOUT))
 
 
@@ -23,6 +25,12 @@ def deliverer_of(service: Service) -> Deliverer:
     config, clock = service.config, service.clock
     timeout = float(config.webhook_timeout)
     send = Sender(allow_private=config.webhook_allow_private, timeout=timeout)
+    forms = {each.name: EventForms(service, each.name) for each in service.served}
+
+    def convert(event: StoredEvent, version: str) -> StoredEvent:
+        """The event as a webhook of this version receives it; after its sunset, as one of the successor does."""
+        return forms[service.versions.living(version, clock.time())].converted(event)
+
     return Deliverer(
         service.store,
         send,
@@ -30,6 +38,7 @@ def deliverer_of(service: Service) -> Deliverer:
         disable_webhook,
         timeout=timeout,
         retries=config.webhook_retries,
+        convert=convert,
         now=clock.time,
         elapsed=clock.monotonic,
     )

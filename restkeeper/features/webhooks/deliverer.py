@@ -18,6 +18,7 @@ import orjson
 
 from restkeeper.features.events.envelope import enveloped
 from restkeeper.features.webhooks.concurrency import AT_ONCE, ConcurrencyLimit, Key
+from restkeeper.features.webhooks.schema import FIRST_VERSION
 from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.features.webhooks.signature import signed
 from restkeeper.features.webhooks.verdict import must_disable, reason_of, verdict
@@ -46,14 +47,15 @@ class _Endpoint(NamedTuple):
     url: str
     types: tuple[str, ...]
     active: bool
+    version: str  # of the API: the form of the events
 
 
 class _Job(NamedTuple):
-    """A leased delivery, the end of its lease, and the URL and secrets to send it with."""
+    """A leased delivery, the end of its lease, its endpoint, and the secrets to send it with."""
 
     delivery: Delivery
     until: float
-    url: str
+    endpoint: _Endpoint
     secrets: tuple[str, ...]
 
     @property
@@ -103,7 +105,8 @@ class Deliverer:
 
     `collections` are those that the type `*` includes. `retries` are the seconds from each failure of a delivery to its
     next attempt; after the last one, or 410, `disable` is called with the transaction, webhook, reason and time. Many
-    deliverers may use one store, in any processes. Not safe for threads.
+    deliverers may use one store, in any processes. `convert` is given an event and the version of the API that the
+    webhook has pinned. Not safe for threads.
     """
 
     def __init__(
@@ -115,6 +118,7 @@ class Deliverer:
         *,
         timeout: float,
         retries: Sequence[float],
+        convert: Callable[[StoredEvent, str], StoredEvent] = lambda event, version: event,
         now: Callable[[], float] = time.time,
         elapsed: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
@@ -125,6 +129,7 @@ class Deliverer:
         self._disable = disable
         self._timeout = timeout
         self._retries = retries
+        self._convert = convert
         self._now = now
         self._elapsed = elapsed
         self._chance = chance
@@ -248,11 +253,12 @@ class Deliverer:
         secrets = tuple(each.value for each in subscription.secrets if each.until is None or each.until > now)
         manual_only = not (endpoint.active and subscription.open)
         leased = transaction.lease(subscription.webhook, now, until, room, manual_only=manual_only)
-        return [_Job(each, until, endpoint.url, secrets) for each in leased]
+        return [_Job(each, until, endpoint, secrets) for each in leased]
 
     def _start(self, job: _Job, now: float) -> None:
         self._limit.begin(job.key, job.delivery.webhook, now)
-        light = job.delivery._replace(event=reduced(job.delivery.event))  # deliveries under way need little memory
+        event = self._convert(job.delivery.event, job.endpoint.version)
+        light = job.delivery._replace(event=reduced(event))  # deliveries under way need little memory
         try:
             self._pool.submit(self._run, job._replace(delivery=light))
         except RuntimeError as error:  # the system has no thread left: the lease will expire
@@ -276,14 +282,15 @@ class Deliverer:
         if began > job.until - self._timeout:
             return None  # this process was suspended: another one may have leased the delivery
         body = enveloped(delivery.event)
-        result = self._send(job.url, signed(delivery.event.id, body, job.secrets, now=began), body)
+        result = self._send(job.endpoint.url, signed(delivery.event.id, body, job.secrets, now=began), body)
         at, chance = self._now(), self._chance()
         return verdict(delivery, result, began=began, at=at, retries=self._retries, chance=chance)
 
 
 def _endpoint(record: Record) -> _Endpoint:
     webhook = orjson.loads(record.body)
-    return _Endpoint(webhook["url"], tuple(webhook["types"]), webhook["status"] == "active")
+    active, version = webhook["status"] == "active", webhook.get("api_version", FIRST_VERSION)
+    return _Endpoint(webhook["url"], tuple(webhook["types"]), active, version)
 
 
 def reduced(event: StoredEvent) -> StoredEvent:

@@ -122,7 +122,7 @@ def _changed(record: Record, now: str, **fields: Any) -> Record:
 
 
 class WebhookHandlers:
-    """The handlers of /api/v1/webhooks."""
+    """The handlers of /api/VERSION/webhooks."""
 
     secret: ClassVar = {
         "type": "string",
@@ -131,8 +131,10 @@ class WebhookHandlers:
         "pattern": "^whsec_[A-Za-z0-9+/]{43}=$",
     }
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, version: str) -> None:
         self.name = WEBHOOKS.name
+        self._version = version
+        self._versions = [each.name for each in service.served]
         self._types = known_types(service.resources)
         self._store = service.store
         self._config = service.config
@@ -144,7 +146,8 @@ class WebhookHandlers:
             service.hooks,
             clock=service.clock,
             caching=UNCACHED,
-            choices={"types": self._types},
+            choices={"types": self._types, "api_version": self._versions},
+            defaults={"api_version": version},
         )
 
     def blueprint(self) -> Blueprint:
@@ -197,14 +200,16 @@ class WebhookHandlers:
     @returns(KEPT, *CHANGE)
     def replace_item(self, id: str) -> Reply:
         """Replace a webhook except its secret: optional fields that are left out take their defaults."""
-        return self._change(id, WEBHOOKS.replace, JSON)
+        return self._change(id, WEBHOOKS.replace, self.items.defaults | self.items.body(JSON))
 
     @needs(ADMIN)
     @takes(*ITEM_CONDITIONS, body=PATCH)
     @returns(KEPT, *CHANGE)
     def merge_item(self, id: str) -> Reply:
         """Change some fields of a webhook (JSON Merge Patch, RFC 7396): `status` pauses and resumes it."""
-        return self._change(id, WEBHOOKS.merge, MERGE_PATCH, JSON)
+        patch = self.items.body(MERGE_PATCH, JSON)
+        unset = {name: value for name, value in self.items.defaults.items() if patch.get(name, value) is None}
+        return self._change(id, WEBHOOKS.merge, patch | unset)
 
     @needs(ADMIN)
     @takes(*ITEM_CONDITIONS)
@@ -284,7 +289,7 @@ class WebhookHandlers:
         return self._store.write(work)
 
     def _make(self, sent: JsonObject) -> Record:
-        record = WEBHOOKS.create(sent, id=self.items.new_id(), now=self.items.now())
+        record = WEBHOOKS.create(self.items.defaults | sent, id=self.items.new_id(), now=self.items.now())
         webhook = exactjson.loads(record.body)
         faults = self._faults(webhook)
         if webhook["status"] == "disabled":
@@ -309,14 +314,13 @@ class WebhookHandlers:
         transaction.set_secrets(record.id, [Secret(secret), *former][:MOST_SECRETS])
         return record, secret
 
-    def _change(self, id: str, change: Callable[..., Record], *types: str) -> Reply:
-        sent = self.items.body(*types)
+    def _change(self, id: str, change: Callable[..., Record], sent: JsonObject) -> Reply:
         return self.items.change(id, change, sent, check=self._require_valid, after_update=self._resume)
 
     def _require_valid(self, before: Record, after: Record) -> None:
         """Raises ValidationFailed. A webhook that was valid by other settings can be paused as it is."""
         was, now = (exactjson.loads(each.body) for each in (before, after))
-        if now["status"] == "active" or any(was[name] != now[name] for name in ("url", "types")):
+        if now["status"] == "active" or any(was[name] != now[name] for name in ("url", "types", "api_version")):
             require_none(self._faults(now))
 
     def _resume(self, transaction: Transaction, before: Record, after: Record) -> None:
@@ -328,7 +332,10 @@ class WebhookHandlers:
     def _faults(self, webhook: JsonObject) -> list[JsonObject]:
         """What is wrong with a webhook beyond its schema."""
         fault, types = _fault_of(webhook["url"], self._config.webhook_allow_private), self._types
-        return ([{"pointer": "#/url", "detail": fault}] if fault else []) + [
+        faults = [{"pointer": "#/url", "detail": fault}] if fault else []
+        if webhook["api_version"] not in self._versions:
+            faults.append({"pointer": "#/api_version", "detail": f"must be one of: {', '.join(self._versions)}"})
+        return faults + [
             {"pointer": f"#/types/{n}", "detail": f"must be one of: {', '.join(types)}"}
             for n, type in enumerate(webhook["types"])
             if type not in types

@@ -6,6 +6,8 @@ from restkeeper.schemas.fields import Items, Lifecycle, Status, Text, Time, Url,
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.storage.outbox import EVENT_ID
 
+FIRST_VERSION = "v1"  # of the API: that of webhooks from before they had one
+
 STATES = ("pending", "delivered", "failed")  # of a delivery
 
 LIFECYCLE = Lifecycle(
@@ -31,6 +33,14 @@ class WebhookSchema(ItemSchema):
         metadata={
             "description": "Types of events: `*` (of all collections), all of a kind (`product.*`), or single types.",
             "examples": [["product.*"]],
+        },
+    )
+    api_version = Text(
+        2,
+        5,
+        load_default=FIRST_VERSION,
+        metadata={
+            "description": "Version of the API in whose form events are sent; by default that of the request's path."
         },
     )
     description = Text(0, 200, load_default="", metadata={"description": "What it is for."})

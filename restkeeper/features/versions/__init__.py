@@ -1,0 +1,115 @@
+"""The versions of the API: items in the form of older versions, and responses where no version is served."""
+
+from functools import partial
+from math import inf
+from urllib.parse import quote
+
+from flask import Request
+
+from restkeeper.config import ConfigError
+from restkeeper.errors import NotFound, Problem, shortened
+from restkeeper.features.versions.older import OlderForm
+from restkeeper.resources.form import Form
+from restkeeper.resources.resource import Resource
+from restkeeper.service import Service
+from restkeeper.versions import Version, Versions, http_date, seconds_of
+from restkeeper.web.application import Application
+from restkeeper.web.errors import PATH
+from restkeeper.web.operation import UNUSED, Contribution, JsonSchema
+
+
+class VersionRetired(Problem):
+    status, name, title = 410, "version-retired", "This version of the API is retired"
+    about = (
+        "This version was deprecated, and its sunset is over (RFC 8594). `successor` is the version to use instead; "
+        "`Link` has the same address there."
+    )
+
+
+def install(app: Application, service: Service) -> None:
+    """Show items in the form of each version, and refuse requests to versions that are not served.
+
+    Raises ConfigError for a revision that does not exist.
+    """
+    names = {each.name for each in service.resources}
+    for version in service.versions.served(service.clock.time(), service.config.previews):
+        if unknown := sorted(set(version.revisions) - names):
+            raise ConfigError(f"versions: {version.name}: there is no collection {unknown[0]!r}")
+    service.hooks.form = partial(form_of, service.versions)
+    app.before.append(Gate(service).require_served)
+    service.contributions.append(Contribution(UNUSED, problems=(VersionRetired,)))
+    service.contributions.append(Contribution(amend=partial(describe, service)))
+
+
+def form_of(versions: Versions, resource: Resource, version: str) -> Form:
+    """The form of a collection in a version. Raises ConfigError for a revision that there are no steps from."""
+    revision = versions[version].revisions.get(resource.name, resource.revision)
+    if revision == resource.revision:
+        return resource
+    try:
+        return OlderForm(resource, revision)
+    except ValueError as error:
+        raise ConfigError(f"versions: {version}: {error}") from None
+
+
+def describe(service: Service, document: JsonSchema, version: str) -> None:
+    """Add the state of the version to its document, and if there are others, a paragraph about all of them."""
+    versions, now = service.versions, service.clock.time()
+    document["info"]["x-version"] = {"name": version, "state": str(versions.state(version, now))}
+    if len(service.served) > 1:
+        listed = ", ".join(f"`{each.name}` ({versions.state(each.name, now)})" for each in service.served)
+        document["info"]["description"] += (
+            f"\n\nThis is `{version}`. The versions are {listed}, each described at `/api/VERSION/openapi.json`."
+        )
+
+
+class Gate:
+    """Refuses requests to versions that do not exist, or not any more."""
+
+    def __init__(self, service: Service) -> None:
+        self._versions = service.versions
+        self._clock = service.clock
+        self._collections = {each.name for each in service.resources}
+        self._ends = {each.name: self._end_of(each.name) for each in service.served}
+        self._unversioned_end = min(self._end_of(""), self._end_of(self._versions.unversioned))
+
+    def _end_of(self, name: str) -> float:
+        deprecation = self._versions.deprecation_of(name)
+        return seconds_of(deprecation.sunset) if deprecation else inf
+
+    def require_served(self, request: Request) -> None:
+        """Raises NotFound at a version that does not exist, and VersionRetired at one whose sunset is over."""
+        path = request.path
+        if path.startswith("/api/"):
+            name = path[5:].partition("/")[0]
+            end = self._ends.get(name)
+            if end is None or (end < inf and end <= self._clock.time()):
+                self._refuse(name, path)
+        elif self._unversioned_end < inf and path.split("/")[1] in self._collections:
+            if self._unversioned_end <= self._clock.time():
+                self._refuse("", path)
+
+    def _refuse(self, name: str, path: str) -> None:
+        versions, now = self._versions, self._clock.time()
+        served = [each for each in versions.served(now) if each.name in self._ends]
+        if name and name not in versions:
+            raise NotFound(f"there is no version {shortened(name)!r}; there are: {_listed(served)}")
+        if not (deprecation := versions.deprecation_of(name) or versions.deprecation_of(versions.unversioned)):
+            raise NotFound(f"{name} is a preview, which is not served here (PREVIEWS); there are: {_listed(served)}")
+        successor = versions[name or versions.unversioned].successor
+        headers = {"Sunset": http_date(deprecation.sunset)}
+        if successor:
+            rest = path.removeprefix(f"/api/{name}") if name else path
+            headers["Link"] = f'</api/{successor}{quote(rest, PATH)}>; rel="successor-version"'
+        of = f"version {name}" if name else "the path without a version"
+        advice = f"use {successor}" if successor else f"there are: {_listed(served)}"
+        raise VersionRetired(
+            f"{of} was retired on {deprecation.sunset}; {advice}",
+            headers=headers,
+            sunset=str(deprecation.sunset),
+            **({"successor": successor} if successor else {}),
+        )
+
+
+def _listed(versions: list[Version]) -> str:
+    return ", ".join(each.name for each in versions)

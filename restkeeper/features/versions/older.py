@@ -1,0 +1,220 @@
+"""The items of a collection as an older version of the API shows them.
+
+What callers of that version send is validated by its own schema, converted to the newest revision, and validated there
+as well; faults name the fields as these callers know them. What they do not see stays as it is.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+from restkeeper.errors import InvalidQuery, ValidationFailed
+from restkeeper.resources.resource import NO_LIMITS, ItemLimits, JsonObject, Resource, records_of, require_none
+from restkeeper.resources.steps import Members, Step, Untranslatable
+from restkeeper.schemas.item import READ_ONLY
+from restkeeper.storage.contract import Filter, Kind, Op, Page, Query, Record
+from restkeeper.web import exactjson
+from restkeeper.web.queries import OPERATORS, Queryable, value_of
+
+
+class OlderForm:
+    """See `Form`: the items of a collection in one of its older revisions."""
+
+    is_stored = False
+
+    def __init__(self, resource: Resource, revision: int) -> None:
+        """Raises ValueError for a revision that there are no steps from."""
+        self._newest = resource
+        self._older, self._chain = resource.at(revision)
+        self.names = self._older.names
+        self.schema = self._older.schema
+        self.fingerprint = f"{self._older.fingerprint}-{resource.fingerprint}"
+        self._paths = {name: _path(name, self._chain.steps) for name in self.names}
+        self._origins = _origins(self.names, self._chain.steps)
+        self._converted = {name for step in self._chain.steps for name in step.before}.intersection(self.names)
+
+    @cached_property
+    def queryable(self) -> Queryable:
+        """The fields that have an equivalent in the newest revision, under whatever name."""
+        known, newest = self._older.collection.fields, self._newest.collection.fields
+        operators = {
+            name: self._paths[name].operators(field.kind) if self._paths[name].end in newest else ()
+            for name, field in known.items()
+        }
+        fields = {
+            name: replace(field, sortable=field.sortable and self._paths[name].is_rename)
+            for name, field in known.items()
+            if operators[name]
+        }
+        refused = {name: self._paths[name].reason for name in known if not operators[name]}
+        return Queryable(fields, self.names, operators, refused)
+
+    def query(self, query: Query) -> Query:
+        """The query with the newest names and values. Raises InvalidQuery for a value without an equivalent."""
+        return replace(
+            query,
+            filters=tuple(map(self._filter, query.filters)),
+            sort=tuple(key._replace(field=self._paths[key.field].end) for key in query.sort),
+        )
+
+    def _filter(self, filter: Filter) -> Filter:
+        path, value = self._paths[filter.field], filter.value
+        if not path.is_rename:
+            field = self._newest.collection.fields[path.end]
+            try:
+                convert = partial(path.value, read=lambda text: value_of(text, field))
+                value = tuple(map(convert, value)) if isinstance(value, tuple) else convert(value)
+            except (ValueError, TypeError, LookupError, ArithmeticError) as error:
+                fault = {"parameter": filter.field, "detail": f"has no equivalent in newer versions: {error}"}
+                raise InvalidQuery(f"{filter.field} {fault['detail']}", errors=[fault]) from None
+        return Filter(path.end, filter.op, value)
+
+    def name_of(self, field: str) -> str:
+        """The name for callers of a stored field; the same if they do not see it."""
+        return self._origins[-1].get(field) or field
+
+    def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        """A new item, as `Resource.create`."""
+        made = self._older.create(sent, id=id, now=now, limits=limits)
+        return self._raised(made, None, partial(self._newest.create, id=id, now=now, limits=limits))
+
+    def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        """An exported item, as `Resource.restore`."""
+        made = self._older.restore(sent, id=id, now=now, limits=limits)
+        members = exactjson.cut(made.body)
+        of_server = {name: exactjson.stored(members[name]) for name in READ_ONLY}
+        return self._raised(
+            made, None, lambda own: self._newest.restore(own | of_server, id=id, now=now, limits=limits)
+        )
+
+    def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        """The item with other content, as `Resource.replace`."""
+        return self._changed(record, partial(self._older.replace, sent=sent, now=now, limits=limits), now, limits)
+
+    def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        """The item with a JSON Merge Patch applied to its representation, as `Resource.merge`."""
+        return self._changed(record, partial(self._older.merge, patch=patch, now=now, limits=limits), now, limits)
+
+    def _changed(self, record: Record, change: Callable[[Record], Record], now: str, limits: ItemLimits) -> Record:
+        current = self._newest.upgraded(record)
+        before = current._replace(body=self.body(current), fingerprint=self._older.fingerprint)
+        after = change(before)
+        if after is before:
+            return record
+        return self._raised(after, current, lambda own: self._newest.replace(current, own, now=now, limits=limits))
+
+    def _raised(self, made: Record, current: Record | None, store: Callable[[JsonObject], Record]) -> Record:
+        """What `store` returns for the newest revision of an item of the older one; `current` is the item before.
+
+        Raises ValidationFailed, also for values that would be read back as other ones.
+        """
+        own = {name: text for name, text in exactjson.cut(made.body).items() if name not in READ_ONLY}
+        before, homes = (exactjson.cut(current.body), current.older) if current else (None, None)
+        try:
+            members, older = self._chain.up(own, homes, before)
+            record = store({name: exactjson.stored(text) for name, text in members.items()})
+        except Untranslatable as error:
+            origins = self._origins[error.number]
+            require_none([_fault(origins[name], error.reason) for name in error.names])
+            raise
+        except ValidationFailed as error:
+            require_none([self._renamed(fault) for fault in error.members["errors"]])
+            raise
+        if record is current:
+            record = self._newest.touched(record, now=made.updated_at)  # only what older versions show has changed
+        record = record._replace(older=older)
+        self._require_kept(own, record)
+        return record
+
+    def _renamed(self, fault: JsonObject) -> JsonObject:
+        """A fault of the newest revision with the name that callers know, and without a path into what they do not."""
+        name, slash, rest = fault["pointer"].removeprefix("#/").partition("/")
+        known = self._origins[-1].get(name)
+        if known is None:
+            return fault | {"pointer": "#"}
+        inner = slash + rest if self._paths[known].is_rename else ""
+        return fault | {"pointer": exactjson.pointer([known]) + inner}
+
+    def _require_kept(self, own: Members, record: Record) -> None:
+        """Raises ValidationFailed for values that callers would not read back as they sent them."""
+        kept = self._chain.down(exactjson.cut(record.body), record.older)
+        require_none(
+            [
+                _fault(name, f"would be stored as {bytes(kept[name]).decode()}: send that")
+                for name in own
+                if name in self._converted and exactjson.stored(kept[name]) != exactjson.stored(own[name])
+            ]
+        )
+
+    def body(self, record: Record) -> bytes:
+        """The representation of a record."""
+        newest = self._newest.upgraded(record)
+        item = self._chain.down(exactjson.cut(newest.body), newest.older)
+        return exactjson.joined({name: item[name] for name in self.names})
+
+    def bodies(self, page: Page) -> list[bytes]:
+        """The representations of the items of a page."""
+        return [self.body(record) for record in records_of(page)]
+
+    def show(self, body: bytes, names: Iterable[str]) -> bytes:
+        """A representation reduced to these fields."""
+        return self._older.show(body, names)
+
+
+class _Path(NamedTuple):
+    """What became of a field: the steps that changed it, and its name in the newest revision.
+
+    The name is empty if it has become several fields, or a part of one, or is gone.
+    """
+
+    steps: Sequence[Step]
+    end: str
+
+    @property
+    def is_rename(self) -> bool:
+        """Whether its values are the same in the newest revision."""
+        return bool(self.end) and all(len(step.operators) == len(Op) for step in self.steps)
+
+    def operators(self, kind: Kind) -> tuple[Op, ...]:
+        """The comparisons of a field of this kind that have an equivalent."""
+        if not self.end or (kind is Kind.LIST and not self.is_rename):
+            return ()
+        return tuple(op for op in OPERATORS[kind] if all(op in step.operators for step in self.steps))
+
+    def value(self, value: Any, read: Callable[[str], Any]) -> Any:
+        """A value of a filter in the newest revision; `read` converts it from the text of a query."""
+        for step in self.steps:
+            value = step.value(value)
+        return read(str(value).lower() if isinstance(value, bool) else str(value))
+
+    @property
+    def reason(self) -> str:
+        """Why no query can use the field."""
+        after = " and ".join(self.steps[-1].after)
+        return f"cannot be used in queries: newer versions have {after or 'nothing'} instead"
+
+
+def _path(name: str, steps: Sequence[Step]) -> _Path:
+    found = []
+    for step in steps:
+        if name in step.before:
+            found.append(step)
+            if not step.operators:
+                return _Path(found, "")
+            (name,) = step.after
+    return _Path(found, name)
+
+
+def _origins(names: Iterable[str], steps: Sequence[Step]) -> list[dict[str, str]]:
+    """For the revision before each step, and for the newest: the field that each field comes from."""
+    origins = [{name: name for name in names}]
+    for step in steps:
+        before = [origins[-1][name] for name in step.before if name in origins[-1]]
+        rest = {name: origin for name, origin in origins[-1].items() if name not in step.before}
+        origins.append(rest | {name: before[0] for name in step.after if before})
+    return origins
+
+
+def _fault(name: str, detail: str) -> JsonObject:
+    return {"pointer": exactjson.pointer([name]), "detail": detail}

@@ -1,0 +1,161 @@
+"""The versions of a service's API, as it declares them: which there are, what they show, and what is deprecated.
+
+    VERSIONS = Versions(
+        Version("v1", successor="v2", revisions={"products": 1}),
+        Version("v2"),
+        unversioned="v1",
+        deprecations=[Deprecation(version="v1", since=date(2026, 11, 22), sunset=date(2027, 6, 1), link="https://…")],
+    )
+
+A sunset is the first day on which something is gone. Days are in UTC.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from email.utils import formatdate
+from enum import StrEnum
+
+_NAME = re.compile(r"v[1-9][0-9]{0,3}")
+
+
+class State(StrEnum):
+    """Where a version is in its life."""
+
+    PREVIEW = "preview"  # it may still change, and is served only where the configuration asks for it
+    CURRENT = "current"
+    DEPRECATED = "deprecated"  # its sunset is announced
+    RETIRED = "retired"  # its sunset is over
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of the API, named v1, v2 and so on.
+
+    `revisions` has the collections that it shows in an older revision; the others it shows in the newest. `successor`
+    is the version that clients of this one should use.
+    """
+
+    name: str
+    preview: bool = False
+    successor: str = ""
+    revisions: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deprecation:
+    """Something that is deprecated on the day `since`, and is gone on the day `sunset`.
+
+    Alone, `version` is a whole version, or if it is empty the unversioned paths. Otherwise it is, in that version: a
+    `field` ("products.sku"), a `value` of that field, a `parameter` ("products.offset"), or a `path` ("/products/<id>")
+    with all its methods or only one `method`. `link` is a page for people that says more than `reason`.
+    """
+
+    version: str
+    since: date
+    sunset: date
+    field: str = ""
+    value: str = ""
+    parameter: str = ""
+    path: str = ""
+    method: str = ""
+    reason: str = ""
+    link: str = ""
+
+    @property
+    def part(self) -> str:
+        """What of the version is deprecated; empty if it is all of it."""
+        if self.field:
+            return f"{self.field}={self.value}" if self.value else self.field
+        return f"?{self.parameter}" if self.parameter else " ".join(filter(None, (self.method, self.path)))
+
+    def is_over(self, now: float) -> bool:
+        """Whether the sunset has come at a time in seconds since 1970."""
+        return seconds_of(self.sunset) <= now
+
+
+def http_date(day: date) -> str:
+    """The beginning of a day in UTC as an HTTP date (RFC 9110, section 5.6.7)."""
+    return formatdate(seconds_of(day), usegmt=True)
+
+
+def seconds_of(day: date) -> int:
+    """The beginning of a day in UTC, in seconds since 1970."""
+    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
+
+
+class Versions:
+    """The versions in their order, the newest last. The paths without a version are those of `unversioned`."""
+
+    def __init__(self, *versions: Version, unversioned: str, deprecations: Iterable[Deprecation] = ()) -> None:
+        """Raises ValueError for a declaration that cannot work."""
+        self._versions = {each.name: each for each in versions}
+        self.unversioned = unversioned
+        self.deprecations = tuple(deprecations)
+        if len(self._versions) < len(versions):
+            raise ValueError("versions: each has a name of its own")
+        for fault in self._faults():
+            raise ValueError(f"versions: {fault}")
+
+    def _faults(self) -> Iterator[str]:
+        names = ", ".join(self._versions)
+        for each in self:
+            if not _NAME.fullmatch(each.name):
+                yield f"{each.name!r} is no name of a version; use v1, v2 and so on"
+            if each.successor and each.successor not in self._versions:
+                yield f"the successor {each.successor!r} of {each.name} does not exist; there are: {names}"
+        if self.unversioned not in self._versions or self[self.unversioned].preview:
+            yield f"unversioned={self.unversioned!r} is not one of the stable versions; there are: {names}"
+        whole = [each.version for each in self.deprecations if not each.part]
+        for deprecation in self.deprecations:
+            of = f"Deprecation of {' '.join(filter(None, (deprecation.version or 'unversioned', deprecation.part)))}"
+            if deprecation.version not in ("", *self._versions):
+                yield f"{of}: there is no such version; there are: {names}"
+            if not deprecation.version and deprecation.part:
+                yield f"{of}: name the version that has it"
+            if deprecation.sunset < deprecation.since:
+                yield f"{of}: the sunset {deprecation.sunset} is before {deprecation.since}"
+            if sum(map(bool, (deprecation.field, deprecation.parameter, deprecation.path))) > 1:
+                yield f"{of}: name a field, a parameter or a path"
+            if (deprecation.value and not deprecation.field) or (deprecation.method and not deprecation.path):
+                yield f"{of}: a value is of a field, and a method of a path"
+            if not deprecation.part and whole.count(deprecation.version) > 1:
+                yield f"{of}: is declared twice"
+
+    def __iter__(self) -> Iterator[Version]:
+        return iter(self._versions.values())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._versions
+
+    def __getitem__(self, name: str) -> Version:
+        return self._versions[name]
+
+    def deprecation_of(self, name: str) -> Deprecation | None:
+        """The deprecation of a whole version, or for an empty name that of the unversioned paths."""
+        return next((each for each in self.deprecations if each.version == name and not each.part), None)
+
+    def state(self, name: str, now: float) -> State:
+        """The state of a version at a time in seconds since 1970."""
+        if deprecation := self.deprecation_of(name):
+            return State.RETIRED if deprecation.is_over(now) else State.DEPRECATED
+        return State.PREVIEW if self[name].preview else State.CURRENT
+
+    def living(self, name: str, now: float) -> str:
+        """The version that stands for a pinned one: itself, or after its sunset the first successor that lives."""
+        seen = set()
+        while name in self and self.state(name, now) is State.RETIRED and name not in seen:
+            seen.add(name)
+            name = self[name].successor
+        stable = [each.name for each in self.served(now)]
+        return name if name in self and name not in seen else stable[-1]
+
+    def served(self, now: float, previews: Iterable[str] = ()) -> list[Version]:
+        """The versions with routes: all but the retired ones, and previews that are asked for."""
+        states = {each.name: self.state(each.name, now) for each in self}
+        hidden = {name for name, state in states.items() if state is State.PREVIEW} - set(previews)
+        return [each for each in self if states[each.name] is not State.RETIRED and each.name not in hidden]
+
+
+V1 = Versions(Version("v1"), unversioned="v1")  # of a service that declares none

@@ -1,0 +1,283 @@
+"""Steps between the revisions of a collection's items: every step and every chain of them converts without loss."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, reject
+from hypothesis import strategies as st
+from marshmallow import fields
+
+from restkeeper import (
+    Add,
+    Convert,
+    ItemSchema,
+    JsonObject,
+    Merge,
+    Money,
+    Move,
+    Remove,
+    Rename,
+    Resource,
+    Retype,
+    Split,
+    Step,
+    Text,
+    Whole,
+)
+from restkeeper.errors import InvalidQuery, ValidationFailed
+from restkeeper.features.versions.older import OlderForm
+from restkeeper.schemas.item import READ_ONLY
+from restkeeper.storage.contract import Filter, Op, Query, Record, Sort
+from restkeeper.web import exactjson
+
+NOW, LATER = "2026-01-01T00:00:00.000000Z", "2026-01-02T00:00:00.000000Z"
+
+
+class BookSchema(ItemSchema):
+    """The newest revision of a book: what all steps below lead to."""
+
+    title = Text(1, 50, required=True)
+    pages = Whole(0, 10_000, load_default=0)
+    price = Money(load_default=None, allow_none=True)
+    first = Text(0, 50, load_default="")
+    last = Text(0, 50, load_default="")
+    place = JsonObject(load_default=dict)
+    size = Text(3, 30, load_default="0 x 0")
+    weight = Whole(0, 1000, load_default=7)
+    copies = Whole(0, 1000, load_default=1)
+
+
+def halves(name: str) -> tuple[str, str]:
+    """The first word of a name, and the rest."""
+    first, space, last = name.partition(" ")
+    if not (first and last):
+        raise ValueError("must have two words")
+    return first, last
+
+
+STEPS: dict[str, Step] = {
+    "rename": Rename("name", "title"),
+    "add": Add("weight", 3),
+    "add with the default of the schema": Add("pages"),
+    "remove": Remove("colour", Text(1, 20, load_default="red")),
+    "retype": Retype("copies", Text(1, 4, required=True), up=int, down=str),
+    "split": Split("author", Text(1, 50, required=True), into=("first", "last"), up=halves, down="{} {}".format),
+    "merge": Merge(
+        {"width": Whole(0, 99, load_default=0), "height": Whole(0, 99, load_default=0)},
+        into="size",
+        up="{} x {}".format,
+        down=lambda size: tuple(map(int, size.split(" x "))),
+    ),
+    "move": Move({"street": Text(0, 20, load_default=""), "town": Text(0, 20, load_default="")}, into="place"),
+    "convert": Convert(
+        {"cents": Whole(0, 10**9, load_default=0)},
+        ["price"],
+        lambda cents: Decimal(cents) / 100,
+        lambda price: int((price or 0) * 100),
+    ),
+}
+CHAIN = [  # steps that change the same fields
+    [Rename("writer", "author"), Remove("pages", Whole(0, 10_000, load_default=0))],
+    [STEPS["split"], Rename("last", "family"), Add("pages", 5)],
+    [Rename("family", "last"), Rename("cost", "copies"), STEPS["retype"]],
+    [Retype("copies", Whole(0, 1000, load_default=1), up=lambda n: n, down=lambda n: n), STEPS["move"]],
+]
+chains = st.lists(st.sampled_from(list(STEPS)), unique=True).flatmap(
+    lambda names: st.lists(st.integers(1, 3), min_size=len(names), max_size=len(names)).map(
+        lambda numbers: [
+            [STEPS[name] for name, number in zip(names, numbers, strict=True) if number == n] for n in (1, 2, 3)
+        ]
+    )
+)
+
+
+def books(revisions: Sequence[Sequence[Step]]) -> tuple[Resource, OlderForm]:
+    """The books after these revisions, and as callers of revision 1 know them."""
+    resource = Resource("books", "book", BookSchema, upgrades=dict(enumerate(revisions, start=2)))
+    return resource, OlderForm(resource, 1)
+
+
+def values(name: str, field: fields.Field[Any]) -> st.SearchStrategy[Any]:
+    """The values of a field."""
+    if name in ("author", "writer"):
+        return st.builds("{} {}".format, st.text("ab", min_size=1, max_size=9), st.text("ab ", min_size=1, max_size=9))
+    if name == "size":
+        return st.builds("{} x {}".format, st.integers(0, 99), st.integers(0, 99))
+    if isinstance(field, Whole):
+        return st.integers(0, 99)
+    if isinstance(field, Money):
+        return st.decimals(0, 99, places=2)
+    if isinstance(field, JsonObject):
+        return st.dictionaries(st.sampled_from(["street", "town", "floor"]), st.text("ab", max_size=3))
+    return st.integers(0, 999).map(str) if name in ("copies", "cost") else st.text('abc é"\\', min_size=1, max_size=20)
+
+
+def items(schema: type[ItemSchema]) -> st.SearchStrategy[dict[str, Any]]:
+    """Items with all fields of a schema."""
+    own = {name: field for name, field in schema().fields.items() if name not in READ_ONLY}
+    return st.fixed_dictionaries({name: values(name, field) for name, field in own.items()})
+
+
+def shown(form: Resource | OlderForm, record: Record) -> dict[str, Any]:
+    """The fields of an item that callers of a form set."""
+    item = exactjson.loads(form.body(record))
+    return {name: value for name, value in item.items() if name not in READ_ONLY}
+
+
+def valid(form: Resource | OlderForm, sent: dict[str, Any]) -> Record:
+    """A new item; without one the example does not count."""
+    try:
+        return form.create(sent, id="a", now=NOW)
+    except ValidationFailed:
+        reject()
+
+
+REVISIONS = {**{name: [[step]] for name, step in STEPS.items()}, "chain": CHAIN}
+
+
+@pytest.mark.parametrize("revisions", REVISIONS.values(), ids=REVISIONS)
+@given(data=st.data())
+def test_what_an_older_version_writes_it_reads(revisions: list[list[Step]], data: st.DataObject) -> None:
+    """A new item, and one that replaces another, come down as they went up."""
+    _, older = books(revisions)
+    first, second = data.draw(items(older.schema)), data.draw(items(older.schema))
+    made = valid(older, first)
+    assert shown(older, made) == first
+    assert shown(older, older.replace(made, second, now=LATER)) == second
+
+
+@given(chains, st.data())
+def test_what_an_older_version_writes_it_reads_after_any_steps(
+    revisions: list[list[Step]], data: st.DataObject
+) -> None:
+    """Whatever the steps, their order and their number in a revision."""
+    test_what_an_older_version_writes_it_reads.hypothesis.inner_test(revisions, data)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("revisions", REVISIONS.values(), ids=REVISIONS)
+@given(data=st.data())
+def test_two_versions_lose_nothing_of_each_other(revisions: list[list[Step]], data: st.DataObject) -> None:
+    """A change of one field by an older version leaves all newest fields that it has nothing to do with, and back."""
+    newest, older = books(revisions)
+    steps = [step for steps in revisions for step in steps]
+    made = valid(older, data.draw(items(older.schema)))
+    made = newest.replace(made, shown(newest, made) | data.draw(partly(newest.schema, steps)), now=NOW)
+    name = data.draw(st.sampled_from([name for name in shown(older, made)]))
+    before, seen = shown(newest, made), shown(older, made)
+    changed = older.merge(made, {name: data.draw(values(name, older.schema().fields[name]))}, now=LATER)
+    related = relatives({name}, steps)
+    assert {n: v for n, v in shown(newest, changed).items() if n not in related} == {
+        n: v for n, v in before.items() if n not in related
+    }
+    assert {n: v for n, v in shown(older, changed).items() if n != name} == {n: v for n, v in seen.items() if n != name}
+
+
+def partly(schema: type[ItemSchema], steps: Sequence[Step]) -> st.SearchStrategy[dict[str, Any]]:
+    """Some newest fields that no step, or only a step without a loss, leads to."""
+    free = {"title", "pages", "place", "weight", "size"} - {name for step in steps for name in step.before}
+    own = {name: field for name, field in schema().fields.items() if name in free}
+    return st.fixed_dictionaries({}, optional={name: values(name, field) for name, field in own.items()})
+
+
+def relatives(names: set[str], steps: Sequence[Step]) -> set[str]:
+    """The newest fields that come from some fields of the first revision."""
+    for step in steps:
+        if names.intersection(step.before):
+            names = names.difference(step.before).union(step.after)
+    return names
+
+
+def test_a_field_that_became_two_cannot_be_filtered() -> None:
+    """What queries can use is what has an equivalent: of a renamed field all, of one of another type equality."""
+    _, older = books([[STEPS["split"], STEPS["rename"], STEPS["retype"], STEPS["remove"], STEPS["move"]]])
+    queryable = older.queryable
+    assert queryable.refused == {
+        "author": "cannot be used in queries: newer versions have first and last instead",
+        "colour": "cannot be used in queries: newer versions have nothing instead",
+        "street": "cannot be used in queries: newer versions have place instead",
+        "town": "cannot be used in queries: newer versions have place instead",
+    }
+    assert set(queryable.fields) & {"name", "copies", "title", "first"} == {"name", "copies"}
+    assert (queryable.operators_of("copies"), queryable.fields["copies"].sortable) == ((Op.EQ, Op.NE, Op.IN), False)
+    assert Op.LIKE in queryable.operators_of("name") and queryable.fields["name"].sortable
+
+
+def test_a_query_is_translated() -> None:
+    """Names, and the values of a field of another type."""
+    _, older = books([[STEPS["rename"]], [STEPS["retype"]]])
+    query = Query(filters=(Filter("name", Op.LIKE, "x"), Filter("copies", Op.IN, ("1", "2"))), sort=(Sort("name"),))
+    assert older.query(query) == Query(
+        filters=(Filter("title", Op.LIKE, "x"), Filter("copies", Op.IN, (1, 2))), sort=(Sort("title"),)
+    )
+    with pytest.raises(InvalidQuery, match="^copies has no equivalent in newer versions: invalid literal"):
+        older.query(Query(filters=(Filter("copies", Op.EQ, "many"),)))
+
+
+@pytest.mark.parametrize(
+    ("sent", "pointer", "detail"),
+    [
+        ({"author": "Homer"}, "#/author", "must have two words"),
+        ({"copies": "007"}, "#/copies", 'would be stored as "7": send that'),
+        ({"copies": "x"}, "#/copies", "invalid literal for int() with base 10: 'x'"),
+        ({"copies": "9999"}, "#/copies", "must be from 0 to 1000"),
+        ({"name": "x" * 51}, "#/name", "must have 1 to 50 characters"),
+        ({"title": "x"}, "#/title", "is not a field of this collection"),
+        ({"width": 100}, "#/width", "must be from 0 to 99"),
+    ],
+)
+def test_faults_name_the_fields_of_the_caller(sent: dict[str, Any], pointer: str, detail: str) -> None:
+    """Also those that only the newest revision finds, and values that would be read back as others."""
+    _, older = books([[STEPS["rename"]], [STEPS["split"], STEPS["merge"]], [STEPS["retype"]]])
+    good = {"name": "n", "author": "a b", "copies": "1"}
+    with pytest.raises(ValidationFailed) as caught:
+        older.create(good | sent, id="a", now=NOW)
+    assert caught.value.members["errors"] == [{"pointer": pointer, "detail": detail}]
+
+
+@pytest.mark.parametrize(
+    ("upgrades", "message"),
+    [
+        ({2: [Rename("name", "titel")]}, "books: upgrades: Rename: there is no field 'titel' after this step"),
+        ({2: [Rename("pages", "title")]}, "books: upgrades: Rename: there is a field 'pages' before this step already"),
+        ({2: [Add("title")]}, "books: upgrades: Add('title'): the field is required, so older items need a default"),
+        ({3: [], 2: []}, "books: upgrades are of the revisions 2, 3 …, each once and in this order"),
+        ({1: []}, "books: upgrades are of the revisions 2, 3 …, each once and in this order"),
+        ({2: [], 4: []}, "books: upgrades are of the revisions 2, 3 …, each once and in this order"),
+    ],
+)
+def test_steps_that_do_not_fit_are_refused(upgrades: dict[int, list[Step]], message: str) -> None:
+    """When the collection is declared."""
+    with pytest.raises(ValueError) as caught:
+        Resource("books", "book", BookSchema, upgrades=upgrades)
+    assert str(caught.value) == message
+
+
+def test_a_removed_field_needs_a_default() -> None:
+    """Newer items do not have it."""
+    with pytest.raises(ValueError, match=r"^Remove\('colour'\): newer items do not have the field, so it needs a def"):
+        Remove("colour", Text(required=True))
+
+
+def test_a_change_that_only_older_versions_see_is_a_change() -> None:
+    """It has another version and time."""
+    newest, older = books([[STEPS["remove"]]])
+    made = older.create({"title": "x", "colour": "blue"}, id="a", now=NOW)
+    changed = older.merge(made, {"colour": "green"}, now=LATER)
+    assert (changed.version, changed.updated_at) == (2, LATER)
+    assert (shown(older, changed)["colour"], shown(newest, changed)) == ("green", shown(newest, made))
+    assert older.merge(changed, {"colour": "green"}, now=LATER) is changed
+    kept = newest.merge(changed, {"title": "y"}, now=LATER)
+    assert shown(older, kept)["colour"] == "green"
+
+
+def test_a_part_of_an_object_is_changed_alone() -> None:
+    """The members of the object that the older revision does not know stay."""
+    newest, older = books([[STEPS["move"]]])
+    made = newest.create({"title": "x", "place": {"street": "a", "town": "b", "floor": "3"}}, id="a", now=NOW)
+    assert shown(newest, older.merge(made, {"town": "c"}, now=LATER))["place"] == {
+        "street": "a",
+        "town": "c",
+        "floor": "3",
+    }

@@ -15,12 +15,16 @@ from restkeeper.resources.changes import Hooks
 from restkeeper.resources.resource import Resource
 from restkeeper.storage import Location, Store, locate
 from restkeeper.storage.contract import Collection
-from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.errors import StoreGone, StoreUnavailable
 from restkeeper.versions import V1, Version, Versions
 from restkeeper.web.guard import Guard
 from restkeeper.web.operation import Contribution
 
 EXTENSION = "restkeeper"  # the name in `Flask.extensions`
+
+# The secrets of the stores that the start of the service has opened, by the location: the server's workers inherit it.
+# They do not create a store that is missing: its disk may not be mounted.
+started_stores: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -44,11 +48,18 @@ class Service:
     serves: bool
     contributions: list[Contribution] = field(default_factory=list)
 
+    @property
+    def store_secret(self) -> str:
+        """The secret of the store. A worker has it from the start, also while the store is missing."""
+        return started_stores.get(self.location.name) or self.store.secret
+
     def open_store(self) -> None:
-        """Open the store now. Raises StoreUnavailable."""
+        """Open the store now. Raises StoreUnavailable, but for a missing store of a worker: each use tries again."""
         try:
             self.store.open()
         except StoreUnavailable as error:
+            if isinstance(error, StoreGone) and self.location.name in started_stores:
+                return
             raise StoreUnavailable(f"DATABASE_URL={self.location.name!r}: {error.detail}") from error
 
 
@@ -79,7 +90,11 @@ def make_service(
     require_free_names(resources)
     location = locate_store(config)
     store = location.store(
-        collections, synchronous=config.sqlite_synchronous, min_free_space=config.min_free_space, clock=clock
+        collections,
+        synchronous=config.sqlite_synchronous,
+        min_free_space=config.min_free_space,
+        creates=location.name not in started_stores,
+        clock=clock,
     )
     guard = Guard(required=config.auth == "required", local_only=config.auth == "open")
     served = tuple(versions.served(clock.time(), config.previews))

@@ -1,5 +1,7 @@
-"""Commands without a store: only those that are meant to create one do so."""
+"""Commands and workers without a store: only the start and those that are meant to create one do so."""
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -7,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from restkeeper.config import Config
-from tests.live import ROOT
+from restkeeper.service import service_of, started_stores
+from restkeeper.storage.errors import StoreUnavailable
+from tests.live import ROOT, Gunicorn
 from tests.shop import RESOURCES, create_app
 from tests.test_delivering import deliver
+from tests.test_process import until
 
 
 @pytest.mark.needs("keys", "webhooks")
@@ -90,3 +95,44 @@ def test_a_worker_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.Mon
     result = app.test_cli_runner().invoke(args=["deliver"])
     assert result.exit_code == 1 and "there is no store at" in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_mount_point", [True, False])
+def test_a_worker_without_a_store_waits_for_it(tmp_path: Path, is_mount_point: bool) -> None:
+    """It creates none: requests get 503 until the disk is mounted again, and then all items are there."""
+    disk, away = tmp_path / "disk", tmp_path / "away"
+    disk.mkdir()
+    url = f"sqlite:///{disk}/restkeeper.db"
+    with Gunicorn(tmp_path, workers=1, DATABASE_URL=url, RATE_LIMIT="50 per minute") as server:
+        item = server.post("/products", {"name": "Lamp"}).json()
+        (worker,) = server.worker_pids()
+        disk.rename(away)
+        if is_mount_point:
+            disk.mkdir()
+        assert server.post("/products", {"name": "Lost"}).status == 503  # by the worker that has the store open
+        os.kill(worker, signal.SIGKILL)
+        until(lambda: server.worker_pids() not in ([], [worker]))
+        for refused in (server.get("/products"), server.post("/products", {"name": "Lost"}), server.get("/readyz")):
+            assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+            assert str(disk) not in refused.body.decode()
+        assert server.get("/products").headers["x-ratelimit-remaining"] == "48"
+        assert [server.get(path).status for path in ("/healthz", "/openapi.json")] == [200, 200]
+        assert list(disk.glob("**/*")) == []
+        if is_mount_point:
+            disk.rmdir()
+        away.rename(disk)
+        assert server.get("/readyz").status == 200
+        assert server.post("/products", {"name": "Vase"}).status == 200
+        assert [each["name"] for each in server.get("/products?sort=name").json()] == ["Lamp", "Vase"]
+        assert server.get(f"/products/{item['id']}").json() == item
+
+
+def test_another_error_of_the_store_ends_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only for a missing file it waits."""
+    url = f"sqlite:///{tmp_path}/a.db"
+    monkeypatch.setitem(started_stores, url, "secret")
+    service = service_of(create_app(Config(database_url=url), RESOURCES))
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "a.db").write_text("no store")
+    with pytest.raises(StoreUnavailable, match="^DATABASE_URL='"):
+        service.open_store()

@@ -54,7 +54,7 @@ from restkeeper.features.webhooks import deliverer_of  # noqa: E402
 from restkeeper.features.webhooks.deliverer import keep_delivering  # noqa: E402
 from restkeeper.net import is_loopback  # noqa: E402
 from restkeeper.server import NO_PRELOAD  # noqa: E402
-from restkeeper.service import locate_store, service_of  # noqa: E402
+from restkeeper.service import locate_store, service_of, started_stores  # noqa: E402
 from restkeeper.web.application import Application  # noqa: E402
 from restkeeper.web.observe import configure_logging  # noqa: E402
 
@@ -117,13 +117,14 @@ def on_starting(server: Any) -> None:
         )
     if (found := _try_application(server.app)) is None:
         sys.exit(1)
+    started_stores.update(found.pop("stores", {}))
     _found.update(found)
 
 
 def _try_application(app: Any) -> dict[str, Any] | None:
     """Create the application in a separate process, so that workers inherit no connection or thread.
 
-    Returns the names of its collections and whether it has a key; None after it has printed an error.
+    Returns what it finds about the application and its store; None after it has printed an error.
     """
     reading, writing = os.pipe()
     if process := os.fork():
@@ -142,6 +143,7 @@ def _try_application(app: Any) -> dict[str, Any] | None:
                     document(made, service, version.name)  # so that a wrong declaration is found now
             has_docs = any(rule.rule == "/docs" for rule in made.url_map.iter_rules())
             found = {"collections": [each.name for each in service.resources], "can_call": can_call, "docs": has_docs}
+            found["stores"] = {} if service.location.temporary else {service.location.name: service.store.secret}
             service.store.close()
             os.write(writing, json.dumps(found).encode())
         status = 0

@@ -34,7 +34,7 @@ class StoreUnavailable(StoreError):
 
 
 class StoreGone(StoreUnavailable):
-    """The file of the store was moved, deleted or replaced while the store was open."""
+    """The file of the store is missing, or was replaced while the store was open."""
 
 
 class StoreFull(StoreError):

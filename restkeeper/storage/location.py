@@ -34,8 +34,16 @@ class Location(Protocol):
     @property
     def folder(self) -> str | None: ...
 
-    def store(self, collections: Iterable[Collection], *, synchronous: str, min_free_space: int, clock: Clock) -> Store:
-        """The store, which is not open yet.
+    def store(
+        self,
+        collections: Iterable[Collection],
+        *,
+        synchronous: str,
+        min_free_space: int,
+        creates: bool = True,
+        clock: Clock,
+    ) -> Store:
+        """The store, which is not open yet. Unless it `creates` a missing one, each use of that raises StoreGone.
 
         If `synchronous` is "full", a commit survives a loss of power; if it is "normal", the end of the process.
         Writes raise StoreFull while a local disk has less than `min_free_space` free bytes.

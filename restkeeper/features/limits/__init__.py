@@ -31,5 +31,5 @@ def _open_counters(app: Application, service: Service) -> Counters:
     A database in memory and a command, which serves no requests, have counters in this process only.
     """
     alone = not service.serves or service.location.temporary
-    shared = None if alone else shared_path(service.store.secret)
+    shared = None if alone else shared_path(service.store_secret)
     return open_counters(app, shared, service.config.redis_url, clock=service.clock)

@@ -1,8 +1,10 @@
 """Connections of SQLite: their settings, their errors, and waiting for locks of other processes."""
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from urllib.parse import quote
 
 from restkeeper.clock import Clock
 from restkeeper.storage.errors import StoreFull, StoreUnavailable
@@ -15,9 +17,18 @@ STATEMENTS = 32  # prepared statements that each connection caches
 
 
 def connect(path: str, synchronous: str, clock: Clock) -> sqlite3.Connection:
-    """Open a connection in WAL mode that any thread can use. `synchronous` is SQLite's setting."""
+    """Open a connection in WAL mode that any thread can use. `synchronous` is SQLite's setting.
+
+    The file must exist: SQLite would create one with other permissions, also when a disk is not mounted.
+    """
+    name = path if path == ":memory:" else f"file://{quote(os.path.realpath(path))}?mode=rw"
     connection = sqlite3.connect(
-        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
+        name,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=STATEMENTS,
+        uri=True,
     )
     connection.create_function("fold", 1, sql.fold, deterministic=True)
     connection.create_function("full_text", -1, sql.full_text, deterministic=True)

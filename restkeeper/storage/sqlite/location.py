@@ -33,8 +33,23 @@ class SqliteFile:
     def folder(self) -> str | None:
         return os.path.dirname(os.path.realpath(self._path))
 
-    def store(self, collections: Iterable[Collection], *, synchronous: str, min_free_space: int, clock: Clock) -> Store:
-        return SqliteStore(self._path, collections, synchronous=synchronous, min_free_space=min_free_space, clock=clock)
+    def store(
+        self,
+        collections: Iterable[Collection],
+        *,
+        synchronous: str,
+        min_free_space: int,
+        creates: bool = True,
+        clock: Clock,
+    ) -> Store:
+        return SqliteStore(
+            self._path,
+            collections,
+            synchronous=synchronous,
+            min_free_space=min_free_space,
+            creates=creates,
+            clock=clock,
+        )
 
     def require(self) -> None:
         if not self.size():

@@ -18,7 +18,7 @@ from typing import IO, Concatenate, ParamSpec, TypeVar
 
 from restkeeper.clock import Clock
 from restkeeper.storage.contract import ALL, Collection, Page, Query, Record, StoredResponse, Transaction
-from restkeeper.storage.errors import StoreFull, StoreUnavailable
+from restkeeper.storage.errors import StoreFull, StoreGone, StoreUnavailable
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
 from restkeeper.storage.sqlite import health, sql
 from restkeeper.storage.sqlite.connection import connect, snapshot, store_error, translated
@@ -30,6 +30,7 @@ from restkeeper.storage.sqlite.files import (
     forget_identity,
     free_space_of,
     records_in,
+    size_of,
     spool,
 )
 from restkeeper.storage.sqlite.identity import epoch_of, revision_of, secret_of, state_of
@@ -90,6 +91,7 @@ class SqliteStore:
         *,
         synchronous: str = "full",
         min_free_space: int = 0,
+        creates: bool = True,
         clock: Clock = time,
     ) -> None:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
@@ -98,6 +100,7 @@ class SqliteStore:
         self._connect = partial(connect, path, synchronous, clock)
         self._clock = clock
         self._in_memory = path == ":memory:"
+        self._creates = creates or self._in_memory
         self._collections = {collection.name: collection for collection in collections}
         self._min_free_space = min_free_space
         self._free_space = None if self._in_memory else partial(free_space_of, os.path.dirname(os.path.realpath(path)))
@@ -125,10 +128,12 @@ class SqliteStore:
     def _open(self) -> _Opened:
         if os.path.realpath(self._path) in _inherited:
             raise StoreUnavailable("the store was opened before this process was forked: open it in each process")
+        if not self._creates and not size_of(self._path):  # before the lock file, which would be a new file
+            raise StoreGone("the store's file is missing") from FileNotFoundError(f"{self._path}: is missing")
         lock = None if self._in_memory else LockFile(self._path)
         file = health.opened_file(self._path, lock) if lock else None
         with translated(f"the store {self._path!r} cannot be opened"):
-            if not self._in_memory:
+            if self._creates and not self._in_memory:
                 with suppress(OSError):  # it exists, or SQLite raises the reason
                     create_private(self._path)
             connection = self._connect()
@@ -257,6 +262,8 @@ class SqliteStore:
             return ""
         try:
             free = self._free_space()
+        except FileNotFoundError as error:
+            raise StoreGone("the store's folder is missing") from error
         except OSError as error:
             raise StoreUnavailable(f"the free space of the store's disk cannot be read: {error.strerror}") from error
         if free >= self._min_free_space:

@@ -125,6 +125,8 @@ def test_a_worker_without_a_store_waits_for_it(tmp_path: Path, is_mount_point: b
         assert server.post("/products", {"name": "Vase"}).status == 200
         assert [each["name"] for each in server.get("/products?sort=name").json()] == ["Lamp", "Vase"]
         assert server.get(f"/products/{item['id']}").json() == item
+        log = server.log.read_text()
+    assert log.count("requests get 503: ") == 2 and "Traceback" not in log  # a line of each worker
 
 
 def test_another_error_of_the_store_ends_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Every error has one form, whatever raised it."""
 
 import logging
+import time
 from typing import Any
 
 import pytest
@@ -169,7 +170,6 @@ TAKEN = [{"pointer": "#/sku", "detail": "is taken by another item"}]
         (RecordNotFound("gone"), 404, "not-found", None, {"detail": "gone"}),
         (DuplicateValue("sku"), 409, "duplicate", None, {"detail": "another item has this sku", "errors": TAKEN}),
         (StoreUnavailable("busy"), 503, "unavailable", "1", {"detail": "busy"}),
-        (StoreGone("moved"), 503, "unavailable", "1", {"detail": "moved"}),
         (StoreFull("full"), 507, "insufficient-storage", "1", {"detail": "full"}),
     ],
 )
@@ -194,6 +194,24 @@ def test_exceptions_of_a_store_are_problems(
     assert client.get("/products/x").json["detail"] == members["detail"]
     logged = [record.exc_text or "" for record in caplog.records]
     assert [("the secret cause" in text) for text in logged] == ([True] if status >= 500 else [])
+
+
+@pytest.mark.needs("health")
+def test_a_missing_store_is_one_line_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a traceback, and again after a minute: each request meets it."""
+    error = StoreGone("the file is missing")
+    error.__cause__ = FileNotFoundError("/disk/a.db")
+    client = _client_of_broken_store(error, monkeypatch)
+    monkeypatch.setitem(web_errors._logged_gone, "at", time.monotonic() - web_errors.GONE_SECONDS)
+    for path in ("/products/x", "/readyz", "/products"):
+        assert client.get(path).status_code == 503
+    (record,) = caplog.records
+    assert (record.getMessage(), record.exc_info) == ("requests get 503: the file is missing: /disk/a.db", None)
+    monkeypatch.setitem(web_errors._logged_gone, "at", time.monotonic() - web_errors.GONE_SECONDS)
+    assert client.get("/readyz").status_code == 503
+    assert len(caplog.records) == 2
 
 
 def test_every_exception_of_a_store_has_a_problem() -> None:

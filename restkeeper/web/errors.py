@@ -5,6 +5,7 @@ werkzeug, and unexpected exceptions, which are logged in full and returned as a 
 """
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
@@ -21,17 +22,20 @@ from restkeeper.storage.errors import (
     RecordNotFound,
     StoreError,
     StoreFull,
+    StoreGone,
     StoreUnavailable,
 )
 from restkeeper.web.application import Application
 from restkeeper.web.observe import request_id
 
+GONE_SECONDS = 60.0  # between two lines of a process about its missing store
 PROBLEM_JSON = "application/problem+json"
 PAGES = "/problems/"  # each type's URI is its page under here, relative while any client can name any host
 
 PATH = "/:@!$&'()*+,;=~"  # besides letters and digits, what a path holds unescaped (RFC 3986, section 3.3)
 
 _log = logging.getLogger("restkeeper")
+_logged_gone = {"at": -GONE_SECONDS}
 
 _BY_STATUS: dict[int, type[Problem]] = {
     400: errors.BadRequest,
@@ -68,7 +72,9 @@ def install(app: Application) -> None:
 
 def render(problem: Problem) -> Response:
     """The response for a problem (RFC 9457, section 3). The cause of a server error is logged."""
-    if problem.__cause__ and problem.status >= 500:
+    if isinstance(problem.__cause__, StoreGone):
+        _log_gone(problem.__cause__)
+    elif problem.__cause__ and problem.status >= 500:
         _log.error("%s: %s", problem.name, problem.detail, exc_info=problem, extra={"request_id": request_id()})
     return _answer(
         problem.status,
@@ -85,6 +91,14 @@ def problem_of(error: StoreError) -> Problem:
     problem = next(make(error) for kind, make in _OF_STORE.items() if isinstance(error, kind))
     problem.__cause__ = error if error.__cause__ else None
     return problem
+
+
+def _log_gone(error: StoreGone) -> None:
+    """Log in one line that the store is missing; most requests meet it until an operator has acted."""
+    now = time.monotonic()
+    if now - _logged_gone["at"] >= GONE_SECONDS:
+        _logged_gone["at"] = now
+        _log.error("requests get 503: %s: %s", error.detail, error.__cause__)
 
 
 def known_base() -> str:

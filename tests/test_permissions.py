@@ -1,5 +1,6 @@
 """Permissions: every route and method, by every kind of caller, from the URL map; and ownership."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ from restkeeper.config import Config
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import service_of
 from restkeeper.web.application import Application
-from restkeeper.web.guard import KNOWN, OWN, PROBE, PUBLIC
+from restkeeper.web.guard import KNOWN, OWN, PROBE, PUBLIC, needs
 from tests.shop import closed_features, create_app
 from tests.shop.products import RESOURCE as PRODUCTS
 from tests.shop.products import ProductSchema
@@ -141,6 +142,12 @@ def test_a_route_without_permission_stops_the_start() -> None:
     app.add_url_rule("/new", "new", lambda: "x")
     with pytest.raises(RuntimeError, match="new: say what it needs, with @needs"):
         service_of(app).guard.learn(app)
+
+
+def test_a_misspelt_permission_is_refused() -> None:
+    """No caller would have it, so that only admins could call."""
+    with pytest.raises(ValueError, match=re.escape("needs('publik'): must be one of 'public', 'probe', ")):
+        needs("publik")
 
 
 def test_a_late_route_is_not_served() -> None:

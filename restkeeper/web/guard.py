@@ -14,13 +14,14 @@ from flask import Flask, Request
 from restkeeper.errors import BadRequest, Forbidden, Problem, Unauthorized
 from restkeeper.net import is_loopback
 from restkeeper.storage.errors import StoreError
-from restkeeper.web.caller import EVERYBODY, NOBODY, Caller, caller_in, remember
+from restkeeper.web.caller import ADMIN, EVERYBODY, NOBODY, Caller, caller_in, remember
 
 PUBLIC = "public"  # needs no credential
 PROBE = "probe"  # likewise, and is not limited: a probe must never be refused for asking often
 OWN = "own"  # has a credential of its own, which its handler checks; not limited either
 KNOWN = "known"  # needs a known caller; the handler decides what that caller may see
 UNLIMITED = (PROBE, OWN)
+_NEEDS = (PUBLIC, PROBE, OWN, KNOWN, ADMIN, "read", "write")
 
 LONGEST_ADDRESS = 64  # characters: IPv6 has up to 45, and a zone
 
@@ -35,7 +36,12 @@ Resolver = Callable[[str, str], Caller | None]  # a token and its SHA-256 → wh
 
 
 def needs(permission: str) -> Callable[[View], View]:
-    """Declare what a handler needs: PUBLIC, PROBE, OWN, KNOWN, ADMIN, or "read" or "write" of its collection."""
+    """Declare what a handler needs: PUBLIC, PROBE, OWN, KNOWN, ADMIN, or "read" or "write" of its collection.
+
+    Raises ValueError for anything else.
+    """
+    if permission not in _NEEDS:
+        raise ValueError(f"needs({permission!r}): must be one of {', '.join(map(repr, _NEEDS))}")
 
     def declare(view: View) -> View:
         view.needs = permission  # type: ignore[attr-defined]

@@ -36,6 +36,7 @@ from restkeeper.errors import (
     ValidationFailed,
 )
 from restkeeper.web.content import JSON
+from restkeeper.web.guard import OWN
 
 JsonSchema = dict[str, Any]
 SchemaOf = str | tuple[str, ...] | type[Schema] | JsonSchema
@@ -106,7 +107,7 @@ class Contribution:
     """What an open feature adds to the description of operations: of those with the mark `to`, or without it of all.
 
     Components are given by name. The parameters stand in the place of the mark. The headers are those of all responses;
-    with a mark, of all but problems. `security` are the schemes of credentials; with `guard.OWN` as `to`, only of the
+    with a mark, of all but problems. `security` are the schemes of credentials; with OWN as `to`, only of the
     operations that need OWN. `about` is a paragraph of the introduction. `amend` is given the whole document of each
     version of the API, with the name of the version, and may change it.
     """
@@ -118,6 +119,10 @@ class Contribution:
     security: Mapping[str, JsonSchema] = field(default_factory=dict)
     about: str = ""
     amend: Callable[[JsonSchema, str], None] = lambda document, version: None
+
+    def __post_init__(self) -> None:
+        if self.to not in (known := ("", *MARKS, UNUSED, OWN)):
+            raise ValueError(f"Contribution(to={self.to!r}): must be one of {', '.join(map(repr, known))}")
 
 
 @dataclass(frozen=True)

@@ -13,24 +13,18 @@ from restkeeper.features.openapi.bounds import bounded
 from restkeeper.features.openapi.spec import Spec, filled, media
 from restkeeper.features.webhooks.handlers import WEBHOOKS
 from restkeeper.service import Service
+from restkeeper.web import exactjson
 from restkeeper.web.errors import PAGES, PROBLEM_JSON
 from restkeeper.web.guard import KNOWN, OWN, PROBE, PUBLIC
-from restkeeper.web.operation import (
-    EVERY_PROBLEM,
-    Body,
-    JsonSchema,
-    Parameter,
-    Result,
-    SchemaOf,
-    operation_of,
-)
+from restkeeper.web.operation import EVERY_PROBLEM, Body, JsonSchema, Parameter, Result, SchemaOf, operation_of
 
 _ARGUMENT = re.compile(r"<(?:[^:<>]+:)?(\w+)>")
+_REFERENCE = re.compile(r'"#/components/(\w+)/([^"]+)"')
 _VERSION = re.compile(r"/api/(v\d+)/")
 
 
 def document(app: Flask, service: Service, version: str) -> JsonSchema:
-    """The OpenAPI 3.1 document of a version of an application's API."""
+    """The OpenAPI 3.1 document of a version. Raises ValueError for a declared name that is no component's."""
     spec = Spec(service.config, service.contributions)
     routes = list(_routes(app, service, version))
     collections = {each.tag: each for each in routes if each.items}
@@ -45,7 +39,12 @@ def document(app: Flask, service: Service, version: str) -> JsonSchema:
         components.add_events(spec, types)
     for tag in (*(tag for tag in tags if tag not in known), *(tag for tag in known if tag in tags)):
         spec.tag({"name": tag, "description": known.get(tag, f"The {tag} that are stored.")})
-    whole: JsonSchema = bounded(_Operations(spec).document(routes), spec.longest, service.config)
+    whole: JsonSchema = _Operations(spec).document(routes)
+    for section, name in _REFERENCE.findall(exactjson.dumps(whole).decode()):
+        if name not in (known := whole["components"].get(section, {})):
+            names = sorted({*known, *getattr(spec.components, f"{section}_lazy", ())})
+            raise ValueError(f"{name!r} is declared and is none of the {section}: {', '.join(names)}")
+    whole = bounded(whole, spec.longest, service.config)
     for contribution in service.contributions:
         contribution.amend(whole, version)
     return whole

@@ -1,6 +1,7 @@
 """Features: each can be closed, and then none of its parts is there."""
 
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from restkeeper.config import ConfigError
 from restkeeper.errors import Problem
 from restkeeper.resources.resource import Ownership
 from restkeeper.service import service_of
+from tests import issuer
 from tests.shop import BUILT_ON, RESOURCES
 from tests.shop.products import ProductSchema
 
@@ -198,6 +200,17 @@ def test_a_setting_of_a_closed_feature_stops_the_start(name: str, setting: dict[
     """Otherwise an operator could believe in a limit that is not active."""
     with pytest.raises(ConfigError, match=f"is set, and has no effect while the feature '{name}' is closed$"):
         restkeeper.create_app(Config(**setting), RESOURCES, without={name})
+
+
+@pytest.mark.needs("jwt")
+def test_tokens_need_no_keys(tmp_path: Path) -> None:
+    """Without the feature `keys`, a token is accepted in both headers, as it is with it."""
+    (tmp_path / "keys.json").write_bytes(issuer.FIRST)
+    trusted = {"jwt_issuer": issuer.ISSUER, "jwt_audience": issuer.AUDIENCE, "jwt_jwks": str(tmp_path / "keys.json")}
+    closed = restkeeper.create_app(Config(auth="required", **trusted), RESOURCES, without={"keys"})
+    token = issuer.token(exp=time.time() + 600, scope="products:read")
+    for headers in ({"Authorization": f"Bearer {token}"}, {"X-API-Key": token}):
+        assert closed.test_client().get("/products", headers=headers).status_code == 200
 
 
 def test_other_sites_are_refused_without_cors() -> None:

@@ -6,12 +6,15 @@ from restkeeper.web.application import Application
 from restkeeper.web.caller import Caller
 from restkeeper.web.operation import Contribution
 
-SCHEME = {"Bearer": {"type": "http", "scheme": "bearer", "description": "A JSON Web Token."}}
+SCHEMES = {
+    "Bearer": {"type": "http", "scheme": "bearer", "description": "A JSON Web Token."},
+    "ApiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "A JSON Web Token."},
+}
 
 
 def install(app: Application, service: Service) -> None:
     """Accept the tokens of the issuer, if one is configured. Raises Unavailable if its key file cannot be used."""
-    service.contributions.append(Contribution(security=SCHEME))
+    service.contributions.append(Contribution(security=SCHEMES))
     config = service.config
     if not config.jwt_jwks:
         return

@@ -11,7 +11,10 @@ from restkeeper.web.application import Application
 from restkeeper.web.operation import Contribution
 
 COLLECTIONS = (WEBHOOKS.collection,)
-ABOUT = 'To receive the events, create a webhook: the messages under "Webhooks" are sent to it.'
+ABOUT = (
+    'To receive the events, create a webhook: the messages under "Webhooks" are sent to it. For admins the feed '
+    "also has the event that one was disabled (`webhook.disabled`)."
+)
 
 
 def install(app: Application, service: Service) -> None:

@@ -19,7 +19,7 @@ from restkeeper.features.limits.mapped import shared_path
 from restkeeper.server.ownfolder import make_folder
 from restkeeper.storage import open_store
 from tests.issuer import jwk
-from tests.live import ROOT, Gunicorn
+from tests.live import ROOT, Gunicorn, counters_of
 from tests.receiver import Receiver
 
 SECONDS = 30.0
@@ -114,14 +114,14 @@ takes(Parameter("wrong", lambda handlers: handlers.no_such_name))(CollectionHand
     assert "no_such_name" in log and "serves" not in log
 
 
-def test_a_new_master_has_its_own_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [[Path(sys.executable).with_name("gunicorn")], [sys.executable, "-m", "gunicorn"]])
+def test_a_new_master_has_its_own_folder(tmp_path: Path, command: list[str | Path]) -> None:
     """After a reload, a new program beside the old one, and the end of the old one, requests succeed."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     environ = {"PATH": os.environ["PATH"], "DATABASE_URL": f"sqlite:///{tmp_path}/restkeeper.db"}
     environ |= {"PORT": str(port), "WEB_CONCURRENCY": "1", "AUTH": "open", "LOG_LEVEL": "error"}
-    command = [Path(sys.executable).with_name("gunicorn"), "-c", ROOT / "gunicorn.conf.py"]
 
     def status() -> int:
         connection = HTTPConnection("127.0.0.1", port, timeout=SECONDS)
@@ -133,7 +133,7 @@ def test_a_new_master_has_its_own_folder(tmp_path: Path) -> None:
         finally:
             connection.close()
 
-    old = subprocess.Popen(command, cwd=ROOT, env=environ, start_new_session=True)
+    old = subprocess.Popen([*command, "-c", ROOT / "gunicorn.conf.py"], cwd=ROOT, env=environ, start_new_session=True)
     try:
         until(lambda: status() == 200)
         first = set(processes(old.pid))
@@ -156,7 +156,8 @@ def test_a_new_master_has_its_own_folder(tmp_path: Path) -> None:
             os.killpg(old.pid, signal.SIGKILL)
         old.wait(SECONDS)
         until(lambda: not processes(old.pid))
-        shared_path(str((tmp_path / "restkeeper.db").resolve())).unlink(missing_ok=True)
+        if counters := counters_of(tmp_path / "restkeeper.db"):
+            counters.unlink(missing_ok=True)
 
 
 def test_the_folder_of_a_killed_service_is_deleted(tmp_path: Path) -> None:

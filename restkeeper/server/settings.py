@@ -14,10 +14,16 @@ import sys
 import traceback
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from threading import Thread, local
 from typing import Any
 
+import gunicorn
+
 from restkeeper.server.ownfolder import make_folder
+
+# On USR2 `python -m gunicorn` starts again as a file: on the path, its folder would hide the standard library's `http`.
+sys.path[:] = [path for path in sys.path if path != str(Path(gunicorn.__file__).parent)]
 
 DELIVERIES_END_SECONDS = 2.0
 LOOKUP_THREADS = 128  # concurrent look-ups of names; with gevent's default, 10 slow ones would block all

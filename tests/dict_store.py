@@ -13,7 +13,19 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import Any, NamedTuple, TypeVar
 from uuid import uuid4
 
-from restkeeper.storage.contract import ALL, Collection, Filter, Kind, Op, Page, Query, Record, Sort, StoredResponse
+from restkeeper.storage.contract import (
+    ALL,
+    Collection,
+    Filter,
+    Kind,
+    Op,
+    Page,
+    Query,
+    Record,
+    Sort,
+    StoredResponse,
+    StoredSchema,
+)
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound
 
 T = TypeVar("T")
@@ -191,6 +203,13 @@ class DictStore:
     def revision(self, collection: str) -> str:
         with self._lock:
             return f"{self._epoch}-{self._tables[collection].changes}"
+
+    def schemas(self, collection: str) -> list[StoredSchema]:
+        schema = self._tables[collection].declared.schema
+        return [schema] if schema else []
+
+    def tidy(self) -> list[str]:
+        return []
 
     def scan(self, collection: str) -> Iterator[Record]:
         with self._lock:

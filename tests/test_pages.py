@@ -208,14 +208,8 @@ def test_the_memory_of_a_cursor_does_not_depend_on_its_query() -> None:
     """Only a digest of a query is stored, whatever its length."""
     assert len(pagination._bound("/products", MultiDict({"q": "x" * 8000}))) == 16
     list_request = ListRequest(Query(limit=1), 1)
-    value = links(
-        list_request,
-        list_request.query,
-        Page([b"{}"], [""], [None], more=True, last=("a",)),
-        2,
-        "/p",
-        MultiDict({"q": "x" * 1500}),
-    )
+    page = Page([b"{}"], [""], [None], more=True, last=("a",))
+    value = links(list_request, list_request.query, page, 2, "/p", MultiDict({"q": "x" * 1500}))
     assert re.findall(r'rel="(\w+)"', value) == ["first", "next"]
 
 

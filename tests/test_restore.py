@@ -180,6 +180,7 @@ def make_foreign(backup: Path) -> None:
 def make_newer(backup: Path) -> None:
     with sqlite3.connect(backup) as connection:
         connection.execute("PRAGMA user_version = 99")
+        connection.execute("UPDATE store SET oldest = 99")
     connection.close()
 
 

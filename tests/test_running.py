@@ -180,9 +180,10 @@ def test_readiness_names_the_failing_part(tmp_path: Path) -> None:
         assert server.get("/readyz").status == 200
         with sqlite3.connect(file) as connection:
             connection.execute("PRAGMA user_version = 99")
+            connection.execute("UPDATE store SET oldest = 99")
         connection.close()
         response = server.get("/readyz")
-        assert response.status == 503 and response.json()["detail"].startswith("store: the store has migration 99")
+        assert response.status == 503 and response.json()["detail"].startswith("store: the store is of a newer program")
 
 
 def test_an_invalid_idna_host_returns_400(server: Gunicorn) -> None:

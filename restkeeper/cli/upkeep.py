@@ -49,7 +49,10 @@ def restore(file: Path, discard: bool) -> None:
 @click.command(cls=Command)
 @with_appcontext
 def migrate() -> None:
-    """Bring items of an older schema into the present form. Their versions do not change."""
+    """Bring items of an older schema into the present form, and delete indexes that are not declared any more.
+
+    The versions of items do not change. Older processes that still run become slower without their indexes.
+    """
     service = service_of_app(creates=True)
     for resource in service.resources:
         stale = (
@@ -57,6 +60,8 @@ def migrate() -> None:
         )
         count = sum(map(sum, in_batches(service.store, stale, partial(_migrate_item, resource))))
         click.echo(f"{resource.name}: {count} of {service.store.count(resource.name)} brought into the present form")
+    dropped = service.store.tidy()
+    click.echo(f"indexes: {len(dropped)} deleted{''.join(f', {name}' for name in dropped)}")
 
 
 def _migrate_item(resource: Resource, transaction: Transaction, id: str) -> bool:

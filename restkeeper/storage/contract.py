@@ -15,6 +15,7 @@ from restkeeper.storage.outbox import OutboxStore, OutboxTransaction
 
 T = TypeVar("T")
 Scalar = str | int | Decimal | bool | None
+MOST_SCHEMAS = 1000  # registered ones of a collection; the oldest is deleted when another is registered
 Position = tuple[str | int | float | None, ...]  # JSON that clients receive and send back; integers have 64 bits
 
 
@@ -66,11 +67,26 @@ class Index:
     fold: bool = False
 
 
+class StoredSchema(NamedTuple):
+    """A schema that items of a collection were stored with.
+
+    A program whose schema has the revision `oldest`, or a later one, can work with its items. `fields` is a JSON text
+    that describes them.
+    """
+
+    fingerprint: str
+    revision: int
+    oldest: int
+    fields: str
+
+
 @dataclass(frozen=True, eq=False)  # identity as equality, so that it is hashable
 class Collection:
     """The declaration of a collection. `search` names the fields of the full-text search.
 
-    If it is `owned`, there is an index on the owner.
+    If it is `owned`, there is an index on the owner. When the store is opened, it registers the `schema` if it does not
+    have it. If there are items or events of the collection, it first calls `require_successor` with the schemas that
+    are registered, in order; this raises ValueError with an explanation if their items do not fit the new schema.
     """
 
     name: str
@@ -78,6 +94,8 @@ class Collection:
     indexes: tuple[Index, ...] = ()
     search: tuple[str, ...] = ()
     owned: bool = False
+    schema: StoredSchema | None = None
+    require_successor: Callable[[Sequence[StoredSchema]], None] = lambda schemas: None
 
 
 class Op(StrEnum):
@@ -212,6 +230,12 @@ class ItemStore(Protocol):
         This holds also for copies of a store, and after a restore into a store that is in use.
         """
 
+    def schemas(self, collection: str) -> list[StoredSchema]:
+        """Return the registered schemas of a collection in the order of their registration, the last MOST_SCHEMAS.
+
+        Without items and events a collection has one schema only: then a new one replaces the others.
+        """
+
     def scan(self, collection: str) -> Iterator[Record]:
         """Yield every record in order of id. A slow reader blocks no other caller."""
 
@@ -241,7 +265,8 @@ class Store(ItemStore, OutboxStore, Protocol):
     """The store of some collections. Safe for threads and greenlets; several processes may share one.
 
     A process opens it when it first uses it; a process that is forked after that cannot use it. Every method raises
-    StoreUnavailable if the store does not respond in time, cannot be opened, or was written by a newer program.
+    StoreUnavailable if the store does not respond in time, cannot be opened, or was written by a newer program
+    that this one cannot work with.
     """
 
     @property
@@ -249,7 +274,10 @@ class Store(ItemStore, OutboxStore, Protocol):
         """A random text that readers of the store know, and that no copy has."""
 
     def open(self) -> None:
-        """Open the store; create and migrate it if necessary."""
+        """Open the store; create and migrate it, create missing indexes and register new schemas, if necessary.
+
+        Raises StoreUnavailable for a schema that cannot follow those that are registered.
+        """
 
     def find_response(self, id: bytes) -> StoredResponse | None:
         """As `ResponseTransaction.find_response`."""
@@ -273,6 +301,12 @@ class Store(ItemStore, OutboxStore, Protocol):
         the caller's context (contextvars), possibly on another thread: several callers can share one commit.
         """
 
+    def tidy(self) -> list[str]:
+        """Delete the indexes of these collections that are not declared (any more), and return their names.
+
+        Until then they serve older programs that use the same store, and unique ones refuse duplicates.
+        """
+
     def backup(self, target: Path) -> None:
         """Write a consistent copy to a new file, while other callers read and write.
 
@@ -280,7 +314,7 @@ class Store(ItemStore, OutboxStore, Protocol):
         """
 
     def check(self) -> None:
-        """Raises StoreUnavailable if the store cannot be used, or has other migrations than this program."""
+        """Raises StoreUnavailable if the store cannot be used, or this program cannot work with its migrations."""
 
     def close(self) -> None:
         """Close every connection."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from restkeeper.storage.contract import Collection, Field, Index, Kind, Store
+from restkeeper.storage.contract import Collection, Field, Index, Kind, Store, StoredSchema
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound
 from tests.things import FIELDS, SAMPLE, THINGS, insert, record
 
@@ -136,6 +136,21 @@ def test_scan_returns_all_records_in_order(store: Store) -> None:
     """A scan returns every record in order of id."""
     insert(store, *reversed(SAMPLE))
     assert list(store.scan("things")) == SAMPLE
+
+
+def test_the_schema_of_a_collection_is_registered(open_one: Callable[..., Store]) -> None:
+    """A new store has the schema of each collection that declares one."""
+    schema = StoredSchema("0123abcd", 2, 1, '{"name":"str"}')
+    store = open_one(Collection("a", {}, schema=schema), Collection("b", {}))
+    assert (store.schemas("a"), store.schemas("b")) == ([schema], [])
+
+
+def test_a_tidy_store_has_its_indexes(store: Store) -> None:
+    """`tidy` deletes nothing that is declared: unique values stay unique."""
+    assert store.tidy() == []
+    insert(store, record("a", sku="s"))
+    with pytest.raises(DuplicateValue):
+        insert(store, record("b", sku="s"))
 
 
 def test_a_ready_store_passes_its_check(store: Store) -> None:

@@ -2,14 +2,16 @@
 
 import re
 import sqlite3
+from collections.abc import Iterable
 from math import inf
 from typing import Any
 
-from restkeeper.storage.contract import Record, StoredResponse
+from restkeeper.storage.contract import Collection, Record, StoredResponse
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound
 from restkeeper.storage.sqlite import sql
 from restkeeper.storage.sqlite.deliveries import Outbox
 from restkeeper.storage.sqlite.identity import revision
+from restkeeper.storage.sqlite.migrations import drop_undeclared
 
 _READ = f"""\
 SELECT
@@ -74,6 +76,10 @@ class SqliteTransaction(Outbox):
 
     def sweep_responses(self, before: float, limit: int, *, latest: float = inf) -> int:
         return self._connection.execute(_SWEEP, (limit, before, latest)).rowcount
+
+    def drop_undeclared(self, collections: Iterable[Collection]) -> list[str]:
+        """See `contract.Store.tidy`."""
+        return drop_undeclared(self._connection, collections)
 
     def _execute(self, statement: str, parameters: tuple[Any, ...]) -> None:
         try:

@@ -14,7 +14,7 @@ from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.location import Restored
 from restkeeper.storage.sqlite.health import MAGIC, damage_of, log_size
 from restkeeper.storage.sqlite.lockfile import LockFile, give_to_owner_of, require_regular
-from restkeeper.storage.sqlite.migrations import MIGRATIONS
+from restkeeper.storage.sqlite.migrations import require_known
 
 # The bytes that SQLite locks in an open file (https://sqlite.org/src/file/src/os.h, SHARED_FIRST and SHARED_SIZE).
 SHARED_FIRST, SHARED_SIZE = 0x40000002, 510
@@ -100,10 +100,9 @@ def _prepare(copy: Path, backup: Path) -> tuple[dict[str, int], str | None]:
             connection.execute("PRAGMA journal_mode = DELETE")
             connection.execute("PRAGMA journal_mode = MEMORY")  # no -wal file
             (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if version > len(MIGRATIONS):
-                raise StoreUnavailable(f"{backup} is of a newer program (migration {version} of {len(MIGRATIONS)})")
             if not version or not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'store'").fetchone():
                 raise StoreUnavailable(f"{backup} is no backup of this service: it has no store in it")
+            require_known(connection, str(backup))
             if damage := damage_of(connection):
                 raise StoreUnavailable(f"{backup} is damaged: {damage}")
             connection.execute("UPDATE store SET epoch = ''")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any
 
 import orjson
@@ -82,6 +83,11 @@ def field_of(index: str) -> str:
     return index.split(".")[2]
 
 
+def definition_of(name: str, statement: str) -> str:
+    """The CREATE statement of an index without its name."""
+    return statement.replace(f' "{name}"', "", 1)
+
+
 def indexes_of(collection: Collection) -> dict[str, str]:
     """The declared indexes: name to CREATE statement."""
     indexes = dict(_index(collection, index) for index in collection.indexes)
@@ -103,12 +109,18 @@ def _index(collection: Collection, index: Index) -> tuple[str, str]:
     return name, f'CREATE {"UNIQUE INDEX" if index.unique else "INDEX"} "{name}" ON items ({terms}) WHERE {where}'
 
 
+def renamed(name: str, statement: str) -> str:
+    """The CREATE statement with a name that depends on the definition, as another index has the name."""
+    digest = blake2b(statement.encode(), digest_size=4).hexdigest()
+    return statement.replace(f'"{name}"', f'"{name}.{digest}"', 1)
+
+
 def select_page(collection: Collection, query: Query) -> tuple[list[str], dict[str, Any]]:
     """The statements whose rows together are the page, and their parameters without :limit.
 
-    A row is id, shape, body, older, then the sort keys without the id. There is one statement, but for a page after a position
-    there is one for each number of leading keys that are equal to the position's: first all keys but the id, then all
-    but the last two, and so on. SQLite uses an index for these, and not for a comparison of row values.
+    A row is id, shape, body, older, then the sort keys without the id. There is one statement, but for a page after a
+    position there is one for each number of leading keys that are equal to the position's: first all keys but the id,
+    then all but the last two, and so on. SQLite uses an index for these, and not for a comparison of row values.
     """
     query = _exact(collection, query)
     statements = _page_statements(collection, _outline(query))

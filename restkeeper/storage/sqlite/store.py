@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Concatenate, ParamSpec, TypeVar
 
 from restkeeper.clock import Clock
-from restkeeper.storage.contract import ALL, Collection, Page, Query, Record, StoredResponse, Transaction
+from restkeeper.storage.contract import ALL, Collection, Page, Query, Record, StoredResponse, StoredSchema, Transaction
 from restkeeper.storage.errors import StoreFull, StoreGone, StoreUnavailable
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
 from restkeeper.storage.sqlite import health, sql
@@ -36,7 +36,8 @@ from restkeeper.storage.sqlite.files import (
 from restkeeper.storage.sqlite.identity import epoch_of, revision_of, secret_of, state_of
 from restkeeper.storage.sqlite.items import find_response, read_item
 from restkeeper.storage.sqlite.lockfile import LockFile
-from restkeeper.storage.sqlite.migrations import MIGRATIONS, declare, migrate
+from restkeeper.storage.sqlite.migrations import declare, migrate, require_present
+from restkeeper.storage.sqlite.schemas import read_schemas
 from restkeeper.storage.sqlite.search import Searches, count_items, find_page, is_search
 from restkeeper.storage.sqlite.writer import Writer
 
@@ -138,7 +139,7 @@ class SqliteStore:
                     create_private(self._path)
             connection = self._connect()
             migrate(connection)
-            declare(connection, self._collections.values())
+            declare(connection, list(self._collections.values()))
             secret = secret_of(connection)
             connection.execute("PRAGMA busy_timeout = 0")  # `execute_waiting` waits
             connection.execute("PRAGMA temp_store = MEMORY")  # for savepoints; the default is a file at each commit
@@ -194,6 +195,9 @@ class SqliteStore:
 
     def revision(self, collection: str) -> str:
         return self._read_with_epoch(revision_of, collection)
+
+    def schemas(self, collection: str) -> list[StoredSchema]:
+        return self._read(read_schemas, collection)
 
     def last_event(self) -> str:
         return self._read_with_epoch(newest_id)
@@ -273,6 +277,10 @@ class SqliteStore:
     def scan(self, collection: str) -> Iterator[Record]:
         yield from records_in(self._read(_spool_items, collection, self._path))
 
+    def tidy(self) -> list[str]:
+        collections = self._collections.values()
+        return self._writer.write(lambda transaction: transaction.drop_undeclared(collections))
+
     def backup(self, target: Path) -> None:
         if target.exists():
             raise FileExistsError(f"{target} exists")
@@ -296,10 +304,7 @@ class SqliteStore:
         if (lock := self._parts.lock) and (damage := lock.note):
             raise StoreUnavailable(f"the store is damaged: {damage}")
         known = self.epoch
-        version, epoch = self._read(_read_identity)
-        if version != len(MIGRATIONS):
-            raise StoreUnavailable(f"the store has migration {version}, this program needs {len(MIGRATIONS)}")
-        if epoch != known:
+        if self._read(_checked_epoch) != known:
             raise StoreUnavailable("the file has another store than the one that was opened")
         if shortage := self._shortage():
             raise StoreUnavailable(shortage)
@@ -348,9 +353,9 @@ def _copy_into(connection: sqlite3.Connection, path: str, failure: str) -> None:
         forget_identity(path)
 
 
-def _read_identity(connection: sqlite3.Connection) -> tuple[int, str]:
-    """The number of migrations and the epoch, as they are in the file, whose items can be read."""
+def _checked_epoch(connection: sqlite3.Connection) -> str:
+    """The epoch as it is in the file. Raises StoreUnavailable if this program cannot work with its migrations."""
     connection.execute("PRAGMA shrink_memory")  # the next statements read from the file
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    require_present(connection)
     connection.execute("SELECT 1 FROM items LIMIT 1").fetchone()
-    return version, epoch_of(connection)
+    return epoch_of(connection)

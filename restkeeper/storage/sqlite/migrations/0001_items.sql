@@ -1,3 +1,4 @@
+-- oldest: 1
 -- One table for the items of all collections. The collections declare their indexes in Python; they are partial indexes
 -- on expressions over `body`, created at start (`declare`).
 CREATE TABLE items (

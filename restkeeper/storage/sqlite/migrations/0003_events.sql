@@ -1,3 +1,4 @@
+-- oldest: 3
 -- Every change of an item, in the order of the commits: with one writer at a time, no position becomes visible before a
 -- lower one. The newest event is never swept, so that no position is used twice. `origin` is the epoch of the store that
 -- wrote the event: it distinguishes the history of a restored copy from that of the original.

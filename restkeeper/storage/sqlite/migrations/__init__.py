@@ -1,34 +1,69 @@
-"""The tables of a SQLite file, and the indexes that the collections declare: created and migrated at each start."""
+"""The tables of a SQLite file, the indexes that the collections declare, and their schemas: completed at each start.
 
+The first line of a migration is `-- oldest: N`: a program that has the first N migrations can work with the store after
+this one, too. Old and new programs can then use it at the same time.
+"""
+
+import re
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.sqlite import sql
+from restkeeper.storage.sqlite import schemas, sql
 from restkeeper.storage.sqlite.identity import epoch_of, note_schema
 
 MIGRATIONS = sorted(Path(__file__).parent.glob("[0-9]*.sql"))
 
 _IDENTITY = 4  # the first migration with which the file stores its schema version
+_OLDEST = 7  # the first one with which it stores the oldest program
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Run the migrations that are missing, in one transaction; one process at a time."""
-    if _version(connection) == len(MIGRATIONS):
+    """Run the migrations that are missing, in one transaction; one process at a time.
+
+    Raises StoreUnavailable as `require_known`.
+    """
+    if _version(connection) >= len(MIGRATIONS):
+        require_known(connection)
         return  # without the write lock, which an import can hold for long
     with _changing_schema(connection):
-        version = _version(connection)
-        if version > len(MIGRATIONS):
-            raise StoreUnavailable(
-                f"the store was written by a newer program (migration {version} of {len(MIGRATIONS)})"
-            )
-        for number, migration in enumerate(MIGRATIONS[version:], start=version + 1):
-            for statement in _statements(migration.read_text(encoding="utf-8")):
+        for number, migration in enumerate(MIGRATIONS[_version(connection) :], start=_version(connection) + 1):
+            script = migration.read_text(encoding="utf-8")
+            for statement in _statements(script):
                 connection.execute(statement)
+            if number >= _OLDEST:
+                connection.execute("UPDATE store SET oldest = max(oldest, ?)", (_oldest_of(script),))
             connection.execute(f"PRAGMA user_version = {number}")
+        require_known(connection)  # a newer program can have been first
+
+
+def require_known(connection: sqlite3.Connection, name: str = "the store") -> None:
+    """Raises StoreUnavailable if a newer program has migrated the store so that this one cannot work with it."""
+    version, known = _version(connection), len(MIGRATIONS)
+    if version <= known:
+        return
+    (oldest,) = connection.execute("SELECT oldest FROM store").fetchone()
+    if oldest > known:
+        raise StoreUnavailable(
+            f"{name} is of a newer program (migration {version} of {known}): use one that has migration {oldest}"
+        )
+
+
+def require_present(connection: sqlite3.Connection) -> None:
+    """Raises StoreUnavailable as `require_known`, or if migrations are missing: it is another file."""
+    if (version := _version(connection)) < len(MIGRATIONS):
+        raise StoreUnavailable(f"the store has migration {version}, this program needs {len(MIGRATIONS)}")
+    require_known(connection)
+
+
+def _oldest_of(script: str) -> int:
+    """The number in the first line of a migration. Raises ValueError."""
+    if not (found := re.match(r"-- oldest: (\d+)\n", script)):
+        raise ValueError("the first line of a migration is: -- oldest: N")
+    return int(found[1])
 
 
 def _version(connection: sqlite3.Connection) -> int:
@@ -59,28 +94,57 @@ def _statements(script: str) -> Iterator[str]:
             statement = ""
 
 
-def declare(connection: sqlite3.Connection, collections: Iterable[Collection]) -> None:
-    """Create the row of every collection, and exactly the indexes that it declares."""
-    statements = [statement for collection in collections for statement in _undeclared(connection, collection)]
-    if not statements:
+def declare(connection: sqlite3.Connection, collections: Sequence[Collection]) -> None:
+    """Create the row and the indexes of every collection that are missing, and register its schema.
+
+    Raises StoreUnavailable as `schemas.register`.
+    """
+    if all(_is_declared(connection, collection) for collection in collections):
         return  # as above, without the write lock
     with _changing_schema(connection):
         for collection in collections:
-            for statement in _undeclared(connection, collection):  # again: another process can have been first
+            schemas.register(connection, collection)
+            for statement in _missing(connection, collection):  # again: another process can have been first
                 connection.execute(statement)
 
 
-def _undeclared(connection: sqlite3.Connection, collection: Collection) -> Iterator[str]:
-    """The statements that create or drop what differs from the declaration of a collection."""
+def drop_undeclared(connection: sqlite3.Connection, collections: Iterable[Collection]) -> list[str]:
+    """Drop the indexes of these collections that they do not declare; return their names."""
+    dropped = [name for collection in collections for name in _undeclared(connection, collection)]
+    for name in dropped:
+        connection.execute(f'DROP INDEX "{name}"')
+    if dropped:
+        note_schema(connection)
+    return dropped
+
+
+def _is_declared(connection: sqlite3.Connection, collection: Collection) -> bool:
+    return schemas.is_registered(connection, collection) and not any(_missing(connection, collection))
+
+
+def _missing(connection: sqlite3.Connection, collection: Collection) -> Iterator[str]:
+    """The statements that create what a collection declares and the file does not have.
+
+    An index is recognised by its definition: one of the same name can be of an older program, which needs it.
+    """
     name = sql.literal(collection.name)
     if not connection.execute("SELECT 1 FROM collections WHERE name = ?", (collection.name,)).fetchone():
         yield f"INSERT INTO collections (name) VALUES ({name})"  # noqa: S608 - a checked literal
-    declared, prefix = sql.indexes_of(collection), sql.index_prefix(collection)
+    present = _present(connection, collection)
+    for index, statement in sql.indexes_of(collection).items():
+        if sql.definition_of(index, statement) not in present.values():
+            yield sql.renamed(index, statement) if index in present else statement
+
+
+def _undeclared(connection: sqlite3.Connection, collection: Collection) -> list[str]:
+    """The names of the indexes that a collection does not declare."""
+    declared = {sql.definition_of(*index) for index in sql.indexes_of(collection).items()}
+    return [name for name, definition in _present(connection, collection).items() if definition not in declared]
+
+
+def _present(connection: sqlite3.Connection, collection: Collection) -> dict[str, str]:
+    """The indexes of a collection in the file: name to definition."""
+    prefix = sql.index_prefix(collection)
     query = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND substr(name, 1, ?) = ?"
-    present = dict(connection.execute(query, (len(prefix), prefix)).fetchall())
-    for index in present:
-        if declared.get(index) != present[index]:
-            yield f'DROP INDEX "{index}"'
-    for index, statement in declared.items():
-        if present.get(index) != statement:
-            yield statement
+    rows = connection.execute(query, (len(prefix), prefix)).fetchall()
+    return {name: sql.definition_of(name, statement) for name, statement in rows}

@@ -1,0 +1,106 @@
+"""Migrations: each names the oldest program that can work with the store after it."""
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from restkeeper.storage import locate, open_store
+from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.outbox import EventFilter
+from restkeeper.storage.sqlite import migrations
+from tests.things import THINGS, insert, record
+
+KNOWN = len(migrations.MIGRATIONS)
+
+
+@pytest.fixture
+def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Opens and closes the store with a program that has later migrations, which add a table each."""
+
+    def open_newer(*oldest: int) -> None:
+        later = []
+        for number, each in enumerate(oldest, start=KNOWN + 1):
+            later.append(tmp_path / f"{number:04}_later.sql")
+            later[-1].write_text(f"-- oldest: {each}\nCREATE TABLE later{number} (id TEXT) STRICT;\n")
+        with monkeypatch.context() as patch:
+            patch.setattr(migrations, "MIGRATIONS", [*migrations.MIGRATIONS, *later])
+            open_store(f"sqlite:///{tmp_path}/store.db", [THINGS]).close()
+
+    return open_newer
+
+
+def test_each_migration_names_the_oldest_program(tmp_path: Path) -> None:
+    """The store has the highest number of all migrations from the present one on."""
+    numbers = [migrations._oldest_of(path.read_text()) for path in migrations.MIGRATIONS]
+    assert all(1 <= oldest <= number for number, oldest in enumerate(numbers, start=1))
+    open_store(f"sqlite:///{tmp_path}/store.db", [THINGS]).close()
+    with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
+        assert connection.execute("SELECT oldest FROM store").fetchone() == (max(numbers),)
+
+
+def test_a_migration_without_the_number_is_refused() -> None:
+    """It would lock out, or let in, the wrong programs."""
+    with pytest.raises(ValueError, match="-- oldest: N"):
+        migrations._oldest_of("CREATE TABLE x (id TEXT);")
+
+
+def test_an_older_program_opens_a_store_that_it_can_work_with(tmp_path: Path, newer: Callable[..., None]) -> None:
+    """It works beside the newer one: it reads, writes, restores a backup, and is ready."""
+    old = open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
+    insert(old, record("a"))
+    newer(KNOWN)
+    old.check()
+    insert(old, record("b"))
+    again = open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
+    again.check()
+    insert(again, record("c"))
+    assert [each.id for each in old.scan("things")] == ["a", "b", "c"]
+    again.backup(tmp_path / "backup.db")
+    again.close()
+    old.close()
+    shutil.copy(tmp_path / "backup.db", tmp_path / "copy.db")
+    assert locate(f"sqlite:///{tmp_path}/store.db").restore(tmp_path / "copy.db", discard=True).items == {"things": 3}
+
+
+@pytest.mark.parametrize("oldest", [(KNOWN + 1,), (KNOWN, KNOWN + 2), (KNOWN + 2, KNOWN)], ids=str)
+def test_an_older_program_refuses_a_store_that_it_cannot_work_with(
+    tmp_path: Path, newer: Callable[..., None], oldest: tuple[int, ...]
+) -> None:
+    """Also one that has it open is not ready any more. The error names the migrations; a restore is refused, too."""
+    running = open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
+    newer(*oldest)
+    text = rf"newer program \(migration {KNOWN + len(oldest)} of {KNOWN}\): use one that has migration {max(oldest)}"
+    with pytest.raises(StoreUnavailable, match=text):
+        open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
+    with pytest.raises(StoreUnavailable, match=text):
+        running.check()
+    running.backup(tmp_path / "backup.db")
+    running.close()
+    with pytest.raises(StoreUnavailable, match=text):
+        locate(f"sqlite:///{tmp_path}/store.db").restore(tmp_path / "backup.db", discard=True)
+
+
+def test_a_store_of_the_last_release_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its items and events stay as they are; a store with a missing migration is not ready."""
+    with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as connection:
+        monkeypatch.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:6])
+        migrations.migrate(connection)
+        row = ("things", "a", None, 1, "2026", "0123abcd", "{}")
+        connection.execute("INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        connection.execute("INSERT INTO collections (name, items) VALUES ('things', 1)")
+        connection.execute("INSERT INTO events VALUES (1, '', 'thing.created', 'things', 'a', NULL, '2026', '{}')")
+    monkeypatch.undo()
+    store = open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
+    assert store.read("things", "a") == ("a", 1, "2026", "0123abcd", b"{}", None, None)
+    (event,), _, _ = store.events("", EventFilter(("things",)), 10)
+    assert (event.data, event.collection, event.fingerprint, event.older) == (b"{}", "things", "", None)
+    store.check()
+    with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as connection:
+        connection.execute("PRAGMA user_version = 6")
+    with pytest.raises(StoreUnavailable, match=f"has migration 6, this program needs {KNOWN}"):
+        store.check()
+    store.close()

@@ -187,6 +187,8 @@ class DictStore:
         self._lock = threading.RLock()
         self._tables = {collection.name: Table(collection) for collection in collections}
         self._responses: dict[bytes, StoredResponse] = {}
+        for name, table in self._tables.items():
+            table.declared.learn(self.schemas(name))
 
     def read(self, collection: str, id: str) -> Record:
         with self._lock:

@@ -84,9 +84,12 @@ class StoredSchema(NamedTuple):
 class Collection:
     """The declaration of a collection. `search` names the fields of the full-text search.
 
-    If it is `owned`, there is an index on the owner. When the store is opened, it registers the `schema` if it does not
-    have it. If there are items or events of the collection, it first calls `require_successor` with the schemas that
-    are registered, in order; this raises ValueError with an explanation if their items do not fit the new schema.
+    If it is `owned`, there is an index on the owner.
+
+    When the store is opened, it registers the `schema`, unless it has it already or refuses it: `conflict` returns why
+    items of a registered schema, of which there are some, do not fit the new one, or an empty text. Before the store
+    returns records or events of a schema that the collection has not heard of, it calls `learn` with all registered
+    ones in order. One that it does not have is older than all.
     """
 
     name: str
@@ -95,7 +98,8 @@ class Collection:
     search: tuple[str, ...] = ()
     owned: bool = False
     schema: StoredSchema | None = None
-    require_successor: Callable[[Sequence[StoredSchema]], None] = lambda schemas: None
+    conflict: Callable[[StoredSchema], str] = lambda schema: ""
+    learn: Callable[[Sequence[StoredSchema]], None] = lambda schemas: None
 
 
 class Op(StrEnum):
@@ -231,10 +235,7 @@ class ItemStore(Protocol):
         """
 
     def schemas(self, collection: str) -> list[StoredSchema]:
-        """Return the registered schemas of a collection in the order of their registration, the last MOST_SCHEMAS.
-
-        Without items and events a collection has one schema only: then a new one replaces the others.
-        """
+        """Return the registered schemas of a collection in the order of their registration, the last MOST_SCHEMAS."""
 
     def scan(self, collection: str) -> Iterator[Record]:
         """Yield every record in order of id. A slow reader blocks no other caller."""

@@ -1,16 +1,29 @@
 """Indexes and schemas: created and registered at each start, and deleted only by `tidy`."""
 
 import sqlite3
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from restkeeper.storage import open_store
-from restkeeper.storage.contract import MOST_SCHEMAS, Collection, Field, Index, Kind, Store, StoredSchema
-from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
-from restkeeper.storage.outbox import Event
+from restkeeper.storage.contract import (
+    MOST_SCHEMAS,
+    Collection,
+    Field,
+    Index,
+    Kind,
+    Query,
+    Record,
+    Store,
+    StoredSchema,
+    Transaction,
+)
+from restkeeper.storage.errors import DuplicateValue, RecordNotFound, StoreUnavailable
+from restkeeper.storage.outbox import Event, EventFilter
+from tests.outbox import lease, queue, subscribe
 from tests.things import FIELDS, insert, record
 
 OLD = Collection("things", FIELDS, (Index("sku", unique=True), Index("mail", unique=True), Index("price")))
@@ -85,57 +98,113 @@ def test_indexes_of_owners_and_of_similar_names_stay(tmp_path: Path) -> None:
 
 
 class Schemas:
-    """Collections with one schema each, which accept any other before them, or refuse it with a text."""
+    """Collections with one schema each, and what they hear of the others."""
 
     def __init__(self) -> None:
-        self.asked: list[list[str]] = []
+        self.compared: list[str] = []
+        self.learned: dict[str, list[list[str]]] = {}
 
-    def collection(self, fingerprint: str, refusal: str = "") -> Collection:
-        def require(schemas: Sequence[StoredSchema]) -> None:
-            self.asked.append([each.fingerprint for each in schemas])
-            if refusal:
-                raise ValueError(refusal)
+    def collection(self, fingerprint: str, refuses: str = "") -> Collection:
+        """A collection that refuses the schemas with these fingerprints."""
 
-        return Collection("things", FIELDS, schema=StoredSchema(fingerprint, 1, 1, "{}"), require_successor=require)
+        def conflict(schema: StoredSchema) -> str:
+            self.compared.append(schema.fingerprint)
+            return f"does not fit {schema.fingerprint}" if schema.fingerprint in refuses.split() else ""
+
+        def learn(schemas: Sequence[StoredSchema]) -> None:
+            self.learned.setdefault(fingerprint, []).append([each.fingerprint for each in schemas])
+
+        schema = StoredSchema(fingerprint, 1, 1, "{}")
+        return Collection("things", FIELDS, schema=schema, conflict=conflict, learn=learn)
 
 
 def registered(store: Store) -> list[str]:
     return [each.fingerprint for each in store.schemas("things")]
 
 
+def written(id: str, fingerprint: str) -> Record:
+    return record(id)._replace(fingerprint=fingerprint)
+
+
 def test_schemas_are_registered_in_order(tmp_path: Path) -> None:
-    """Each once, at its first start, after the collection has accepted those before; running processes see it."""
+    """Each once, at its first start, if it fits those before; running processes see it."""
     schemas = Schemas()
     first = opened(tmp_path, schemas.collection("a"))
-    insert(first, record("1"))
     for fingerprint in ("b", "a", "c", "b"):
         opened(tmp_path, schemas.collection(fingerprint)).close()
     assert registered(first) == ["a", "b", "c"]
-    assert schemas.asked == [["a"], ["a", "b"]]
+    assert schemas.compared == ["a", "a", "b"]
     first.close()
 
 
-def test_a_schema_that_cannot_follow_is_refused(tmp_path: Path) -> None:
+def test_a_schema_that_stored_items_do_not_fit_is_refused(tmp_path: Path) -> None:
     """The start fails with the explanation, and nothing is registered or created."""
     schemas = Schemas()
     store = opened(tmp_path, schemas.collection("a"))
-    insert(store, record("1"))
-    with pytest.raises(StoreUnavailable, match="because of this"):
-        opened(tmp_path, NEW, schemas.collection("b", "because of this"))
+    insert(store, written("1", "a"))
+    with pytest.raises(StoreUnavailable, match="does not fit a"):
+        opened(tmp_path, NEW, schemas.collection("b", refuses="a"))
     assert registered(store) == ["a"] and indexes(tmp_path) == {}
     store.close()
 
 
-def test_a_collection_without_items_and_events_accepts_any_schema(tmp_path: Path) -> None:
-    """The former schemas are deleted. One event is enough to ask."""
+@pytest.mark.parametrize("used", ["item", "event"])
+def test_a_schema_without_items_and_events_refuses_nothing(tmp_path: Path, used: str) -> None:
+    """One item or one event of it is enough to refuse another schema, until it is deleted or converted."""
     schemas = Schemas()
-    opened(tmp_path, schemas.collection("a")).close()
-    store = opened(tmp_path, schemas.collection("b", "no"))
-    assert registered(store) == ["b"] and schemas.asked == []
-    store.write(lambda transaction: transaction.record(Event("thing.deleted", "things", "1", "2026", b"{}")))
+    store = opened(tmp_path, schemas.collection("a"), Collection("others", {}))
+    opened(tmp_path, schemas.collection("b", refuses="a")).close()
+    insert(store, written("2", "b"))
+    insert(store, written("3", "a"), collection="others")
+    opened(tmp_path, schemas.collection("c", refuses="a")).close()
+    if used == "item":
+        insert(store, written("1", "a"))
+    else:
+        event = Event("thing.deleted", "things", "1", "2026", b"{}", fingerprint="a")
+        store.write(lambda transaction: transaction.record(event))
     with pytest.raises(StoreUnavailable):
-        opened(tmp_path, schemas.collection("c", "no"))
-    assert schemas.asked == [["b"]]
+        opened(tmp_path, schemas.collection("d", refuses="a"))
+    assert registered(store) == ["a", "b", "c"]
+    if used == "item":
+        store.write(lambda transaction: transaction.update("things", written("1", "b")))
+        opened(tmp_path, schemas.collection("d", refuses="a")).close()
+    store.close()
+
+
+READS: dict[str, Callable[[Store], object]] = {
+    "read": lambda store: store.read("things", "1"),
+    "page": lambda store: store.page("things", Query()),
+    "scan": lambda store: list(store.scan("things")),
+    "write": lambda store: store.write(lambda transaction: transaction.read("things", "1")),
+    "events": lambda store: store.events("", EventFilter(("things",)), 10),
+    "lease": lease,
+}
+
+
+@pytest.mark.parametrize("way", READS)
+def test_a_collection_learns_of_a_schema_before_its_items(tmp_path: Path, way: str) -> None:
+    """However they are read; each schema once, also one that is registered while the store is open, or never."""
+    schemas = Schemas()
+    store = opened(tmp_path, schemas.collection("a"))
+    subscribe(store)
+    learned = schemas.learned.setdefault("a", [])
+    for fingerprint, expected in (("a", ["a"]), ("b", ["a", "b"]), ("unknown", ["a", "b"])):
+        if fingerprint == "b":
+            opened(tmp_path, schemas.collection("b")).close()
+
+        def work(transaction: Transaction, item: Record) -> None:
+            with suppress(RecordNotFound):
+                transaction.delete("things", item.id)
+            transaction.insert("things", item)
+            event = Event("thing.updated", "things", item.fingerprint, "2026", b"{}", fingerprint=item.fingerprint)
+            transaction.record(event)
+
+        store.write(partial(work, item=written("1", fingerprint)))
+        queue(store)
+        learned.clear()
+        READS[way](store)
+        READS[way](store)
+        assert learned == [expected]
     store.close()
 
 
@@ -153,7 +222,6 @@ def test_the_number_of_schemas_is_limited(tmp_path: Path) -> None:
     """The oldest is deleted when another is registered."""
     schemas = Schemas()
     store = opened(tmp_path, schemas.collection("first"))
-    insert(store, record("1"))
     with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as connection:
         many = [("things", str(n), 1, 1, "{}") for n in range(MOST_SCHEMAS - 1)]
         insertion = "INSERT INTO schemas (collection, fingerprint, revision, oldest, fields) VALUES (?, ?, ?, ?, ?)"

@@ -29,6 +29,7 @@ from restkeeper.storage.sqlite.events import (
     parse_id,
     stored_event,
 )
+from restkeeper.storage.sqlite.schemas import Registry
 
 _RECORD = """\
 INSERT INTO events
@@ -185,9 +186,10 @@ _OF_STATE |= dict.fromkeys(("pending", "failed"), " AND state = :state AND state
 class Outbox:
     """See `outbox.OutboxTransaction`."""
 
-    def __init__(self, connection: sqlite3.Connection, epoch: str) -> None:
+    def __init__(self, connection: sqlite3.Connection, epoch: str, registry: Registry) -> None:
         self._connection = connection
         self._epoch = epoch
+        self._registry = registry
 
     def record(self, event: Event) -> str:
         type, collection, item, at, data, owner, fingerprint, older = event
@@ -246,10 +248,13 @@ class Outbox:
         statement = _LEASE_MANUAL if manual_only else _LEASE_ALL
         ids = sorted(self._connection.execute(statement, parameters).fetchall())
         rows = (self._connection.execute(_LEASED, id).fetchone() for id in ids)
-        return [
+        leased = [
             Delivery(id, lease, of, bool(manual), attempts, stored_event(*rest))
             for id, lease, of, manual, attempts, *rest in rows
         ]
+        for each in leased:
+            self._registry.require(self._connection, each.event.collection, each.event.fingerprint)
+        return leased
 
     def _free(self, webhook: str, now: float) -> None:
         for statement in _FREE_ALL:

@@ -9,6 +9,7 @@ from restkeeper.storage.errors import EventsExpired
 from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, EventFilter, Events, StoredEvent, is_event_id
 from restkeeper.storage.sqlite.connection import snapshot
 from restkeeper.storage.sqlite.identity import EPOCH, epoch_of
+from restkeeper.storage.sqlite.schemas import Registry
 
 # The events between two positions that match a filter.
 MATCHES = """\
@@ -44,7 +45,9 @@ FROM store, pragma_schema_version
     LEFT JOIN events ON position = (SELECT max(position) FROM events)"""  # noqa: S608 - a constant expression
 
 
-def find_events(connection: sqlite3.Connection, after: str, filter: EventFilter, limit: int) -> Events | None:
+def find_events(
+    connection: sqlite3.Connection, after: str, filter: EventFilter, limit: int, registry: Registry
+) -> Events | None:
     """See `outbox.OutboxStore.events`; None if the epoch is missing."""
     with snapshot(connection):
         if not (epoch := epoch_of(connection)):
@@ -56,6 +59,7 @@ def find_events(connection: sqlite3.Connection, after: str, filter: EventFilter,
         found, size = [], 0
         for row in connection.execute(_SELECT, parameters):
             found.append(event := stored_event(*row))
+            registry.require(connection, event.collection, event.fingerprint)
             size += len(event.data)
             if len(found) == limit or size > PAGE_BYTES:
                 end = row[0]

@@ -12,6 +12,7 @@ from restkeeper.storage.sqlite import sql
 from restkeeper.storage.sqlite.deliveries import Outbox
 from restkeeper.storage.sqlite.identity import revision
 from restkeeper.storage.sqlite.migrations import drop_undeclared
+from restkeeper.storage.sqlite.schemas import Registry
 
 _READ = f"""\
 SELECT
@@ -49,7 +50,7 @@ class SqliteTransaction(Outbox):
     """See `contract.Transaction`. The file keeps its `epoch` while the transaction is open."""
 
     def read(self, collection: str, id: str) -> Record:
-        return read_item(self._connection, collection, id)
+        return read_item(self._connection, collection, id, self._registry)
 
     def revision(self, collection: str) -> str:
         statement = "SELECT revision FROM collections WHERE name = ?"
@@ -97,12 +98,14 @@ def _columns(record: Record) -> tuple[Any, ...]:
     return version, updated_at, fingerprint, body.decode(), owner, None if older is None else older.decode()
 
 
-def read_item(connection: sqlite3.Connection, collection: str, id: str) -> Record:
+def read_item(connection: sqlite3.Connection, collection: str, id: str, registry: Registry) -> Record:
     """See `contract.ItemStore.read`."""
     row = connection.execute(_READ, (collection, id)).fetchone()
     if row is None:
         raise RecordNotFound(_NOT_FOUND)
-    return Record._make(row)
+    record = Record._make(row)
+    registry.require(connection, collection, record.fingerprint)
+    return record
 
 
 def find_response(connection: sqlite3.Connection, id: bytes) -> StoredResponse | None:

@@ -1,6 +1,7 @@
 """The registry of schemas in SQLite: which schemas items were stored with, and in which order they came."""
 
 import sqlite3
+from collections.abc import Iterable
 
 from restkeeper.storage.contract import MOST_SCHEMAS, Collection, StoredSchema
 from restkeeper.storage.errors import StoreUnavailable
@@ -28,8 +29,27 @@ WHERE collection = :collection AND place NOT IN (
 )"""
 
 _IS_USED = """\
-SELECT EXISTS (SELECT 1 FROM items WHERE collection = :collection)
-    OR EXISTS (SELECT 1 FROM events WHERE collection = :collection)"""
+SELECT EXISTS (SELECT 1 FROM items WHERE collection = :collection AND shape = :fingerprint)
+    OR EXISTS (SELECT 1 FROM events WHERE collection = :collection AND shape = :fingerprint)"""
+
+
+class Registry:
+    """The schemas that the collections of a process have learned: see `contract.Collection`."""
+
+    def __init__(self, collections: Iterable[Collection]) -> None:
+        self._collections = {each.name: each for each in collections if each.schema}
+        self._learned: dict[str, set[str]] = {name: set() for name in self._collections}
+
+    def require(self, connection: sqlite3.Connection, collection: str, *fingerprints: str) -> None:
+        """Let the collection learn the registered schemas, if it has not learned these."""
+        learned = self._learned.get(collection)
+        if learned is None or learned.issuperset(fingerprints):
+            return
+        schemas = read_schemas(connection, collection)
+        self._collections[collection].learn(schemas)
+        if len(learned) > 2 * MOST_SCHEMAS:
+            learned.clear()
+        learned.update(fingerprints, [schema.fingerprint for schema in schemas])
 
 
 def read_schemas(connection: sqlite3.Connection, collection: str) -> list[StoredSchema]:
@@ -48,16 +68,13 @@ def is_registered(connection: sqlite3.Connection, collection: Collection) -> boo
 def register(connection: sqlite3.Connection, collection: Collection) -> None:
     """Register the schema of a collection, in the transaction that is open.
 
-    Raises StoreUnavailable if it cannot follow those that are registered.
+    Raises StoreUnavailable if stored items do not fit it.
     """
     if collection.schema is None or is_registered(connection, collection):
         return
-    if connection.execute(_IS_USED, {"collection": collection.name}).fetchone()[0]:
-        try:
-            collection.require_successor(read_schemas(connection, collection.name))
-        except ValueError as error:
-            raise StoreUnavailable(str(error)) from None
-    else:
-        connection.execute("DELETE FROM schemas WHERE collection = ?", (collection.name,))
+    for schema in read_schemas(connection, collection.name):
+        used = {"collection": collection.name, "fingerprint": schema.fingerprint}
+        if (conflict := collection.conflict(schema)) and connection.execute(_IS_USED, used).fetchone()[0]:
+            raise StoreUnavailable(conflict)
     connection.execute(_INSERT, (collection.name, *collection.schema))
     connection.execute(_LIMIT, {"collection": collection.name, "most": MOST_SCHEMAS})

@@ -37,7 +37,7 @@ from restkeeper.storage.sqlite.identity import epoch_of, revision_of, secret_of,
 from restkeeper.storage.sqlite.items import find_response, read_item
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import declare, migrate, require_present
-from restkeeper.storage.sqlite.schemas import read_schemas
+from restkeeper.storage.sqlite.schemas import Registry, read_schemas
 from restkeeper.storage.sqlite.search import Searches, count_items, find_page, is_search
 from restkeeper.storage.sqlite.writer import Writer
 
@@ -103,6 +103,7 @@ class SqliteStore:
         self._in_memory = path == ":memory:"
         self._creates = creates or self._in_memory
         self._collections = {collection.name: collection for collection in collections}
+        self._registry = Registry(self._collections.values())
         self._min_free_space = min_free_space
         self._free_space = None if self._in_memory else partial(free_space_of, os.path.dirname(os.path.realpath(path)))
         self._log_limit = LogLimit(path, clock)
@@ -152,6 +153,7 @@ class SqliteStore:
             lock=lock,
             require_file=file.require if file else lambda: None,
             after_commit=partial(self._log_limit.apply, connection),
+            registry=self._registry,
             clock=self._clock,
         )
         return _Opened(writer, secret, lock, file)
@@ -176,11 +178,11 @@ class SqliteStore:
         return self._read_with_epoch(epoch_of)
 
     def read(self, collection: str, id: str) -> Record:
-        return self._read(read_item, collection, id)
+        return self._read(read_item, collection, id, self._registry)
 
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         declared = self._collections[collection]
-        find = partial(_find_page, collection=declared, query=query, max_bytes=max_bytes)
+        find = partial(_find_page, collection=declared, query=query, max_bytes=max_bytes, registry=self._registry)
         if not is_search(query):
             return self._read_with_epoch(find)
         with self._searches.admitted():
@@ -203,7 +205,7 @@ class SqliteStore:
         return self._read_with_epoch(newest_id)
 
     def events(self, after: str, filter: EventFilter, limit: int) -> Events:
-        return self._read_with_epoch(find_events, after, filter, limit)
+        return self._read_with_epoch(find_events, after, filter, limit, self._registry)
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
         self._require_file()  # a process that only reads would not notice that the file was replaced
@@ -275,7 +277,9 @@ class SqliteStore:
         return f"the disk of the store has {free} free bytes, and {self._min_free_space} of them are reserved"
 
     def scan(self, collection: str) -> Iterator[Record]:
-        yield from records_in(self._read(_spool_items, collection, self._path))
+        for record in records_in(self._read(_spool_items, collection, self._path)):
+            self._read(self._registry.require, collection, record.fingerprint)
+            yield record
 
     def tidy(self) -> list[str]:
         collections = self._collections.values()
@@ -332,7 +336,7 @@ class SqliteStore:
 
 
 def _find_page(
-    connection: sqlite3.Connection, collection: Collection, query: Query, max_bytes: int | None
+    connection: sqlite3.Connection, collection: Collection, query: Query, max_bytes: int | None, registry: Registry
 ) -> Page | None:
     """The page and its revision in one snapshot; None if the epoch is missing."""
     with snapshot(connection):
@@ -340,6 +344,7 @@ def _find_page(
         if not revision:
             return None
         page = find_page(connection, collection, query, max_bytes)
+        registry.require(connection, collection.name, *page.fingerprints)
         return page._replace(revision=revision, total=None if query.narrows else items)
 
 

@@ -21,6 +21,7 @@ from restkeeper.storage.sqlite.connection import RETRY_SECONDS, execute_waiting,
 from restkeeper.storage.sqlite.identity import epoch_of, make_epoch
 from restkeeper.storage.sqlite.items import SqliteTransaction
 from restkeeper.storage.sqlite.lockfile import LockFile
+from restkeeper.storage.sqlite.schemas import Registry
 
 T = TypeVar("T")
 
@@ -46,9 +47,11 @@ class Writer:
         lock: LockFile | None,
         require_file: Callable[[], None],
         after_commit: Callable[[], None],
+        registry: Registry,
         clock: Clock,
     ) -> None:
         self._lock = lock
+        self._registry = registry
         self.connection = connection
         self._turn = threading.RLock()
         self._require_file = require_file
@@ -224,7 +227,7 @@ class Writer:
         """
         if not sole:
             self.connection.execute("SAVEPOINT work")
-        queued.run(SqliteTransaction(self.connection, epoch))
+        queued.run(SqliteTransaction(self.connection, epoch, self._registry))
         if sole:
             if queued.error is not None:
                 self._roll_back()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from restkeeper.storage.contract import Collection, Field, Index, Kind, Store, StoredSchema
+from restkeeper.storage.contract import Collection, Field, Index, Kind, Query, Store, StoredSchema
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound
 from tests.things import FIELDS, SAMPLE, THINGS, insert, record
 
@@ -143,6 +143,29 @@ def test_the_schema_of_a_collection_is_registered(open_one: Callable[..., Store]
     schema = StoredSchema("0123abcd", 2, 1, '{"name":"str"}')
     store = open_one(Collection("a", {}, schema=schema), Collection("b", {}))
     assert (store.schemas("a"), store.schemas("b")) == ([schema], [])
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda store: store.read("a", "1"),
+        lambda store: store.page("a", Query()),
+        lambda store: list(store.scan("a")),
+        lambda store: store.write(lambda transaction: transaction.read("a", "1")),
+    ],
+    ids=["read", "page", "scan", "write"],
+)
+def test_a_collection_knows_the_schema_of_a_record(
+    open_one: Callable[..., Store], read: Callable[[Store], object]
+) -> None:
+    """When it gets a record, it has learned the schemas that are registered, in order."""
+    learned: list[list[StoredSchema]] = []
+    schema = StoredSchema("0123abcd", 1, 1, "{}")
+    fields = {"id": FIELDS["id"]}
+    store = open_one(Collection("a", fields, schema=schema, learn=lambda schemas: learned.append(list(schemas))))
+    insert(store, record("1")._replace(fingerprint="0123abcd"), collection="a")
+    read(store)
+    assert learned == [[schema]]
 
 
 def test_a_tidy_store_has_its_indexes(store: Store) -> None:

@@ -78,8 +78,8 @@ class SqliteTransaction(Outbox):
     def sweep_responses(self, before: float, limit: int, *, latest: float = inf) -> int:
         return self._connection.execute(_SWEEP, (limit, before, latest)).rowcount
 
-    def drop_undeclared(self, collections: Iterable[Collection]) -> list[str]:
-        """See `contract.Store.tidy`."""
+    def drop_undeclared(self, collections: Iterable[Collection]) -> str:
+        """As `migrations.drop_undeclared`."""
         return drop_undeclared(self._connection, collections)
 
     def _execute(self, statement: str, parameters: tuple[Any, ...]) -> None:

@@ -34,7 +34,7 @@ from restkeeper.storage.sqlite.files import (
     spool,
 )
 from restkeeper.storage.sqlite.identity import epoch_of, revision_of, secret_of, state_of
-from restkeeper.storage.sqlite.items import find_response, read_item
+from restkeeper.storage.sqlite.items import SqliteTransaction, find_response, read_item
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import declare, migrate, require_present
 from restkeeper.storage.sqlite.schemas import Registry, read_schemas
@@ -282,8 +282,8 @@ class SqliteStore:
             yield record
 
     def tidy(self) -> list[str]:
-        collections = self._collections.values()
-        return self._writer.write(lambda transaction: transaction.drop_undeclared(collections))
+        drop = partial(SqliteTransaction.drop_undeclared, collections=self._collections.values())
+        return list(iter(lambda: self._writer.write(drop), ""))  # one in each transaction: others write meanwhile
 
     def backup(self, target: Path) -> None:
         if target.exists():

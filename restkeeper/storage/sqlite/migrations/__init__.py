@@ -108,14 +108,14 @@ def declare(connection: sqlite3.Connection, collections: Sequence[Collection]) -
                 connection.execute(statement)
 
 
-def drop_undeclared(connection: sqlite3.Connection, collections: Iterable[Collection]) -> list[str]:
-    """Drop the indexes of these collections that they do not declare; return their names."""
-    dropped = [name for collection in collections for name in _undeclared(connection, collection)]
-    for name in dropped:
-        connection.execute(f'DROP INDEX "{name}"')
-    if dropped:
-        note_schema(connection)
-    return dropped
+def drop_undeclared(connection: sqlite3.Connection, collections: Iterable[Collection]) -> str:
+    """Drop an index of these collections that they do not declare; return its name, or an empty text."""
+    for collection in collections:
+        for name in _undeclared(connection, collection):
+            connection.execute(f'DROP INDEX "{name}"')
+            note_schema(connection)
+            return name
+    return ""
 
 
 def _is_declared(connection: sqlite3.Connection, collection: Collection) -> bool:

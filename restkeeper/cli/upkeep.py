@@ -55,9 +55,7 @@ def migrate() -> None:
     """
     service = service_of_app(creates=True)
     for resource in service.resources:
-        stale = (
-            record.id for record in service.store.scan(resource.name) if record.fingerprint != resource.fingerprint
-        )
+        stale = (record.id for record in service.store.scan(resource.name) if resource.is_older(record.fingerprint))
         count = sum(map(sum, in_batches(service.store, stale, partial(_migrate_item, resource))))
         click.echo(f"{resource.name}: {count} of {service.store.count(resource.name)} brought into the present form")
     dropped = service.store.tidy()
@@ -65,14 +63,14 @@ def migrate() -> None:
 
 
 def _migrate_item(resource: Resource, transaction: Transaction, id: str) -> bool:
-    """Migrate an item to the present schema; False if it is deleted or migrated already."""
+    """Migrate an item to the present schema; False if it is deleted, migrated already, or of a newer program."""
     try:
         record = transaction.read(resource.name, id)
     except RecordNotFound:
         return False
-    if record.fingerprint == resource.fingerprint:
+    if not resource.is_older(record.fingerprint):
         return False
-    transaction.update(resource.name, record._replace(fingerprint=resource.fingerprint, body=resource.body(record)))
+    transaction.update(resource.name, resource.upgraded(record))
     return True
 
 

@@ -15,9 +15,10 @@ from marshmallow import Schema, ValidationError, fields, missing, validate
 
 from restkeeper.errors import MOST_FAULTS, BodyTooLarge, IllegalTransition, ValidationFailed
 from restkeeper.resources.steps import Chain, Members, Step
+from restkeeper.resources.stored import KnownSchemas, describe, differences, revision_of, steps_for
 from restkeeper.schemas.fields import Status, Time
 from restkeeper.schemas.item import READ_ONLY, ItemSchema, ServerFieldsSchema
-from restkeeper.storage.contract import Collection, Field, Index, Kind, Page, Query, Record
+from restkeeper.storage.contract import Collection, Field, Index, Kind, Page, Query, Record, StoredSchema
 from restkeeper.web import exactjson
 from restkeeper.web.queries import Queryable
 
@@ -164,7 +165,48 @@ class Resource:
             for name, field in known
             if (kind := next((kind for of, kind in _KINDS if isinstance(field, of)), None))
         }
-        return Collection(self.name, typed, self.indexes, self.search, owned=self.ownership is Ownership.ALL)
+        return Collection(
+            self.name,
+            typed,
+            self.indexes,
+            self.search,
+            owned=self.ownership is Ownership.ALL,
+            schema=self._stored_schema,
+            conflict=self._conflict,
+            learn=self._known.learn,
+        )
+
+    @cached_property
+    def _stored_schema(self) -> StoredSchema:
+        oldest = self.revision
+        while oldest > self.oldest and all(step.is_additive for step in self.upgrades.get(oldest, ())):
+            oldest -= 1
+        return StoredSchema(self.fingerprint, self.revision, oldest, describe(self._own_fields))
+
+    @cached_property
+    def _known(self) -> KnownSchemas:
+        return KnownSchemas(self._stored_schema)
+
+    @cached_property
+    def _own_fields(self) -> dict[str, fields.Field[Any]]:
+        """The definitions of the fields that a client sets."""
+        return {name: field for name, field in self._schema.fields.items() if name in self._own}
+
+    def _conflict(self, schema: StoredSchema) -> str:
+        """See `contract.Collection.conflict`."""
+        name, revision = self.name, schema.revision
+        if revision > self.revision:
+            if schema.oldest <= self.revision:
+                return ""
+            return f"{name}: a newer program stored items of revision {revision}; this one has revision {self.revision}"
+        if revision < self.oldest:
+            return f"{name}: there are items or events of revision {revision}, and upgrades begins after {self.oldest}"
+        present = self if revision == self.revision else self.at(revision).resource
+        if not (found := differences(schema.fields, present._own_fields)):
+            return ""
+        lines = (f"{name.upper()} = {{{revision + 1}: {steps}}}" for steps in steps_for(found))
+        reasons = "; ".join(each.reason for each in found)
+        return f"{name}: {reasons}. Write in storage/upgrades.py what became of it: {' or '.join(lines)}"
 
     @property
     def is_stored(self) -> bool:
@@ -225,6 +267,9 @@ class Resource:
         Raises as `create`, and IllegalTransition when its status cannot move so.
         """
         current = self._members(record)
+        unknown = {name: exactjson.stored(text) for name, text in current.items() if name not in self.names}
+        if unknown:  # the item is of a newer program, whose clients send them back
+            sent = {name: value for name, value in sent.items() if name not in unknown or value != unknown[name]}
         own = {name: exactjson.stored(current[name]) for name in READ_ONLY}
         differing = [name for name in READ_ONLY if name in sent and not _is(sent[name], own[name])]
         faults = [_fault([name], f"is read-only; it is {exactjson.dumps(own[name]).decode()}") for name in differing]
@@ -238,19 +283,24 @@ class Resource:
             return record  # also for the second of two equal requests: the first has moved the version since
         require_none(faults + more)
         self._require_transition(current, members)
-        created_at, version = own["created_at"], record.version + 1
-        changed = self._record(text, id=record.id, created_at=created_at, now=now, version=version, limits=limits)
-        return changed._replace(owner=record.owner, older=record.older)
+        return self._next(record, current, text, now=now, limits=limits)
 
     def touched(self, record: Record, *, now: str) -> Record:
         """The item as it is, as another version of it."""
         members = exactjson.cut(record.body)
         text = exactjson.joined({name: text for name, text in members.items() if name in self._own})
-        created_at = exactjson.stored(members["created_at"])
-        changed = self._record(
-            text, id=record.id, created_at=created_at, now=now, version=record.version + 1, limits=NO_LIMITS
-        )
-        return changed._replace(owner=record.owner, older=record.older)
+        return self._next(record, members, text, now=now, limits=NO_LIMITS)
+
+    def _next(self, record: Record, current: Members, text: bytes, *, now: str, limits: ItemLimits) -> Record:
+        """The next version of an item, given its members and its own fields. It keeps what is not in this schema."""
+        created_at, version = exactjson.stored(current["created_at"]), record.version + 1
+        made = self._record(text, id=record.id, created_at=created_at, now=now, version=version, limits=limits)
+        made = made._replace(owner=record.owner, older=record.older)
+        if not self._known.is_newer(record.fingerprint):
+            return made
+        body = exactjson.joined({**current, **exactjson.cut(made.body)})
+        limits.require(body)
+        return made._replace(fingerprint=record.fingerprint, body=body)
 
     def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """The item with a JSON Merge Patch applied (RFC 7396). Returns and raises as `replace`.
@@ -285,8 +335,12 @@ class Resource:
         return [self.body(record) for record in records_of(page)]
 
     def upgraded(self, record: Record) -> Record:
-        """The record in the form of the present schema: with the steps from its revision, and with new fields."""
-        if record.fingerprint == self.fingerprint:
+        """The record in the form of the present schema: with the steps from its revision, and with new fields.
+
+        One of a newer schema is returned as it is. Raises Unavailable if this program cannot work with it.
+        """
+        if not self.is_older(record.fingerprint):
+            self._known.require_readable(record.fingerprint)
             return record
         members, older = exactjson.cut(record.body), record.older
         if self.oldest <= (revision := revision_of(record.fingerprint)) < self.revision:
@@ -296,6 +350,10 @@ class Resource:
             members = {**members, **own}
         body = exactjson.joined(self.completed(members))
         return record._replace(fingerprint=self.fingerprint, body=body, older=older)
+
+    def is_older(self, fingerprint: str) -> bool:
+        """Whether records with this fingerprint are of an older schema."""
+        return fingerprint != self.fingerprint and not self._known.is_newer(fingerprint)
 
     def completed(self, members: Members) -> Members:
         """An item with exactly the fields of the schema, in their order: those that are missing have their defaults."""
@@ -367,12 +425,6 @@ class OlderRevision(NamedTuple):
 
     resource: Resource
     chain: Chain
-
-
-def revision_of(fingerprint: str) -> int:
-    """The revision in a fingerprint."""
-    number, dash, _ = fingerprint.partition("-")
-    return int(number) if dash else 1
 
 
 def records_of(page: Page) -> Iterator[Record]:

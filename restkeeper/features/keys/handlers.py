@@ -79,11 +79,11 @@ def insert_key(transaction: Transaction, record: Record) -> str:
 
 def rotate_key(transaction: Transaction, id: str, *, now: str) -> tuple[Record, str]:
     """Give a key another token; the former is void. Raises RecordNotFound, and ValidationFailed for one that ended."""
-    former = transaction.read(KEYS.name, id)
-    key = exactjson.loads(KEYS.body(former)) | {"updated_at": now, "version": former.version + 1}
+    former = KEYS.upgraded(transaction.read(KEYS.name, id))
+    key = exactjson.loads(former.body) | {"updated_at": now, "version": former.version + 1}
     if key["expires_at"] is not None and key["expires_at"] <= now:
         raise ValidationFailed(errors=[{"pointer": "#/expires_at", "detail": "has passed: make another key"}])
-    record = Record(id, key["version"], now, KEYS.fingerprint, exactjson.dumps(key))
+    record = former._replace(version=key["version"], updated_at=now, body=exactjson.dumps(key))
     token = new_token(id)
     transaction.update(KEYS.name, record)
     transaction.update(CREDENTIALS.name, _credential(record, token).record(id))
@@ -109,10 +109,10 @@ def note_use(store: Store) -> Callable[[str, str], None]:
         def work(transaction: Transaction) -> None:
             credential = transaction.read(CREDENTIALS.name, id)
             transaction.update(CREDENTIALS.name, credential._replace(updated_at=now))
-            record = transaction.read(KEYS.name, id)
-            key = exactjson.loads(KEYS.body(record)) | {"last_used_at": now}
+            record = KEYS.upgraded(transaction.read(KEYS.name, id))
+            key = exactjson.loads(record.body) | {"last_used_at": now}
             # No new version: what a key may do has not changed. Its ETag is of the representation, and changes.
-            transaction.update(KEYS.name, record._replace(fingerprint=KEYS.fingerprint, body=exactjson.dumps(key)))
+            transaction.update(KEYS.name, record._replace(body=exactjson.dumps(key)))
 
         store.write(work, wait=False, use_reserve=True)
 

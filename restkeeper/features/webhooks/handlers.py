@@ -116,9 +116,9 @@ def disable_webhook(transaction: Transaction, id: str, reason: str, now: float) 
 
 def _changed(record: Record, now: str, **fields: Any) -> Record:
     """A webhook with other values in fields that need no check."""
-    version = record.version + 1
-    webhook = exactjson.loads(WEBHOOKS.body(record)) | fields | {"updated_at": now, "version": version}
-    return Record(record.id, version, now, WEBHOOKS.fingerprint, exactjson.dumps(webhook))
+    version, present = record.version + 1, WEBHOOKS.upgraded(record)
+    webhook = exactjson.loads(present.body) | fields | {"updated_at": now, "version": version}
+    return present._replace(version=version, updated_at=now, body=exactjson.dumps(webhook))
 
 
 class WebhookHandlers:

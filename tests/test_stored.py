@@ -1,0 +1,246 @@
+"""The start with another schema: what stored items do not fit is named, with the steps to write."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from flask.testing import FlaskClient
+from marshmallow import fields
+
+from restkeeper.config import Config
+from restkeeper.resources.resource import Resource
+from restkeeper.resources.steps import Add, Remove, Rename, Retype
+from restkeeper.schemas.fields import Items, JsonObject, Lifecycle, Money, Status, Text, Time, Whole
+from restkeeper.schemas.item import ItemSchema
+from restkeeper.storage.contract import Index
+from restkeeper.storage.errors import StoreUnavailable
+from tests.shop import create_app
+
+TITLE = Text(1, 50, required=True)
+COLOUR = Text(load_default="red")
+BEFORE = {"title": TITLE, "count": Whole(load_default=0), "note": Text(load_default=None, allow_none=True)}
+
+
+def resource(definitions: dict[str, Any], **options: Any) -> Resource:
+    return Resource("notes", "note", ItemSchema.from_dict(definitions, name="Notes"), **options)  # type: ignore[arg-type]
+
+
+def start(folder: Path, definitions: dict[str, Any], **options: Any) -> FlaskClient:
+    """Start a service with these fields on the store of the folder."""
+    config = Config(database_url=f"sqlite:///{folder}/store.db")
+    return create_app(config, [resource(definitions, **options)]).test_client()
+
+
+def run(folder: Path, definitions: dict[str, Any], *arguments: str, **options: Any) -> Result:
+    config = Config(database_url=f"sqlite:///{folder}/store.db")
+    return create_app(config, [resource(definitions, **options)], serves=False).test_cli_runner().invoke(args=arguments)
+
+
+def without(*names: str, **more: Any) -> dict[str, Any]:
+    return {name: field for name, field in BEFORE.items() if name not in names} | more
+
+
+INCOMPATIBLE = {
+    "a new required field": (
+        without(weight=Whole(required=True)),
+        '"weight" is required, and stored items do not have it',
+        'NOTES = {2: [Add("weight", …)]}',
+    ),
+    "a removed field": (
+        without("count"),
+        'stored items have "count" (integer), and the schema does not',
+        'NOTES = {2: [Remove("count", …)]}',
+    ),
+    "a removed field, and a new one of the same type": (
+        without("title", name=TITLE),
+        'stored items have "title" (string), and the schema does not; "name" is required',
+        'NOTES = {2: [Rename("title", "name")]} or NOTES = {2: [Remove("title", …), Add("name", …)]}',
+    ),
+    "a removed field, and a new optional one": (
+        without("title", name=COLOUR),
+        'stored items have "title"',
+        'NOTES = {2: [Rename("title", "name")]} or NOTES = {2: [Remove("title", …)]}',
+    ),
+    "a removed field, and a new one of another type": (
+        without("title", name=Whole(load_default=1)),
+        'stored items have "title"',
+        'what became of it: NOTES = {2: [Remove("title", …)]}',
+    ),
+    "another type": (
+        without(count=Text(load_default="0")),
+        '"count" is of type string, and in stored items of type integer',
+        'NOTES = {2: [Retype("count", …, up=…, down=…)]}',
+    ),
+    "an array of it": (
+        without(count=Items(Whole(), load_default=list)),
+        '"count" is of type array of integer, and in stored items of type integer',
+        'NOTES = {2: [Retype("count", …, up=…, down=…)]}',
+    ),
+    "no longer nullable": (
+        without(note=COLOUR),
+        '"note" must not be null, and in stored items it can be',
+        'NOTES = {2: [Retype("note", …, up=…, down=…)]}',
+    ),
+    "two of them": (
+        without("count", weight=Money(required=True)),
+        'stored items have "count" (integer), and the schema does not; "weight" is required',
+        'NOTES = {2: [Remove("count", …), Add("weight", …)]}',
+    ),
+}
+
+
+@pytest.mark.parametrize(("after", "reason", "steps"), INCOMPATIBLE.values(), ids=INCOMPATIBLE)
+def test_a_start_names_what_stored_items_do_not_fit(
+    tmp_path: Path, after: dict[str, Any], reason: str, steps: str
+) -> None:
+    """The collection, the field, what stored items have, and the line to write. A command says the same in a line."""
+    client = start(tmp_path, BEFORE)
+    where = client.post("/notes", json={"title": "x"}).headers["Location"]
+    with pytest.raises(StoreUnavailable) as caught:
+        start(tmp_path, after)
+    assert "notes: " in caught.value.detail and "storage/upgrades.py" in caught.value.detail
+    assert reason in caught.value.detail and caught.value.detail.endswith(steps)
+    for command in ("migrate", "export"):
+        result = run(tmp_path, after, command, *["notes"] * (command == "export"))
+        assert result.exit_code == 1 and len(result.stderr.splitlines()) == 1 and steps in result.stderr
+    assert client.get(where).json["title"] == "x"
+
+
+LIFECYCLE = Lifecycle(initial="new", moves={"new": ("old",), "old": ()})
+
+COMPATIBLE = {
+    "the same": BEFORE,
+    "a new optional field": without(colour=COLOUR),
+    "another order": dict(reversed(BEFORE.items())),
+    "other bounds": without(title=Text(0, 10, required=True)),
+    "another default": without(count=Whole(load_default=9)),
+    "required now": without(count=Whole(required=True)),
+    "optional now": without(title=COLOUR),
+    "nullable now": without(title=Text(required=True, allow_none=True)),
+    "a wider type": without(count=Money(load_default=0)),
+    "any value": without(count=fields.Raw(load_default=0)),
+}
+
+
+@pytest.mark.parametrize("after", COMPATIBLE.values(), ids=COMPATIBLE)
+def test_a_compatible_change_needs_nothing(tmp_path: Path, after: dict[str, Any]) -> None:
+    """A stored item is returned with exactly the fields of the schema."""
+    where = start(tmp_path, BEFORE).post("/notes", json={"title": "x", "count": 5}).headers["Location"]
+    item = start(tmp_path, after).get(where).json
+    assert item.keys() == {*after, "id", "created_at", "updated_at", "version"}
+    assert (item["title"], item["count"]) == ("x", 5)
+
+
+def test_each_schema_with_items_is_compared(tmp_path: Path) -> None:
+    """An item from before a field was optional, and then required, does not have it, until `migrate` completes it."""
+    start(tmp_path, {"title": TITLE}, events=False).post("/notes", json={"title": "x"})
+    optional = {"title": TITLE, "colour": COLOUR}
+    start(tmp_path, optional, events=False).post("/notes", json={"title": "y"})
+    required = {"title": TITLE, "colour": Text(required=True)}
+    with pytest.raises(StoreUnavailable, match='"colour" is required'):
+        start(tmp_path, required, events=False)
+    assert run(tmp_path, optional, "migrate", events=False).exit_code == 0
+    items = start(tmp_path, required, events=False).get("/notes").json
+    assert [each["colour"] for each in items] == ["red", "red"]
+
+
+def test_a_collection_without_items_and_events_can_change_freely(tmp_path: Path) -> None:
+    """For prototypes. Items of other collections do not matter."""
+    client = start(tmp_path, BEFORE, events=False)
+    where = client.post("/notes", json={"title": "x"}).headers["Location"]
+    client.delete(where)
+    start(tmp_path, without("title", weight=Whole(required=True)))
+
+
+@pytest.mark.parametrize(
+    ("step", "name", "value"),
+    [
+        ([Rename("title", "name")], "name", "x"),
+        ([Remove("title", TITLE, "?"), Add("name", "new")], "name", "new"),
+        ([Rename("title", "name"), Retype("name", TITLE, up=str.upper, down=str.lower)], "name", "X"),
+    ],
+    ids=["renamed", "removed and added", "renamed and retyped"],
+)
+def test_a_step_makes_stored_items_fit(tmp_path: Path, step: list[Any], name: str, value: str) -> None:
+    """With the step that the message shows, the service starts, and items have the shape of the schema."""
+    where = start(tmp_path, BEFORE).post("/notes", json={"title": "x"}).headers["Location"]
+    after = without("title", name=TITLE)
+    item = start(tmp_path, after, upgrades={2: step}).get(where).json
+    assert item[name] == value and "title" not in item
+
+
+def test_a_newly_required_field_is_in_every_answer(tmp_path: Path) -> None:
+    """An item that was stored before has the value of the step, so that it is valid, and can be sent back."""
+    where = start(tmp_path, BEFORE).post("/notes", json={"title": "x"}).headers["Location"]
+    after = without(code=Text(1, 5, required=True))
+    client = start(tmp_path, after, upgrades={2: [Add("code", "none")]})
+    item = client.get(where).json
+    assert item["code"] == "none" and client.get("/notes").json == [item]
+    assert client.put(where, json=item).json == item
+    assert client.patch(where, json={"title": "y"}).json["code"] == "none"
+
+
+def test_steps_that_do_not_lead_to_the_schema_are_refused(tmp_path: Path) -> None:
+    """The older revision, as the steps define it, is compared with the stored one."""
+    start(tmp_path, BEFORE).post("/notes", json={"title": "x"})
+    after = without("title", name=TITLE)
+    with pytest.raises(StoreUnavailable, match=r'have "title" .*\{2: \[Rename\("title", "label"\)'):
+        start(tmp_path, after, upgrades={2: [Rename("label", "name")]})
+
+
+def test_upgrades_that_begin_too_late_are_refused(tmp_path: Path) -> None:
+    """Steps can be deleted when no item or event of their revision is stored any more."""
+    start(tmp_path, BEFORE).post("/notes", json={"title": "x"})
+    upgrades = {2: [Rename("title", "name")], 3: [Add("colour")]}
+    after = without("title", name=TITLE, colour=COLOUR)
+    with pytest.raises(StoreUnavailable, match="items or events of revision 1, and upgrades begins after 2"):
+        start(tmp_path, after, upgrades={3: upgrades[3]})
+    start(tmp_path, after, upgrades=upgrades)
+
+
+def test_an_unknown_older_program_is_refused(tmp_path: Path) -> None:
+    """If it cannot work with the items of the newer one; otherwise, or if it has run before, it starts."""
+    added = start(tmp_path, without(colour=COLOUR), upgrades={2: [Add("colour")]})
+    added.post("/notes", json={"title": "x"})
+    start(tmp_path, BEFORE)
+    renamed = without("title", name=TITLE, colour=COLOUR)
+    client = start(tmp_path, renamed, upgrades={2: [Add("colour")], 3: [Rename("title", "name")]})
+    client.post("/notes", json={"name": "x"})
+    start(tmp_path, BEFORE)
+    with pytest.raises(StoreUnavailable, match="a newer program stored items of revision 3; this one has revision 1"):
+        start(tmp_path, without(count=Whole(load_default=3)))
+
+
+def test_migrate_deletes_indexes_that_are_not_declared(tmp_path: Path) -> None:
+    """Its output names them, after the items of each collection; the second time there are none."""
+    start(tmp_path, BEFORE, indexes=(Index("title"), Index("count"))).post("/notes", json={"title": "x"})
+    start(tmp_path, without(colour=COLOUR), indexes=(Index("title"),))
+    lines = [run(tmp_path, BEFORE, "migrate", indexes=(Index("title"),)).stdout.splitlines() for _ in range(2)]
+    assert [each[0] for each in lines] == ["notes: 0 of 1 brought into the present form"] * 2
+    assert [each[-1] for each in lines] == ["indexes: 1 deleted, items.notes.count", "indexes: 0 deleted"]
+
+
+def test_upgrades_with_a_gap_are_refused() -> None:
+    """As a declaration, before any store is opened."""
+    with pytest.raises(ValueError, match="each once and in this order"):
+        resource(BEFORE, upgrades={2: [Add("count")], 4: [Add("note")]})
+
+
+def test_the_type_of_a_field_is_that_of_its_json() -> None:
+    """A subclass of a field, or one with a lifecycle, has the type of its values."""
+    definitions = {
+        "a": Status(LIFECYCLE),
+        "b": Time(load_default=None, allow_none=True),
+        "c": JsonObject(load_default=dict),
+        "d": fields.Nested(ItemSchema, many=True, required=True),
+        "e": fields.Boolean(load_default=False),
+        "f": fields.UUID(required=True),
+        "g": fields.Date(required=True),
+    }
+    schema = resource(definitions).collection.schema
+    assert schema and schema.fields == (
+        '{"a":["string",false,false],"b":["time",false,true],"c":["object",false,false],'
+        '"d":["array of object",true,false],"e":["boolean",false,false],"f":["UUID",true,false],'
+        '"g":["Date",true,false]}'
+    )

@@ -595,7 +595,7 @@ def test_a_misspelt_name_is_refused(declare: Any, message: str) -> None:
 
     app.add_url_rule("/it", view_func=needs("public")(declare(read_it)))
     with pytest.raises(ValueError, match=message):
-        document_of(app, service)
+        document_of(app, service, "v1")
 
 
 def test_a_contribution_to_a_misspelt_mark_is_refused() -> None:

@@ -281,3 +281,12 @@ def test_a_part_of_an_object_is_changed_alone() -> None:
         "town": "c",
         "floor": "3",
     }
+
+
+def test_steps_can_be_cut() -> None:
+    """A revision whose earlier steps are gone has its number, and its own fingerprint."""
+    resource = Resource("books", "book", BookSchema, upgrades={5: [STEPS["rename"]], 6: [STEPS["remove"]]})
+    assert [resource.at(n).resource.revision for n in (4, 5)] == [4, 5]
+    assert resource.at(4).resource.fingerprint.startswith("4-")
+    with pytest.raises(ValueError, match="^books: upgrades has no steps from revision 3$"):
+        resource.at(3)

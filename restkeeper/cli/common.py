@@ -6,6 +6,7 @@ import click
 from flask import current_app
 
 from restkeeper.errors import Problem
+from restkeeper.resources.form import Form
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service, service_of
 from restkeeper.storage.errors import StoreError
@@ -43,6 +44,14 @@ def resource_of(service: Service, name: str) -> Resource:
             return resource
     names = ", ".join(each.name for each in service.resources)
     raise Refused(f"there is no collection {name!r}; there are {names}")
+
+
+def form_of(service: Service, resource: Resource, version: str | None) -> Form:
+    """The form of a collection in a version of the API; without one, as it is stored. Raises Refused."""
+    served = [each.name for each in service.served]
+    if version not in (None, *served):
+        raise Refused(f"there is no version {version!r}; there are {', '.join(served)}")
+    return service.hooks.form(resource, version) if version else resource
 
 
 def service_of_app(*, creates: bool = False, feature: str = "") -> Service:

@@ -11,8 +11,8 @@ from typing import IO
 import click
 from flask.cli import with_appcontext
 
-from restkeeper.cli.common import Command, resource_of, service_of_app
-from restkeeper.cli.formats import FORMS, WRITERS, form_by_name
+from restkeeper.cli.common import Command, form_of, resource_of, service_of_app
+from restkeeper.cli.formats import FORMS, WRITERS, format_by_name
 
 
 @click.command("export", cls=Command)
@@ -24,8 +24,9 @@ from restkeeper.cli.formats import FORMS, WRITERS, form_by_name
     type=click.Choice(FORMS),
     help="The form, if the end of FILE's name does not give it; default ndjson.",
 )
+@click.option("--version", help="The version of the API in whose form the items are; default: as they are stored.")
 @with_appcontext
-def export_items(name: str, file: str, form: str | None) -> None:
+def export_items(name: str, file: str, form: str | None, version: str | None) -> None:
     """Write the items of the collection NAME to FILE. The default is stdout.
 
     They are in the order of their ids, as of one moment. Only its owner can read the file, and it has its name when it
@@ -33,11 +34,11 @@ def export_items(name: str, file: str, form: str | None) -> None:
     both an empty cell.
     """
     service = service_of_app()
-    resource = resource_of(service, name)
-    bodies = map(resource.body, service.store.scan(name))
+    shown = form_of(service, resource_of(service, name), version)
+    bodies = map(shown.body, service.store.scan(name))
     formulas: Counter[str] = Counter()
     with _written(file) as out:
-        for chunk in WRITERS[form or form_by_name(file) or "ndjson"](bodies, resource, formulas):
+        for chunk in WRITERS[form or format_by_name(file) or "ndjson"](bodies, shown, formulas):
             out.write(chunk)
     if formulas:
         fields = ", ".join(f"{field} ({count})" for field, count in formulas.items())

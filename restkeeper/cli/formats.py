@@ -14,8 +14,8 @@ import click
 
 from restkeeper.config import Config
 from restkeeper.errors import InvalidJson, ValidationFailed
-from restkeeper.resources.resource import JsonObject, Resource
-from restkeeper.storage.contract import Kind
+from restkeeper.resources.form import Form
+from restkeeper.resources.resource import JsonObject
 from restkeeper.web import exactjson
 
 FORMS = ("ndjson", "json", "csv")
@@ -27,18 +27,18 @@ _BY_SUFFIX = {".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": 
 Entries = Iterator[tuple[int, Callable[[], Any]]]  # the place in the file, and a function that reads its value
 
 
-def form_by_name(file: str) -> str | None:
+def format_by_name(file: str) -> str | None:
     """The form by the suffix of a file's name."""
     return _BY_SUFFIX.get(Path(file).suffix.lower())
 
 
-def form_of(file: str, first: bytes) -> str:
+def format_of(file: str, first: bytes) -> str:
     """The form by the first character, else by the file's name, else CSV."""
     by_content = {b"[": "json", b"{": "ndjson"}.get(first.lstrip()[:1])
-    return by_content or form_by_name(file) or "csv"
+    return by_content or format_by_name(file) or "csv"
 
 
-def _read_ndjson(lines: Iterable[bytes], _: Resource, config: Config) -> Entries:
+def _read_ndjson(lines: Iterable[bytes], _: Form, config: Config) -> Entries:
     for number, line in enumerate(lines, start=1):
         if line.strip():
             yield number, partial(_line, line.rstrip(), config.max_depth)
@@ -51,7 +51,7 @@ def _line(line: bytes, max_depth: int) -> Any:
         raise InvalidJson(problem.detail.replace("(line 1, column ", "(column ")) from None
 
 
-def _read_json(lines: Iterable[bytes], _: Resource, config: Config) -> Entries:
+def _read_json(lines: Iterable[bytes], _: Form, config: Config) -> Entries:
     text = b"".join(lines).decode()
     for number, element in enumerate(_elements(text), start=1):
         yield number, partial(exactjson.loads, element, config.max_depth)
@@ -90,13 +90,13 @@ def _end_of_value(text: str, at: int) -> int:
         raise InvalidJson(f"nesting is too deep at character {at}") from None
 
 
-def _read_csv(lines: Iterable[bytes], resource: Resource, config: Config) -> Entries:
+def _read_csv(lines: Iterable[bytes], form: Form, config: Config) -> Entries:
     csv.field_size_limit(2 * config.max_body)  # an item can be longer in CSV than in JSON
     rows = _rows(csv.reader(_texts(lines), strict=True))
     _, header = next(rows, (1, []))
-    _require_fields(header, resource)
+    _require_fields(header, form)
     for number, row in rows:
-        yield number, partial(_item, row, header, resource, config.max_depth)
+        yield number, partial(_item, row, header, form, config.max_depth)
 
 
 def _rows(reader: Any) -> Iterator[tuple[int, list[str]]]:
@@ -119,21 +119,21 @@ def _texts(lines: Iterable[bytes]) -> Iterator[str]:
             raise click.ClickException(f"line {number}: not UTF-8 (byte {error.start})") from None
 
 
-def _require_fields(header: list[str], resource: Resource) -> None:
-    unknown = [name for name in header if name not in resource.names]
+def _require_fields(header: list[str], form: Form) -> None:
+    unknown = [name for name in header if name not in form.names]
     if unknown:
-        wrong, names = ", ".join(map(repr, unknown)), ", ".join(resource.names)
-        raise click.ClickException(f"line 1: no fields of {resource.name}: {wrong}; there are {names}")
+        wrong, names = ", ".join(map(repr, unknown)), ", ".join(form.names)
+        raise click.ClickException(f"line 1: no fields of {form.name}: {wrong}; there are {names}")
     if len(set(header)) < len(header):
         raise click.ClickException("line 1: a field is named twice")
 
 
-def _item(row: list[str], header: list[str], resource: Resource, max_depth: int) -> JsonObject:
+def _item(row: list[str], header: list[str], form: Form, max_depth: int) -> JsonObject:
     if len(row) != len(header):
         detail = f"must have {len(header)} cells, as the first line; it has {len(row)}"
         raise ValidationFailed(errors=[{"pointer": "#", "detail": detail}])
     cells = zip(header, row, strict=True)
-    item = {name: cell if _is_text(resource, name) else _value(cell, max_depth - 1) for name, cell in cells if cell}
+    item = {name: cell if name in form.texts else _value(cell, max_depth - 1) for name, cell in cells if cell}
     return item
 
 
@@ -142,11 +142,6 @@ def _value(cell: str, max_depth: int) -> Any:
         return exactjson.loads(cell, max_depth)
     except InvalidJson:
         return cell  # a text: validation reports what it must be
-
-
-def _is_text(resource: Resource, name: str) -> bool:
-    field = resource.collection.fields.get(name)
-    return field is not None and field.kind in (Kind.TEXT, Kind.TIME)
 
 
 def _write_ndjson(bodies: Iterable[bytes], *_: Any) -> Iterator[bytes]:
@@ -162,12 +157,12 @@ def _write_json(bodies: Iterable[bytes], *_: Any) -> Iterator[bytes]:
     yield b"\n]\n" if before == b",\n" else b"[]\n"
 
 
-def _write_csv(bodies: Iterable[bytes], resource: Resource, formulas: Counter[str]) -> Iterator[bytes]:
-    yield _csv_line(resource.names)
+def _write_csv(bodies: Iterable[bytes], form: Form, formulas: Counter[str]) -> Iterator[bytes]:
+    yield _csv_line(form.names)
     for body in bodies:
         item = exactjson.loads(body)
-        cells = {name: _cell(item.get(name), _is_text(resource, name)) for name in resource.names}
-        formulas.update(name for name, cell in cells.items() if _is_text(resource, name) and cell.startswith(FORMULA))
+        cells = {name: _cell(item.get(name), name in form.texts) for name in form.names}
+        formulas.update(name for name, cell in cells.items() if name in form.texts and cell.startswith(FORMULA))
         yield _csv_line(cells.values())
 
 
@@ -184,7 +179,7 @@ def _csv_line(cells: Iterable[str]) -> bytes:
 
 
 READERS = {"ndjson": _read_ndjson, "json": _read_json, "csv": _read_csv}
-WRITERS: dict[str, Callable[[Iterable[bytes], Resource, Counter[str]], Iterator[bytes]]] = {
+WRITERS: dict[str, Callable[[Iterable[bytes], Form, Counter[str]], Iterator[bytes]]] = {
     "ndjson": _write_ndjson,
     "json": _write_json,
     "csv": _write_csv,

@@ -22,11 +22,12 @@ import orjson
 from flask.cli import with_appcontext
 
 from restkeeper.cli.batches import in_batches
-from restkeeper.cli.common import Command, message_of, resource_of, service_of_app
-from restkeeper.cli.formats import BOM, FORMS, READERS, Entries, form_of
+from restkeeper.cli.common import Command, form_of, message_of, resource_of, service_of_app
+from restkeeper.cli.formats import BOM, FORMS, READERS, Entries, format_of
 from restkeeper.clock import rfc3339
 from restkeeper.errors import BodyTooLarge, InvalidJson, Problem, ValidationFailed
 from restkeeper.resources.changes import Change
+from restkeeper.resources.form import Form
 from restkeeper.resources.resource import ItemLimits, Resource
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.service import Service
@@ -42,10 +43,11 @@ WRITE_COST = 1.0  # seconds of inserting for each second of validating, about
 @click.argument("name")
 @click.argument("file")
 @click.option("--format", "form", type=click.Choice(FORMS), help="The form of FILE, if it is not to be detected.")
+@click.option("--version", help="The version of the API in whose form the items are; default: as they are stored.")
 @click.option("--skip-bad", is_flag=True, help="Import the good lines, list the bad ones, and exit with 0.")
 @click.option("--atomic", is_flag=True, help="All or nothing, in one transaction: no other write meanwhile.")
 @with_appcontext
-def import_items(name: str, file: str, form: str | None, skip_bad: bool, atomic: bool) -> None:
+def import_items(name: str, file: str, form: str | None, version: str | None, skip_bad: bool, atomic: bool) -> None:
     """Add the items of FILE to the collection NAME. FILE can be "-" for stdin.
 
     Items are validated as those that clients send; if any is not valid, none is imported. An item that has an id, times
@@ -60,6 +62,7 @@ def import_items(name: str, file: str, form: str | None, skip_bad: bool, atomic:
     """
     service = service_of_app(creates=True)
     resource = resource_of(service, name)
+    shown = form_of(service, resource, version)
     with _opened(file, service) as source, _temporary(service) as spool:
         digest = hashlib.file_digest(source, "blake2b").digest()  # type: ignore[arg-type]
         size = source.tell()
@@ -67,9 +70,9 @@ def import_items(name: str, file: str, form: str | None, skip_bad: bool, atomic:
         with _bar(size, "reading") as bar:
             lines = _counted(source, bar.update)
             first = next(lines, b"").removeprefix(BOM)
-            form = form or form_of(file, first)
-            entries = READERS[form](chain([first], lines), resource, service.config)
-            run = _Import(service, resource, "element" if form == "json" else "line", skip_bad)
+            form = form or format_of(file, first)
+            entries = READERS[form](chain([first], lines), shown, service.config)
+            run = _Import(service, resource, shown, "element" if form == "json" else "line", skip_bad)
             run.validate(entries, digest, spool)
         spool.seek(0)
         run.insert(spool, atomic)
@@ -88,15 +91,17 @@ class _Item(NamedTuple):
     version: int
     updated_at: str
     body: str
+    older: str | None
 
 
 class _Import:
     """One run of `restkeeper import`: `done` is the number of committed items."""
 
-    def __init__(self, service: Service, resource: Resource, unit: str, skip_bad: bool) -> None:
+    def __init__(self, service: Service, resource: Resource, form: Form, unit: str, skip_bad: bool) -> None:
         self._store = service.store
         self._hooks = service.hooks
         self._resource = resource
+        self._form = form
         self._limits = ItemLimits(*service.config.item_limits)
         self._unit = unit
         self._skip_bad = skip_bad
@@ -165,9 +170,11 @@ class _Import:
     def _item(self, number: int, value: Any, id: str) -> _Item:
         if not isinstance(value, dict):
             raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
-        record = self._resource.restore(value, id=id, now=self._now, limits=self._limits)
+        record = self._form.restore(value, id=id, now=self._now, limits=self._limits)
         given = [name for name in READ_ONLY if name in value]
-        return _Item(number, given, record.id, record.version, record.updated_at, record.body.decode())
+        return _Item(
+            number, given, record.id, record.version, record.updated_at, record.body.decode(), _text(record.older)
+        )
 
     def _insert_all(self, transaction: Transaction, items: Iterable[_Item]) -> None:
         for item in items:
@@ -179,7 +186,9 @@ class _Import:
     def _insert(self, transaction: Transaction, item: _Item) -> None:
         if self._is_over:
             return
-        record = Record(item.id, item.version, item.updated_at, self._resource.fingerprint, item.body.encode())
+        older = item.older.encode() if item.older else None
+        body, fingerprint = item.body.encode(), self._resource.fingerprint
+        record = Record(item.id, item.version, item.updated_at, fingerprint, body, older=older)
         try:
             self._hooks.apply(transaction, Change("created", self._resource, None, record, self._now))
             self._inserted += 1
@@ -212,6 +221,10 @@ def id_at(digest: bytes, number: int) -> str:
     bits = int.from_bytes(digest[:16])
     first, second, last = bits >> 80, bits >> 64 & 0xFFF, bits & (1 << 30) - 1
     return str(UUID(int=first << 80 | 0x8 << 76 | second << 64 | 0b10 << 62 | (number & 0xFFFFFFFF) << 30 | last))
+
+
+def _text(data: bytes | None) -> str | None:
+    return data.decode() if data else None
 
 
 def _without(body: bytes, names: set[str]) -> bytes:

@@ -11,10 +11,11 @@ from restkeeper.cli.batches import in_batches
 from restkeeper.cli.common import Command, service_of_app
 from restkeeper.clock import rfc3339
 from restkeeper.features.idempotency import Idempotency
-from restkeeper.resources.resource import Resource
+from restkeeper.resources.resource import NotUpgradable, Resource
 from restkeeper.storage.contract import Store, Transaction
 from restkeeper.storage.errors import RecordNotFound
 
+MOST_FAILURES = 20  # that are listed
 BATCH = 500  # records per transaction: limits how long other writes wait
 
 
@@ -54,15 +55,18 @@ def migrate() -> None:
     The versions of items do not change. Older processes that still run become slower without their indexes.
     """
     service = service_of_app(creates=True)
+    failures: list[str] = []
     for resource in service.resources:
         stale = (record.id for record in service.store.scan(resource.name) if resource.is_older(record.fingerprint))
-        count = sum(map(sum, in_batches(service.store, stale, partial(_migrate_item, resource))))
+        count = sum(map(sum, in_batches(service.store, stale, partial(_migrate_item, resource, failures))))
         click.echo(f"{resource.name}: {count} of {service.store.count(resource.name)} brought into the present form")
+    if failures:
+        raise click.ClickException("\n".join([*failures[:MOST_FAILURES], f"{len(failures)} items stay as they were"]))
     dropped = service.store.tidy()
     click.echo(f"indexes: {len(dropped)} deleted{''.join(f', {name}' for name in dropped)}")
 
 
-def _migrate_item(resource: Resource, transaction: Transaction, id: str) -> bool:
+def _migrate_item(resource: Resource, failures: list[str], transaction: Transaction, id: str) -> bool:
     """Migrate an item to the present schema; False if it is deleted, migrated already, or of a newer program."""
     try:
         record = transaction.read(resource.name, id)
@@ -70,7 +74,11 @@ def _migrate_item(resource: Resource, transaction: Transaction, id: str) -> bool
         return False
     if not resource.is_older(record.fingerprint):
         return False
-    transaction.update(resource.name, resource.upgraded(record))
+    try:
+        transaction.update(resource.name, resource.upgraded(record))
+    except NotUpgradable as error:
+        failures.append(str(error))
+        return False
     return True
 
 

@@ -16,12 +16,20 @@ class Form(Protocol):
     """
 
     @property
+    def name(self) -> str:
+        """The name of the collection."""
+
+    @property
     def schema(self) -> type[ItemSchema]:
         """The schema of an item."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """The fields of an item in the order of its representation."""
+
+    @property
+    def texts(self) -> frozenset[str]:
+        """The fields whose values are texts, or null."""
 
     @property
     def queryable(self) -> Queryable:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 from marshmallow import Schema, ValidationError, fields, missing, validate
 
 from restkeeper.errors import MOST_FAULTS, BodyTooLarge, IllegalTransition, ValidationFailed
-from restkeeper.resources.steps import Chain, Members, Step
+from restkeeper.resources.steps import Chain, Members, Step, Untranslatable
 from restkeeper.resources.stored import KnownSchemas, describe, differences, revision_of, steps_for
 from restkeeper.schemas.fields import Status, Time
 from restkeeper.schemas.item import READ_ONLY, ItemSchema, ServerFieldsSchema
@@ -142,6 +142,8 @@ class Resource:
             raise ValueError(f"{self.name}: upgrades: {error}") from None
         schema = schema_with(self.schema, definitions)
         earlier = {number: steps for number, steps in self.upgrades.items() if number <= revision}
+        if revision > 1:
+            earlier.setdefault(revision, ())  # the steps to there may be gone
         older = replace(self, schema=schema, indexes=(), search=(), upgrades=earlier)
         return OlderRevision(older, chain)
 
@@ -207,6 +209,11 @@ class Resource:
         lines = (f"{name.upper()} = {{{revision + 1}: {steps}}}" for steps in steps_for(found))
         reasons = "; ".join(each.reason for each in found)
         return f"{name}: {reasons}. Write in storage/upgrades.py what became of it: {' or '.join(lines)}"
+
+    @cached_property
+    def texts(self) -> frozenset[str]:
+        """The fields whose values are texts, or null."""
+        return frozenset(name for name, field in self._schema.fields.items() if isinstance(field, fields.String | Time))
 
     @property
     def is_stored(self) -> bool:
@@ -337,7 +344,8 @@ class Resource:
     def upgraded(self, record: Record) -> Record:
         """The record in the form of the present schema: with the steps from its revision, and with new fields.
 
-        One of a newer schema is returned as it is. Raises Unavailable if this program cannot work with it.
+        One of a newer schema is returned as it is. Raises Unavailable if this program cannot work with it, and
+        NotUpgradable if a step fails.
         """
         if not self.is_older(record.fingerprint):
             self._known.require_readable(record.fingerprint)
@@ -346,7 +354,11 @@ class Resource:
         if self.oldest <= (revision := revision_of(record.fingerprint)) < self.revision:
             before = self.at(revision)
             own = {name: text for name, text in members.items() if name in READ_ONLY}
-            members, older = before.chain.up(before.resource.completed(members), older, None)
+            try:
+                members, older = before.chain.up(before.resource.completed(members), older, None)
+            except Untranslatable as error:
+                of = f"{self.name}: the item {exactjson.stored(own['id'])} of revision {revision}"
+                raise NotUpgradable(f"{of} cannot be upgraded: {', '.join(error.names)}: {error.reason}") from error
             members = {**members, **own}
         body = exactjson.joined(self.completed(members))
         return record._replace(fingerprint=self.fingerprint, body=body, older=older)
@@ -418,6 +430,10 @@ class Resource:
                     f"{name} cannot go from {old} to {new}; from {old} it can go to {', '.join(moves) or 'nothing'}"
                 )
                 raise IllegalTransition(summary, **{"from": old, "to": new, "allowed": list(moves)})
+
+
+class NotUpgradable(Exception):
+    """A stored item for which a step of its collection's upgrades fails: a mistake in that step."""
 
 
 class OlderRevision(NamedTuple):

@@ -3,7 +3,7 @@
 It knows records and queries, and no requests. `storage.errors` has its exceptions.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum, StrEnum

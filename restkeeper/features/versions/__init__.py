@@ -29,12 +29,19 @@ class VersionRetired(Problem):
 def install(app: Application, service: Service) -> None:
     """Show items in the form of each version, and refuse requests to versions that are not served.
 
-    Raises ConfigError for a revision that does not exist.
+    Raises ConfigError for a collection, revision or preview that does not exist.
     """
-    names = {each.name for each in service.resources}
-    for version in service.versions.served(service.clock.time(), service.config.previews):
-        if unknown := sorted(set(version.revisions) - names):
-            raise ConfigError(f"versions: {version.name}: there is no collection {unknown[0]!r}")
+    names, previews = (
+        [each.name for each in service.resources],
+        [each.name for each in service.versions if each.preview],
+    )
+    for version in service.served:
+        if unknown := sorted(set(version.revisions).difference(names)):
+            raise ConfigError(
+                f"versions: {version.name}: there is no collection {unknown[0]!r}; there are: {', '.join(names)}"
+            )
+    if unknown := sorted(set(service.config.previews).difference(previews)):
+        raise ConfigError(f"PREVIEWS={unknown[0]!r}: there is no such version; there are: {', '.join(previews)}")
     service.hooks.form = partial(form_of, service.versions)
     app.before.append(Gate(service).require_served)
     service.contributions.append(Contribution(UNUSED, problems=(VersionRetired,)))

@@ -27,8 +27,10 @@ class OlderForm:
         """Raises ValueError for a revision that there are no steps from."""
         self._newest = resource
         self._older, self._chain = resource.at(revision)
+        self.name = resource.name
         self.names = self._older.names
         self.schema = self._older.schema
+        self.texts = self._older.texts
         self.fingerprint = f"{self._older.fingerprint}-{resource.fingerprint}"
         self._paths = {name: _path(name, self._chain.steps) for name in self.names}
         self._origins = _origins(self.names, self._chain.steps)

@@ -256,8 +256,12 @@ class Deliverer:
         return [_Job(each, until, endpoint, secrets) for each in leased]
 
     def _start(self, job: _Job, now: float) -> None:
+        try:
+            event = self._convert(job.delivery.event, job.endpoint.version)
+        except Exception:  # such as the event of a newer program, which another process can send
+            _log.exception("webhook %s: delivery %d", job.delivery.webhook, job.delivery.id)  # the lease will expire
+            return
         self._limit.begin(job.key, job.delivery.webhook, now)
-        event = self._convert(job.delivery.event, job.endpoint.version)
         light = job.delivery._replace(event=reduced(event))  # deliveries under way need little memory
         try:
             self._pool.submit(self._run, job._replace(delivery=light))

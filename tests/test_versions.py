@@ -1,0 +1,535 @@
+"""Versions of the API: every request and response is in the form of its version, of items that are stored once."""
+
+import json
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from openapi_spec_validator import validate
+
+from restkeeper import (
+    Deprecation,
+    Index,
+    Items,
+    ItemSchema,
+    Lifecycle,
+    Money,
+    Move,
+    Ownership,
+    Remove,
+    Rename,
+    Resource,
+    Retype,
+    Split,
+    Status,
+    Text,
+    Version,
+    Versions,
+    Whole,
+)
+from restkeeper.config import Config, ConfigError
+from restkeeper.features.webhooks import deliverer_of
+from restkeeper.features.webhooks.sender import DeliveryResult
+from restkeeper.schemas.fields import JsonObject
+from restkeeper.service import service_of
+from restkeeper.web.application import Application
+from tests.clock import SetClock
+from tests.shop import create_app
+
+pytestmark = pytest.mark.needs("versions")
+
+SUNSET = date(2027, 6, 1)
+RETIRED_AT = 1811808000.0  # that day, 0:00 UTC, in seconds since 1970
+
+
+class ProductSchema(ItemSchema):
+    """The newest revision of a product."""
+
+    title = Text(1, 50, required=True, metadata={"examples": ["Lamp"]})
+    sku = Text(1, 20, load_default=None, allow_none=True)
+    price = Money(load_default=None, allow_none=True)
+    stock = Whole(0, 10_000, load_default=0)
+    tags = Items(Text(1, 20), load_default=list)
+    maker = Text(0, 50, load_default="")
+    country = Text(0, 50, load_default="")
+    state = Status(Lifecycle("active", {"active": ("archived",), "archived": ()}))
+
+
+def origin(made_by: str) -> list[str]:
+    """The maker and the country of "maker, country"."""
+    maker, comma, country = made_by.partition(", ")
+    if not comma and made_by:
+        raise ValueError("must be like: maker, country")
+    return [maker, country]
+
+
+PRODUCTS = Resource(
+    "products",
+    "product",
+    ProductSchema,
+    indexes=(Index("title", unique=True), Index("title"), Index("price")),
+    search=("title",),
+    upgrades={
+        2: [Rename("name", "title"), Remove("colour", Text(1, 20, load_default="red")), Rename("status", "state")],
+        3: [
+            Split(
+                "made_by",
+                Text(0, 50, load_default=""),
+                into=["maker", "country"],
+                up=origin,
+                down=lambda maker, country: f"{maker}, {country}" if maker or country else "",
+            ),
+            Retype("stock", Text(1, 5, load_default="0"), up=int, down=str),
+        ],
+    },
+)
+
+
+class NoteSchema(ItemSchema):
+    """The newest revision of a note."""
+
+    text = Text(0, 100, required=True)
+    place = JsonObject(load_default=dict)
+
+
+NOTES = Resource(
+    "notes",
+    "note",
+    NoteSchema,
+    ownership=Ownership.ALL,
+    upgrades={2: [Move({"town": Text(0, 50, load_default="")}, into="place")]},
+)
+VERSIONS = Versions(
+    Version("v1", successor="v2", revisions={"products": 1, "notes": 1}),
+    Version("v2", revisions={"products": 2, "notes": 1}),
+    Version("v3"),
+    Version("v4", preview=True),
+    unversioned="v2",
+    deprecations=[Deprecation(version="v1", since=date(2026, 11, 22), sunset=SUNSET)],
+)
+ADMIN_KEY = "an-admin-key-of-enough-characters"
+
+
+def make(config: Config | None = None, **options: Any) -> Application:
+    return create_app(config or Config(), (PRODUCTS, NOTES), **{"versions": VERSIONS, "clock": SetClock(), **options})
+
+
+@pytest.fixture
+def client() -> FlaskClient:
+    """A client of a service whose unversioned paths are v2."""
+    return make().test_client()
+
+
+LAMP = {"name": "Lamp", "colour": "blue", "made_by": "Luxo, Norway", "stock": "12", "price": 5}
+SEEN = {
+    "v1": {"name": "Lamp", "colour": "blue", "made_by": "Luxo, Norway", "stock": "12", "status": "active"},
+    "v2": {"title": "Lamp", "made_by": "Luxo, Norway", "stock": "12", "state": "active"},
+    "v3": {"title": "Lamp", "maker": "Luxo", "country": "Norway", "stock": 12, "state": "active"},
+}
+COMMON = {"sku", "price", "tags", "id", "created_at", "updated_at", "version"}
+
+
+def own(item: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in item.items() if name not in COMMON}
+
+
+class TestItems:
+    """Items in three versions."""
+
+    def test_an_item_is_seen_in_each_version(self, client: FlaskClient) -> None:
+        """With the same id, times and version, alone and in lists."""
+        made = client.post("/api/v1/products", json=LAMP)
+        assert (made.status_code, own(made.json)) == (200, SEEN["v1"])
+        for version, seen in SEEN.items():
+            item = client.get(f"/api/{version}/products/{made.json['id']}").json
+            assert own(item) == seen
+            assert {name: item[name] for name in COMMON} == {name: made.json[name] for name in COMMON}
+            assert client.get(f"/api/{version}/products").json == [item]
+            assert client.get(f"/api/{version}/products?fields=id,stock").json == [
+                {"id": item["id"], "stock": item["stock"]}
+            ]
+        assert own(client.get(f"/products/{made.json['id']}").json) == SEEN["v2"]
+
+    def test_versions_lose_nothing_of_each_other(self, client: FlaskClient) -> None:
+        """Clients of all versions change one item in turn, and each field has the value that was written last."""
+        made = client.post("/api/v3/products", json={"title": "a", "maker": "m", "country": "c", "tags": ["t"]})
+        path = f"products/{made.json['id']}"
+        assert client.patch(f"/api/v1/{path}", json={"colour": "blue"}).json["version"] == 2
+        assert client.patch(f"/api/v3/{path}", json={"maker": "n"}).json["version"] == 3
+        assert client.patch(f"/api/v2/{path}", json={"stock": "7"}).json["version"] == 4
+        assert client.put(f"/api/v2/{path}", json={"title": "b", "made_by": "n, c", "stock": "7"}).status_code == 200
+        v1 = client.get(f"/api/v1/{path}").json
+        assert own(v1) == {"name": "b", "colour": "blue", "made_by": "n, c", "stock": "7", "status": "active"}
+        v3 = client.get(f"/api/v3/{path}").json
+        assert own(v3) == {"title": "b", "maker": "n", "country": "c", "stock": 7, "state": "active"}
+        assert client.put(f"/api/v1/{path}", json=v1).json == v1  # sent back as it was read
+        assert client.delete(f"/api/v1/{path}").json == v1
+
+    def test_a_field_of_a_newer_version_survives_a_replacement(self, client: FlaskClient) -> None:
+        """PUT by v1 sets its optional fields to their defaults, and nothing that it does not know."""
+        body = {"text": "x", "place": {"town": "Oslo", "floor": 3}}
+        note = client.post("/api/v3/notes", json=body).json
+        assert client.get(f"/api/v1/notes/{note['id']}").json["town"] == "Oslo"
+        client.put(f"/api/v1/notes/{note['id']}", json={"text": "y"})
+        assert client.get(f"/api/v3/notes/{note['id']}").json["place"] == {"town": "", "floor": 3}
+
+    @pytest.mark.parametrize(
+        ("version", "body", "pointer", "detail"),
+        [
+            ("v1", {"name": ""}, "#/name", "must have 1 to 50 characters"),
+            ("v1", {"name": "x", "title": "x"}, "#/title", "is not a field of this collection"),
+            ("v1", {"name": "x", "made_by": "x"}, "#/made_by", "must be like: maker, country"),
+            ("v2", {"title": "x", "stock": "99999"}, "#/stock", "must be from 0 to 10000"),
+            ("v2", {"title": "x", "stock": "012"}, "#/stock", 'would be stored as "12": send that'),
+            ("v3", {"name": "x"}, "#/name", "is not a field of this collection"),
+        ],
+    )
+    def test_faults_name_the_fields_of_the_version(
+        self, client: FlaskClient, version: str, body: dict[str, Any], pointer: str, detail: str
+    ) -> None:
+        """Wherever they are found."""
+        refused = client.post(f"/api/{version}/products", json=body)
+        assert refused.status_code == 422
+        assert {"pointer": pointer, "detail": detail} in refused.json["errors"]
+
+    def test_a_taken_value_names_the_field_of_the_version(self, client: FlaskClient) -> None:
+        """The unique title is the name of v1."""
+        client.post("/api/v3/products", json={"title": "a"})
+        refused = client.post("/api/v1/products", json={"name": "a"})
+        assert refused.json["errors"] == [{"pointer": "#/name", "detail": "is taken by another item"}]
+        assert refused.json["detail"] == "another item has this name"
+
+    def test_a_transition_names_the_field_of_the_version(self, client: FlaskClient) -> None:
+        """The state is the status of v1."""
+        made = client.post("/api/v1/products", json={"name": "a", "status": "archived"}).json
+        refused = client.patch(f"/api/v1/products/{made['id']}", json={"status": "active"})
+        assert (refused.status_code, refused.json["detail"].split()[0]) == (409, "status")
+
+    def test_validators_are_of_the_version(self, client: FlaskClient) -> None:
+        """A version's own ETag holds, that of another does not; it changes with every change of the item."""
+        made = client.post("/api/v1/products", json=LAMP)
+        path, tags = f"products/{made.json['id']}", {}
+        for version in SEEN:
+            tags[version] = client.get(f"/api/{version}/{path}").headers["ETag"]
+            unchanged = {"If-None-Match": tags[version]}
+            assert client.get(f"/api/{version}/{path}", headers=unchanged).status_code == 304
+            listed = client.get(f"/api/{version}/products").headers["ETag"]
+            assert client.get(f"/api/{version}/products", headers={"If-None-Match": listed}).status_code == 304
+        assert made.headers["ETag"] == tags["v1"] and len(set(tags.values())) == 3
+
+        def change(tag: str) -> int:
+            return client.patch(f"/api/v1/{path}", json={"colour": "red"}, headers={"If-Match": tag}).status_code
+
+        assert (change(tags["v3"]), change(tags["v1"]), change(tags["v1"])) == (412, 200, 412)
+        assert client.get(f"/api/v3/{path}").headers["ETag"] != tags["v3"]
+
+    @pytest.mark.needs("idempotency")
+    def test_a_replay_is_the_first_response(self, client: FlaskClient) -> None:
+        """Byte for byte, whatever has happened since."""
+        key = {"Idempotency-Key": "k"}
+        first = client.post("/api/v1/products", json=LAMP, headers=key)
+        client.patch(f"/api/v3/products/{first.json['id']}", json={"title": "b"})
+        again = client.post("/api/v1/products", json=LAMP, headers=key)
+        assert (again.data, again.headers["Idempotent-Replayed"]) == (first.data, "true")
+        assert client.post("/api/v2/products", json=LAMP, headers=key).status_code == 422  # a path of its own
+
+    @pytest.mark.needs("keys", "ownership")
+    def test_owned_items_are_private_in_each_version(self) -> None:
+        """Other callers do not see them; lists have their own tags."""
+        client = make(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
+        keys = [
+            client.post(
+                "/api/v2/keys",
+                json={"name": name, "scopes": ["notes:read", "notes:write"]},
+                headers={"X-API-Key": ADMIN_KEY},
+            ).json["secret"]
+            for name in "ab"
+        ]
+        mine, other = ({"X-API-Key": key} for key in keys)
+        note = client.post("/api/v1/notes", json={"text": "x", "town": "Oslo"}, headers=mine).json
+        for version in SEEN:
+            assert client.get(f"/api/{version}/notes/{note['id']}", headers=mine).status_code == 200
+            assert client.get(f"/api/{version}/notes/{note['id']}", headers=other).status_code == 404
+            assert client.get(f"/api/{version}/notes", headers=other).json == []
+        changed = client.patch(f"/api/v1/notes/{note['id']}", json={"town": "Bergen"}, headers=mine)
+        assert changed.json["town"] == "Bergen"
+        assert client.patch(f"/api/v1/notes/{note['id']}", json={"town": "x"}, headers=other).status_code == 404
+
+    def test_the_newest_version_answers_stored_bytes(
+        self, client: FlaskClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nothing is converted for it."""
+        made = client.post("/api/v3/products", json={"title": "a"})
+        monkeypatch.setattr("restkeeper.resources.steps.Chain.down", None)
+        assert client.get(made.headers["Location"]).data == made.data
+        assert client.get("/api/v3/products").data == b"[" + made.data + b"]"
+
+
+class TestLists:
+    """Queries in the names and values of a version."""
+
+    @pytest.fixture(autouse=True)
+    def items(self, client: FlaskClient) -> None:
+        for name, stock, maker in [("a", 1, "m"), ("b", 2, "m"), ("c", 3, "n")]:
+            body = {"title": name, "stock": stock, "maker": maker, "country": "x"}
+            client.post("/api/v3/products", json=body)
+
+    @pytest.mark.parametrize(
+        ("query", "names"),
+        [
+            ("name=b", "b"),
+            ("name[in]=a,c", "ac"),
+            ("name[gt]=a&sort=-name", "cb"),
+            ("stock=2", "b"),
+            ("stock[in]=1,3", "ac"),
+            ("stock[ne]=1", "bc"),
+            ("sort=-name", "cba"),
+            ("q=c", "c"),
+            ("status=active&sort=name", "abc"),
+        ],
+    )
+    def test_filters_and_sorts_are_translated(self, client: FlaskClient, query: str, names: str) -> None:
+        """Names, and the values of a field of another type."""
+        assert "".join(item["name"] for item in client.get(f"/api/v1/products?{query}").json) == names
+
+    @pytest.mark.parametrize(
+        ("query", "detail"),
+        [
+            ("made_by=x", "made_by cannot be used in queries: newer versions have maker and country instead"),
+            ("colour=red", "colour cannot be used in queries: newer versions have nothing instead"),
+            ("stock[gt]=1", "stock[gt] is no operator of stock; there are: eq, ne, in"),
+            ("stock=x", "stock has no equivalent in newer versions: invalid literal for int() with base 10: 'x'"),
+            (
+                "sort=made_by",
+                "sort cannot be 'made_by', which cannot be used in queries: newer versions have maker and",
+            ),
+            ("sort=stock", "sort cannot be 'stock'; there are: "),
+            ("title=a", "title is not a parameter of this list; there are: "),
+            ("fields=title", "fields cannot be 'title'; there are: "),
+        ],
+    )
+    def test_what_has_no_equivalent_is_refused(self, client: FlaskClient, query: str, detail: str) -> None:
+        """The problem says why."""
+        refused = client.get(f"/api/v1/products?{query}")
+        assert (refused.status_code, refused.json["detail"][: len(detail)]) == (400, detail)
+
+    @pytest.mark.parametrize("order", ["name", "-name", "-price,name", "id"])
+    def test_a_walk_by_cursor_visits_each_item_once(self, client: FlaskClient, order: str) -> None:
+        """In the order of names that the version has."""
+        path, seen = f"/api/v1/products?limit=1&sort={order}", []
+        while path:
+            page = client.get(path)
+            seen += [item["name"] for item in page.json]
+            links = {
+                link.split('rel="')[1][:-1]: link[1 : link.index(">")] for link in page.headers["Link"].split(", ")
+            }
+            path = links.get("next", "")
+        assert sorted(seen) == ["a", "b", "c"]
+        assert seen == [item["name"] for item in client.get(f"/api/v1/products?sort={order}").json]
+
+
+class TestAddresses:
+    """Which versions are served, and what is where none is."""
+
+    def test_an_unknown_version_names_those_that_there_are(self, client: FlaskClient) -> None:
+        """Also for a preview that is not asked for; and the unversioned paths stay."""
+        refused = client.get("/api/v9/products")
+        assert (refused.status_code, refused.json["detail"]) == (
+            404,
+            "there is no version 'v9'; there are: v1, v2, v3",
+        )
+        refused = client.get("/api/v4/products")
+        assert refused.status_code == 404
+        assert refused.json["detail"] == "v4 is a preview, which is not served here (PREVIEWS); there are: v1, v2, v3"
+        assert client.get("/api/v3/nothing").json["detail"] == "nothing is at /api/v3/nothing"
+        assert client.get("/v3/products").json["detail"] == "nothing is at /v3/products"
+
+    def test_a_preview_is_served_where_it_is_asked_for(self) -> None:
+        """PREVIEWS names it."""
+        client = make(Config(previews=("v4",))).test_client()
+        assert client.get("/api/v4/products").status_code == 200
+        with pytest.raises(ConfigError, match="^PREVIEWS='v5': there is no such version; there are: v4$"):
+            make(Config(previews=("v5",)))
+
+    def test_a_retired_version_names_its_successor(self) -> None:
+        """From its sunset on, without a restart; other versions stay."""
+        clock = SetClock(RETIRED_AT - 1)
+        client = make(clock=clock).test_client()
+        client.post("/api/v1/products", json=LAMP)
+        assert client.get("/api/v1/products").status_code == 200
+        clock.now += 1
+        for path in ("products", "products/x?fields=id", "nothing", "events", "openapi.json"):
+            gone = client.get(f"/api/v1/{path}")
+            assert gone.status_code == 410
+            assert (gone.json["successor"], gone.json["sunset"]) == ("v2", "2027-06-01")
+            assert gone.headers["Sunset"] == "Tue, 01 Jun 2027 00:00:00 GMT"
+            bare = path.partition("?")[0]
+            assert gone.headers["Link"] == f'</api/v2/{bare}>; rel="successor-version"'
+        assert gone.json["detail"] == "version v1 was retired on 2027-06-01; use v2"
+        assert gone.json["type"].endswith("/problems/version-retired")
+        assert client.get("/products").status_code == 200
+        assert make(clock=clock).test_client().get("/api/v1/products").status_code == 410  # also after a restart
+
+    def test_unversioned_paths_go_with_their_version(self) -> None:
+        """If it is retired, and by their own sunset."""
+        retired = Deprecation(version="v1", since=date(2026, 1, 1), sunset=SUNSET)
+        for of in ("v1", ""):
+            versions = Versions(
+                Version("v1", successor="v2"),
+                Version("v2"),
+                unversioned="v1",
+                deprecations=[Deprecation(version=of, since=retired.since, sunset=SUNSET)],
+            )
+            for clock, status in (SetClock(RETIRED_AT - 1), 200), (SetClock(RETIRED_AT), 410):
+                client = make(versions=versions, clock=clock).test_client()
+                assert client.get("/products").status_code == status
+                assert client.get("/products/x").status_code in (404, 410)
+                assert client.get("/healthz").status_code == 200
+
+    def test_permissions_are_the_same_in_each_version(self) -> None:
+        """A caller without credentials reads nothing in any of them."""
+        client = make(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
+        assert {client.get(f"/api/{version}/products").status_code for version in SEEN} == {401}
+
+    @pytest.mark.parametrize(
+        ("versions", "message"),
+        [
+            (lambda: Versions(Version("1"), unversioned="1"), "'1' is no name of a version; use v1, v2 and so on"),
+            (lambda: Versions(Version("v1"), unversioned="v2"), "unversioned='v2' is not one of the stable versions"),
+            (lambda: Versions(Version("v1"), Version("v1"), unversioned="v1"), "each has a name of its own"),
+            (lambda: Versions(Version("v1", successor="v2"), unversioned="v1"), "the successor 'v2' of v1 does not"),
+        ],
+    )
+    def test_a_wrong_registry_is_refused(self, versions: Callable[[], Versions], message: str) -> None:
+        """When it is declared."""
+        with pytest.raises(ValueError) as caught:
+            versions()
+        assert str(caught.value).startswith(f"versions: {message}")
+
+    @pytest.mark.parametrize(
+        ("revisions", "message"),
+        [
+            ({"products": 4}, "versions: v1: products: upgrades has no steps from revision 4"),
+            ({"product": 1}, "versions: v1: there is no collection 'product'; there are: products, notes"),
+        ],
+    )
+    def test_a_wrong_revision_is_refused(self, revisions: dict[str, int], message: str) -> None:
+        """At the start."""
+        with pytest.raises(ConfigError) as caught:
+            make(versions=Versions(Version("v1", revisions=revisions), unversioned="v1"))
+        assert str(caught.value) == message
+
+
+@pytest.mark.needs("openapi")
+class TestDocuments:
+    """One OpenAPI document for each version."""
+
+    def test_each_version_is_described(self, client: FlaskClient) -> None:
+        """With its own fields, filters and paths; the document of the unversioned paths has those too."""
+        for version, seen in SEEN.items():
+            document = client.get(f"/api/{version}/openapi.json").json
+            validate(document)
+            schemas, parameters = document["components"]["schemas"], document["components"]["parameters"]
+            assert set(schemas["Product"]["properties"]) == set(seen) | COMMON
+            assert set(schemas["ProductInput"]["properties"]) == set(seen) | {"sku", "price", "tags"}
+            paths = {path for path in document["paths"] if path.startswith("/api/")}
+            assert {path.split("/")[2] for path in paths} == {version}
+            assert ("/products" in document["paths"]) == (version == "v2")
+            assert ("Product.stock.gt" in parameters) == (version == "v3")
+            assert ("Product.made_by.eq" in parameters) is False
+            assert document["info"]["x-version"]["name"] == version
+        assert client.get("/openapi.json").json == client.get("/api/v2/openapi.json").json
+
+    def test_the_states_of_versions_are_described(self, client: FlaskClient) -> None:
+        """In the introduction of each."""
+        about = client.get("/api/v3/openapi.json").json["info"]["description"]
+        assert "This is `v3`. The versions are `v1` (deprecated), `v2` (current), `v3` (current)" in about
+
+
+@pytest.mark.needs("events")
+class TestEvents:
+    """The feed, and webhooks."""
+
+    def test_the_feed_has_the_version_of_its_path(self, client: FlaskClient) -> None:
+        """Of all events, whichever version made the change; the ids are the same."""
+        made = client.post("/api/v1/products", json=LAMP).json
+        client.delete(f"/api/v3/products/{made['id']}")
+        feeds = {version: client.get(f"/api/{version}/events").json for version in SEEN}
+        for version, seen in SEEN.items():
+            assert [own(event["data"]) for event in feeds[version]] == [seen, seen]
+        assert len({tuple(event["id"] for event in feed) for feed in feeds.values()}) == 1
+
+    def test_events_from_before_an_upgrade_have_the_form_of_the_path(self, tmp_path: Path) -> None:
+        """They are stored in the form of their time."""
+        config = Config(database_url=f"sqlite:///{tmp_path}/store.db")
+        first = Resource("products", "product", PRODUCTS.at(1).resource.schema)
+        old = create_app(config, (first,)).test_client()
+        made = old.post("/products", json=LAMP).json
+        new = make(config).test_client()
+        for version, seen in SEEN.items():
+            (event,) = new.get(f"/api/{version}/events").json
+            assert own(event["data"]) == seen
+            assert own(new.get(f"/api/{version}/products/{made['id']}").json) == seen
+
+    @pytest.mark.needs("webhooks")
+    def test_a_webhook_has_the_version_of_its_making(self) -> None:
+        """It can be changed; after the sunset it is that of the successor."""
+        clock = SetClock()
+        app = make(Config(webhook_allow_private=True), clock=clock)
+        client, sent = app.test_client(), []
+        deliverer = deliverer_of(service_of(app))
+
+        def send(url: str, headers: Any, body: bytes) -> DeliveryResult:
+            sent.append((url[-2:], own(json.loads(body)["data"])))
+            return DeliveryResult(204, 0.0, "", None)
+
+        deliverer._send = send
+        hooks = {
+            version: client.post(f"/api/{version}/webhooks", json={"url": f"http://x.example/{version}"}).json
+            for version in SEEN
+        }
+        assert {version: hook["api_version"] for version, hook in hooks.items()} == {name: name for name in SEEN}
+        client.post("/api/v3/products", json={"title": "a"})
+        deliverer.deliver_once()
+        assert {name: "name" in data for name, data in sent} == {"v1": True, "v2": False, "v3": False}
+        assert {name: "maker" in data for name, data in sent} == {"v1": False, "v2": False, "v3": True}
+        where = f"/api/v2/webhooks/{hooks['v3']['id']}"
+        assert client.patch(where, json={"api_version": "v1"}).json["api_version"] == "v1"
+        assert client.patch(where, json={"api_version": None}).json["api_version"] == "v2"
+        assert client.put(where, json={"url": "http://x.example/v3"}).json["api_version"] == "v2"
+        refused = client.patch(where, json={"api_version": "v9"})
+        assert refused.json["errors"] == [{"pointer": "#/api_version", "detail": "must be one of: v1, v2, v3"}]
+        sent.clear()
+        clock.now = RETIRED_AT
+        client.post("/api/v3/products", json={"title": "b"})
+        deliverer.deliver_once()
+        assert {name: sorted(data) for name, data in sent} == {name: sorted(SEEN["v2"]) for name in SEEN}
+
+
+class TestCommands:
+    """`export` and `import` in the form of a version."""
+
+    @pytest.mark.parametrize("form", ["ndjson", "json", "csv"])
+    @pytest.mark.parametrize("version", ["v1", "v2", "v3"])
+    def test_an_export_of_a_version_is_imported_as_it(self, tmp_path: Path, version: str, form: str) -> None:
+        """Nothing that the version shows is lost."""
+        file = tmp_path / f"items.{form}"
+        apps = [make(Config(database_url=f"sqlite:///{tmp_path}/{name}.db")) for name in "ab"]
+        clients = [app.test_client() for app in apps]
+        clients[0].post("/api/v1/products", json=LAMP)
+        export = apps[0].test_cli_runner().invoke(args=["export", "products", str(file), "--version", version])
+        assert export.exit_code == 0, export.output
+        done = apps[1].test_cli_runner().invoke(args=["import", "products", str(file), "--version", version])
+        assert done.exit_code == 0, done.output
+        one, other = (client.get(f"/api/{version}/products").json for client in clients)
+        assert one == other and own(one[0]) == SEEN[version]
+
+    def test_an_unknown_version_is_refused(self, tmp_path: Path) -> None:
+        """The message names those that there are."""
+        app = make(Config(database_url=f"sqlite:///{tmp_path}/a.db"))
+        app.test_client()
+        done = app.test_cli_runner().invoke(args=["export", "products", "--version", "v9"])
+        assert (done.exit_code, "there is no version 'v9'; there are v1, v2, v3" in done.output) == (2, True)

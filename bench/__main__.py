@@ -42,6 +42,7 @@ from tests.live import Gunicorn
 MIXED_LOAD = "mixed load / what its two rates alone predict"
 DELIVERIES = "deliveries a second, by one worker"
 DELIVERED = 3_000
+STEP = "one step down to an older version, for each item"
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 CHANCE = random.Random(0)  # noqa: S311 - the same order in each run
 SMALL, LARGE = 1_000, 1_000_000  # items
@@ -104,6 +105,17 @@ def mixed_load(server: Gunicorn, ids: list[str], rounds: int, seconds: float) ->
     )
 
 
+def step_down(server: Gunicorn, rounds: int, seconds: float) -> None:
+    """Print the processor time for the items of a page in the form of an older version, beyond that of stored ones."""
+    older, stored = (
+        Side(server, get(*(f"/api/{version}/products?limit=20&offset={n}" for n in CHANCE.sample(range(SMALL), SMALL))))
+        for version in ("v1", "v2")
+    )
+    results = take_turns((older, stored), 16, rounds, seconds)
+    micros = statistics.median((1e6 / one.per_cpu - 1e6 / other.per_cpu) / 20 for one, other in results)
+    print(f"{STEP}: {micros:.1f} µs   goal 30 µs", flush=True)
+
+
 def latencies(sides: dict[str, Side], seconds: float) -> None:
     """Print the response times at 8 and at 64 connections."""
     for connections in (8, 64):
@@ -153,13 +165,17 @@ def main() -> None:
             "stock": serve("stock", "-k", "gthread", app="bench.bare:app", configured=False, BENCH_ITEM_BYTES=size),
             "peer": serve("peer", app="bench.peer:create_app()", BENCH_PEER_URL=f"sqlite:///{folder}/peer/peer.db"),
             "silent": serve("silent", app="bench.silent:app", LOG_FORMAT="json"),
+            "versioned": serve("versioned", app="bench.versioned:app", LOG_FORMAT="json"),
         }
         for _ in range(SMALL):
             servers["peer"].post("/products", PRODUCT)
+            servers["versioned"].post("/products", PRODUCT)
         theirs = servers["peer"].get("/products").json()[SMALL // 100]["id"]
         for scenario in scenarios(servers, ids, far, theirs):
             if arguments.only in scenario.name:
                 compare(scenario, arguments.rounds, arguments.seconds)
+        if arguments.only in STEP:
+            step_down(servers["versioned"], arguments.rounds, arguments.seconds)
         if arguments.only in MIXED_LOAD:
             of_mixed = fill(folder / "mixed" / "restkeeper.db", MIXED)
             mixed_load(serve("mixed", LOG_FORMAT="json"), of_mixed, arguments.rounds, arguments.seconds)
@@ -194,6 +210,8 @@ def scenarios(servers: dict[str, Gunicorn], ids: list[str], far: list[str], thei
     secret = guarded.post("/api/v1/keys", {"name": "bench", "scopes": ["products:read"]}, {"X-API-Key": ADMIN_KEY})
     key = f"Authorization: Bearer {secret.json()['secret']}"
 
+    own = servers["versioned"].get("/products").json()[SMALL // 100]["id"]
+
     def reads(paths: list[str]) -> Side:
         """With a key, limits and log, in a random order."""
         return Side(guarded, tuple(with_field(each, key) for each in get(*CHANCE.sample(paths, len(paths)))))
@@ -214,6 +232,9 @@ def scenarios(servers: dict[str, Gunicorn], ids: list[str], far: list[str], thei
         Scenario("page of 100 again / bare Flask, gthread", reads(["/products?limit=100"]), constants[100], 1.2),
         Scenario("one item / bare Flask, same worker", one, Side(bare, get("/item")), 0),
         Scenario("one item with limits / without", Side(limited, get(middle_item)), one, 0),
+        Scenario(
+            "one item, with older versions / without", Side(servers["versioned"], get(f"/products/{own}")), one, 0.95
+        ),
         Scenario("create with an idempotency key / without", Side(ours, creates()), create, 0.85),
         Scenario("create with its event / without", create, Side(servers["silent"], create.requests), 0.9),
         Scenario("create, durable / peer", create, Side(peer, create.requests), 3.5),

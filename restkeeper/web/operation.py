@@ -108,8 +108,8 @@ class Contribution:
 
     Components are given by name. The parameters stand in the place of the mark. The headers are those of all responses;
     with a mark, of all but problems. `security` are the schemes of credentials; with OWN as `to`, only of the
-    operations that need OWN. `about` is a paragraph of the introduction. `amend` is given the whole document of each
-    version of the API, with the name of the version, and may change it.
+    operations that need OWN. `about` is a paragraph of the introduction, in which <version> is that of the document.
+    `amend` is given the whole document of each version of the API, with the name of the version, and may change it.
     """
 
     to: str = ""

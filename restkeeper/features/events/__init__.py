@@ -8,13 +8,14 @@ from restkeeper.storage.outbox import Event
 from restkeeper.web.application import Application
 from restkeeper.web.operation import Contribution
 
+ABOUT = "Every change of an item is an event: follow `/api/<version>/events`."
+
 
 def install(app: Application, service: Service) -> None:
     """Record an event for each change, and serve /api/VERSION/events."""
     service.hooks.on_change.append(record_event)
     mount(app, service, lambda version: EventHandlers(service, version).blueprint())
-    about = f"Every change of an item is an event: follow `/api/{service.versions.unversioned}/events`."
-    service.contributions.append(Contribution(about=about))
+    service.contributions.append(Contribution(about=ABOUT))
 
 
 def record_event(transaction: Transaction, change: Change) -> int:

@@ -25,7 +25,7 @@ _VERSION = re.compile(r"/api/(v\d+)/")
 
 def document(app: Flask, service: Service, version: str) -> JsonSchema:
     """The OpenAPI 3.1 document of a version. Raises ValueError for a declared name that is no component's."""
-    spec = Spec(service.config, service.contributions)
+    spec = Spec(service.config, service.contributions, version)
     routes = list(_routes(app, service, version))
     collections = {each.tag: each for each in routes if each.items}
     for each in collections.values():

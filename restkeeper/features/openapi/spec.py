@@ -49,7 +49,7 @@ class Spec(APISpec):
     `common` is common.toml, `examples` has an example by name of schema, `groups` a list of parameters by its name.
     """
 
-    def __init__(self, config: Config, contributions: Sequence[Contribution] = ()) -> None:
+    def __init__(self, config: Config, contributions: Sequence[Contribution], version: str) -> None:
         delays = ", ".join(map(str, config.webhook_retries))
         self.common = filled(_COMMON, **vars(config), max_offset=MAX_OFFSET, event_id=EVENT_ID, delays=delays)
         self.config = config
@@ -61,7 +61,8 @@ class Spec(APISpec):
         place = "local" if config.auth == "open" else "in production"  # open: it serves only its own machine
         servers = [{"url": "/", "description": f"This service, {place}", "x-internal": place == "local"}]
         info = self.common["info"]
-        info["description"] = "\n\n".join([info["description"], *(each.about for each in contributions if each.about)])
+        abouts = (filled(each.about, version=version) for each in contributions if each.about)
+        info["description"] = "\n\n".join([info["description"], *abouts])
         super().__init__("Restkeeper", __version__, "3.1.0", [plugin], info=info, servers=servers, security=[{}])
         self._converter: Any = plugin.converter  # set by APISpec
         schemes = self.components.security_schemes

@@ -69,7 +69,7 @@ def imported(tree: ast.AST) -> Iterator[tuple[str, ...]]:
 
 def files_of_rooms() -> dict[str, list[Path]]:
     """The files of each room."""
-    service = [ROOT / "app.py", ROOT / "gunicorn.conf.py"]
+    service = [ROOT / "app.py", ROOT / "gunicorn.conf.py", ROOT / "versions.py"]
     for folder in ("resources", "schemas", "storage"):
         service += (ROOT / folder).rglob("*.py")
     rooms = {SERVICE: service}
@@ -88,7 +88,7 @@ def read_rooms() -> dict[str, Room]:
     """All rooms, from top to bottom."""
     files, rooms = files_of_rooms(), {}
     for name in sorted(files, key=_place):
-        lines, imports, about = 0, set(), "the collections: `app.py`, `resources/`, `schemas/`, `storage/`"
+        lines, imports, about = 0, set(), "the collections: `app.py`, `resources/`, `schemas/`, `storage/`, `versions.py`"
         for path in files[name]:
             text = path.read_text(encoding="utf-8")
             lines += sum(1 for line in text.splitlines() if line.strip())

@@ -88,7 +88,23 @@ def run_block(script: str, service: Path, environ: dict[str, str]) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "sh")])
+def test_each_step_of_the_versions_page_works(tmp_path: Path) -> None:
+    """Its files are written in order; each shell block runs beside a service of those so far, on the same store."""
+    service, environ = tmp_path / "shop", environ_of(tmp_path)
+    assert CliRunner().invoke(main, ["new", str(service)]).exit_code == 0
+    steps = 0
+    for block in blocks("versions.md"):
+        if block.language == "python":
+            (service / block.note).write_text(block.text, encoding="utf-8")
+        else:
+            with Gunicorn(tmp_path, workers=1, root=service, app="", PYTHONPATH=str(ROOT)) as server:
+                run_block(block.text.replace(BASE, server.base), service, environ | {"BASE": server.base})
+            steps += 1
+    assert steps >= 7
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("page", [page for page in PAGES if {"", "stopped"} & {each.note for each in blocks(page, "sh")}])
 def test_the_commands_of_a_page_run(page: str, tmp_path: Path) -> None:
     """Its shell blocks, in order, beside a running service; those marked `stopped` after the service has ended."""
     service, environ = service_of(page, tmp_path), environ_of(tmp_path)
@@ -115,7 +131,7 @@ def test_the_tests_of_the_readme_pass(tmp_path: Path) -> None:
 def test_every_block_is_tested(page: str) -> None:
     """The language of a block says whether this module runs it; the other blocks are run by other tests."""
     assert {block.language for block in blocks(page)} <= {"sh", "python", "text", "nginx", "log"}
-    assert {block.note for block in blocks(page, "sh")} <= {"", "stopped"}
+    assert {block.note for block in blocks(page, "sh")} <= {"", "stopped", "step"}
     for block in blocks(page, "text"):
         lines = block.text.replace("\\\n", "").splitlines()
         assert {line.split()[0] for line in lines if line} <= set(RUN_ELSEWHERE)

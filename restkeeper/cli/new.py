@@ -10,7 +10,7 @@ import restkeeper
 from restkeeper.cli.common import Command
 
 SKELETON = Path(__file__).parent / "skeleton"
-SERVICE = ("app.py", "gunicorn.conf.py", "Procfile", "resources", "schemas", "storage")
+SERVICE = ("app.py", "gunicorn.conf.py", "Procfile", "resources", "schemas", "storage", "versions.py")
 
 
 @click.command("new", cls=Command)

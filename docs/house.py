@@ -32,7 +32,7 @@ LEAVES = ("config", "errors", "clock", "net", "versions")
 # From top to bottom: an import goes down. Rooms that are not listed follow.
 ORDER = (
     *(SERVICE, "__main__", "pytest_plugin", "testing", "app", "cli", "server", "features", "service"),
-    *("resources", "schemas", "web", "storage", *LEAVES),
+    *("contract", "resources", "schemas", "web", "storage", *LEAVES),
 )
 NAMED = re.compile(r"restkeeper(\.\w+)+(:\w+)?")  # a module that is imported by its name when it is needed
 

@@ -267,6 +267,11 @@ class Config:
     jwt_issuer: str = _setting("", _text, "issuer (`iss`) whose tokens are accepted; set it together with the next two")
     jwt_audience: str = _setting("", _text, "audience (`aud`) that a token must be for: the name of this service there")
     jwt_jwks: str = _setting("", _text, "the issuer's public keys (JWK Set): a file, or a URL with https")
+    deprecation_window: int = _setting(
+        180,
+        _whole(0, 3660),
+        "days from a deprecation to its sunset, at least: `restkeeper contract check` finds a sunset that is nearer",
+    )
     log_format: str = _setting("text", _one_of("json", "text"), "form of the log lines")
     log_level: str = _setting(
         "warning",

@@ -16,7 +16,13 @@ ROWS = [
 ]
 
 
-UNBOUNDED = {"port", "web_concurrency", "page_limit", "trusted_proxies"}  # numbers that are no limits
+UNBOUNDED = {
+    "port",
+    "web_concurrency",
+    "page_limit",
+    "trusted_proxies",
+    "deprecation_window",
+}  # numbers that are no limits
 
 
 def test_each_setting_that_bounds_has_a_row() -> None:

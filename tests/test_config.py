@@ -102,6 +102,7 @@ RANGES = {
     "webhook_timeout": (1, 60),
     "waits_per_caller": (1, 500),
     "connections_per_address": (1, 1000),
+    "deprecation_window": (0, 3660),
 }
 
 

@@ -1,0 +1,123 @@
+"""What a comparison finds: changes of one place, and findings, which collect the places of the same change."""
+
+from collections.abc import Iterable
+from enum import Enum, IntEnum
+from typing import Any, NamedTuple
+
+Json = dict[str, Any]
+
+MOST_PLACES = 3  # that the text of a finding names; of the others it says how many they are
+
+
+class Severity(IntEnum):
+    """Whether a client breaks: it does, a person must decide, it does not."""
+
+    BREAKING = 0
+    JUDGE = 1
+    COMPATIBLE = 2
+
+    def __str__(self) -> str:
+        return {0: "breaking", 1: "to judge", 2: "compatible"}[self.value]
+
+
+class Direction(Enum):
+    """Who writes what a schema describes: the client a request, the service a response."""
+
+    REQUEST = "request"
+    RESPONSE = "response"
+
+
+class Effect(NamedTuple):
+    """The severity of a change in each direction."""
+
+    request: Severity
+    response: Severity
+
+    def of(self, direction: Direction) -> Severity:
+        """The severity in that direction."""
+        return self.request if direction is Direction.REQUEST else self.response
+
+
+NARROWED = Effect(Severity.BREAKING, Severity.COMPATIBLE)  # fewer values are valid
+WIDENED = Effect(Severity.COMPATIBLE, Severity.BREAKING)  # more values are valid
+CHANGED = Effect(Severity.BREAKING, Severity.BREAKING)  # other values are valid
+HARMLESS = Effect(Severity.COMPATIBLE, Severity.COMPATIBLE)
+UNCLEAR = Effect(Severity.JUDGE, Severity.JUDGE)
+
+NEW_VERSION = "new-version"
+DEPRECATE = "deprecate"
+LATER_SUNSET = "later-sunset"
+OPTIONAL = "optional"
+
+
+class Change(NamedTuple):
+    """One change: the rule's id in oasdiff's vocabulary, and what it is of.
+
+    `subject` is "field", "parameter", …; `name` the field in dotted words, within the component `schema` if there is
+    one. `remedy` is one of the constants above, `value` the value of an enumeration that it concerns.
+    """
+
+    id: str
+    severity: Severity
+    direction: Direction
+    what: str
+    subject: str
+    name: str = ""
+    schema: str = ""
+    remedy: str = NEW_VERSION
+    value: str = ""
+
+
+class Place(NamedTuple):
+    """Where a change is seen: an operation and its part, such as "response 200"; or "webhook" and its event."""
+
+    method: str = ""
+    path: str = ""
+    part: str = ""
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, [f"{self.method} {self.path}".strip(), self.part]))
+
+
+class Finding(NamedTuple):
+    """A change with all places where it is seen, whom it breaks, and how it is done without that."""
+
+    version: str
+    change: Change
+    places: tuple[Place, ...]
+    whom: str
+    remedy: str
+
+    @property
+    def id(self) -> str:
+        """The rule's id."""
+        return self.change.id
+
+    @property
+    def severity(self) -> Severity:
+        """Whether a client breaks."""
+        return self.change.severity
+
+    @property
+    def headline(self) -> str:
+        """What changed, in one line."""
+        change = self.change
+        subject = " ".join(filter(None, [change.subject, change.name]))
+        if change.schema and change.subject in ("body", "field", "value"):
+            subject = f"{subject} of {change.schema}" if change.name else f"schema {change.schema}"
+        return f"{self.version}: {subject}: {change.what} ({change.id})"
+
+    def lines(self) -> list[str]:
+        """The finding as text for a person."""
+        places = [place for place in map(str, self.places) if place not in ("", self.change.name)]
+        shown = [f"    in {place}" for place in places[:MOST_PLACES]]
+        more = len(places) - MOST_PLACES
+        shown += [f"    and in {more} more place{'s' * (more > 1)}"] if more > 0 else []
+        if self.severity is not Severity.COMPATIBLE:
+            shown += [f"    breaks: {self.whom}", f"    instead: {self.remedy}"]
+        return [self.headline, *shown]
+
+
+def sorted_findings(findings: Iterable[Finding]) -> list[Finding]:
+    """The most severe first, then in a stable order."""
+    return sorted(findings, key=lambda each: (each.severity, each.version, each.places, each.change))

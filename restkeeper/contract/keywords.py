@@ -1,0 +1,287 @@
+"""The keywords of a schema that hold no further schema: what a change of each one means.
+
+Each function of `COMPARED` compares two schemas and yields the end of a rule's id, the effect, and what changed.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from restkeeper.contract.findings import CHANGED, HARMLESS, NARROWED, WIDENED, Effect, Json, Severity
+
+
+class Said(NamedTuple):
+    """A change of a keyword: the end of its rule's id, its effect, and what changed. `value` is of an enumeration."""
+
+    id: str
+    effect: Effect
+    what: str
+    value: str = ""
+
+
+class Bound(NamedTuple):
+    """A keyword that bounds values from above or below, and its name in rules' ids."""
+
+    keyword: str
+    name: str
+    is_upper: bool
+
+
+BOUNDS = (
+    Bound("maximum", "max", True),
+    Bound("exclusiveMaximum", "exclusive-max", True),
+    Bound("maxLength", "max-length", True),
+    Bound("maxItems", "max-items", True),
+    Bound("maxProperties", "max-properties", True),
+    Bound("maxContains", "max-contains", True),
+    Bound("minimum", "min", False),
+    Bound("exclusiveMinimum", "exclusive-min", False),
+    Bound("minLength", "min-length", False),
+    Bound("minItems", "min-items", False),
+    Bound("minProperties", "min-properties", False),
+    Bound("minContains", "min-contains", False),
+)
+COUNTED = {"minLength", "minItems", "minProperties"}  # 0 is no bound
+
+
+class Whole(NamedTuple):
+    """A keyword whose value is compared as a whole: its name in rules' ids, and the effects of its changes."""
+
+    name: str
+    added: Effect
+    removed: Effect
+    changed: Effect
+
+
+LOOSER = Effect(Severity.COMPATIBLE, Severity.JUDGE)  # clients may have relied on the former form of a response
+WHOLE = {
+    "pattern": Whole("pattern", NARROWED, LOOSER, Effect(Severity.BREAKING, Severity.JUDGE)),
+    "default": Whole("default-value", NARROWED, NARROWED, NARROWED),  # what a request without the field means
+    "const": Whole("const", NARROWED, WIDENED, CHANGED),
+    "multipleOf": Whole("multiple-of", NARROWED, WIDENED, CHANGED),
+    "uniqueItems": Whole("unique-items", NARROWED, WIDENED, CHANGED),
+    "contentMediaType": Whole("content-media-type", CHANGED, CHANGED, CHANGED),
+    "contentEncoding": Whole("content-encoding", CHANGED, CHANGED, CHANGED),
+    "if": Whole("if", NARROWED, WIDENED, CHANGED),
+    "not": Whole("not", NARROWED, WIDENED, CHANGED),
+}
+ALWAYS_CHANGED = {"contentMediaType", "contentEncoding"}  # their ids have no other end
+ANY_TEXT = {".*", "^.*$", "^.*", ".*$", ""}
+
+PROSE = {"title", "description", "example", "examples", "deprecated", "externalDocs", "$comment"}
+NAMES = {"properties", "patternProperties", "dependentSchemas", "$defs"}  # whose keys are no keywords
+
+WIDER = {("integer", "number")}
+WIDER_FORMATS = {("int32", "int64"), ("float", "double")}
+STABILITY = ("draft", "alpha", "beta", "stable")
+
+
+def text(value: Any) -> str:
+    """A value as JSON, in a form that equal values share."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def bare(part: Any, *, has_names: bool = False) -> Any:
+    """A schema without prose."""
+    if isinstance(part, list):
+        return [bare(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    kept = (key for key in part if has_names or key not in PROSE)
+    return {key: bare(part[key], has_names=key in NAMES and not has_names) for key in kept}
+
+
+def types_of(schema: Json) -> frozenset[str]:
+    """The types that a schema names, without null if there are others; none if it names none."""
+    named = schema.get("type", ())
+    types = frozenset([named] if isinstance(named, str) else named)
+    return types - {"null"} or types
+
+
+def is_nullable(schema: Json) -> bool | None:
+    """Whether null is valid; None if neither a type nor a list of values says so. `nullable` is that of `plain`."""
+    named, values = schema.get("type"), schema.get("enum", [schema["const"]] if "const" in schema else None)
+    if schema.get("nullable"):
+        return True
+    if values is not None and None not in values:
+        return False
+    if named is None and values is None:
+        return False if {"anyOf", "oneOf", "allOf"} & schema.keys() else None  # those with null in them are plain
+    if named is None:
+        return True
+    return "null" in ([named] if isinstance(named, str) else named)
+
+
+def _includes(wide: frozenset[str], narrow: frozenset[str]) -> bool:
+    """Whether each value of the types `narrow` has one of the types `wide`; no types are all."""
+    covered = all(each in wide or any((each, other) in WIDER for other in wide) for each in narrow)
+    return not wide or (bool(narrow) and covered)
+
+
+def _types(one: Json, other: Json) -> Iterator[Said]:
+    was, now = types_of(one), types_of(other)
+    what = f"type changed from {_shown(one)} to {_shown(other)}"
+    many = len(was) > 1 or len(now) > 1
+    if was == now:
+        yield from _formats(one, other, what)
+    elif _includes(now, was):
+        yield Said("list-of-types-widened" if many and was and now else "type-generalized", WIDENED, what)
+    elif _includes(was, now):
+        yield Said("list-of-types-narrowed" if many and was and now else "type-specialized", NARROWED, what)
+    else:
+        yield Said("type-changed", CHANGED, what)
+
+
+def _formats(one: Json, other: Json, what: str) -> Iterator[Said]:
+    was, now = one.get("format"), other.get("format")
+    if was == now:
+        return
+    if not now or (was, now) in WIDER_FORMATS:
+        yield Said("type-generalized", WIDENED, what)
+    elif not was or (now, was) in WIDER_FORMATS:
+        yield Said("type-specialized", NARROWED, what)
+    else:
+        yield Said("type-changed", CHANGED, what)
+
+
+def _shown(schema: Json) -> str:
+    named = " or ".join(sorted(types_of(schema))) or "any"
+    return f"{named} ({schema['format']})" if schema.get("format") else named
+
+
+def _nullability(one: Json, other: Json) -> Iterator[Said]:
+    was, now = is_nullable(one), is_nullable(other)
+    if was is False and now:
+        yield Said("became-nullable", WIDENED, "can be null")
+    elif was and now is False:
+        yield Said("became-not-nullable", NARROWED, "can no longer be null")
+
+
+def _values(schema: Json, keyword: str = "enum") -> dict[str, Any] | None:
+    """The values of an enumeration by their JSON, without null."""
+    values = schema.get(keyword)
+    return None if values is None else {text(value): value for value in values if value is not None}
+
+
+def _enumerations(one: Json, other: Json) -> Iterator[Said]:
+    was, now = _values(one), _values(other)
+    if now is None:
+        yield from [] if was is None else [Said("enum-removed", WIDENED, "no longer one of a list of values")]
+    elif was is None:
+        yield Said("became-enum", NARROWED, f"must be one of {', '.join(now)}")
+    else:
+        for value in sorted(was.keys() - now.keys()):
+            yield Said("enum-value-removed", NARROWED, f"the value {value} was removed", value)
+        for value in sorted(now.keys() - was.keys()):
+            extensible = one.get("x-extensible") or "x-extensible-enum" in one
+            yield Said("enum-value-added", HARMLESS if extensible else WIDENED, f"the value {value} was added", value)
+    gone = (_values(one, "x-extensible-enum") or {}).keys() - (_values(other, "x-extensible-enum") or {}).keys()
+    for value in gone if "x-extensible-enum" in other else ():
+        yield Said("x-extensible-enum-value-removed", NARROWED, f"the value {value} was removed", value)
+
+
+def _are_enumerated(*schemas: Json) -> bool:
+    """Whether the schemas list their values, so that bounds and patterns say nothing more."""
+    return all("enum" in each or "const" in each for each in schemas)
+
+
+def _bounds(one: Json, other: Json) -> Iterator[Said]:
+    if _are_enumerated(one, other):
+        return
+    for keyword, name, is_upper in BOUNDS:
+        was, now = (_bound(schema, keyword) for schema in (one, other))
+        if was is None and now is not None:
+            yield Said(f"{name}-set", NARROWED, f"{keyword} is {now} now, and there was none")
+        elif was is not None and now is None:
+            yield Said(f"{name}-unset", WIDENED, f"{keyword} was {was}, and there is none now")
+        elif was != now:
+            word = "increased" if now > was else "decreased"
+            effect = WIDENED if (now > was) is is_upper else NARROWED
+            yield Said(f"{name}-{word}", effect, f"{keyword} {word} from {was} to {now}")
+
+
+def _bound(schema: Json, keyword: str) -> Any:
+    value = schema.get(keyword)
+    return None if value == 0 and keyword in COUNTED else value
+
+
+def _whole(one: Json, other: Json) -> Iterator[Said]:
+    for keyword, rule in WHOLE.items():
+        if keyword in ("pattern", "multipleOf") and _are_enumerated(one, other):
+            continue
+        was, now = (_value(schema, keyword) for schema in (one, other))
+        if was == now and isinstance(was, bool) is isinstance(now, bool):  # True is 1 in Python, and not in JSON
+            continue
+        if was is None or now is None:
+            end, effect = ("added", rule.added) if was is None else ("removed", rule.removed)
+            end = "changed" if keyword in ALWAYS_CHANGED else end
+            yield Said(f"{rule.name}-{end}", effect, f"{keyword} {text(was if now is None else now)} was {end}")
+        elif keyword == "pattern" and now in ANY_TEXT:
+            yield Said("pattern-generalized", LOOSER, f"pattern changed from {was} to {now}")
+        else:
+            yield Said(f"{rule.name}-changed", rule.changed, f"{keyword} changed from {text(was)} to {text(now)}")
+
+
+def _value(schema: Json, keyword: str) -> Any:
+    """The value of a keyword; None if it is as good as absent."""
+    value = schema.get(keyword)
+    if keyword in ("if", "not"):
+        return bare(value)
+    return None if keyword == "uniqueItems" and not value else value
+
+
+def _dependent_required(one: Json, other: Json) -> Iterator[Said]:
+    was, now = one.get("dependentRequired", {}), other.get("dependentRequired", {})
+    for name in sorted({*was, *now}):
+        if name not in was:
+            yield Said("dependent-required-added", NARROWED, f"{name} requires {', '.join(now[name])} now")
+        elif name not in now:
+            yield Said("dependent-required-removed", WIDENED, f"{name} no longer requires other fields")
+        elif set(was[name]) != set(now[name]):
+            yield Said("dependent-required-changed", CHANGED, f"what {name} requires changed")
+
+
+def _discriminators(one: Json, other: Json) -> Iterator[Said]:
+    was, now = one.get("discriminator"), other.get("discriminator")
+    if was is None or now is None:
+        if was is not None:
+            yield Said("discriminator-removed", WIDENED, "has no discriminator any more")
+        elif now is not None:
+            yield Said("discriminator-added", NARROWED, f"has the discriminator {now.get('propertyName')} now")
+        return
+    if was.get("propertyName") != now.get("propertyName"):
+        names = f"from {was.get('propertyName')} to {now.get('propertyName')}"
+        yield Said("discriminator-property-name-changed", CHANGED, f"discriminator changed {names}")
+    old, new = was.get("mapping", {}), now.get("mapping", {})
+    for name in sorted({*old, *new}):
+        if name not in old:
+            yield Said("discriminator-mapping-added", HARMLESS, f"discriminator {name} was added")
+        elif name not in new:
+            yield Said("discriminator-mapping-deleted", NARROWED, f"discriminator {name} was removed")
+        elif old[name] != new[name]:
+            yield Said("discriminator-mapping-changed", CHANGED, f"discriminator {name} means another schema")
+
+
+def stability(one: Json, other: Json, prefix: str) -> Iterator[Said]:
+    """A change of `x-stability-level`; a level that does not exist is a finding, too."""
+    was, now = (each.get("x-stability-level", "stable") for each in (one, other))
+    if now not in STABILITY:
+        yield Said(
+            "api-invalid-stability-level", CHANGED, f"x-stability-level {now!r} is none of {', '.join(STABILITY)}"
+        )
+    elif was in STABILITY and was != now:
+        up = STABILITY.index(now) > STABILITY.index(was)
+        what = f"x-stability-level changed from {was} to {now}"
+        yield Said(f"{prefix}-stability-{'increased' if up else 'decreased'}", HARMLESS if up else CHANGED, what)
+
+
+Comparison = Callable[[Json, Json], Iterator[Said]]
+COMPARED: tuple[Comparison, ...] = (
+    _types,
+    _nullability,
+    _enumerations,
+    _bounds,
+    _whole,
+    _dependent_required,
+    _discriminators,
+)

@@ -88,7 +88,8 @@ def read_rooms() -> dict[str, Room]:
     """All rooms, from top to bottom."""
     files, rooms = files_of_rooms(), {}
     for name in sorted(files, key=_place):
-        lines, imports, about = 0, set(), "the collections: `app.py`, `resources/`, `schemas/`, `storage/`, `versions.py`"
+        about = "the collections and versions: `app.py`, `resources/`, `schemas/`, `storage/`, `versions.py`"
+        lines, imports = 0, set()
         for path in files[name]:
             text = path.read_text(encoding="utf-8")
             lines += sum(1 for line in text.splitlines() if line.strip())

@@ -1,66 +1,234 @@
-"""The contract of version 1 with its clients: contract/v1.json, the accepted document."""
+"""The contract of this repository's service with its clients, and the commands that check and accept contracts."""
 
 import json
-from collections.abc import Iterator
+import subprocess
+import sys
+from contextlib import chdir
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
-from restkeeper.config import Config
+import app
+from restkeeper.cli.main import main
 from tests.live import ROOT
-from tests.shop import create_app
-
-ACCEPTED = ROOT / "contract" / "v1.json"
-PROSE = {"description", "summary", "title", "example", "examples"}
 
 
-def served() -> Any:
-    """The document of a service as deployed."""
-    return (
-        create_app(Config(auth="required")).test_client().get("/openapi.json", base_url="http://localhost").get_json()
+def run(folder: Path, *arguments: str, **environ: str) -> Result:
+    """Run `restkeeper contract` in the folder of a service, with only these settings."""
+    with pytest.MonkeyPatch.context() as patch, chdir(folder):
+        patch.setitem(sys.modules, "app", app)  # so that other tests import our module again
+        patch.setattr(sys, "path", [*sys.path])
+        patch.setattr(sys, "dont_write_bytecode", True)  # a file that changes within a second would not be read again
+        return CliRunner(env=environ).invoke(main, ["contract", *arguments])
+
+
+@pytest.mark.top
+def test_no_client_breaks() -> None:
+    """Everything that the service at the top serves is accepted in contract/, and nothing of that is broken."""
+    command = [sys.executable, "-m", "restkeeper", "contract", "check", "--strict"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+SERVICE = """
+from restkeeper import create_app as create, ItemSchema, Resource, Text
+
+
+class NoteSchema(ItemSchema):
+    \"\"\"A note.\"\"\"
+
+    title = Text(1, 50, required=True)
+    text = Text(0, 500, load_default="")
+
+
+def create_app(config=None):
+    return create(config, [Resource("notes", "note", NoteSchema)])
+"""
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Path:
+    """The folder of a small service, whose document is accepted."""
+    (tmp_path / "app.py").write_text(SERVICE)
+    done = run(tmp_path, "accept")
+    assert (done.exit_code, done.stdout) == (0, "v1: accepted the first documents\n"), done.stderr
+    return tmp_path
+
+
+def edit(service: Path, *changes: tuple[str, str]) -> None:
+    """Change the service."""
+    text = (service / "app.py").read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    (service / "app.py").write_text(text)
+
+
+def accepted(service: Path) -> Any:
+    return json.loads((service / "contract" / "v1.json").read_text())
+
+
+def mark(service: Path, **marks: Any) -> None:
+    """Mark the field `text` as deprecated in the accepted document, wherever it is, with its filters."""
+    document = accepted(service)
+    for schema in document["components"]["schemas"].values():
+        if "text" in schema.get("properties", {}):
+            schema["properties"]["text"] |= marks
+        if "text" in schema.get("enum", ()):
+            schema["x-deprecated-values"] = {"text": {"sunset": marks["x-sunset"]}}
+    for parameter in document["components"]["parameters"].values():
+        if parameter["name"].partition("[")[0] == "text":
+            parameter |= marks
+    (service / "contract" / "v1.json").write_text(json.dumps(document))
+
+
+def test_accept_writes_the_same_document_whatever_the_environment_has(service: Path) -> None:
+    """Neither settings nor the time change it, and no store is created."""
+    first = (service / "contract" / "v1.json").read_bytes()
+    environ = {"AUTH": "open", "PAGE_LIMIT_MAX": "50", "DATABASE_URL": "sqlite:///nowhere/a.db", "RATE_LIMIT": "no"}
+    assert run(service, "accept", **environ).exit_code == 0
+    assert (service / "contract" / "v1.json").read_bytes() == first
+    assert sorted(each.name for each in service.iterdir()) == ["app.py", "contract"]
+
+
+def test_check_without_an_accepted_document(tmp_path: Path) -> None:
+    """It fails, and names the command."""
+    (tmp_path / "app.py").write_text(SERVICE)
+    done = run(tmp_path, "check")
+    assert done.exit_code == 1
+    assert done.stderr == "Error: contract/v1.json does not exist; `restkeeper contract accept` writes it\n"
+
+
+def test_a_compatible_change_passes_and_is_accepted(service: Path) -> None:
+    """A new optional field and a new collection break nobody; check --strict wants them accepted."""
+    notes = '[Resource("notes", "note", NoteSchema)]'
+    edit(service, ("    title =", '    topic = Text(0, 50, load_default="")\n    title ='))
+    edit(service, (notes, f'{notes[:-1]}, Resource("memos", "memo", NoteSchema)]'))
+    done = run(service, "check")
+    assert done.exit_code == 0, done.stdout
+    assert done.stdout.startswith("v1: no client breaks; ") and "not accepted yet" in done.stdout
+    strict = run(service, "check", "--strict")
+    assert strict.exit_code == 1 and "compatible: v1: field topic of NoteInput: added" in strict.stdout
+    assert "compatible: v1: operation POST /api/v1/memos: added (endpoint-added)\n" in run(service, "accept").stdout
+    assert run(service, "check", "--strict").stdout == "v1: no client breaks\n"
+
+
+REMOVED = ('    text = Text(0, 500, load_default="")\n', "")
+
+
+def test_a_removed_field_is_explained(service: Path) -> None:
+    """The finding has version, path and field, whom it breaks, and the declaration that is right; accept refuses it."""
+    edit(service, REMOVED)
+    done = run(service, "check", "--today", "2026-11-22")
+    assert done.exit_code == 1
+    found = "breaking: v1: field text of Note: removed, and it was not deprecated with a sunset"
+    assert (
+        f"{found} (response-required-property-removed)\n    in DELETE /api/v1/notes/{{id}}, response 200\n"
+        in done.stdout
     )
-
-
-def broken(accepted: Any, present: Any, place: str = "") -> Iterator[str]:
-    """The places where an accepted part is missing or different now. New names break no client."""
-    if isinstance(accepted, dict) and isinstance(present, dict):
-        for name, value in accepted.items():
-            if name not in PROSE or isinstance(value, dict):  # a field may have this name
-                if name not in present:
-                    yield f"{place}/{name} is missing"
-                else:
-                    yield from broken(value, present[name], f"{place}/{name}")
-    elif isinstance(accepted, list) and isinstance(present, list) and len(accepted) == len(present):
-        if place.endswith("/enum"):  # a set of values
-            accepted, present = sorted(accepted, key=repr), sorted(present, key=repr)
-        for number, (one, other) in enumerate(zip(accepted, present, strict=True)):
-            yield from broken(one, other, f"{place}/{number}")
-    elif accepted != present:
-        yield f"{place} is {present!r:.60}, was {accepted!r:.60}"
-
-
-@pytest.mark.needs("openapi")
-@pytest.mark.needs("events", "webhooks", "keys", "idempotency", "limits", "health", "metrics", "pages")
-def test_the_accepted_document_is_not_broken() -> None:
-    """The present document still has everything that a client may use."""
-    accepted = json.loads(ACCEPTED.read_text())
-    del accepted["info"]  # it has the program's version
-    assert list(broken(accepted, served())) == []
+    assert "    breaks: clients that read it\n" in done.stdout
+    how = "Deprecation(version='v1', field='notes.text', since=date(2026, 11, 22), sunset=date(2027, 5, 21))"
+    assert how in done.stdout
+    before = accepted(service)
+    assert run(service, "accept").exit_code == 1
+    assert accepted(service) == before
 
 
 @pytest.mark.parametrize(
-    ("accepted", "present", "found"),
+    ("change", "rule"),
     [
-        ({"paths": {"/a": {}}}, {"paths": {"/a": {}, "/b": {}}}, []),
-        ({"paths": {"/a": {}}}, {"paths": {}}, ["/paths//a is missing"]),
-        ({"enum": ["a", "b"]}, {"enum": ["a"]}, ["/enum is ['a'], was ['a', 'b']"]),
-        ({"enum": ["a", "b"]}, {"enum": ["b", "a"]}, []),
-        ({"enum": ["a", "b"]}, {"enum": ["c", "a"]}, ["/enum/1 is 'c', was 'b'"]),
-        ({"required": ["a"]}, {"required": ["b"]}, ["/required/0 is 'b', was 'a'"]),
-        ({"maximum": 9, "description": "x"}, {"maximum": 9}, []),
-        ({"properties": {"title": {"type": "string"}}}, {"properties": {}}, ["/properties/title is missing"]),
+        (("title = Text(1, 50", "title = Text(1, 40"), "request-property-max-length-decreased"),
+        (("title = Text(1, 50", "title = Text(2, 50"), "request-property-min-length-increased"),
+        (
+            ("title = Text(1, 50, required=True", "title = Text(1, 50, load_default=None, allow_none=True"),
+            "became-nullable",
+        ),
+        (("    text =", "    topic = Text(1, 9, required=True)\n    text ="), "new-required-request-property"),
+        (('load_default=""', 'load_default="-"'), "request-property-default-value-changed"),
+        (('load_default=""', "required=True"), "request-property-became-required"),
+        (('"notes"', '"papers"'), "api-path-removed-without-deprecation"),
+        (("NoteSchema)])", 'NoteSchema)], without={"webhooks"})'), "webhook-removed"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_a_breaking_change_fails(service: Path, change: tuple[str, str], rule: str) -> None:
+    """Of the declaration of a collection or of the service."""
+    edit(service, change)
+    done = run(service, "check")
+    assert done.exit_code == 1 and f"{rule})" in done.stdout, done.stdout
+
+
+def test_a_removal_waits_for_its_sunset(service: Path) -> None:
+    """Before the accepted sunset the finding says how many days are left; from that day on the removal passes."""
+    mark(service, **{"deprecated": True, "x-sunset": "2027-06-01"})
+    edit(service, REMOVED)
+    early = run(service, "check", "--today", "2027-05-30")
+    assert early.exit_code == 1 and "removed 2 days before its sunset, 2027-06-01" in early.stdout
+    assert "instead: keep it until 2027-06-01" in early.stdout
+    assert run(service, "check", "--today", "2027-06-01").exit_code == 0
+
+
+def test_an_emergency_is_accepted_with_its_reason(service: Path) -> None:
+    """The document has the reason, the day and the changes, also after later accepts."""
+    edit(service, REMOVED)
+    assert run(service, "accept", "--force", "It leaked secrets.", "--today", "2026-11-22").exit_code == 0
+    edit(service, ("    title =", '    topic = Text(0, 50, load_default="")\n    title ='))
+    assert run(service, "accept").exit_code == 0
+    (reason,) = accepted(service)["info"]["x-accepted"]
+    assert (reason["date"], reason["reason"]) == ("2026-11-22", "It leaked secrets.")
+    assert any("field text of Note: removed" in each for each in reason["changes"])
+
+
+def test_a_retired_version_may_go(service: Path) -> None:
+    """Its document goes when the accepted sunset of the version is over, and not before."""
+    document = accepted(service)
+    document["info"]["x-version"] = {"name": "v0", "sunset": "2027-06-01"}
+    (service / "contract" / "v0.json").write_text(json.dumps(document))
+    early = run(service, "check", "--today", "2027-05-31")
+    assert early.exit_code == 1
+    assert "v0: version v0: removed 1 day before its sunset, 2027-06-01 (version-removed-before-sunset)" in early.stdout
+    assert run(service, "accept", "--today", "2027-06-01").exit_code == 0
+    assert not (service / "contract" / "v0.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "is no OpenAPI document"),
+        (
+            '{"openapi": "3.1.0", "paths": {"/notes": {"post": {"requestBody": {"$ref": "#/b"}}}}}',
+            "#/b is a reference to nothing",
+        ),
     ],
 )
-def test_the_check_finds_breaking_changes(accepted: Any, present: Any, found: list[str]) -> None:
-    """The check itself works."""
-    assert list(broken(accepted, present)) == found
+def test_a_damaged_document_is_one_line(service: Path, text: str, message: str) -> None:
+    """The error names the file."""
+    (service / "contract" / "v1.json").write_text(text)
+    done = run(service, "check")
+    assert done.exit_code == 2 and message in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_a_service_without_keys(tmp_path: Path) -> None:
+    """It cannot have AUTH=required; its document is the one without credentials."""
+    (tmp_path / "app.py").write_text(SERVICE.replace("NoteSchema)])", 'NoteSchema)], without={"keys"})'))
+    assert run(tmp_path, "accept").exit_code == 0
+    assert accepted(tmp_path)["paths"]["/notes"]["get"]["security"][0] == {}
+
+
+def test_a_service_that_cannot_be_created(tmp_path: Path) -> None:
+    """The error is one line."""
+    (tmp_path / "app.py").write_text(SERVICE.replace("NoteSchema)])", 'NoteSchema)], without={"nothing"})'))
+    done = run(tmp_path, "check")
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1) and "there is no 'nothing'" in done.stderr
+
+
+def test_a_service_that_accepts_no_configuration(tmp_path: Path) -> None:
+    """The error says what its create_app must accept."""
+    (tmp_path / "app.py").write_text(
+        SERVICE.replace("create_app(config=None)", "create_app()").replace("create(config", "create(None")
+    )
+    done = run(tmp_path, "check")
+    assert done.exit_code == 2 and "create_app(config)" in done.stderr

@@ -7,6 +7,7 @@ import click
 from flask import Flask
 from flask.cli import ScriptInfo
 
+from restkeeper.cli.contract import contract
 from restkeeper.cli.deliver import deliver
 from restkeeper.cli.exporting import export_items
 from restkeeper.cli.importing import import_items
@@ -16,7 +17,7 @@ from restkeeper.cli.upkeep import backup, migrate, reap, restore
 
 def install(app: Flask) -> None:
     """Add the commands to `flask`."""
-    for command in (keys, import_items, export_items, backup, restore, migrate, reap, deliver):
+    for command in (keys, import_items, export_items, backup, restore, migrate, reap, deliver, contract):
         app.cli.add_command(command)
 
 

@@ -3,8 +3,10 @@
 import os
 import sys
 import sysconfig
+from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 from restkeeper.web.application import Application
 
@@ -13,10 +15,15 @@ INSTALLED = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
 ENGINE = str(Path(__file__).parent.parent.parent)  # the folder that the engine is imported from
 
 
-def load_application(folder: Path) -> Application:
+def _by_environment(create: Callable[..., Any]) -> Any:
+    return create()
+
+
+def load_application(folder: Path, call: Callable[[Callable[..., Any]], Any] = _by_environment) -> Application:
     """The application of `create_app()` in app.py of `folder`; exits with one line if that is not a Restkeeper service.
 
-    The folder's other modules can then be imported, but hide none of the standard library.
+    `call` calls that function, with arguments if it needs some. The folder's other modules can then be imported, but
+    hide none of the standard library.
     """
     file = folder / FILE
     if not file.is_file():
@@ -32,7 +39,7 @@ def load_application(folder: Path) -> Application:
     create = getattr(module, "create_app", None)
     if not callable(create):
         sys.exit(f"restkeeper: {file} has no create_app(), so it is no Restkeeper service")
-    if not isinstance(made := create(), Application):
+    if not isinstance(made := call(create), Application):
         sys.exit(
             f"restkeeper: {file} must return a restkeeper.Application from create_app(), not {type(made).__name__}"
         )

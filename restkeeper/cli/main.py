@@ -24,8 +24,9 @@ COMMANDS = {
     "migrate": "restkeeper.cli.upkeep:migrate",
     "reap": "restkeeper.cli.upkeep:reap",
     "deliver": "restkeeper.cli.deliver:deliver",
+    "contract": "restkeeper.cli.contract:contract",
 }
-WITHOUT_SERVICE = {"new", "serve"}  # so these are not commands of an application
+WITHOUT_SERVICE = {"new", "serve", "contract"}  # they need none, or load it themselves
 
 
 class _Commands(click.Group):

@@ -49,7 +49,7 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
     for schema in (whole, with_nulls):
         for field, values in items.choices.items():
             part = schema["properties"][field]
-            (part.get("items") or part).update(type="string", enum=list(values))
+            (part.get("items") or part).update({"type": "string", "enum": list(values), "x-extensible": True})
         for field, default in items.defaults.items():
             schema["properties"][field]["default"] = default
     properties = {name: whole["properties"][name] for name in form.names}
@@ -147,7 +147,7 @@ def add_events(spec: Spec, types: Sequence[EventType]) -> None:
         spec.components.schema(event, _event(spec, names, spec.schema(data)), lazy=True)
     mapping = {each.name: f"#/components/schemas/{each.event}" for each in types}
     union = {
-        "description": spec.common["event"]["about"],
+        **spec.common["event"]["union"],
         "oneOf": [spec.schema(event) for event in events],
         "discriminator": {"propertyName": "type", "mapping": mapping},
     }

@@ -1,0 +1,182 @@
+"""`restkeeper contract check | accept`: whether the service breaks what its clients were promised.
+
+The documents are those of the service as deployed: with AUTH=required and the defaults of all other settings, so that
+the environment of the check does not change its result. No store is opened but one in memory.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, date, datetime
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import click
+
+from restkeeper.cli.common import Command, Refused
+from restkeeper.cli.loading import load_application
+from restkeeper.config import Config, ConfigError
+from restkeeper.contract.check import compare
+from restkeeper.contract.findings import Finding, Json, Severity
+from restkeeper.features.openapi.document import document
+from restkeeper.service import service_of
+from restkeeper.web import exactjson
+
+FOLDER = "contract"  # in the folder of the service: an accepted document for each version
+FORCED = "x-accepted"  # in `info`: what was accepted although it breaks clients
+
+
+@click.group()
+def contract() -> None:
+    """Compare what the service would serve with what its clients were promised: the documents in contract/.
+
+    They are the OpenAPI documents of the app.py of the present folder, with AUTH=required and the defaults of all other
+    settings, whatever the environment has.
+    """
+
+
+def _options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of both commands."""
+    window = click.option(
+        "--window",
+        envvar="DEPRECATION_WINDOW",
+        type=click.IntRange(0, 3660),
+        default=Config.deprecation_window,
+        show_default=True,
+        help="The fewest days from a deprecation to its sunset.",
+    )
+    today = click.option(
+        "--today",
+        type=click.DateTime(["%Y-%m-%d"]),
+        help="The day by which windows are judged, instead of the present one (UTC).",
+    )
+    return window(today(command))
+
+
+@contract.command(cls=Command)
+@click.option("--strict", is_flag=True, help="Fail also if something new is not accepted yet.")
+@_options
+def check(strict: bool, today: datetime | None, window: int) -> None:
+    """Fail if a client could break: for each change that has not been through its deprecation, say what, whom, and how.
+
+    A change that needs a person's judgement is shown, and does not fail the check.
+    """
+    present = served_documents(Path.cwd())
+    if missing := sorted(present.keys() - _accepted(Path.cwd()).keys()):
+        raise click.ClickException(f"{FOLDER}/{missing[0]}.json does not exist; `restkeeper contract accept` writes it")
+    findings = _findings(Path.cwd(), present, today, window)
+    new = _of(findings, Severity.COMPATIBLE)
+    _show([*_of(findings, Severity.BREAKING), *_of(findings, Severity.JUDGE), *(new if strict else ())])
+    if broken := _of(findings, Severity.BREAKING):
+        raise click.ClickException(f"{_count(broken, 'change')} would break clients")
+    if strict and findings:
+        raise click.ClickException(f"{_count(findings, 'change')} not accepted yet: `restkeeper contract accept`")
+    more = f"; {_count(new, 'change')} not accepted yet: `restkeeper contract accept`" if new else ""
+    click.echo(f"{', '.join(present)}: no client breaks{more}")
+
+
+@contract.command(cls=Command)
+@click.option("--force", metavar="REASON", help="Accept what breaks clients, too; the document will have the reason.")
+@_options
+def accept(force: str | None, today: datetime | None, window: int) -> None:
+    """Record what the service would serve as promised, and show what is new. Refused if a client could break."""
+    folder, present = Path.cwd(), served_documents(Path.cwd())
+    findings = _findings(folder, present, today, window)
+    _show(findings)
+    broken = _of(findings, Severity.BREAKING)
+    if broken and not force:
+        raise click.ClickException(f"nothing was accepted: {_count(broken, 'change')} would break clients")
+    accepted = _accepted(folder)
+    for version, new in present.items():
+        reasons = accepted.get(version, {}).get("info", {}).get(FORCED, [])
+        here = [each.headline for each in broken if each.version == version]
+        if here:
+            reasons = [*reasons, {"date": str(_day(today)), "reason": force, "changes": here}]
+        _write(folder, version, {**new, "info": {**new["info"], **({FORCED: reasons} if reasons else {})}})
+    for version in accepted.keys() - present.keys():
+        _file(folder, version).unlink()
+    what = _count(findings, "change") if accepted else "the first documents"
+    click.echo(f"{', '.join(present)}: accepted {what}")
+
+
+def served_documents(folder: Path) -> dict[str, Json]:
+    """The document of each version that the service in a folder serves. Raises Refused if it cannot be created."""
+    app = load_application(folder, _as_deployed)
+    service = service_of(app)
+    made = {each.name: document(app, service, each.name) for each in service.served}
+    return {version: json.loads(exactjson.dumps(each)) for version, each in made.items()}
+
+
+def _as_deployed(create: Callable[..., Any]) -> Any:
+    """The application of `create_app`, with keys or, if the service has none, without."""
+    if not signature(create).parameters:
+        raise Refused("create_app() in app.py must accept a configuration: create_app(config)")
+    try:
+        return create(Config(auth="required"))
+    except ConfigError:  # it has no keys
+        pass
+    try:
+        return create(Config(auth="open-to-all"))
+    except ConfigError as error:
+        raise Refused(str(error)) from None
+
+
+def _findings(folder: Path, present: dict[str, Json], today: datetime | None, window: int) -> list[Finding]:
+    """The findings of all accepted versions. Raises Refused for a document that cannot be compared."""
+    found: list[Finding] = []
+    for version, promised in _accepted(folder).items():
+        try:
+            found += compare(version, promised, present.get(version), today=_day(today), window=window)
+        except ValueError as error:
+            raise Refused(f"{_file(folder, version)}: {error}") from None
+    return found
+
+
+def _day(today: datetime | None) -> date:
+    return (today or datetime.now(UTC)).date()
+
+
+def _file(folder: Path, version: str) -> Path:
+    return folder / FOLDER / f"{version}.json"
+
+
+def _accepted(folder: Path) -> dict[str, Json]:
+    """The accepted documents by version. Raises Refused for a file that is none."""
+    return {path.stem: _read(path) for path in sorted((folder / FOLDER).glob("*.json"))}
+
+
+def _read(path: Path) -> Json:
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise Refused(f"{path} is not JSON: {error}") from None
+    if not isinstance(read, dict) or "openapi" not in read:
+        raise Refused(f"{path} is no OpenAPI document")
+    return read
+
+
+def _write(folder: Path, version: str, accepted: Json) -> None:
+    """Write a document in a form that shows each change as few lines."""
+    (folder / FOLDER).mkdir(exist_ok=True)
+    text = json.dumps(accepted, indent=1, sort_keys=True, ensure_ascii=False)
+    _file(folder, version).write_text(f"{text}\n", encoding="utf-8")
+
+
+def _of(findings: Iterable[Finding], severity: Severity) -> list[Finding]:
+    return [each for each in findings if each.severity is severity]
+
+
+def _show(findings: Iterable[Finding]) -> None:
+    for line in _lines(findings):
+        click.echo(line)
+
+
+def _lines(findings: Iterable[Finding]) -> Iterator[str]:
+    for finding in findings:
+        first, *rest = finding.lines()
+        yield f"{finding.severity}: {first}"
+        yield from rest
+
+
+def _count(found: list[Finding], word: str) -> str:
+    return f"{len(found)} {word}{'s' * (len(found) != 1)}"

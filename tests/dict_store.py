@@ -257,7 +257,7 @@ def _within(rows: list[Any], max_bytes: int | None) -> tuple[list[Any], bool]:
     """The first rows that fit into the bytes, at least one; and whether others are omitted."""
     size = 0
     for number, (_, record) in enumerate(rows):
-        size += len(record.body)
+        size += len(record.body) + len(record.older or b"")
         if max_bytes is not None and size > max_bytes and number:
             return rows[:number], True
     return rows, False

@@ -533,3 +533,24 @@ class TestCommands:
         app.test_client()
         done = app.test_cli_runner().invoke(args=["export", "products", "--version", "v9"])
         assert (done.exit_code, "there is no version 'v9'; there are v1, v2, v3" in done.output) == (2, True)
+
+
+class TestBounds:
+    """What an older version may cost."""
+
+    def test_an_item_of_an_older_version_has_the_same_limits(self) -> None:
+        """In its own form, so that what is stored beside it is no larger than an item."""
+        gone = Remove("notes", JsonObject(load_default=dict))
+        resource = Resource("products", "product", ProductSchema, upgrades={2: [gone]})
+        versions = Versions(Version("v1", revisions={"products": 1}), Version("v2"), unversioned="v2")
+        app = create_app(Config(page_bytes=300_000), [resource], versions=versions)
+        client = app.test_client()
+        body = {"title": "a", "notes": {"text": "x" * 120_000}}
+        for title in "abcd":
+            assert client.post("/api/v1/products", json=body | {"title": title}).status_code == 200
+        page = client.get("/api/v1/products?limit=4")
+        assert len(page.json) == 2 and 'rel="next"' in page.headers["Link"]
+        larger = client.post("/api/v1/products", json={"title": "e", "notes": {"text": "x" * 140_000}})
+        assert larger.status_code == 413
+        path = f"/api/v1/products/{page.json[0]['id']}"
+        assert client.patch(path, json={"notes": {"more": "x" * 100_000}}).status_code == 413

@@ -221,8 +221,8 @@ class ItemStore(Protocol):
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         """Return the page of a query.
 
-        Its bodies have at most `max_bytes` together, except that it has at least one item. A backward query has the
-        items nearest to its start.
+        Its bodies and what is stored as `older` have at most `max_bytes` together, except that it has at least one
+        item. A backward query has the items nearest to its start.
         """
 
     def count(self, collection: str, query: Query = ALL) -> int:

@@ -217,6 +217,14 @@ def test_a_page_is_only_cut_by_its_bytes(store: Store) -> None:
     assert (len(small.bodies), small.more, small.cut) == (1, True, True)
 
 
+def test_what_older_forms_show_counts(store: Store) -> None:
+    """The bytes beside the bodies are limited together with them."""
+    insert(store, *(record(id)._replace(older=b"x" * 1000) for id in "abc"))
+    size = len(record("a").body) + 1000
+    page = store.page("things", Query(), 2 * size)
+    assert (len(page.bodies), page.more, page.cut) == (2, True, True)
+
+
 @pytest.mark.parametrize("sort", SORTS, ids=str)
 @pytest.mark.parametrize("backward", [False, True])
 def test_pages_limited_in_bytes_are_the_whole_list(store: Store, sort: tuple[Sort, ...], backward: bool) -> None:

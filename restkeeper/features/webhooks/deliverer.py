@@ -299,6 +299,7 @@ def _endpoint(record: Record) -> _Endpoint:
 
 def reduced(event: StoredEvent) -> StoredEvent:
     """An event as it is sent: complete, or if its payload is too large, only the fields to fetch the item."""
+    event = event._replace(older=None)
     if len(enveloped(event)) <= LARGEST:
         return event
     item = orjson.loads(event.data)

@@ -60,7 +60,7 @@ def find_events(
         for row in connection.execute(_SELECT, parameters):
             found.append(event := stored_event(*row))
             registry.require(connection, event.collection, event.fingerprint)
-            size += len(event.data)
+            size += len(event.data) + len(event.older or b"")
             if len(found) == limit or size > PAGE_BYTES:
                 end = row[0]
                 break

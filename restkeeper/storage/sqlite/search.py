@@ -151,7 +151,7 @@ def _rows(
     for statement in statements:
         parameters["limit"] = most - len(rows)
         for row in connection.execute(statement, parameters):
-            size += len(row[2])
+            size += len(row[2]) + len(row[3] or b"")
             if size > most_bytes and rows and len(rows) + 1 < most:
                 return rows, True
             rows.append(row)

@@ -316,6 +316,16 @@ class TestLists:
         refused = client.get(f"/api/v1/products?{query}")
         assert (refused.status_code, refused.json["detail"][: len(detail)]) == (400, detail)
 
+    @pytest.mark.needs("dialects")
+    def test_other_dialects_have_the_names_of_the_version(self, client: FlaskClient) -> None:
+        """`name_gte` is a filter of v1, `title_gte` one of v3."""
+        assert [item["name"] for item in client.get("/api/v1/products?name_gte=b&_sort=name&_order=desc").json] == [
+            "c",
+            "b",
+        ]
+        assert client.get("/api/v1/products?title_gte=b").status_code == 400
+        assert len(client.get("/api/v3/products?title_gte=b").json) == 2
+
     @pytest.mark.parametrize("order", ["name", "-name", "-price,name", "id"])
     def test_a_walk_by_cursor_visits_each_item_once(self, client: FlaskClient, order: str) -> None:
         """In the order of names that the version has."""

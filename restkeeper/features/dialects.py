@@ -24,8 +24,8 @@ from werkzeug.datastructures import ImmutableMultiDict
 
 from restkeeper.errors import InvalidQuery
 from restkeeper.parsing import whole
+from restkeeper.resources.form import Form
 from restkeeper.service import Service
-from restkeeper.storage.contract import Collection
 from restkeeper.web.application import Application
 
 # The parameters of json-server and similar clients; all other names are fields.
@@ -54,28 +54,28 @@ def install(app: Application, service: Service) -> None:
     service.hooks.before_list.append(translate)
 
 
-def translate(collection: Collection) -> None:
-    """Translate the query of the current request, which is for the list of the collection."""
+def translate(form: Form) -> None:
+    """Translate the query of the current request, which is for a list of items in this form."""
     if (query := request.environ.get("QUERY_STRING")) and _DIALECT.search(query):
-        request.args = ImmutableMultiDict(_translated(request.args.items(multi=True), collection))
+        request.args = ImmutableMultiDict(_translated(request.args.items(multi=True), form))
 
 
-def _translated(pairs: Iterable[tuple[str, str]], collection: Collection) -> Pairs:
+def _translated(pairs: Iterable[tuple[str, str]], form: Form) -> Pairs:
     """A query in our dialect. Raises InvalidQuery for errors of the other dialect; the reader checks the rest."""
-    ours, theirs = _split(pairs, collection)
+    ours, theirs = _split(pairs, form)
     if related := [name for name in (*_RELATIONS, "embed") if name in theirs]:
         raise _fault(related[0], "requests related items, but this collection declares no relations")
-    ours = [(_with_operator(name, collection), value) for name, value in [*ours, *_filters(theirs)]]
-    place = [*_place(theirs), *_range(theirs, collection.name)]
+    ours = [(_with_operator(name, form), value) for name, value in [*ours, *_filters(theirs)]]
+    place = [*_place(theirs), *_range(theirs, form.name)]
     return [*ours, *_sort(theirs), *((name, str(number)) for name, number in place)]
 
 
-def _split(pairs: Iterable[tuple[str, str]], collection: Collection) -> tuple[Pairs, dict[str, str]]:
+def _split(pairs: Iterable[tuple[str, str]], form: Form) -> tuple[Pairs, dict[str, str]]:
     """The parameters that stay, and those to translate."""
     ours: Pairs = []
     theirs: dict[str, str] = {}
     for name, value in pairs:
-        underscored = name in _UNDERSCORED and name not in collection.fields
+        underscored = name in _UNDERSCORED and name not in form.names
         if not underscored and not value.startswith(_IN_JSON.get(name, ())):
             ours.append((name, value))
         elif name in theirs:
@@ -85,9 +85,9 @@ def _split(pairs: Iterable[tuple[str, str]], collection: Collection) -> tuple[Pa
     return ours, theirs
 
 
-def _with_operator(name: str, collection: Collection) -> str:
+def _with_operator(name: str, form: Form) -> str:
     """`price_gte` as `price[gte]`, unless a field has that very name."""
-    if (parts := _OPERATOR.fullmatch(name)) and parts[1] in collection.fields and name not in collection.fields:
+    if (parts := _OPERATOR.fullmatch(name)) and parts[1] in form.names and name not in form.names:
         return f"{parts[1]}[{parts[2][1:]}]"
     return name
 

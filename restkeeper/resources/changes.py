@@ -8,7 +8,7 @@ from flask import request
 
 from restkeeper.resources.form import Form, newest
 from restkeeper.resources.resource import Resource
-from restkeeper.storage.contract import Collection, Record, Store, Transaction
+from restkeeper.storage.contract import Record, Store, Transaction
 from restkeeper.web.application import Reply
 
 _WRITTEN = "restkeeper.written"  # in the WSGI environment: bytes that the request added to the store
@@ -81,13 +81,13 @@ class Hooks:
     `on_change` are called with every change, in its transaction, and return the bytes that they stored. `idempotency`
     returns the record of the current request, given the JSON value of its body and whether the response holds a
     `secret`. `access` returns what callers may do with a collection's items. `before_list` are called before a list of
-    a collection is read. `form` returns how the items of a collection look in a version of the API.
+    items is read, with their form. `form` returns how the items of a collection look in a version of the API.
     """
 
     on_change: list[Callable[[Transaction, Change], int]] = field(default_factory=list)
     idempotency: Callable[..., IdempotencyRecord] = _no_record
     access: Callable[[Resource], Access] = _full_access
-    before_list: list[Callable[[Collection], None]] = field(default_factory=list)
+    before_list: list[Callable[[Form], None]] = field(default_factory=list)
     form: Callable[[Resource, str], Form] = newest
 
     def apply(self, transaction: Transaction, change: Change) -> None:

@@ -65,7 +65,7 @@ class CollectionHandlers:
     def list_items(self) -> Reply:
         """List the items of the collection, a page at a time."""
         for before in self.items.hooks.before_list:
-            before(self.items.resource.collection)
+            before(self.items.form)
         return self.items.page()
 
     @needs("write")

@@ -128,7 +128,10 @@ def test_a_removed_field_is_explained(service: Path) -> None:
         f"{found} (response-required-property-removed)\n    in DELETE /api/v1/notes/{{id}}, response 200\n"
         in done.stdout
     )
-    assert "    breaks: clients that read it\n" in done.stdout
+    assert "    breaks: clients that read it; clients that send it" in done.stdout
+    assert "    also parameter text[gte]: removed" in done.stdout
+    assert "    also field text of NoteInput: removed" in done.stdout
+    assert done.stdout.count("instead: ") == 1  # there is one cause
     how = "Deprecation(version='v1', field='notes.text', since=date(2026, 11, 22), sunset=date(2027, 5, 21))"
     assert how in done.stdout
     before = accepted(service)

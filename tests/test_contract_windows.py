@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from restkeeper.contract.check import compare
-from restkeeper.contract.findings import Finding, Severity
+from restkeeper.contract.findings import Finding, Severity, paragraphs
 from tests.live import ROOT
 from tests.test_contract_rules import (
     FAR,
@@ -169,8 +169,8 @@ def test_a_change_of_a_component_is_one_finding() -> None:
         for kind in ("integer", "number")
     )
     (finding,) = found(one, other)
-    assert finding.lines() == [
-        "v1: field a of Thing: type changed from integer to number (response-property-type-generalized)",
+    assert "\n".join(paragraphs([finding])).splitlines() == [
+        "breaking: v1: field a of Thing: type changed from integer to number (response-property-type-generalized)",
         "    in GET /b, response 200",
         "    in GET /c, response 200",
         "    in GET /d, response 200",

@@ -5,7 +5,7 @@ the environment of the check does not change its result. No store is opened but 
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime
 from inspect import signature
 from pathlib import Path
@@ -17,7 +17,7 @@ from restkeeper.cli.common import Command, Refused
 from restkeeper.cli.loading import load_application
 from restkeeper.config import Config, ConfigError
 from restkeeper.contract.check import compare
-from restkeeper.contract.findings import Finding, Json, Severity
+from restkeeper.contract.findings import Finding, Json, Severity, paragraphs
 from restkeeper.features.openapi.document import document
 from restkeeper.service import service_of
 from restkeeper.web import exactjson
@@ -167,15 +167,8 @@ def _of(findings: Iterable[Finding], severity: Severity) -> list[Finding]:
 
 
 def _show(findings: Iterable[Finding]) -> None:
-    for line in _lines(findings):
-        click.echo(line)
-
-
-def _lines(findings: Iterable[Finding]) -> Iterator[str]:
-    for finding in findings:
-        first, *rest = finding.lines()
-        yield f"{finding.severity}: {first}"
-        yield from rest
+    for paragraph in paragraphs(findings):
+        click.echo(paragraph)
 
 
 def _count(found: list[Finding], word: str) -> str:

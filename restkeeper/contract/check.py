@@ -23,6 +23,7 @@ from restkeeper.contract.operations import Comparison
 from restkeeper.contract.windows import VERSION, Calendar, Step, marks, removal
 
 PREVIEW = "preview"
+_OF_FIELDS = ("fields", "sort")  # parameters whose values are names of fields
 _ARGUMENT = re.compile(r"\{(\w+)\}")
 _PREFIX = re.compile(r"^/api/v\d+/")
 
@@ -50,8 +51,15 @@ def compare(version: str, accepted: Json, present: Json | None, *, today: date, 
         if _state(accepted).get("state") == PREVIEW:
             change = change._replace(severity=Severity.COMPATIBLE)
         places.setdefault(change, {})[place] = None
-    findings = [_finding(version, change, tuple(sorted(each)), calendar) for change, each in places.items()]
+    fields = _fields(accepted)
+    findings = [_finding(version, change, tuple(sorted(each)), fields, calendar) for change, each in places.items()]
     return sorted_findings(findings)
+
+
+def _fields(document: Json) -> frozenset[str]:
+    """The names of the fields of all schemas."""
+    schemas: Json = document.get("components", {}).get("schemas", {})
+    return frozenset(name for each in schemas.values() for name in each.get("properties", {}))
 
 
 def _state(document: Json) -> Json:
@@ -77,9 +85,22 @@ def _of_version(
         yield Place(), change._replace(remedy=step.remedy)
 
 
-def _finding(version: str, change: Change, places: tuple[Place, ...], calendar: Calendar) -> Finding:
+def _finding(
+    version: str, change: Change, places: tuple[Place, ...], fields: frozenset[str], calendar: Calendar
+) -> Finding:
     collection = _collection(change.schema, places)
-    return Finding(version, change, places, _whom(change), _remedy(version, change, places, collection, calendar))
+    remedy = _remedy(version, _of_field(change, fields), places, collection, calendar)
+    return Finding(version, change, places, _whom(change), remedy)
+
+
+def _of_field(change: Change, fields: frozenset[str]) -> Change:
+    """The change of the field itself, for one of its filters, or of its name among those to sort by or to show."""
+    parameter = change.name.partition("[")[0]
+    field = change.value.strip('"-') if parameter in _OF_FIELDS else parameter
+    if change.subject != "parameter" or field not in fields or change.remedy not in (DEPRECATE, NEW_VERSION):
+        return change
+    is_gone = change.remedy == DEPRECATE or parameter in _OF_FIELDS
+    return change._replace(subject="field", name=field, remedy=DEPRECATE if is_gone else NEW_VERSION)
 
 
 def _whom(change: Change) -> str:

@@ -1,6 +1,6 @@
 """What a comparison finds: changes of one place, and findings, which collect the places of the same change."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import Enum, IntEnum
 from typing import Any, NamedTuple
 
@@ -108,14 +108,26 @@ class Finding(NamedTuple):
         return f"{self.version}: {subject}: {change.what} ({change.id})"
 
     def lines(self) -> list[str]:
-        """The finding as text for a person."""
+        """What changed and where, as text for a person."""
         places = [place for place in map(str, self.places) if place not in ("", self.change.name)]
         shown = [f"    in {place}" for place in places[:MOST_PLACES]]
         more = len(places) - MOST_PLACES
         shown += [f"    and in {more} more place{'s' * (more > 1)}"] if more > 0 else []
-        if self.severity is not Severity.COMPATIBLE:
-            shown += [f"    breaks: {self.whom}", f"    instead: {self.remedy}"]
         return [self.headline, *shown]
+
+
+def paragraphs(findings: Iterable[Finding]) -> Iterator[str]:
+    """Findings as text for a person: those with the same remedy together, each with whom it breaks."""
+    together: dict[tuple[Severity, str, str], list[Finding]] = {}
+    for finding in findings:
+        alone = finding.headline if finding.severity is Severity.COMPATIBLE else finding.remedy
+        together.setdefault((finding.severity, finding.version, alone), []).append(finding)
+    for (severity, _, remedy), (first, *others) in together.items():
+        lines = [*first.lines(), *(f"    also {each.headline.removeprefix(f'{each.version}: ')}" for each in others)]
+        if severity is not Severity.COMPATIBLE:
+            whom = dict.fromkeys(each.whom for each in (first, *others))
+            lines += [f"    breaks: {'; '.join(whom)}", f"    instead: {remedy}"]
+        yield "\n".join([f"{severity}: {lines[0]}", *lines[1:]])
 
 
 def sorted_findings(findings: Iterable[Finding]) -> list[Finding]:

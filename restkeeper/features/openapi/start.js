@@ -1,5 +1,6 @@
-// Shows /openapi.json, or with ?version=v2 /api/v2/openapi.json, with Swagger UI. In the complete document every collection has two paths, every filter is a
-// parameter, and every operation has the same errors and headers. To be shorter, the page shows each of these once.
+// Shows /openapi.json, or with ?version=v2 /api/v2/openapi.json, with Swagger UI. In the complete document every
+// collection has two paths, every filter is a parameter, and every operation has the same errors and headers. To be
+// shorter, the page shows each of these once.
 
 const FILTER = /^#\/components\/parameters\/\w+\.(\w+)\.(\w+)$/;
 const VERSION = /^\/api\/v\d+/;

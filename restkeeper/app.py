@@ -67,7 +67,7 @@ _FEATURES = {
         built_on="events",
         settings=("webhook_timeout", "webhook_retries", "webhook_allow_private"),
     ),
-    "versions": Feature(versioning.install, settings=("previews",)),
+    "versions": Feature(versioning.install, versioning.COLLECTIONS, settings=("previews",)),
     "health": Feature(health.install),
     "pages": Feature(pages.install),
     "openapi": Feature(openapi.install),
@@ -160,8 +160,10 @@ def create_app(
             _add_collection(app, service, resource, version.name)
     install("webhooks", "health", "pages", "openapi")  # the last one documents what there is
     guard.learn(app)
+    for check in app.ready:
+        check()
 
-    commands.install(app)  # flask keys | import | export | backup | restore | migrate | reap | deliver
+    commands.install(app)  # flask keys | import | export | backup | restore | migrate | reap | deliver | deprecations
     return app
 
 

@@ -18,6 +18,7 @@ from email.utils import formatdate
 from enum import StrEnum
 
 _NAME = re.compile(r"v[1-9][0-9]{0,3}")
+_LINK = re.compile(r"[!#-;=?-~]{1,1000}")  # of a reference to a page (RFC 3986), inside <> in a header
 
 
 class State(StrEnum):
@@ -64,11 +65,31 @@ class Deprecation:
     link: str = ""
 
     @property
+    def name(self) -> str:
+        """What is deprecated, with its version."""
+        return " ".join(filter(None, (self.version or "unversioned", self.part)))
+
+    @property
     def part(self) -> str:
         """What of the version is deprecated; empty if it is all of it."""
         if self.field:
             return f"{self.field}={self.value}" if self.value else self.field
         return f"?{self.parameter}" if self.parameter else " ".join(filter(None, (self.method, self.path)))
+
+    @property
+    def collection(self) -> str:
+        """The collection of a field, a value or a parameter; empty for others."""
+        return (self.field or self.parameter).partition(".")[0]
+
+    @property
+    def member(self) -> str:
+        """The name of the field or of the parameter in its collection."""
+        return (self.field or self.parameter).partition(".")[2]
+
+    @property
+    def retired(self) -> str:
+        """What to say of it after its sunset."""
+        return f"was retired on {self.sunset}{': ' if self.reason else ''}{self.reason}"
 
     def is_over(self, now: float) -> bool:
         """Whether the sunset has come at a time in seconds since 1970."""
@@ -107,9 +128,9 @@ class Versions:
                 yield f"the successor {each.successor!r} of {each.name} does not exist; there are: {names}"
         if self.unversioned not in self._versions or self[self.unversioned].preview:
             yield f"unversioned={self.unversioned!r} is not one of the stable versions; there are: {names}"
-        whole = [each.version for each in self.deprecations if not each.part]
+        declared = [each.name for each in self.deprecations]
         for deprecation in self.deprecations:
-            of = f"Deprecation of {' '.join(filter(None, (deprecation.version or 'unversioned', deprecation.part)))}"
+            of = f"Deprecation of {deprecation.name}"
             if deprecation.version not in ("", *self._versions):
                 yield f"{of}: there is no such version; there are: {names}"
             if not deprecation.version and deprecation.part:
@@ -120,7 +141,9 @@ class Versions:
                 yield f"{of}: name a field, a parameter or a path"
             if (deprecation.value and not deprecation.field) or (deprecation.method and not deprecation.path):
                 yield f"{of}: a value is of a field, and a method of a path"
-            if not deprecation.part and whole.count(deprecation.version) > 1:
+            if deprecation.link and not _LINK.fullmatch(deprecation.link):
+                yield f"{of}: the link {deprecation.link!r} is no URL"
+            if declared.count(deprecation.name) > 1:
                 yield f"{of}: is declared twice"
 
     def __iter__(self) -> Iterator[Version]:
@@ -135,6 +158,10 @@ class Versions:
     def deprecation_of(self, name: str) -> Deprecation | None:
         """The deprecation of a whole version, or for an empty name that of the unversioned paths."""
         return next((each for each in self.deprecations if each.version == name and not each.part), None)
+
+    def parts_of(self, name: str, collection: str) -> list[Deprecation]:
+        """The deprecated fields, values and parameters of a collection in a version."""
+        return [each for each in self.deprecations if each.version == name and each.collection == collection]
 
     def state(self, name: str, now: float) -> State:
         """The state of a version at a time in seconds since 1970."""

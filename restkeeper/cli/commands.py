@@ -9,6 +9,7 @@ from flask.cli import ScriptInfo
 
 from restkeeper.cli.contract import contract
 from restkeeper.cli.deliver import deliver
+from restkeeper.cli.deprecations import deprecations
 from restkeeper.cli.exporting import export_items
 from restkeeper.cli.importing import import_items
 from restkeeper.cli.keys import keys
@@ -17,7 +18,8 @@ from restkeeper.cli.upkeep import backup, migrate, reap, restore
 
 def install(app: Flask) -> None:
     """Add the commands to `flask`."""
-    for command in (keys, import_items, export_items, backup, restore, migrate, reap, deliver, contract):
+    own = (keys, import_items, export_items, backup, restore, migrate, reap, deliver, deprecations, contract)
+    for command in own:
         app.cli.add_command(command)
 
 

@@ -25,6 +25,7 @@ COMMANDS = {
     "reap": "restkeeper.cli.upkeep:reap",
     "deliver": "restkeeper.cli.deliver:deliver",
     "contract": "restkeeper.cli.contract:contract",
+    "deprecations": "restkeeper.cli.deprecations:deprecations",
 }
 WITHOUT_SERVICE = {"new", "serve", "contract"}  # they need none, or load it themselves
 

@@ -4,14 +4,14 @@ import hmac
 import os
 
 from flask import Blueprint, Request, Response, request
-from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from restkeeper.errors import Problem, Unauthorized
 from restkeeper.service import Service
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.guard import OWN, Guard, digest_of, needs
-from restkeeper.web.observe import route_of, seconds_since_start
+from restkeeper.web.observe import deprecated_in, route_of, seconds_since_start
 from restkeeper.web.operation import Contribution, Result, returns
 
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
@@ -35,7 +35,13 @@ def install(app: Application, service: Service) -> None:
         seconds = seconds_since_start(served.environ)
         metrics.count(served.method, route_of(served), response.status_code, seconds)
 
+    def count_deprecated(served: Request, response: Response) -> None:
+        for each in deprecated_in(served.environ):
+            metrics.count_deprecated(each.version or "unversioned", each.part)
+
     app.after.append(count)
+    if service.versions.deprecations:
+        app.after.append(count_deprecated)
     routes = Blueprint("metrics", __name__)
     handlers = MetricsHandlers(metrics, service.config.metrics_token, service.guard)
     routes.add_url_rule("/metrics", view_func=handlers.read_metrics)
@@ -74,7 +80,7 @@ class MetricsHandlers:
 
 
 class Metrics:
-    """Requests counted and timed by method, route and status.
+    """Requests counted and timed by method, route and status, and uses of what is deprecated.
 
     If `PROMETHEUS_MULTIPROC_DIR` is set before the first import of prometheus_client, the metrics of all workers are in
     files of that folder, and each worker returns the metrics of all.
@@ -89,6 +95,12 @@ class Metrics:
             registry=self._registry,
             buckets=_BUCKETS,
         )
+        self._deprecated = Counter(
+            "restkeeper_deprecated_uses",
+            "Requests that used something deprecated",
+            ("version", "part"),
+            registry=self._registry,
+        )
         self._known: dict[tuple[str, str, int], Histogram] = {}
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -99,6 +111,10 @@ class Metrics:
             if name == method:
                 self._known[method, route, status] = known
         known.observe(seconds)
+
+    def count_deprecated(self, version: str, part: str) -> None:
+        """Count one use of a deprecated part of a version, or of all of it, which is an empty part."""
+        self._deprecated.labels(version, part).inc()
 
     def text(self) -> bytes:
         """All metrics in Prometheus' text format, version 0.0.4."""

@@ -81,13 +81,15 @@ class Hooks:
     `on_change` are called with every change, in its transaction, and return the bytes that they stored. `idempotency`
     returns the record of the current request, given the JSON value of its body and whether the response holds a
     `secret`. `access` returns what callers may do with a collection's items. `before_list` are called before a list of
-    items is read, with their form. `form` returns how the items of a collection look in a version of the API.
+    items is read, with their form. `on_body` are called with the JSON object that a request has sent. `form` returns
+    how the items of a collection look in a version of the API.
     """
 
     on_change: list[Callable[[Transaction, Change], int]] = field(default_factory=list)
     idempotency: Callable[..., IdempotencyRecord] = _no_record
     access: Callable[[Resource], Access] = _full_access
     before_list: list[Callable[[Form], None]] = field(default_factory=list)
+    on_body: list[Callable[[dict[str, Any]], None]] = field(default_factory=list)
     form: Callable[[Resource, str], Form] = newest
 
     def apply(self, transaction: Transaction, change: Change) -> None:

@@ -96,7 +96,7 @@ class Items:
         self._caching = OF_CALLER if config.auth == "required" and caching == REVALIDATED else caching
         self._limits = ItemLimits(*config.item_limits)
         self._turns = Turns(clock)
-        self._pages: Cache[tuple[str, str | None, str, bytes], _CachedPage] = Cache(PAGES_BYTES)
+        self._pages: Cache[tuple[str, str | None, str, str, bytes], _CachedPage] = Cache(PAGES_BYTES)
 
     def now(self) -> str:
         """The present time, as it is stored."""
@@ -106,14 +106,17 @@ class Items:
         """The JSON object in the request's body, of one of these media types. Raises as `read_object`."""
         require_acceptable(JSON)
         config = self.config
-        return read_object(*types, max_body=config.max_body, max_depth=config.max_depth, max_values=config.max_nodes)
+        sent = read_object(*types, max_body=config.max_body, max_depth=config.max_depth, max_values=config.max_nodes)
+        for note in self.hooks.on_body:
+            note(sent)
+        return sent
 
     def page(self) -> Reply:
         """The requested page of the list; 304 if the client has it already."""
         require_acceptable(JSON)
         revision, owner = self.store.revision(self.name), self._access.visible_owner()
-        path, query_string = request.path, request.query_string
-        if (page := self._pages.get((revision, owner, path, query_string))) is None:
+        path, query_string, form = request.path, request.query_string, self.form.fingerprint
+        if (page := self._pages.get((revision, owner, form, path, query_string))) is None:
             listing = self._list_request()
             query = self.form.query(resolve(listing, path, request.args))
             if owner is None and is_conditional():
@@ -121,7 +124,7 @@ class Items:
                     return unchanged  # without reading the page
             page = self._read_page(listing, query if owner is None else replace(query, owner=owner))
             size = page.size + len(path) + len(query_string) + len(owner or "")
-            self._pages.add((page.revision, owner, path, query_string), page, size)
+            self._pages.add((page.revision, owner, form, path, query_string), page, size)
         if is_conditional() and (unchanged := self._not_modified(page.tag)):
             return unchanged
         return Reply([page.body], headers=OwnHeaders(page.headers.copy()))
@@ -129,7 +132,7 @@ class Items:
     def read(self, id: str) -> Reply:
         """One item, or some of its fields; 304 if the client has it already. Raises NotFound."""
         require_acceptable(JSON)
-        fields = parse_fields(request.args, self.form.names) if request.query_string else None
+        fields = parse_fields(request.args, self.form.queryable) if request.query_string else None
         record = self.store.read(self.name, id)
         self._access.require_sight(record)
         if is_conditional() and (unchanged := self._not_modified(self.tag(record), record.updated_at)):
@@ -299,6 +302,7 @@ class Items:
         """A page from the store. On a walk by cursor through a part of the list, the total is not counted again."""
         page = self.store.page(self.name, query, self.config.page_bytes)
         require_whole(listing, page)
+        tag = self._list_tag(page.revision, listing.limit)  # first: it must not be of a later form than the bodies
         bodies = self.form.bodies(page)
         if listing.fields:
             bodies = [self.form.show(body, listing.fields) for body in bodies]
@@ -306,9 +310,7 @@ class Items:
         total = page.total
         if total is None and not (query.narrows and query.after):
             total = self.store.count(self.name, query)
-        if query.owner is None:
-            tag = self._list_tag(page.revision, listing.limit)
-        else:  # one that does not depend on what others do
+        if query.owner is not None:  # one that does not depend on what others do
             tag = _digest(b"%d %b" % (-1 if total is None else total, body))
         return _Listing(page, body, total, tag)
 

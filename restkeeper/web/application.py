@@ -79,6 +79,7 @@ class Application(Flask):
         super().__init__(*arguments, **options)
         self.before: list[Before] = []
         self.after: list[After] = []
+        self.ready: list[Callable[[], None]] = []  # to be called once, when all routes are registered
         self.trusts_host: Callable[[str], bool] = lambda host: True
         self.trusts_any_host = True  # so that a request's host is no more than what the client says
         self._hosts: dict[tuple[str, str | None, str], tuple[str, str]] = {}

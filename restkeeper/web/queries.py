@@ -29,7 +29,7 @@ MAX_OFFSET = 2**31 - 1
 MAX_FILTERS = 100  # of one query: what stores prepare for each combination takes memory
 MAX_VALUES = 200  # of all filters of one query: as many ids as an address of 8 KiB has room for
 
-_FILTER = re.compile(r"(\w+)(?:\[(\w+)\])?")
+FILTER = re.compile(r"(\w+)(?:\[(\w+)\])?")
 _NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?([eE][+-]?\d{1,3})?", re.ASCII)
 _LOST_PLUS = re.compile(r" (\d\d:?\d\d)$")  # an unescaped "+" is read as a space
 
@@ -38,14 +38,15 @@ _LOST_PLUS = re.compile(r" (\d\d:?\d\d)$")  # an unescaped "+" is read as a spac
 class Queryable:
     """What the queries of a list can use: the `fields` to filter and sort by, and the `names` of all fields of an item.
 
-    `operators` restricts the filters of some fields. `refused` has fields that an item has and no query can use, with
-    the reason.
+    `operators` restricts the filters of some fields. `refused` has fields that no query can use, and `retired`
+    parameters that there were, each with the reason.
     """
 
     fields: Mapping[str, Field]
     names: tuple[str, ...]
     operators: Mapping[str, tuple[Op, ...]] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
+    retired: Mapping[str, str] = field(default_factory=dict)
 
     def operators_of(self, name: str) -> tuple[Op, ...]:
         """The comparisons of a field."""
@@ -72,6 +73,7 @@ def parse(args: MultiDict[str, str], queryable: Queryable, limit: int, limit_max
     if not args:
         return ListRequest(Query(limit=limit), limit)
     reader = Reader(args)
+    reader.refuse(queryable.retired)
     filters = _filters(reader, queryable)
     limit = next((len(ids) for field, _, ids in filters if field == "id" and isinstance(ids, tuple)), limit)
     listing = ListRequest(
@@ -83,7 +85,7 @@ def parse(args: MultiDict[str, str], queryable: Queryable, limit: int, limit_max
             offset=reader.one("offset", whole(0, MAX_OFFSET), 0),
         ),
         size,
-        reader.one("fields", lambda text: _names(text, queryable.names), None),
+        reader.one("fields", lambda text: _names(text, queryable), None),
         reader.one("cursor", str, None),
         by_offset="offset" in args,
     )
@@ -93,12 +95,13 @@ def parse(args: MultiDict[str, str], queryable: Queryable, limit: int, limit_max
     return listing
 
 
-def parse_fields(args: MultiDict[str, str], names: Iterable[str]) -> tuple[str, ...] | None:
+def parse_fields(args: MultiDict[str, str], queryable: Queryable) -> tuple[str, ...] | None:
     """The fields to show where `fields` is the only parameter there is. Raises InvalidQuery."""
     if not args:
         return None
     reader = Reader(args)
-    fields: tuple[str, ...] | None = reader.one("fields", lambda text: _names(text, names), None)
+    reader.refuse(queryable.retired)
+    fields: tuple[str, ...] | None = reader.one("fields", lambda text: _names(text, queryable), None)
     reader.only(("fields",), "an item")
     reader.finish()
     return fields
@@ -128,6 +131,12 @@ class Reader:
             self.fault(name, f"has at most {most} values")
             return ()
         return tuple(self.value(name, read, text) for text in texts)
+
+    def refuse(self, retired: Mapping[str, str]) -> None:
+        """Find fault with the parameters that there were."""
+        for name in retired:
+            if name in self.args:
+                self.fault(name, retired[name])
 
     def only(self, names: Sequence[str], of: str) -> None:
         """Find fault with every parameter that has another name."""
@@ -162,7 +171,8 @@ def _filters(reader: Reader, queryable: Queryable) -> tuple[Filter, ...]:
     """The filters of all parameters that are not reserved. Beyond the limit the rest is ignored."""
     found: list[Filter] = []
     values = 0
-    for count, name in enumerate((name for name in reader.args if name not in RESERVED), start=1):
+    names = [name for name in reader.args if name not in RESERVED and name not in queryable.retired]
+    for count, name in enumerate(names, start=1):
         texts = reader.args.getlist(name)
         values += sum(text.count(",") + 1 for text in texts) if name.endswith("[in]") else len(texts)
         if count > MAX_FILTERS or values > MAX_VALUES:
@@ -180,7 +190,7 @@ def _filters(reader: Reader, queryable: Queryable) -> tuple[Filter, ...]:
 
 def _filter(reader: Reader, name: str, texts: list[str], queryable: Queryable) -> list[Filter]:
     """A parameter's filters. One that is repeated means any of the values for eq and in, all of them for the others."""
-    parts = _FILTER.fullmatch(name)
+    parts = FILTER.fullmatch(name)
     field = queryable.fields.get(parts[1]) if parts else None
     if parts and (reason := queryable.refused.get(parts[1])):
         reader.fault(name, reason)
@@ -243,8 +253,10 @@ def _sort(text: str, queryable: Queryable) -> tuple[Sort, ...]:
     return tuple(keys)
 
 
-def _names(text: str, known: Iterable[str]) -> tuple[str, ...]:
-    names = text.split(",")
+def _names(text: str, queryable: Queryable) -> tuple[str, ...]:
+    names, known = text.split(","), queryable.names
+    if refused := [name for name in names if name in queryable.refused and name not in known]:
+        raise ValueError(f"cannot be {refused[0]!r}, which {queryable.refused[refused[0]]}")
     if unknown := [name for name in names if name not in known]:
         raise ValueError(f"cannot be {shortened(unknown[0])!r}; there are: {', '.join(known)}")
     return tuple(name for name in known if name in names)

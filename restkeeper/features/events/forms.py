@@ -6,13 +6,17 @@ from restkeeper.storage.outbox import StoredEvent
 
 
 class EventForms:
-    """The forms of all collections with events, in one version. `fingerprint` changes with any of them."""
+    """The forms of all collections with events, in one version."""
 
     def __init__(self, service: Service, version: str) -> None:
         self._forms = {each.name: service.hooks.form(each, version) for each in service.resources if each.events}
         stored = {each.name: each.fingerprint for each in service.resources}
         self._unchanged = {(name, stored[name]) for name, form in self._forms.items() if form.is_stored}
-        self.fingerprint = ",".join(form.fingerprint for form in self._forms.values())
+
+    @property
+    def fingerprint(self) -> str:
+        """A text that changes with the representation of any of them."""
+        return ",".join([form.fingerprint for form in self._forms.values()])
 
     def converted(self, event: StoredEvent) -> StoredEvent:
         """The event with its data in this form."""

@@ -6,9 +6,14 @@ from urllib.parse import quote
 
 from flask import Request
 
+from restkeeper.clock import Clock
 from restkeeper.config import ConfigError
 from restkeeper.errors import NotFound, Problem, shortened
+from restkeeper.features.versions.deprecations import Deprecations, PathRetired, note_body, require_known
+from restkeeper.features.versions.marks import HEADERS, mark_document
 from restkeeper.features.versions.older import OlderForm
+from restkeeper.features.versions.sunset import with_sunsets
+from restkeeper.features.versions.uses import USES, Uses
 from restkeeper.resources.form import Form
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service
@@ -16,6 +21,8 @@ from restkeeper.versions import Version, Versions, http_date, seconds_of
 from restkeeper.web.application import Application
 from restkeeper.web.errors import PATH
 from restkeeper.web.operation import UNUSED, Contribution, JsonSchema
+
+COLLECTIONS = (USES,)
 
 
 class VersionRetired(Problem):
@@ -31,10 +38,8 @@ def install(app: Application, service: Service) -> None:
 
     Raises ConfigError for a collection, revision or preview that does not exist.
     """
-    names, previews = (
-        [each.name for each in service.resources],
-        [each.name for each in service.versions if each.preview],
-    )
+    names = [each.name for each in service.resources]
+    previews = [each.name for each in service.versions if each.preview]
     for version in service.served:
         if unknown := sorted(set(version.revisions).difference(names)):
             raise ConfigError(
@@ -42,14 +47,31 @@ def install(app: Application, service: Service) -> None:
             )
     if unknown := sorted(set(service.config.previews).difference(previews)):
         raise ConfigError(f"PREVIEWS={unknown[0]!r}: there is no such version; there are: {', '.join(previews)}")
-    service.hooks.form = partial(form_of, service.versions)
+    service.hooks.form = partial(form_of, service.versions, service.clock)
     app.before.append(Gate(service).require_served)
-    service.contributions.append(Contribution(UNUSED, problems=(VersionRetired,)))
+    service.contributions.append(Contribution(UNUSED, problems=(VersionRetired, PathRetired)))
     service.contributions.append(Contribution(amend=partial(describe, service)))
+    if service.versions.deprecations:
+        _install_deprecations(app, service)
 
 
-def form_of(versions: Versions, resource: Resource, version: str) -> Form:
+def _install_deprecations(app: Application, service: Service) -> None:
+    """Mark responses that are concerned, and refuse paths after their sunset."""
+    deprecations = Deprecations(app, service, Uses(service.store, service.clock))
+    app.before.append(deprecations.refuse_retired)
+    app.after.append(deprecations.mark)
+    app.ready.append(partial(require_known, app, service, partial(_form_of, service.versions)))
+    if any(each.field for each in service.versions.deprecations):
+        service.hooks.on_body.append(note_body)
+    service.contributions.append(Contribution(headers=HEADERS, amend=partial(mark_document, service)))
+
+
+def form_of(versions: Versions, clock: Clock, resource: Resource, version: str) -> Form:
     """The form of a collection in a version. Raises ConfigError for a revision that there are no steps from."""
+    return with_sunsets(_form_of(versions, resource, version), versions.parts_of(version, resource.name), clock)
+
+
+def _form_of(versions: Versions, resource: Resource, version: str) -> Form:
     revision = versions[version].revisions.get(resource.name, resource.revision)
     if revision == resource.revision:
         return resource
@@ -62,7 +84,13 @@ def form_of(versions: Versions, resource: Resource, version: str) -> Form:
 def describe(service: Service, document: JsonSchema, version: str) -> None:
     """Add the state of the version to its document, and if there are others, a paragraph about all of them."""
     versions, now = service.versions, service.clock.time()
-    document["info"]["x-version"] = {"name": version, "state": str(versions.state(version, now))}
+    about = {"name": version, "state": str(versions.state(version, now))}
+    if deprecation := versions.deprecation_of(version):
+        about |= {"since": str(deprecation.since), "sunset": str(deprecation.sunset)}
+        about |= {name: text for name in ("reason", "link") if (text := getattr(deprecation, name))}
+    if versions[version].successor:
+        about["successor"] = versions[version].successor
+    document["info"]["x-version"] = about
     if len(service.served) > 1:
         listed = ", ".join(f"`{each.name}` ({versions.state(each.name, now)})" for each in service.served)
         document["info"]["description"] += (

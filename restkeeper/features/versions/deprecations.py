@@ -1,0 +1,273 @@
+"""What is deprecated, as requests meet it: headers of responses (RFC 9745, RFC 8594), and 410 for retired paths.
+
+A deprecation concerns the responses to requests that use it. Of a version or a path these are all, of a field also the
+responses that bear it, which the schema shows: neither what is stored nor what is sent is parsed again.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from flask import Request, Response, request
+from marshmallow import fields, validate
+from werkzeug.datastructures import MultiDict
+
+from restkeeper.config import ConfigError
+from restkeeper.errors import Problem
+from restkeeper.features.versions.sunset import has_value, names_of
+from restkeeper.features.versions.uses import Uses
+from restkeeper.resources.form import Form
+from restkeeper.resources.resource import JsonObject, Resource
+from restkeeper.schemas.item import READ_ONLY
+from restkeeper.service import Service
+from restkeeper.storage.contract import Op
+from restkeeper.versions import Deprecation, http_date, seconds_of
+from restkeeper.web.application import Application
+from restkeeper.web.caller import name_of
+from restkeeper.web.errors import PATH
+from restkeeper.web.observe import note_deprecated
+from restkeeper.web.pagination import LINK_BYTES
+from restkeeper.web.queries import FILTER, RESERVED
+
+_SENT = "restkeeper.sent"  # in the WSGI environment: the JSON object in the request's body
+_ARGUMENT = re.compile(r"<(?:([^:<>]+):)?\w+>")
+_UNREAD = {401, 403, 429}  # statuses of requests that were refused before anything of them was used
+
+
+class PathRetired(Problem):
+    status, name, title = 410, "path-retired", "This path is retired"
+    about = (
+        "This path, or this method of it, was deprecated, and its sunset is over (RFC 8594): `sunset` is the first day "
+        "without it. Other paths of this version work on."
+    )
+
+
+class Place(NamedTuple):
+    """Where a request goes: the version, the name of it in the path if it is there, the rest of the path, the route.
+
+    The route is the rule without the version; it is empty if no rule matches.
+    """
+
+    version: str
+    named: str
+    rest: str
+    route: str
+
+    @property
+    def collection(self) -> str:
+        """The first part of the path."""
+        return self.rest.split("/")[1]
+
+
+class Deprecations:
+    """The deprecations of a service."""
+
+    def __init__(self, app: Application, service: Service, uses: Uses) -> None:
+        self._app = app
+        self._versions = service.versions
+        self._served = {each.name for each in service.served}
+        self._clock = service.clock
+        self._collections = {each.name for each in service.resources}
+        self._uses = uses
+        declared = service.versions.deprecations
+        self._by_version = {each.version: [one for one in declared if one.version == each.version] for each in declared}
+        self._patterns = {each.path: _pattern(each.path) for each in declared if each.path}
+
+    def refuse_retired(self, request: Request) -> None:
+        """Raises PathRetired for a path or method whose sunset is over."""
+        if not (place := self._place(request)):
+            return
+        for each in self._by_version.get(place.version, ()):
+            if each.path and self._is_at(each, request, place) and each.is_over(self._clock.time()):
+                raise PathRetired(f"{each.part} {each.retired}", sunset=str(each.sunset))
+
+    def mark(self, request: Request, response: Response) -> None:
+        """Add the headers to a response that is concerned, and note the use."""
+        if not (place := self._place(request)):
+            return
+        if concerned := list(self._concerned(request, response, place)):
+            headers = response.headers
+            headers["Deprecation"] = f"@{seconds_of(min(each.since for each in concerned))}"
+            headers["Sunset"] = http_date(min(each.sunset for each in concerned))
+            if link := _with_room(headers.get("Link", ""), self._links(concerned, place)):
+                headers["Link"] = link
+            if response.status_code not in _UNREAD and request.method != "OPTIONS":
+                note_deprecated(request.environ, concerned)
+                self._uses.note([each.name for each in concerned], name_of(request.environ))
+
+    def _place(self, request: Request) -> Place | None:
+        """Where a request goes, if it is in a version."""
+        path, rule = request.path, request.url_rule.rule if request.url_rule else ""
+        if path.startswith("/api/"):
+            name, slash, rest = path[5:].partition("/")
+            prefix = f"/api/{name}"
+            return Place(name, name, slash + rest or "/", rule.removeprefix(prefix)) if name in self._versions else None
+        place = Place(self._versions.unversioned, "", path, rule)
+        return place if place.collection in self._collections else None
+
+    def _concerned(self, request: Request, response: Response, place: Place) -> Iterator[Deprecation]:
+        declared = self._by_version.get(place.version, [])
+        if not place.named:
+            declared = [*self._by_version.get("", ()), *declared]
+        for each in declared:
+            if each.path:
+                if self._is_at(each, request, place):
+                    yield each
+            elif not each.part or (
+                each.collection == place.collection
+                and response.status_code not in _UNREAD
+                and (_is_used(each, request) or self._is_borne(each, request, response, place))
+            ):
+                yield each
+
+    def _is_at(self, deprecation: Deprecation, request: Request, place: Place) -> bool:
+        """Whether a request is to a deprecated path. A path that is gone from the code has no route."""
+        method = "GET" if request.method == "HEAD" else request.method
+        if deprecation.method not in ("", method):
+            return False
+        if place.route:
+            return place.route == deprecation.path
+        return self._patterns[deprecation.path].fullmatch(place.rest) is not None
+
+    def _is_borne(self, deprecation: Deprecation, request: Request, response: Response, place: Place) -> bool:
+        """Whether a response has a deprecated field: those with items of the collection do, unless others are asked."""
+        name = deprecation.collection
+        if not deprecation.field or deprecation.value or place.route not in (f"/{name}", f"/{name}/<id>"):
+            return False
+        if response.status_code not in (200, 201) or request.method == "OPTIONS":
+            return False
+        selected = request.args.get("fields") if request.method in ("GET", "HEAD") else None
+        is_there = selected is None or deprecation.member in selected.split(",")
+        return is_there and not deprecation.is_over(self._clock.time())
+
+    def _links(self, concerned: Iterable[Deprecation], place: Place) -> Iterator[str]:
+        """The pages about the deprecations, and the same path in the version that follows (RFC 5829)."""
+        for link in dict.fromkeys(each.link for each in concerned if each.link):
+            yield f'<{link}>; rel="deprecation"; type="text/html"'
+        successor = self._versions[place.version].successor
+        if successor in self._served and f"/api/{successor}{place.route or place.rest}" in self._rules:
+            yield f'</api/{successor}{quote(place.rest, PATH)}>; rel="successor-version"'
+
+    @cached_property
+    def _rules(self) -> set[str]:
+        return {rule.rule for rule in self._app.url_map.iter_rules()}
+
+
+def note_body(sent: JsonObject) -> None:
+    """Keep the body of the current request until its response is marked."""
+    request.environ[_SENT] = sent
+
+
+def _with_room(link: str, more: Iterable[str]) -> str:
+    """A Link header with more links, as far as there is room for them."""
+    for each in more:
+        longer = f"{link}, {each}" if link else each
+        if each not in link and len(longer) <= LINK_BYTES:
+            link = longer
+    return link
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    """What matches the paths of a rule of Flask."""
+    parts = _ARGUMENT.split(path)  # text, converter, text, converter …
+    kinds = {None: "[^/]+", "path": ".+"}
+    return re.compile(
+        "".join(kinds.get(part, "[^/]+") if n % 2 else re.escape(part or "") for n, part in enumerate(parts))
+    )
+
+
+def _is_used(deprecation: Deprecation, request: Request) -> bool:
+    """Whether a request has a deprecated field, value or parameter."""
+    sent = request.environ.get(_SENT, {})
+    if deprecation.field and deprecation.member in sent:
+        if not deprecation.value or has_value(deprecation, sent[deprecation.member]):
+            return True
+    if not request.query_string or request.method not in ("GET", "HEAD"):
+        return False
+    if deprecation.parameter:
+        return any(name in request.args for name in names_of(deprecation))
+    wanted = (deprecation.member, deprecation.value) if deprecation.value else (deprecation.member,)
+    return any(pair[: len(wanted)] == wanted for pair in _queried(request.args))
+
+
+def _queried(args: MultiDict[str, str]) -> Iterator[tuple[str, str]]:
+    """The fields that a query names, with the values of filters."""
+    for name, text in args.items(multi=True):
+        if name in ("sort", "fields"):
+            yield from ((field.removeprefix("-"), "") for field in text.split(","))
+        elif name not in RESERVED and (parts := FILTER.fullmatch(name)):
+            yield from ((parts[1], value) for value in (text.split(",") if parts[2] == Op.IN else [text]))
+
+
+def require_known(app: Application, service: Service, form: Callable[[Resource, str], Form]) -> None:
+    """Raises ConfigError for a declaration that cannot work; `form` returns how the code has items, before sunsets.
+
+    What does not exist can be declared after its sunset: requests that use it are told of that.
+    """
+    now, served = service.clock.time(), {each.name for each in service.served}
+    routes = {(rule.rule, method) for rule in app.url_map.iter_rules() for method in rule.methods or ()}
+    for each in service.versions.deprecations:
+        if each.version not in served:
+            continue
+        forms = {one.name: form(one, each.version) for one in service.resources} if each.collection else {}
+        missing = "" if each.is_over(now) else _missing(each, forms, routes)
+        if fault := missing or _needed(each, forms):
+            raise ConfigError(f"versions: Deprecation of {each.name}: {fault}")
+
+
+def _missing(each: Deprecation, forms: Mapping[str, Form], routes: Iterable[tuple[str, str]]) -> str:
+    """Why a declaration names nothing that there is, with what there is; empty if it does."""
+    if each.path:
+        return _missing_path(each, routes)
+    if not each.part:
+        return ""
+    if not (form := forms.get(each.collection)):
+        return f"there is no collection {each.collection!r}; there are: {', '.join(forms)}"
+    own = [name for name in form.names if name not in READ_ONLY]
+    if each.parameter:
+        what, name, known = "parameter", each.member, _parameters(form)
+    elif each.value and each.member in own:
+        what, name, known = "value", each.value, _values(form.schema().fields[each.member])
+    else:
+        what, name, known = "field", each.member, own
+    return "" if name in known else f"there is no {what} {name!r} that can go; there are: {', '.join(known) or 'none'}"
+
+
+def _missing_path(each: Deprecation, routes: Iterable[tuple[str, str]]) -> str:
+    prefix = f"/api/{each.version}"
+    here = {(rule.removeprefix(prefix), method) for rule, method in routes if rule.startswith(f"{prefix}/")}
+    if each.path not in (paths := sorted({path for path, _ in here})):
+        return f"there is no path {each.path!r}; there are: {', '.join(paths)}"
+    methods = sorted(method for path, method in here if path == each.path)
+    if each.method not in ("", *methods):
+        return f"the path has no method {each.method!r}; there are: {', '.join(methods)}"
+    return ""
+
+
+def _parameters(form: Form) -> list[str]:
+    """The parameters of a list that can go: not `cursor`, as pages link to each other by it."""
+    queryable = form.queryable
+    operators = [(name, op) for name in queryable.fields for op in queryable.operators_of(name)]
+    filters = [name if op is Op.EQ else f"{name}[{op}]" for name, op in operators]
+    return [*(name for name in RESERVED if name != "cursor"), *filters]
+
+
+def _values(field: fields.Field[Any]) -> list[str]:
+    """The values of an enumeration, or of an array of such values; of other fields none."""
+    one = field.inner if isinstance(field, fields.List) else field
+    checks = [check for check in one.validators if isinstance(check, validate.OneOf)]
+    return [value for check in checks for value in check.choices if isinstance(value, str)]
+
+
+def _needed(each: Deprecation, forms: Mapping[str, Form]) -> str:
+    """Why nothing could be created without this; empty if it can go."""
+    form = forms.get(each.collection)
+    if not form or not each.field or not (field := form.schema().fields.get(each.member)):
+        return ""
+    if field.required:
+        return "" if each.value else "the field is required: give it a load_default, as it will not be sent any more"
+    if each.value and field.load_default == each.value:
+        return "the value is the default of the field: make another one the default, as it will not be valid any more"
+    return ""

@@ -1,0 +1,798 @@
+"""Deprecation: what clients see before, in and after the window, and what operators see of its use."""
+
+import json
+import logging
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from openapi_spec_validator import validate
+from werkzeug.test import TestResponse
+
+from restkeeper import (
+    Deprecation,
+    Index,
+    Items,
+    ItemSchema,
+    Lifecycle,
+    Rename,
+    Resource,
+    Status,
+    Text,
+    Version,
+    Versions,
+    Whole,
+)
+from restkeeper.config import Config, ConfigError
+from restkeeper.features.versions import uses
+from restkeeper.features.versions.uses import USES, Uses, stored_uses
+from restkeeper.features.webhooks import deliverer_of
+from restkeeper.features.webhooks.sender import DeliveryResult
+from restkeeper.service import service_of
+from restkeeper.storage.contract import Store
+from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.web.application import Application
+from tests.clock import SetClock
+from tests.shop import create_app
+
+pytestmark = pytest.mark.needs("versions")
+
+SINCE, SUNSET = date(2026, 11, 22), date(2027, 6, 1)
+BEFORE, IN, LAST, AFTER = 1793491200.0, 1800000000.0, 1811807999.0, 1811808000.0  # AFTER: the sunset, 0:00 UTC
+HEADERS = {"Deprecation": "@1795305600", "Sunset": "Tue, 01 Jun 2027 00:00:00 GMT"}
+NONE: dict[str, str] = {}
+PAGE = "https://example.org/changes"
+ABOUT = f'<{PAGE}>; rel="deprecation"; type="text/html"'
+WINDOW: dict[str, Any] = {"since": SINCE, "sunset": SUNSET}
+
+
+class LampSchema(ItemSchema):
+    """The newest revision of a lamp."""
+
+    title = Text(1, 50, required=True, metadata={"examples": ["Lamp"]})
+    sku = Text(1, 20, load_default=None, allow_none=True)
+    stock = Whole(0, 100, load_default=0)
+    tags = Items(Text(1, 20), load_default=list)
+    status = Status(Lifecycle("active", {"draft": ("active",), "active": ("draft", "sold"), "sold": ()}))
+
+
+LAMPS = Resource(
+    "lamps",
+    "lamp",
+    LampSchema,
+    indexes=(Index("sku", unique=True),),
+    search=("title",),
+    upgrades={2: [Rename("name", "title"), Rename("amount", "stock")]},
+)
+OTHERS = Resource("others", "other", LampSchema)
+
+
+def versions(*deprecations: Deprecation, unversioned: str = "v2") -> Versions:
+    """Three versions; v1 has the older revision."""
+    return Versions(
+        Version("v1", successor="v2", revisions={"lamps": 1}),
+        Version("v2"),
+        Version("v3"),
+        unversioned=unversioned,
+        deprecations=deprecations,
+    )
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    return SetClock(IN)
+
+
+Make = Callable[..., FlaskClient]
+
+
+@pytest.fixture
+def make(clock: SetClock) -> Make:
+    """Makes a service with deprecations, and returns a client of it."""
+
+    def make(*deprecations: Deprecation, config: Config | None = None, **options: Any) -> FlaskClient:
+        app = create_app(config or Config(), (LAMPS, OTHERS), versions=versions(*deprecations, **options), clock=clock)
+        return app.test_client()
+
+    return make
+
+
+def of(version: str = "v2", **what: Any) -> Deprecation:
+    return Deprecation(**{"version": version, **WINDOW, **what})
+
+
+def marks(response: TestResponse) -> dict[str, str]:
+    return {name: response.headers[name] for name in HEADERS if name in response.headers}
+
+
+def links(response: TestResponse) -> list[str]:
+    """The links with these relations, of the one Link header."""
+    assert len(response.headers.getlist("Link")) <= 1
+    found = response.headers.get("Link", "").split(", ") if "Link" in response.headers else []
+    return [each for each in found if 'rel="deprecation"' in each or "successor" in each]
+
+
+def id_of(client: FlaskClient, **fields: Any) -> str:
+    made = client.post("/api/v2/lamps", json={"title": "Lamp", **fields})
+    assert made.status_code == 200, made.text
+    id: str = made.json["id"]
+    return id
+
+
+class TestVersion:
+    """A whole version, and the unversioned paths."""
+
+    @pytest.mark.parametrize("now", [BEFORE, IN, LAST])
+    def test_every_response_of_the_version_has_the_headers(self, make: Make, clock: SetClock, now: float) -> None:
+        """Also problems; other versions, other paths and versions that do not exist have none."""
+        client = make(of("v1", link=PAGE))
+        clock.now = now
+        id = id_of(client)
+        for path in ("/api/v1/lamps", f"/api/v1/lamps/{id}", "/api/v1/lamps/none", "/api/v1/lamps?no=1"):
+            response = client.get(path)
+            assert marks(response) == HEADERS, path
+            target = f"/api/v2{path.removeprefix('/api/v1').partition('?')[0]}"
+            assert links(response) == [ABOUT, f'<{target}>; rel="successor-version"']
+        assert marks(client.get("/api/v1/none")) == HEADERS
+        assert links(client.get("/api/v1/none")) == [ABOUT]  # the successor does not have it either
+        assert marks(client.post("/api/v1/lamps", data="{")) == marks(client.head("/api/v1/lamps")) == HEADERS
+        for path in ("/api/v2/lamps", f"/lamps/{id}", "/", "/openapi.json", "/api/v9/lamps", "/none", "/api/"):
+            assert marks(client.get(path)) == NONE, path
+            assert links(client.get(path)) == []
+
+    def test_the_links_of_pages_stay(self, make: Make) -> None:
+        """One Link header has all of them."""
+        client = make(of("v1", link=PAGE))
+        for _ in range(3):
+            id_of(client)
+        response = client.get("/api/v1/lamps?limit=2&offset=0")
+        targets = {each.partition('rel="')[2].partition('"')[0] for each in response.headers["Link"].split(", ")}
+        assert targets == {"first", "next", "last", "deprecation", "successor-version"}
+        following = response.headers["Link"].partition('>; rel="next"')[0].rpartition("<")[2]
+        assert len(client.get(following).json) == 1
+
+    def test_a_link_that_has_no_room_is_omitted(self, make: Make) -> None:
+        """The Link header keeps its bound."""
+        client = make(of("v1", link=f"{PAGE}/{'x' * 900}"))
+        id_of(client), id_of(client)
+        values = "&".join(f"name[ne]={'y' * 300}{n}" for n in range(4))
+        response = client.get(f"/api/v1/lamps?limit=1&{values}")
+        assert 'rel="next"' in response.headers["Link"] and len(response.headers["Link"]) <= 4096
+        assert marks(response) == HEADERS and links(response) == ['</api/v2/lamps>; rel="successor-version"']
+
+    def test_unversioned_paths_have_those_of_their_version(self, make: Make) -> None:
+        """If they are pinned to a deprecated one."""
+        client = make(of("v1"), unversioned="v1")
+        assert marks(client.get("/lamps")) == HEADERS
+        assert links(client.get("/lamps")) == ['</api/v2/lamps>; rel="successor-version"']
+        assert marks(client.get("/")) == marks(client.get("/healthz")) == NONE
+
+    def test_unversioned_paths_have_their_own(self, make: Make, clock: SetClock) -> None:
+        """Then the version itself has none; after the sunset they are gone, and the version is not."""
+        client = make(of("", link=PAGE))
+        assert marks(client.get("/lamps")) == HEADERS and links(client.get("/lamps")) == [ABOUT]
+        assert marks(client.get("/api/v2/lamps")) == NONE
+        clock.now = AFTER
+        assert client.get("/lamps").status_code == 410 and marks(client.get("/lamps")) == HEADERS
+        assert client.get("/api/v2/lamps").status_code == 200
+
+    def test_after_its_sunset_it_is_gone(self, make: Make, clock: SetClock) -> None:
+        """Without a restart, and with the headers."""
+        client = make(of("v1", link=PAGE))
+        assert client.get("/api/v1/lamps").status_code == 200
+        clock.now = AFTER
+        response = client.get("/api/v1/lamps")
+        assert response.status_code == 410 and response.json["sunset"] == "2027-06-01"
+        assert marks(response) == HEADERS
+        assert sorted(links(response)) == sorted([ABOUT, '</api/v2/lamps>; rel="successor-version"'])
+
+    def test_of_several_the_earliest_counts(self, make: Make) -> None:
+        """The headers have one value each; the links are all there, and none twice."""
+        early = of("v2", field="lamps.sku", since=date(2026, 1, 1), sunset=date(2028, 1, 1), link="/more")
+        client = make(of("v2", link=PAGE), early, of("v2", path="/lamps", link=PAGE))
+        response = client.get("/api/v2/lamps")
+        assert marks(response) == HEADERS | {"Deprecation": "@1767225600"}
+        assert links(response) == [ABOUT, '</more>; rel="deprecation"; type="text/html"']
+
+    def test_without_declarations_nothing_is_installed(self) -> None:
+        """No hook, no header of the document."""
+        bare, declared = (create_app(Config(), (LAMPS,), versions=versions(*each)) for each in ((), (of("v1"),)))
+        assert len(bare.before) < len(declared.before) and len(bare.after) < len(declared.after)
+        assert service_of(bare).hooks.form(LAMPS, "v2") is LAMPS
+
+
+class TestPath:
+    """A path, with all methods or one."""
+
+    def test_only_its_responses_have_the_headers(self, make: Make) -> None:
+        """In its version, and unversioned if that is pinned to it."""
+        client = make(of(path="/lamps/<id>", method="DELETE", link=PAGE))
+        id, other = id_of(client), id_of(client)
+        assert marks(client.get(f"/api/v2/lamps/{id}")) == marks(client.get("/api/v2/lamps")) == NONE
+        assert marks(client.delete(f"/api/v3/lamps/{id}")) == NONE
+        assert marks(client.delete(f"/api/v2/lamps/{id}")) == HEADERS  # 404
+        response = client.delete(f"/lamps/{other}")
+        assert response.status_code == 200 and marks(response) == HEADERS and links(response) == [ABOUT]
+
+    def test_all_methods(self, make: Make) -> None:
+        """GET is also HEAD."""
+        client = make(of(path="/lamps"), of("v3", path="/events", method="GET"))
+        for response in (client.get("/lamps"), client.post("/lamps", json={}), client.head("/api/v2/lamps")):
+            assert marks(response) == HEADERS
+        assert marks(client.get(f"/lamps/{id_of(client)}")) == NONE
+        for method in ("get", "head"):
+            assert marks(getattr(client, method)("/api/v3/events")) == HEADERS
+            assert marks(getattr(client, method)("/api/v2/events")) == NONE
+
+    def test_after_its_sunset_it_is_gone(self, make: Make, clock: SetClock) -> None:
+        """A problem of its own names the sunset; the other methods work."""
+        client = make(of(path="/lamps/<id>", method="DELETE", reason="archive it"))
+        id = id_of(client)
+        clock.now = AFTER
+        for path in (f"/lamps/{id}", f"/api/v2/lamps/{id}"):
+            response = client.delete(path)
+            assert response.status_code == 410 and response.json["type"].endswith("/problems/path-retired")
+            assert response.json["detail"] == "DELETE /lamps/<id> was retired on 2027-06-01: archive it"
+            assert response.json["sunset"] == "2027-06-01" and marks(response) == HEADERS
+            assert client.get(path).status_code == 200
+        assert client.delete(f"/api/v3/lamps/{id}").status_code == 200
+        assert client.get("/problems/path-retired").status_code == 200
+
+    def test_it_stays_gone_when_the_code_is_gone(self, make: Make, clock: SetClock) -> None:
+        """The declaration alone is enough."""
+        clock.now = AFTER
+        client = make(of(path="/chairs/<id>"), of(path="/lamps/<id>", method="LOCK"), of(field="chairs.legs"))
+        assert client.get("/api/v2/chairs/1").status_code == 410
+        assert client.get("/api/v2/chairs").status_code == client.get("/api/v2/chairs/1/2").status_code == 404
+        assert client.open("/api/v2/lamps/1", method="LOCK").status_code == 410
+        assert client.open("/api/v3/lamps/1", method="LOCK").status_code == 405
+
+
+class TestField:
+    """A field."""
+
+    @pytest.mark.parametrize("now", [BEFORE, IN, LAST])
+    def test_responses_that_bear_it_have_the_headers(self, make: Make, clock: SetClock, now: float) -> None:
+        """Items, pages, created and deleted items; not those that select other fields, 304 and problems."""
+        client = make(of(field="lamps.sku", link=PAGE))
+        clock.now = now
+        id = id_of(client, sku="a")
+        one = f"/api/v2/lamps/{id}"
+        for path in ("/lamps", one, "/lamps?limit=1", f"{one}?fields=id,sku", "/lamps?q=none"):
+            response = client.get(path)
+            assert marks(response) == HEADERS and links(response) == [ABOUT], path
+        for path in (f"{one}?fields=id", "/lamps?fields=id,title", "/lamps/none", "/api/v3/lamps", "/others"):
+            assert marks(client.get(path)) == NONE, path
+        tags = [client.get(path).headers["ETag"] for path in ("/lamps", one)]
+        for path, tag in zip(("/lamps", one), tags, strict=True):
+            response = client.get(path, headers={"If-None-Match": tag})
+            assert response.status_code == 304 and marks(response) == NONE
+        assert marks(client.post("/lamps", json={"title": "b"})) == HEADERS
+        assert marks(client.patch(one, json={"title": "c"})) == marks(client.delete(one)) == HEADERS
+        assert marks(client.options("/lamps")) == NONE
+
+    def test_requests_that_use_it_have_the_headers(self, make: Make) -> None:
+        """In the body, as filter, as sort, selected; whatever the status is."""
+        client = make(of(field="lamps.sku"))
+        one = f"/lamps/{id_of(client)}"
+        statuses = []
+        for response in (
+            client.post("/lamps", json={"sku": "x"}),
+            client.put(f"{one}0", json={"title": "a", "sku": "x"}),
+            client.patch(one, json={"sku": "x"}, headers={"If-Match": '"no"'}),
+            client.get("/lamps?sku=x&fields=id"),
+            client.get("/lamps?sku[like]=x&fields=id"),
+            client.get("/lamps?sku[no]=x"),
+            client.get("/lamps?sort=stock,-sku&fields=id"),
+            client.get("/lamps?fields=sku,none"),
+        ):
+            assert marks(response) == HEADERS
+            statuses.append(response.status_code)
+        assert statuses == [422, 404, 412, 200, 200, 400, 200, 400]
+        for response in (
+            client.post("/lamps", json={}),
+            client.get("/lamps?none=1"),
+            client.get("/lamps?q=sku&sort=1"),
+        ):
+            assert response.status_code in (400, 422) and marks(response) == NONE
+
+    def test_a_name_in_another_version(self, make: Make) -> None:
+        """An older revision has its own."""
+        client = make(of("v1", field="lamps.amount"))
+        assert marks(client.post("/api/v1/lamps", json={"amount": 1})) == HEADERS
+        assert marks(client.post("/api/v2/lamps", json={"stock": "x"})) == NONE
+        assert marks(client.get("/api/v1/lamps?sort=amount&fields=id")) == HEADERS
+
+    def test_after_its_sunset_it_is_gone_from_responses(self, make: Make, clock: SetClock) -> None:
+        """Of this version, which gets other ETags; a copy of the list is not returned any more."""
+        client = make(of(field="lamps.sku"))
+        id = id_of(client, sku="a")
+        paths = ("/lamps", f"/lamps/{id}", "/api/v2/lamps?limit=5", "/api/v1/lamps", "/api/v3/lamps")
+        before = {path: client.get(path) for path in paths}
+        clock.now = LAST
+        assert all(client.get(path).data == response.data for path, response in before.items())
+        clock.now = AFTER
+        for path, response in before.items():
+            after = client.get(path, headers={"If-None-Match": response.headers["ETag"]})
+            if path in paths[3:]:
+                assert after.status_code == 304
+                continue
+            assert after.status_code == 200 and b'"sku"' in response.data and b'"sku"' not in after.data
+            assert marks(after) == NONE and after.headers["ETag"] != response.headers["ETag"]
+            again = client.get(path, headers={"If-None-Match": after.headers["ETag"]})
+            assert again.status_code == 304
+
+    def test_after_its_sunset_it_is_refused(self, make: Make, clock: SetClock) -> None:
+        """At its place, with the sunset and all other faults."""
+        client = make(of(field="lamps.sku", reason="use title"))
+        one = f"/lamps/{id_of(client, sku='a')}"
+        clock.now = AFTER
+        gone = "was retired on 2027-06-01: use title"
+        for response in (
+            client.post("/lamps", json={"sku": "x", "stock": -1, "title": "t"}),
+            client.put(one, json={"sku": None, "stock": -1, "title": "t"}),
+            client.patch(one, json={"sku": None, "stock": -1}),
+        ):
+            assert response.status_code == 422 and marks(response) == HEADERS
+            assert [fault["pointer"] for fault in response.json["errors"]] == ["#/sku", "#/stock"]
+            assert response.json["errors"][0]["detail"] == gone
+        for query, name, detail in (
+            ("sku=x", "sku", gone),
+            ("sku[like]=x", "sku[like]", gone),
+            ("sort=-sku", "sort", f"cannot be 'sku', which {gone}"),
+            ("fields=id,sku", "fields", f"cannot be 'sku', which {gone}"),
+        ):
+            response = client.get(f"/lamps?{query}")
+            assert response.status_code == 400 and marks(response) == HEADERS
+            assert response.json["errors"] == [{"parameter": name, "detail": detail}]
+        assert client.get(f"{one}?fields=sku").json["errors"][0]["parameter"] == "fields"
+
+    def test_what_is_stored_of_it_stays(self, make: Make, clock: SetClock) -> None:
+        """Changes by callers who do not see it preserve it, and other versions show it."""
+        client = make(of(field="lamps.sku"))
+        id = id_of(client, sku="a", tags=["x"])
+        clock.now = AFTER
+        changed = client.put(f"/api/v2/lamps/{id}", json={"title": "new"})
+        assert changed.status_code == 200 and "sku" not in changed.json and changed.json["tags"] == []
+        same = client.put(f"/api/v2/lamps/{id}", json=changed.json)
+        assert same.json == changed.json
+        assert client.patch(f"/api/v2/lamps/{id}", json={"stock": 3}).json["version"] == 3
+        assert client.get(f"/api/v3/lamps/{id}").json["sku"] == client.get(f"/api/v1/lamps/{id}").json["sku"] == "a"
+        made = client.post("/api/v2/lamps", json={"title": "second"}).json
+        assert client.get(f"/api/v3/lamps/{made['id']}").json["sku"] is None
+
+    def test_it_goes_from_an_older_revision(self, make: Make, clock: SetClock) -> None:
+        """The newest one keeps it."""
+        client = make(of("v1", field="lamps.amount"))
+        id = id_of(client, stock=7)
+        clock.now = AFTER
+        assert client.get(f"/api/v1/lamps/{id}").json["name"] == "Lamp"
+        assert client.put(f"/api/v1/lamps/{id}", json={"name": "New"}).status_code == 200
+        assert "amount" not in client.get("/api/v1/lamps").json[0]
+        assert client.get(f"/api/v2/lamps/{id}").json | {"title": "New", "stock": 7} == client.get(f"/lamps/{id}").json
+
+    @pytest.mark.needs("events")
+    def test_it_goes_from_events(self, make: Make, clock: SetClock) -> None:
+        """Of that version, also from those that were before; the ETag of the page changes."""
+        client = make(of(field="lamps.sku"))
+        id_of(client, sku="a")
+        before = client.get("/api/v2/events")
+        clock.now = AFTER
+        after = client.get("/api/v2/events", headers={"If-None-Match": before.headers["ETag"]})
+        assert before.json[0]["data"]["sku"] == client.get("/api/v3/events").json[0]["data"]["sku"] == "a"
+        assert after.status_code == 200 and "sku" not in after.json[0]["data"]
+
+    @pytest.mark.needs("webhooks")
+    def test_it_goes_from_the_data_of_webhooks(self, make: Make, clock: SetClock) -> None:
+        """An event from before the sunset is sent without it afterwards."""
+        client = make(of(field="lamps.sku"), config=Config(webhook_allow_private=True))
+        for version in ("v2", "v3"):
+            assert client.post(f"/api/{version}/webhooks", json={"url": f"http://x.example/{version}"}).json
+        id_of(client, sku="a")
+        clock.now = AFTER
+        sent: dict[str, Any] = {}
+        deliverer = deliverer_of(service_of(client.application))
+
+        def send(url: str, headers: Any, body: bytes) -> DeliveryResult:
+            sent[url[-2:]] = json.loads(body)["data"]
+            return DeliveryResult(204, 0.0, "", None)
+
+        deliverer._send = send
+        deliverer.deliver_once()
+        assert sent["v3"]["sku"] == "a"
+        assert "sku" not in sent["v2"]
+
+
+class TestValue:
+    """A value of an enumeration."""
+
+    def test_requests_that_use_it_have_the_headers(self, make: Make) -> None:
+        """Responses that have it do not: they are not read for it."""
+        client = make(of(field="lamps.status", value="draft", link=PAGE))
+        made = client.post("/lamps", json={"title": "a", "status": "draft"})
+        assert made.status_code == 200 and marks(made) == HEADERS and links(made) == [ABOUT]
+        one = made.headers["Location"]
+        assert marks(client.get(one)) == marks(client.get("/lamps?sort=status")) == NONE
+        assert marks(client.patch(one, json={"status": "active"})) == NONE
+        assert marks(client.patch(one, json={"status": "draft"})) == HEADERS
+        for query in ("status=draft", "status[in]=sold,draft", "status[ne]=draft", "status=sold&status=draft"):
+            assert marks(client.get(f"/lamps?{query}")) == HEADERS, query
+        for query in ("status=sold", "status[in]=sold", "title=draft", "q=draft"):
+            assert marks(client.get(f"/lamps?{query}")) == NONE, query
+
+    def test_after_its_sunset_it_is_refused(self, make: Make, clock: SetClock) -> None:
+        """In bodies and filters; an item that has it can be read, and changed otherwise."""
+        client = make(of(field="lamps.status", value="draft", reason="use active"))
+        one = client.post("/lamps", json={"title": "a", "status": "draft"}).headers["Location"]
+        clock.now = AFTER
+        detail = "cannot be 'draft', which was retired on 2027-06-01: use active"
+        for response in (
+            client.post("/lamps", json={"title": "a", "status": "draft"}),
+            client.patch(one, json={"status": "draft"}),
+        ):
+            assert response.status_code == 422 and marks(response) == HEADERS
+            assert response.json["errors"] == [{"pointer": "#/status", "detail": detail}]
+        for query in ("status=draft", "status[in]=sold,draft"):
+            response = client.get(f"/lamps?{query}")
+            assert response.status_code == 400 and marks(response) == HEADERS
+            assert response.json["errors"] == [{"parameter": "status", "detail": detail}]
+        assert client.get("/lamps?status=sold").status_code == 200
+        assert client.get(one).json["status"] == "draft"
+        assert client.patch(one, json={"title": "b"}).status_code == 200
+        assert client.post("/api/v3/lamps", json={"title": "a", "status": "draft"}).status_code == 200
+
+    def test_it_stays_refused_when_the_code_is_gone(self, make: Make, clock: SetClock) -> None:
+        """With one fault, that of the sunset; elements of arrays at their places."""
+        clock.now = AFTER
+        client = make(of(field="lamps.status", value="lost"), of(field="lamps.tags", value="old"))
+        response = client.post("/lamps", json={"title": "a", "status": "lost", "tags": ["new", "old"]})
+        assert [fault["pointer"] for fault in response.json["errors"]] == ["#/status", "#/tags/1"]
+        assert all("2027-06-01" in fault["detail"] for fault in response.json["errors"])
+
+
+class TestParameter:
+    """A parameter of the queries of a collection."""
+
+    def test_requests_that_use_it_have_the_headers(self, make: Make) -> None:
+        """Others do not."""
+        client = make(of(parameter="lamps.offset", link=PAGE), of(parameter="lamps.stock[gte]"))
+        assert marks(client.get("/lamps?offset=0")) == marks(client.get("/lamps?offset=x")) == HEADERS
+        assert links(client.get("/lamps?offset=0")) == [ABOUT]
+        assert marks(client.get("/api/v2/lamps?stock[gte]=1")) == HEADERS
+        for path in ("/lamps", "/lamps?limit=1", "/lamps?stock[lte]=1", "/others?offset=0", "/api/v3/lamps?offset=0"):
+            assert marks(client.get(path)) == NONE, path
+
+    @pytest.mark.needs("dialects")
+    def test_other_dialects_use_it_too(self, make: Make, clock: SetClock) -> None:
+        """Their queries are translated first."""
+        client = make(of(parameter="lamps.offset"), of(parameter="lamps.stock[gte]"))
+        for query in ("_start=0&_end=1", "stock_gte=1"):
+            assert marks(client.get(f"/lamps?{query}")) == HEADERS
+        clock.now = AFTER
+        for query in ("_start=0&_end=1", "stock_gte=1"):
+            assert client.get(f"/lamps?{query}").status_code == 400
+
+    def test_after_its_sunset_it_is_refused(self, make: Make, clock: SetClock) -> None:
+        """Also where a page by it was cached; the other parameters work."""
+        client = make(
+            of(parameter="lamps.offset"), of(parameter="lamps.stock"), of(parameter="lamps.fields", reason="use v3")
+        )
+        id = id_of(client)
+        paths = ("/lamps?offset=0", "/lamps?stock=0", "/lamps?stock[eq]=0", f"/lamps/{id}?fields=id")
+        assert {client.get(path).status_code for path in paths} == {200}
+        clock.now = AFTER
+        for path in paths:
+            response = client.get(path)
+            assert response.status_code == 400 and marks(response) == HEADERS, path
+            (fault,) = response.json["errors"]
+            assert fault["parameter"] == path.partition("?")[2].partition("=")[0].replace("[eq]", "") or "[eq]" in path
+            assert fault["detail"].startswith("was retired on 2027-06-01")
+        assert client.get("/lamps?limit=1&stock[gte]=0").status_code == 200
+        assert client.get("/api/v3/lamps?offset=0").status_code == 200
+
+
+class TestDeclarations:
+    """Declarations that cannot work stop the start."""
+
+    @pytest.mark.parametrize(
+        ("declared", "message"),
+        [
+            ({"field": "chairs.legs"}, "no collection 'chairs'; there are: lamps, others"),
+            ({"field": "lamps.colour"}, "no field 'colour' that can go; there are: title, sku, stock, tags, status"),
+            ({"field": "lamps.version"}, "no field 'version' that can go; there are: title"),
+            ({"field": "lamps.status", "value": "lost"}, "no value 'lost' that can go; there are: draft, active, sold"),
+            ({"field": "lamps.sku", "value": "x"}, "no value 'x' that can go; there are: none"),
+            (
+                {"parameter": "lamps.page"},
+                "no parameter 'page' that can go; there are: limit, offset, sort, fields, q,",
+            ),
+            ({"parameter": "lamps.cursor"}, "no parameter 'cursor' that can go"),
+            ({"path": "/chairs"}, "no path '/chairs'; there are: .*/lamps, /lamps/<id>"),
+            ({"path": "/lamps", "method": "PUT"}, "no method 'PUT'; there are: GET, HEAD, OPTIONS, POST"),
+            ({"field": "lamps.title"}, "field is required: give it a load_default"),
+            ({"field": "lamps.status", "value": "active"}, "value is the default of the field: make another"),
+            ({"version": "v1", "field": "lamps.title"}, "no field 'title' that can go; there are: name"),
+        ],
+    )
+    def test_the_line_names_what_there_is(self, make: Make, declared: dict[str, Any], message: str) -> None:
+        """One line."""
+        with pytest.raises(ConfigError, match=message) as caught:
+            make(of(**declared))
+        assert "\n" not in str(caught.value)
+
+    def test_what_is_needed_cannot_be_gone_either(self, make: Make, clock: SetClock) -> None:
+        """Nothing could be created."""
+        clock.now = AFTER
+        with pytest.raises(ConfigError, match="the field is required"):
+            make(of(field="lamps.title"))
+
+    @pytest.mark.parametrize("link", ["https://example.org/a b", 'x"y', "<x>", "x\r\ny", "ü", "x" * 1001])
+    def test_a_link_is_a_url(self, link: str) -> None:
+        """It is a part of a header."""
+        with pytest.raises(ValueError, match="is no URL"):
+            versions(of(link=link))
+
+    def test_a_part_is_declared_once(self) -> None:
+        """As a version is."""
+        with pytest.raises(ValueError, match=r"Deprecation of v2 lamps\.sku: is declared twice"):
+            versions(of(field="lamps.sku"), of(field="lamps.sku"))
+
+
+ALL = (
+    of("v1", link=PAGE, reason="old"),
+    of(),
+    of(path="/others/<id>", method="DELETE", sunset=date(2027, 5, 1)),
+    of(field="lamps.sku", link=PAGE),
+    of(field="lamps.status", value="draft", reason="use active"),
+    of(parameter="lamps.offset"),
+    of(parameter="lamps.stock[gte]"),
+)
+
+
+@pytest.mark.needs("openapi")
+class TestDocument:
+    """The OpenAPI document."""
+
+    def test_marks(self, make: Make) -> None:
+        """Of operations, parameters, properties, values and the version; all else has none."""
+        client = make(*(each for each in ALL if each.part or each.version == "v1"))
+        document = client.get("/api/v2/openapi.json").json
+        validate(document)
+        marked = {"deprecated": True, "x-deprecated-since": "2026-11-22", "x-sunset": "2027-06-01"}
+        paths, parts = document["paths"], document["components"]
+        for path in ("/others/{id}", "/api/v2/others/{id}"):
+            assert paths[path]["delete"]["x-sunset"] == "2027-05-01" and paths[path]["delete"]["deprecated"]
+            assert "deprecated" not in paths[path]["get"]
+        for name in ("Lamp", "LampPart", "LampInput", "LampPatch"):
+            properties = parts["schemas"][name]["properties"]
+            assert marked.items() <= properties["sku"].items() and "deprecated" not in properties["title"]
+            assert properties["sku"]["x-deprecated-link"] == PAGE
+            dates = {"since": "2026-11-22", "sunset": "2027-06-01", "reason": "use active"}
+            assert properties["status"]["x-deprecated-values"] == {"draft": dates}
+            assert "deprecated" not in parts["schemas"][name.replace("Lamp", "Other")]["properties"]["sku"]
+        assert marked.items() <= parts["parameters"]["Lamp.sku.like"].items()
+        assert set(parts["schemas"]["LampField"]["x-deprecated-values"]) == {"sku"}
+        assert set(parts["schemas"]["LampSortKey"]["x-deprecated-values"]) == {"sku", "-sku"}
+        for path in ("/lamps", "/api/v2/lamps"):
+            listed = {each["name"]: each for each in paths[path]["get"]["parameters"] if "name" in each}
+            assert set(listed) == {"offset", "stock[gte]"} and all(
+                marked.items() <= one.items() for one in listed.values()
+            )
+        assert {"$ref": "#/components/parameters/Offset"} in paths["/others"]["get"]["parameters"]
+        assert {"Deprecation", "Sunset"} <= parts["responses"]["LampPage"]["headers"].keys()
+        assert document["info"]["x-version"] == {"name": "v2", "state": "current"}
+
+    def test_a_version_is_marked(self, make: Make) -> None:
+        """In `info`, and each operation in a way that every tool knows."""
+        client = make(*ALL)
+        document = client.get("/api/v1/openapi.json").json
+        validate(document)
+        assert document["info"]["x-version"] == {
+            "name": "v1",
+            "state": "deprecated",
+            "since": "2026-11-22",
+            "sunset": "2027-06-01",
+            "reason": "old",
+            "link": PAGE,
+            "successor": "v2",
+        }
+        for path, methods in document["paths"].items():
+            for method in methods.keys() & {"get", "post", "put", "patch", "delete"}:
+                assert ("deprecated" in methods[method]) is path.startswith("/api/v1/"), path
+        other = client.get("/api/v3/openapi.json").json
+        assert "deprecated" not in json.dumps(other).replace("(deprecated)", "").replace("is deprecated that", "")
+
+    def test_after_the_sunset_the_document_has_it_no_more(self, make: Make, clock: SetClock) -> None:
+        """Without a restart; a retired value is still one of stored items."""
+        client = make(*(each for each in ALL if each.part))
+        before = client.get("/openapi.json").text
+        clock.now = AFTER
+        after = client.get("/openapi.json")
+        document = after.json
+        validate(document)
+        assert after.text != before and '"x-sunset"' not in after.text and "x-deprecated" not in after.text
+        paths, schemas = document["paths"], document["components"]["schemas"]
+        assert "delete" not in paths["/others/{id}"] and "delete" in paths["/lamps/{id}"]
+        assert "delete_other" not in after.text
+        for name in ("Lamp", "LampPart", "LampInput", "LampPatch"):
+            assert "sku" not in schemas[name]["properties"]
+            has_draft = "draft" in schemas[name]["properties"]["status"]["enum"]
+            assert has_draft is (name in ("Lamp", "LampPart"))
+        assert "sku" not in schemas["LampField"]["enum"] and "Lamp.sku.eq" not in document["components"]["parameters"]
+        names = [each["$ref"].rpartition("/")[2] for each in paths["/lamps"]["get"]["parameters"]]
+        assert "Offset" not in names and "Lamp.stock.gte" not in names and "Lamp.stock.lte" in names
+        assert "Lamp.stock.gte" not in document["components"]["parameters"]
+        assert {"$ref": "#/components/parameters/Offset"} in paths["/others"]["get"]["parameters"]
+
+
+class TestUses:
+    """What operators see."""
+
+    @pytest.mark.needs("metrics")
+    def test_uses_are_counted(self, make: Make) -> None:
+        """By version and part, never by caller; refused credentials are no use."""
+        token = "a-metrics-token-of-enough-characters"  # noqa: S105
+        client = make(*ALL[2:], of(""), of("v1"), config=Config(metrics_token=token))
+        client.get("/lamps?offset=0&fields=id")
+        client.get("/lamps?status=draft&fields=id")
+        client.get("/api/v1/lamps", headers={"Authorization": "Bearer no"})
+        client.get("/api/v3/lamps")
+        text = client.get("/metrics", headers={"Authorization": f"Bearer {token}"}).text
+        counts = dict(
+            line.removeprefix("restkeeper_deprecated_uses_total").split(" ")
+            for line in text.splitlines()
+            if line.startswith("restkeeper_deprecated_uses_total")
+        )
+        assert counts == {
+            '{part="",version="unversioned"}': "2.0",
+            '{part="?lamps.offset",version="v2"}': "1.0",
+            '{part="lamps.status=draft",version="v2"}': "1.0",
+        }
+
+    @pytest.mark.parametrize("form", ["json", "text"])
+    def test_the_log_says_what_was_used(self, make: Make, capfd: pytest.CaptureFixture[str], form: str) -> None:
+        """In the line of the request, beside its caller; other lines do not have the field."""
+        client = make(*ALL[3:], config=Config(log_format=form, log_level="info"))
+        client.get("/lamps?offset=0&sort=sku")
+        client.get("/lamps?fields=id")
+        used, other = capfd.readouterr().err.splitlines()
+        if form == "json":
+            assert json.loads(used)["deprecated"] == "v2 lamps.sku, v2 ?lamps.offset"
+            assert json.loads(used)["caller"] == "127.0.0.1"
+        else:
+            assert " deprecated=v2%20lamps.sku,%20v2%20%3Flamps.offset" in used and " caller=127.0.0.1 " in used
+        assert "deprecated" not in other
+
+    @pytest.mark.needs("keys")
+    def test_the_command_lists_all(self, make: Make, clock: SetClock, tmp_path: Path) -> None:
+        """With the days left, the uses and each caller's last one; sorted by sunset."""
+        config = Config(database_url=f"sqlite:///{tmp_path}/store.db", admin_key="an-admin-key-of-enough-characters")
+        client = make(of("v1", sunset=date(2027, 1, 16)), of(field="lamps.sku"), of(parameter="lamps.q"), config=config)
+        run = client.application.test_cli_runner().invoke
+        for _ in range(3):
+            client.get("/api/v1/lamps")
+        clock.now += 1800
+        client.get("/api/v1/lamps", headers={"Authorization": f"Bearer {config.admin_key}"})
+        assert run(args=["deprecations"]).stdout.splitlines() == [
+            "v1  since 2026-11-22  sunset 2027-01-16  1 days left  uses 4",
+            "  admin-key  last used 2027-01-15T08:30:00.000000Z",
+            "  127.0.0.1  last used 2027-01-15T08:00:00.000000Z",
+            "v2 ?lamps.q  since 2026-11-22  sunset 2027-06-01  137 days left  uses 0",
+            "v2 lamps.sku  since 2026-11-22  sunset 2027-06-01  137 days left  uses 0",
+        ]
+        clock.now = AFTER
+        first, *_ = json.loads(run(args=["deprecations", "--json"]).stdout)
+        assert first["is_over"] and first["days_left"] == 0 and first["uses"] == 4
+        assert first["callers"][0] == {"caller": "admin-key", "last_used_at": "2027-01-15T08:30:00.000000Z"}
+        assert "over" in run(args=["deprecations"]).stdout.splitlines()[0]
+
+    def test_the_command_of_a_service_without_deprecations(self, make: Make, tmp_path: Path) -> None:
+        """It says so."""
+        client = make(config=Config(database_url=f"sqlite:///{tmp_path}/store.db"))
+        client.get("/lamps")
+        runner = client.application.test_cli_runner()
+        assert runner.invoke(args=["deprecations"]).stdout == "nothing is deprecated\n"
+        assert runner.invoke(args=["deprecations", "--json"]).stdout == "[]\n"
+
+    def test_two_processes_share_what_is_stored(self, make: Make, clock: SetClock, tmp_path: Path) -> None:
+        """Each writes a caller's use once an hour at most; nothing else of the store changes."""
+        config = Config(database_url=f"sqlite:///{tmp_path}/store.db")
+        clients = [make(of("v1"), config=config) for _ in range(2)]
+        store = service_of(clients[0].application).store
+        revisions = [store.revision(name) for name in ("lamps", "others")]
+        before = store.revision(USES.name)
+        writes = 0
+        for seconds in (0, 1, 3598, 1, 5):
+            clock.now += seconds
+            for client in clients:
+                client.get("/api/v1/lamps")
+                writes += (after := store.revision(USES.name)) != before
+                before = after
+        assert writes == 4  # the first of each process, and the first after an hour
+        found = {each.caller: each for each in stored_uses(store)}
+        assert found["127.0.0.1"].at == "2027-01-15T09:00:00.000000Z" and found[""].times == 8
+        assert [store.revision(name) for name in ("lamps", "others")] == revisions
+        assert clients[0].get("/lamps").headers["X-Total-Count"] == "0"
+
+    def test_without_a_use_nothing_is_written(self, make: Make) -> None:
+        """Nor for requests that are refused before anything of them is used."""
+        client = make(of("v1"), of(field="lamps.sku"))
+        client.get("/api/v3/lamps"), client.get("/lamps?fields=id"), client.options("/api/v1/lamps")
+        refused = client.get("/api/v1/lamps", headers={"Authorization": "Bearer no"})
+        assert refused.status_code == 401 and marks(refused) == HEADERS
+        assert list(stored_uses(service_of(client.application).store)) == []
+
+    def test_the_number_of_callers_is_limited(
+        self, make: Make, clock: SetClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """In the store and in the process; the oldest go, and the number of uses stays."""
+        monkeypatch.setattr(uses, "MOST_CALLERS", 3)
+        store: Store = service_of(make().application).store
+        noted = Uses(store, clock)
+        for number in range(6):
+            clock.now += 1
+            noted.note(["v1", "v2"], f"caller-{number}")
+        noted.note(["v1"], "caller-4")
+        found = list(stored_uses(store))
+        for name in ("v1", "v2"):
+            callers = sorted(each.caller for each in found if each.deprecation == name and each.caller)
+            assert callers == ["caller-3", "caller-4", "caller-5"] == sorted(noted._due[name])
+            assert [each.times for each in found if each.deprecation == name and not each.caller] == [6]
+
+    def test_a_write_that_fails_is_logged_once(
+        self, make: Make, clock: SetClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The response goes out, and a later request stores what was counted."""
+        client = make(of("v1"))
+        store = service_of(client.application).store
+        caplog.set_level(logging.WARNING, "restkeeper")
+        monkeypatch.setattr(logging.getLogger("restkeeper"), "propagate", True)
+        with monkeypatch.context() as patch:
+
+            def fail(*_: Any, **options: Any) -> None:
+                assert options["wait"] is False
+                raise StoreUnavailable("another program writes")
+
+            patch.setattr(store, "write", fail)
+            for _ in range(3):
+                response = client.get("/api/v1/lamps")
+                assert response.status_code == 200 and marks(response) == HEADERS
+                clock.now += uses.RETRY_SECONDS
+        assert [each.getMessage() for each in caplog.records] == [
+            "a use of v1 is not stored now: another program writes"
+        ]
+        client.get("/api/v1/lamps")
+        assert sum(each.times for each in stored_uses(store)) == 4
+
+    def test_a_clock_that_was_wrong_does_not_stop_it(self, make: Make, clock: SetClock) -> None:
+        """A use that was noted in the future is stored again now."""
+        client = make(of("v1"))
+        store = service_of(client.application).store
+        clock.now = LAST
+        client.get("/api/v1/lamps")
+        clock.now = IN
+        client.get("/api/v1/lamps")
+        assert {each.at for each in stored_uses(store)} == {"2027-01-15T08:00:00.000000Z"}
+
+
+@pytest.mark.needs("cors")
+def test_pages_of_other_origins_can_read_the_headers(make: Make) -> None:
+    """They are exposed."""
+    client = make(of("v1"), config=Config(cors_origins=("https://app.example.org",)))
+    response = client.get("/api/v1/lamps", headers={"Origin": "https://app.example.org"})
+    exposed = response.headers["Access-Control-Expose-Headers"].split(", ")
+    assert marks(response) == HEADERS and {*HEADERS, "Link"} <= set(exposed)
+
+
+def test_an_export_is_in_the_form_of_its_version(make: Make, clock: SetClock, tmp_path: Path) -> None:
+    """After the sunset without the field; without a version it is what is stored."""
+    client = make(of(field="lamps.sku"), config=Config(database_url=f"sqlite:///{tmp_path}/store.db"))
+    id_of(client, sku="a")
+    application: Application = client.application
+    export = application.test_cli_runner().invoke
+    clock.now = AFTER
+    assert "sku" not in json.loads(export(args=["export", "lamps", "--version", "v2"]).stdout)
+    assert json.loads(export(args=["export", "lamps"]).stdout)["sku"] == "a"

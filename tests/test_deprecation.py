@@ -27,6 +27,8 @@ from restkeeper import (
     Whole,
 )
 from restkeeper.config import Config, ConfigError
+from restkeeper.contract.check import compare
+from restkeeper.contract.findings import Severity
 from restkeeper.features.versions import uses
 from restkeeper.features.versions.uses import USES, Uses, stored_uses
 from restkeeper.features.webhooks import deliverer_of
@@ -627,6 +629,25 @@ class TestDocument:
         assert "Lamp.stock.gte" not in document["components"]["parameters"]
         assert {"$ref": "#/components/parameters/Offset"} in paths["/others"]["get"]["parameters"]
 
+    @pytest.mark.parametrize("deprecation", [*ALL[2:], of("")], ids=lambda each: each.name)
+    def test_the_contract_check_lets_it_go_after_its_sunset(
+        self, make: Make, clock: SetClock, deprecation: Deprecation
+    ) -> None:
+        """The marks are those that it reads: a removal on the day before would break clients."""
+        bare, marked = (make(*each) for each in ((), (deprecation,)))
+        documents = [client.get("/api/v2/openapi.json").json for client in (bare, marked)]
+        clock.now = AFTER
+        documents.append(make(deprecation).get("/api/v2/openapi.json").json)
+
+        def severities(one: int, other: int, day: date) -> set[Severity]:
+            found = compare("v2", documents[one], documents[other], today=day, window=150)
+            return {each.change.severity for each in found}
+
+        assert severities(0, 1, SINCE) == {Severity.COMPATIBLE}
+        assert severities(1, 2, SUNSET) == {Severity.COMPATIBLE}
+        assert Severity.BREAKING in severities(1, 2, date(2027, 4, 30))
+        assert Severity.BREAKING in severities(0, 2, SUNSET)
+
 
 class TestUses:
     """What operators see."""
@@ -725,23 +746,6 @@ class TestUses:
         assert refused.status_code == 401 and marks(refused) == HEADERS
         assert list(stored_uses(service_of(client.application).store)) == []
 
-    def test_the_number_of_callers_is_limited(
-        self, make: Make, clock: SetClock, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """In the store and in the process; the oldest go, and the number of uses stays."""
-        monkeypatch.setattr(uses, "MOST_CALLERS", 3)
-        store: Store = service_of(make().application).store
-        noted = Uses(store, clock)
-        for number in range(6):
-            clock.now += 1
-            noted.note(["v1", "v2"], f"caller-{number}")
-        noted.note(["v1"], "caller-4")
-        found = list(stored_uses(store))
-        for name in ("v1", "v2"):
-            callers = sorted(each.caller for each in found if each.deprecation == name and each.caller)
-            assert callers == ["caller-3", "caller-4", "caller-5"] == sorted(noted._due[name])
-            assert [each.times for each in found if each.deprecation == name and not each.caller] == [6]
-
     def test_a_write_that_fails_is_logged_once(
         self, make: Make, clock: SetClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -776,6 +780,22 @@ class TestUses:
         clock.now = IN
         client.get("/api/v1/lamps")
         assert {each.at for each in stored_uses(store)} == {"2027-01-15T08:00:00.000000Z"}
+
+
+def test_the_number_of_callers_is_limited(make: Make, clock: SetClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the store and in the process; the oldest go, and the number of uses stays."""
+    monkeypatch.setattr(uses, "MOST_CALLERS", 3)
+    store: Store = service_of(make().application).store
+    noted = Uses(store, clock)
+    for number in range(6):
+        clock.now += 1
+        noted.note(["v1", "v2"], f"caller-{number}")
+    noted.note(["v1"], "caller-4")
+    found = list(stored_uses(store))
+    for name in ("v1", "v2"):
+        callers = sorted(each.caller for each in found if each.deprecation == name and each.caller)
+        assert callers == ["caller-3", "caller-4", "caller-5"] == sorted(noted._due[name])
+        assert [each.times for each in found if each.deprecation == name and not each.caller] == [6]
 
 
 @pytest.mark.needs("cors")

@@ -71,8 +71,7 @@ def _parameters(spec: Spec, resource: Resource, form: Form, kind: str) -> Iterat
     """The parameters of this collection except its filters, by component name."""
     searched = ", ".join(dict.fromkeys(map(form.name_of, resource.search)))
     texts = filled(spec.common["collection"], kind=resource.singular, fields=searched)
-    sortable = sum(field.sortable for field in form.queryable.fields.values())
-    sort = several(spec.schema(f"{kind}SortKey"), uniqueItems=True, maxItems=sortable)
+    sort = several(spec.schema(f"{kind}SortKey"), uniqueItems=True)
     yield f"{kind}Id", parameter("id", {"type": "string", "minLength": 1, "maxLength": 64}, texts["Id"], place="path")
     yield f"{kind}Sort", parameter("sort", sort, texts["Sort"])
     yield f"{kind}Fields", parameter("fields", several(spec.schema(f"{kind}Field")), texts["Fields"])

@@ -36,6 +36,7 @@ from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.service import service_of
 from restkeeper.storage.contract import Store
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.web import exactjson
 from restkeeper.web.application import Application
 from tests.clock import SetClock
 from tests.shop import create_app
@@ -300,6 +301,19 @@ class TestField:
             client.get("/lamps?q=sku&sort=1"),
         ):
             assert response.status_code in (400, 422) and marks(response) == NONE
+
+    def test_nothing_stored_is_parsed_for_it(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Until the sunset, responses are the stored bytes."""
+        client = make(of(field="lamps.sku"), of(field="lamps.status", value="draft"))
+        one = f"/lamps/{id_of(client, sku='a')}"
+
+        def fail(*_: Any) -> None:
+            raise AssertionError("parsed")
+
+        for name in ("cut", "loads", "stored"):
+            monkeypatch.setattr(exactjson, name, fail)
+        assert [marks(client.get(path)) for path in (one, "/lamps", "/lamps?sku=a")] == [HEADERS] * 3
+        assert {client.get(path).status_code for path in (one, "/lamps", "/lamps?sku=a")} == {200}
 
     def test_a_name_in_another_version(self, make: Make) -> None:
         """An older revision has its own."""
@@ -584,7 +598,7 @@ class TestDocument:
                 marked.items() <= one.items() for one in listed.values()
             )
         assert {"$ref": "#/components/parameters/Offset"} in paths["/others"]["get"]["parameters"]
-        assert {"Deprecation", "Sunset"} <= parts["responses"]["LampPage"]["headers"].keys()
+        assert "`Sunset`" in document["info"]["description"]
         assert document["info"]["x-version"] == {"name": "v2", "state": "current"}
 
     def test_a_version_is_marked(self, make: Make) -> None:
@@ -605,7 +619,7 @@ class TestDocument:
             for method in methods.keys() & {"get", "post", "put", "patch", "delete"}:
                 assert ("deprecated" in methods[method]) is path.startswith("/api/v1/"), path
         other = client.get("/api/v3/openapi.json").json
-        assert "deprecated" not in json.dumps(other).replace("(deprecated)", "").replace("is deprecated that", "")
+        assert '"deprecated": true' not in json.dumps(other) and "x-sunset" not in json.dumps(other)
 
     def test_after_the_sunset_the_document_has_it_no_more(self, make: Make, clock: SetClock) -> None:
         """Without a restart; a retired value is still one of stored items."""
@@ -718,26 +732,6 @@ class TestUses:
         assert runner.invoke(args=["deprecations"]).stdout == "nothing is deprecated\n"
         assert runner.invoke(args=["deprecations", "--json"]).stdout == "[]\n"
 
-    def test_two_processes_share_what_is_stored(self, make: Make, clock: SetClock, tmp_path: Path) -> None:
-        """Each writes a caller's use once an hour at most; nothing else of the store changes."""
-        config = Config(database_url=f"sqlite:///{tmp_path}/store.db")
-        clients = [make(of("v1"), config=config) for _ in range(2)]
-        store = service_of(clients[0].application).store
-        revisions = [store.revision(name) for name in ("lamps", "others")]
-        before = store.revision(USES.name)
-        writes = 0
-        for seconds in (0, 1, 3598, 1, 5):
-            clock.now += seconds
-            for client in clients:
-                client.get("/api/v1/lamps")
-                writes += (after := store.revision(USES.name)) != before
-                before = after
-        assert writes == 4  # the first of each process, and the first after an hour
-        found = {each.caller: each for each in stored_uses(store)}
-        assert found["127.0.0.1"].at == "2027-01-15T09:00:00.000000Z" and found[""].times == 8
-        assert [store.revision(name) for name in ("lamps", "others")] == revisions
-        assert clients[0].get("/lamps").headers["X-Total-Count"] == "0"
-
     def test_without_a_use_nothing_is_written(self, make: Make) -> None:
         """Nor for requests that are refused before anything of them is used."""
         client = make(of("v1"), of(field="lamps.sku"))
@@ -782,6 +776,27 @@ class TestUses:
         assert {each.at for each in stored_uses(store)} == {"2027-01-15T08:00:00.000000Z"}
 
 
+def test_two_processes_share_what_is_stored(make: Make, clock: SetClock, tmp_path: Path) -> None:
+    """Each writes a caller's use once an hour at most; nothing else of the store changes."""
+    config = Config(database_url=f"sqlite:///{tmp_path}/store.db")
+    clients = [make(of("v1"), config=config) for _ in range(2)]
+    store = service_of(clients[0].application).store
+    revisions = [store.revision(name) for name in ("lamps", "others")]
+    before = store.revision(USES.name)
+    writes = 0
+    for seconds in (0, 1, 3598, 1, 5):
+        clock.now += seconds
+        for client in clients:
+            client.get("/api/v1/lamps")
+            writes += (after := store.revision(USES.name)) != before
+            before = after
+    assert writes == 4  # the first of each process, and the first after an hour
+    found = {each.caller: each for each in stored_uses(store)}
+    assert found["127.0.0.1"].at == "2027-01-15T09:00:00.000000Z" and found[""].times == 8
+    assert [store.revision(name) for name in ("lamps", "others")] == revisions
+    assert clients[0].get("/lamps").headers["X-Total-Count"] == "0"
+
+
 def test_the_number_of_callers_is_limited(make: Make, clock: SetClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the store and in the process; the oldest go, and the number of uses stays."""
     monkeypatch.setattr(uses, "MOST_CALLERS", 3)
@@ -796,6 +811,15 @@ def test_the_number_of_callers_is_limited(make: Make, clock: SetClock, monkeypat
         callers = sorted(each.caller for each in found if each.deprecation == name and each.caller)
         assert callers == ["caller-3", "caller-4", "caller-5"] == sorted(noted._due[name])
         assert [each.times for each in found if each.deprecation == name and not each.caller] == [6]
+
+
+@pytest.mark.needs("openapi", "webhooks")
+def test_a_deprecated_version_is_marked_where_webhooks_choose_one(make: Make) -> None:
+    """In every version's document."""
+    document = make(of("v1")).get("/api/v3/openapi.json").json
+    for name in ("Webhook", "NewWebhook", "WebhookInput", "WebhookPatch"):
+        part = document["components"]["schemas"][name]["properties"]["api_version"]
+        assert part["x-deprecated-values"] == {"v1": {"since": "2026-11-22", "sunset": "2027-06-01"}}
 
 
 @pytest.mark.needs("cors")

@@ -10,7 +10,7 @@ from restkeeper.clock import Clock
 from restkeeper.config import ConfigError
 from restkeeper.errors import NotFound, Problem, shortened
 from restkeeper.features.versions.deprecations import Deprecations, PathRetired, note_body, require_known
-from restkeeper.features.versions.marks import HEADERS, mark_document
+from restkeeper.features.versions.marks import ABOUT, mark_document
 from restkeeper.features.versions.older import OlderForm
 from restkeeper.features.versions.sunset import with_sunsets
 from restkeeper.features.versions.uses import USES, Uses
@@ -63,7 +63,7 @@ def _install_deprecations(app: Application, service: Service) -> None:
     app.ready.append(partial(require_known, app, service, partial(_form_of, service.versions)))
     if any(each.field for each in service.versions.deprecations):
         service.hooks.on_body.append(note_body)
-    service.contributions.append(Contribution(headers=HEADERS, amend=partial(mark_document, service)))
+    service.contributions.append(Contribution(about=ABOUT, amend=partial(mark_document, service)))
 
 
 def form_of(versions: Versions, clock: Clock, resource: Resource, version: str) -> Form:

@@ -7,7 +7,7 @@ from typing import Any
 from restkeeper.features.openapi.components import kind_of
 from restkeeper.features.versions.sunset import names_of
 from restkeeper.service import Service
-from restkeeper.versions import Deprecation
+from restkeeper.versions import Deprecation, Versions
 from restkeeper.web import exactjson
 from restkeeper.web.operation import JsonSchema
 
@@ -17,27 +17,31 @@ _PARAMETER = "#/components/parameters/"
 _LATEST = "9999"  # no sunset is later
 _RETURNED, _SENT = ("", "Part"), ("Input", "Patch")  # ends of the names of a collection's schemas
 
-HEADERS: dict[str, JsonSchema] = {
-    "Deprecation": {
-        "description": "Since when something is deprecated that the request uses or the response has (RFC 9745).",
-        "schema": {"type": "string", "maxLength": 20, "pattern": "^@-?[0-9]+$"},
-    },
-    "Sunset": {
-        "description": "When that is gone (RFC 8594). `Link` has pages about it, and the path in the next version.",
-        "schema": {"type": "string", "maxLength": 29},
-    },
-}
+ABOUT = (
+    "Responses that something deprecated concerns have `Deprecation` (RFC 9745), `Sunset` (RFC 8594), the day on "
+    "which it goes, and in `Link` pages about it and the path in the next version."
+)
 
 
 def mark_document(service: Service, document: JsonSchema, version: str) -> None:
     """Mark in a version's document what is deprecated, and remove what is retired."""
     own = ("", version) if version == service.versions.unversioned else (version,)
+    _mark_names(document, service.versions)
     if not (declared := [each for each in service.versions.deprecations if each.version in own]):
         return
     marker, now = _Marker(service, document, version), service.clock.time()
     for each in declared:
         marker.apply(each, is_over=each.is_over(now))
     _prune(document)
+
+
+def _mark_names(document: JsonSchema, versions: Versions) -> None:
+    """Mark the names of deprecated versions where webhooks choose one."""
+    for schema in document["components"]["schemas"].values():
+        part = schema.get("properties", {}).get("api_version", {})
+        for name in part.get("enum", ()):
+            if name and (deprecation := versions.deprecation_of(name)):
+                _mark_value(part, name, deprecation)
 
 
 def marks_of(deprecation: Deprecation) -> JsonSchema:

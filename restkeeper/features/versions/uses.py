@@ -7,7 +7,7 @@ has no paths and no events.
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from hashlib import blake2b
 from math import inf
@@ -79,7 +79,7 @@ class Uses:
         self._changing = threading.Lock()
         self._has_failed = False
 
-    def note(self, names: Iterable[str], caller: str) -> None:
+    def note(self, names: Sequence[str], caller: str) -> None:
         """Note that a caller has used these. Raises nothing if the store has no room or no time for it."""
         now = self._clock.time()
         with self._changing:

@@ -86,9 +86,10 @@ def _split(pairs: Iterable[tuple[str, str]], form: Form) -> tuple[Pairs, dict[st
 
 
 def _with_operator(name: str, form: Form) -> str:
-    """`price_gte` as `price[gte]`, unless a field has that very name."""
-    if (parts := _OPERATOR.fullmatch(name)) and parts[1] in form.names and name not in form.names:
-        return f"{parts[1]}[{parts[2][1:]}]"
+    """`price_gte` as `price[gte]`, unless a field has that very name. A field that is refused is still one."""
+    if (parts := _OPERATOR.fullmatch(name)) and name not in form.names:
+        if parts[1] in form.names or parts[1] in form.queryable.refused:
+            return f"{parts[1]}[{parts[2][1:]}]"
     return name
 
 

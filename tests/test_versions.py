@@ -354,6 +354,8 @@ class TestAddresses:
         refused = client.get("/api/v4/products")
         assert refused.status_code == 404
         assert refused.json["detail"] == "v4 is a preview, which is not served here (PREVIEWS); there are: v1, v2, v3"
+        pinned = Versions(*VERSIONS, unversioned="v1", deprecations=VERSIONS.deprecations)
+        assert make(versions=pinned).test_client().get("/api/v4/products").status_code == 404
         assert client.get("/api/v3/nothing").json["detail"] == "nothing is at /api/v3/nothing"
         assert client.get("/v3/products").json["detail"] == "nothing is at /v3/products"
 

@@ -129,9 +129,10 @@ class Gate:
         served = [each for each in versions.served(now) if each.name in self._ends]
         if name and name not in versions:
             raise NotFound(f"there is no version {shortened(name)!r}; there are: {_listed(served)}")
-        if not (deprecation := versions.deprecation_of(name) or versions.deprecation_of(versions.unversioned)):
+        pinned = name or versions.unversioned
+        if not (deprecation := versions.deprecation_of(name) or versions.deprecation_of(pinned)):
             raise NotFound(f"{name} is a preview, which is not served here (PREVIEWS); there are: {_listed(served)}")
-        successor = versions[name or versions.unversioned].successor
+        successor = versions[pinned].successor
         headers = {"Sunset": http_date(deprecation.sunset)}
         if successor:
             rest = path.removeprefix(f"/api/{name}") if name else path

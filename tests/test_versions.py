@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
+from marshmallow import ValidationError
 from openapi_spec_validator import validate
 
 from restkeeper import (
@@ -62,7 +63,7 @@ def origin(made_by: str) -> list[str]:
     """The maker and the country of "maker, country"."""
     maker, comma, country = made_by.partition(", ")
     if not comma and made_by:
-        raise ValueError("must be like: maker, country")
+        raise ValidationError("must be like: maker, country")
     return [maker, country]
 
 
@@ -82,7 +83,7 @@ PRODUCTS = Resource(
                 up=origin,
                 down=lambda maker, country: f"{maker}, {country}" if maker or country else "",
             ),
-            Retype("stock", Text(1, 5, load_default="0"), up=int, down=str),
+            Retype("stock", Text(1, 5, load_default="0"), up=int, down=str, exact=True),
         ],
     },
 )
@@ -301,7 +302,8 @@ class TestLists:
             ("made_by=x", "made_by cannot be used in queries: newer versions have maker and country instead"),
             ("colour=red", "colour cannot be used in queries: newer versions have nothing instead"),
             ("stock[gt]=1", "stock[gt] is no operator of stock; there are: eq, ne, in"),
-            ("stock=x", "stock has no equivalent in newer versions: invalid literal for int() with base 10: 'x'"),
+            ("stock=x", "stock has no equivalent in newer versions"),
+            ("stock=007", "stock has no equivalent in newer versions"),
             (
                 "sort=made_by",
                 "sort cannot be 'made_by', which cannot be used in queries: newer versions have maker and",
@@ -547,22 +549,19 @@ class TestCommands:
         assert (done.exit_code, "there is no version 'v9'; there are v1, v2, v3" in done.output) == (2, True)
 
 
-class TestBounds:
-    """What an older version may cost."""
-
-    def test_an_item_of_an_older_version_has_the_same_limits(self) -> None:
-        """In its own form, so that what is stored beside it is no larger than an item."""
-        gone = Remove("notes", JsonObject(load_default=dict))
-        resource = Resource("products", "product", ProductSchema, upgrades={2: [gone]})
-        versions = Versions(Version("v1", revisions={"products": 1}), Version("v2"), unversioned="v2")
-        app = create_app(Config(page_bytes=300_000), [resource], versions=versions)
-        client = app.test_client()
-        body = {"title": "a", "notes": {"text": "x" * 120_000}}
-        for title in "abcd":
-            assert client.post("/api/v1/products", json=body | {"title": title}).status_code == 200
-        page = client.get("/api/v1/products?limit=4")
-        assert len(page.json) == 2 and 'rel="next"' in page.headers["Link"]
-        larger = client.post("/api/v1/products", json={"title": "e", "notes": {"text": "x" * 140_000}})
-        assert larger.status_code == 413
-        path = f"/api/v1/products/{page.json[0]['id']}"
-        assert client.patch(path, json={"notes": {"more": "x" * 100_000}}).status_code == 413
+def test_an_item_of_an_older_version_has_the_same_limits() -> None:
+    """In its own form, so that what is stored beside it is no larger than an item."""
+    gone = Remove("notes", JsonObject(load_default=dict))
+    resource = Resource("products", "product", ProductSchema, upgrades={2: [gone]})
+    versions = Versions(Version("v1", revisions={"products": 1}), Version("v2"), unversioned="v2")
+    app = create_app(Config(page_bytes=300_000), [resource], versions=versions)
+    client = app.test_client()
+    body = {"title": "a", "notes": {"text": "x" * 120_000}}
+    for title in "abcd":
+        assert client.post("/api/v1/products", json=body | {"title": title}).status_code == 200
+    page = client.get("/api/v1/products?limit=4")
+    assert len(page.json) == 2 and 'rel="next"' in page.headers["Link"]
+    larger = client.post("/api/v1/products", json={"title": "e", "notes": {"text": "x" * 140_000}})
+    assert larger.status_code == 413
+    path = f"/api/v1/products/{page.json[0]['id']}"
+    assert client.patch(path, json={"notes": {"more": "x" * 100_000}}).status_code == 413

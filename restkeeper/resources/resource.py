@@ -357,8 +357,8 @@ class Resource:
             try:
                 members, older = before.chain.up(before.resource.completed(members), older, None)
             except Untranslatable as error:
-                of = f"{self.name}: the item {exactjson.stored(own['id'])} of revision {revision}"
-                raise NotUpgradable(f"{of} cannot be upgraded: {', '.join(error.names)}: {error.reason}") from error
+                of = f"{self.name}: the item {exactjson.stored(own['id'])} of revision {revision} cannot be upgraded"
+                raise NotUpgradable(f"{of}: {', '.join(error.step.before)} {error.reason}") from error
             members = {**members, **own}
         body = exactjson.joined(self.completed(members))
         return record._replace(fingerprint=self.fingerprint, body=body, older=older)

@@ -7,17 +7,22 @@ are the same in both. Every step works in both directions: up for stored items a
 send, down for what those callers receive. Items are converted as the JSON texts of their members.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
-from marshmallow import fields, missing
+from marshmallow import ValidationError, fields, missing
 
 from restkeeper.storage.contract import Op
 from restkeeper.web import exactjson
 
+_log = logging.getLogger("restkeeper")
+
 Fields = Mapping[str, fields.Field[Any]]
 Members = Mapping[str, exactjson.Buffer]  # an item, or a part of it, as the JSON texts of its members
 
+NO_EQUIVALENT = "has no equivalent in newer versions"
 EQUALITY = (Op.EQ, Op.NE, Op.IN)  # the comparisons that do not depend on the order of values
 
 
@@ -36,7 +41,7 @@ class Step:
     def up(self, texts: Members, current: Members) -> Members:
         """The texts of the fields `after`; `current` has those of an item that is changed, and otherwise none.
 
-        Raises ValueError, with the reason, for values that have no equivalent in the newer revision.
+        Raises Untranslatable.
         """
         raise NotImplementedError
 
@@ -45,7 +50,7 @@ class Step:
         raise NotImplementedError
 
     def value(self, value: Any) -> Any:
-        """The value of the field `after` for one of `before`, in a comparison. Raises ValueError."""
+        """The value of the field `after` for one of `before`, in a comparison. Raises Untranslatable."""
         return value
 
 
@@ -119,35 +124,64 @@ class Convert(Step):
 
     `before` has the former fields with their definitions. `up` is called with their values, and returns those of the
     fields `after`, in order; `down` is the reverse. For more than one field they return a tuple. `up` may raise
-    ValueError with the reason why a value has no equivalent.
+    marshmallow's ValidationError with the reason why a value has no equivalent. If `down` fails, or returns what the
+    definition of a field does not allow, callers of older versions get the default of the field.
     """
 
     def __init__(self, before: Fields, after: Sequence[str], up: Callable[..., Any], down: Callable[..., Any]) -> None:
         self.before, self.after = tuple(before), tuple(after)
-        self._fields, self._up, self._down = before, up, down
+        self._older = _OlderFields(before)
+        self._up, self._down = up, down
 
     def definitions(self, newer: Fields) -> Fields:
-        return self._fields
+        return self._older.definitions
 
     def up(self, texts: Members, current: Members) -> Members:
-        return _called(self._up, [texts[name] for name in self.before], self.after)
+        return _texts(self.after, self._raised([exactjson.stored(texts[name]) for name in self.before]))
+
+    def _raised(self, values: Sequence[Any]) -> Sequence[Any]:
+        """The values of the fields `after` for those of `before`. Raises Untranslatable."""
+        try:
+            found = self._up(*values)
+            return [found] if len(self.after) == 1 else list(found)
+        except ValidationError as error:
+            raise Untranslatable(self, ", ".join(map(str, error.messages))) from error
+        except Exception as error:  # the function is of the service: whatever it raises is about these values
+            raise Untranslatable(self) from error
 
     def down(self, texts: Members) -> Members:
-        return _called(self._down, [texts[name] for name in self.after], self.before)
+        try:
+            found = self._down(*[exactjson.stored(texts[name]) for name in self.after])
+            values = [found] if len(self.before) == 1 else list(found)
+            return self._older.texts(dict(zip(self.before, values, strict=True)))
+        except Exception as error:  # likewise: one item must not end a whole list
+            return self._older.defaults_after(error)
 
 
 class Retype(Convert):
-    """The field `name`, which was defined as `field`, has another type now: see Convert."""
+    """The field `name`, which was defined as `field`, has another type now: see Convert.
 
-    operators = EQUALITY
+    It is `exact` if `up` and `down` are the inverse of each other for all values; then callers of older versions can
+    filter by it.
+    """
 
     def __init__(
-        self, name: str, field: fields.Field[Any], *, up: Callable[[Any], Any], down: Callable[[Any], Any]
+        self,
+        name: str,
+        field: fields.Field[Any],
+        *,
+        up: Callable[[Any], Any],
+        down: Callable[[Any], Any],
+        exact: bool = False,
     ) -> None:
         super().__init__({name: field}, [name], up, down)
+        self.operators = EQUALITY if exact else ()
 
     def value(self, value: Any) -> Any:
-        return self._up(value)
+        (newer,) = self._raised([value])
+        if self._down(newer) != value:
+            raise Untranslatable(self)
+        return newer
 
 
 class Split(Convert):
@@ -179,26 +213,55 @@ class Move(Step):
 
     def __init__(self, before: Fields, *, into: str) -> None:
         self.before, self.after = tuple(before), (into,)
-        self._fields = before
+        self._older = _OlderFields(before)
 
     def definitions(self, newer: Fields) -> Fields:
-        return self._fields
+        return self._older.definitions
 
     def up(self, texts: Members, current: Members) -> Members:
         """The other members of the object stay."""
         into = self.after[0]
-        value = (exactjson.stored(current[into]) if into in current else None) or {}
+        value = exactjson.stored(current[into]) if into in current else {}
+        value = value if isinstance(value, dict) else {}
         return {into: exactjson.dumps(value | {name: exactjson.stored(text) for name, text in texts.items()})}
 
     def down(self, texts: Members) -> Members:
-        value = exactjson.stored(texts[self.after[0]]) or {}
-        return {name: exactjson.dumps(value.get(name, _default_of(self._fields[name]))) for name in self.before}
+        value = exactjson.stored(texts[self.after[0]])
+        members = value if isinstance(value, dict) else {}
+        try:
+            return {**self._older.defaults, **self._older.texts({n: members[n] for n in self.before if n in members})}
+        except ValidationError as error:
+            return self._older.defaults_after(error)
 
 
-def _called(convert: Callable[..., Any], texts: Sequence[exactjson.Buffer], names: Sequence[str]) -> Members:
-    """The texts of what a function returns for the values of these texts."""
-    returned = convert(*map(exactjson.stored, texts))
-    values = [returned] if len(names) == 1 else returned
+class _OlderFields:
+    """The fields of the older revision that a step converts to."""
+
+    def __init__(self, definitions: Fields) -> None:
+        self.definitions = definitions
+        self._has_failed = False
+
+    @cached_property
+    def defaults(self) -> Members:
+        """The texts of their defaults; null where there is none."""
+        return _texts(self.definitions, map(_default_of, self.definitions.values()))
+
+    def texts(self, values: Mapping[str, Any]) -> Members:
+        """The texts of values. Raises ValidationError if a definition does not allow one."""
+        for name, value in values.items():
+            self.definitions[name].deserialize(value)
+        return _texts(values, values.values())
+
+    def defaults_after(self, error: Exception) -> Members:
+        """The defaults, for an item that the older revision cannot have; the first such error is logged."""
+        if not self._has_failed:
+            self._has_failed = True
+            names = ", ".join(self.definitions)
+            _log.warning("an item has no equivalent for %s in older versions: %s", names, error, exc_info=error)
+        return self.defaults
+
+
+def _texts(names: Iterable[str], values: Iterable[Any]) -> Members:
     return {name: exactjson.dumps(value) for name, value in zip(names, values, strict=True)}
 
 
@@ -208,11 +271,11 @@ def _default_of(field: fields.Field[Any]) -> Any:
 
 
 class Untranslatable(Exception):
-    """Values of these fields, of the older revision of a step, have no equivalent in the newer one, for this reason."""
+    """Values of the fields `before` of a step have no equivalent in the newer revision, for this reason."""
 
-    def __init__(self, number: int, names: Sequence[str], reason: str) -> None:
+    def __init__(self, step: Step, reason: str = NO_EQUIVALENT) -> None:
         super().__init__(reason)
-        self.number, self.names, self.reason = number, names, reason
+        self.step, self.reason = step, reason
 
 
 class Chain:
@@ -263,15 +326,8 @@ class Chain:
                 item |= {name: levels[number + 1][name] for name in step.after}
             else:
                 present = levels[number + 1]
-                item |= self._up(number, texts, {name: present[name] for name in step.after if name in present})
+                item |= step.up(texts, {name: present[name] for name in step.after if name in present})
         return item, exactjson.joined(homes) if homes else None
-
-    def _up(self, number: int, texts: Members, current: Members) -> Members:
-        step = self.steps[number]
-        try:
-            return step.up(texts, current)
-        except (ValueError, TypeError, LookupError, ArithmeticError, exactjson.EncodeError) as error:
-            raise Untranslatable(number, step.before, str(error)) from error
 
     def _descend(self, members: Members, older: bytes | None) -> Iterator[Members]:
         """An item in the newest revision, and before each step, the last one first."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from restkeeper.errors import InvalidQuery, ValidationFailed
 from restkeeper.resources.resource import NO_LIMITS, ItemLimits, JsonObject, Resource, records_of, require_none
-from restkeeper.resources.steps import Members, Step, Untranslatable
+from restkeeper.resources.steps import NO_EQUIVALENT, Members, Step, Untranslatable
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.storage.contract import Filter, Kind, Op, Page, Query, Record
 from restkeeper.web import exactjson
@@ -67,9 +67,9 @@ class OlderForm:
             try:
                 convert = partial(path.value, read=lambda text: value_of(text, field))
                 value = tuple(map(convert, value)) if isinstance(value, tuple) else convert(value)
-            except (ValueError, TypeError, LookupError, ArithmeticError) as error:
-                fault = {"parameter": filter.field, "detail": f"has no equivalent in newer versions: {error}"}
-                raise InvalidQuery(f"{filter.field} {fault['detail']}", errors=[fault]) from None
+            except (Untranslatable, ValueError):
+                fault = {"parameter": filter.field, "detail": NO_EQUIVALENT}
+                raise InvalidQuery(f"{filter.field} {NO_EQUIVALENT}", errors=[fault]) from None
         return Filter(path.end, filter.op, value)
 
     def name_of(self, field: str) -> str:
@@ -117,8 +117,8 @@ class OlderForm:
             members, older = self._chain.up(own, homes, before)
             record = store({name: exactjson.stored(text) for name, text in members.items()})
         except Untranslatable as error:
-            origins = self._origins[error.number]
-            require_none([_fault(origins[name], error.reason) for name in error.names])
+            origins = self._origins[self._chain.steps.index(error.step)]
+            require_none([_fault(origins[name], error.reason) for name in error.step.before])
             raise
         except ValidationFailed as error:
             require_none([self._renamed(fault) for fault in error.members["errors"]])

@@ -3,7 +3,10 @@
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import NamedTuple
+
+from flask import Blueprint
 
 from restkeeper.cli import commands
 from restkeeper.clock import Clock
@@ -28,7 +31,7 @@ from restkeeper.features import versions as versioning
 from restkeeper.resources.collection import CollectionHandlers
 from restkeeper.resources.items import Items
 from restkeeper.resources.resource import Ownership, Resource
-from restkeeper.service import EXTENSION, Service, make_service
+from restkeeper.service import EXTENSION, Service, make_service, mount
 from restkeeper.storage import BACKENDS
 from restkeeper.storage.contract import Collection as StoredCollection
 from restkeeper.storage.errors import StoreError
@@ -156,8 +159,7 @@ def create_app(
     app.before.append(guard.authorize)  # what they may do
     install("ownership", "idempotency", "dialects", "events")  # what takes part in reading and writing items
     for resource in resources:
-        for version in service.served:
-            _add_collection(app, service, resource, version.name)
+        mount(app, service, partial(_routes_of, service, resource), unversioned=True)
     install("webhooks", "health", "pages", "openapi")  # the last one documents what there is
     guard.learn(app)
     for check in app.ready:
@@ -167,14 +169,11 @@ def create_app(
     return app
 
 
-def _add_collection(app: Application, service: Service, resource: Resource, version: str) -> None:
-    """Register the handlers of a collection in a version, and without it if that is the one of unversioned paths."""
+def _routes_of(service: Service, resource: Resource, version: str) -> Blueprint:
+    """The routes of a collection, whose items are in the form of a version: load, store, represent."""
     form = service.hooks.form(resource, version)
     items = Items(resource, service.store, service.config, service.hooks, form=form, clock=service.clock)
-    routes = CollectionHandlers(items).blueprint()
-    app.register_blueprint(routes, url_prefix=f"/api/{version}/{resource.name}", name=f"{version}_{resource.name}")
-    if version == service.versions.unversioned:
-        app.register_blueprint(routes, url_prefix=f"/{resource.name}", name=resource.name)
+    return CollectionHandlers(items).blueprint()
 
 
 def stored_collections(resources: Sequence[Resource], features: Collection[str] = FEATURES) -> list[StoredCollection]:

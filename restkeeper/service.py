@@ -16,7 +16,7 @@ from restkeeper.resources.resource import Resource
 from restkeeper.storage import Location, Store, locate
 from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreGone, StoreUnavailable
-from restkeeper.versions import V1, Version, Versions
+from restkeeper.versions import V1, Version, Versions, prefix_of
 from restkeeper.web.guard import Guard
 from restkeeper.web.operation import Contribution
 
@@ -47,6 +47,11 @@ class Service:
     served: tuple[Version, ...]
     serves: bool
     contributions: list[Contribution] = field(default_factory=list)
+
+    @property
+    def default_version(self) -> str:
+        """The version of the unversioned paths, or when it is retired, the one to use instead."""
+        return self.versions.replacement_for(self.versions.unversioned, self.clock.time())
 
     @property
     def store_secret(self) -> str:
@@ -102,12 +107,17 @@ def make_service(
     return Service(config, tuple(resources), location, store, clock, names, guard, hooks, versions, served, serves)
 
 
-def mount(app: Flask, service: Service, routes: Callable[[str], Blueprint]) -> None:
-    """Register the routes that `routes` returns for a version, in each version: at /api/VERSION/NAME."""
+def mount(app: Flask, service: Service, routes: Callable[[str], Blueprint], *, unversioned: bool = False) -> None:
+    """Register the routes that `routes` returns for a version, in each version: at /api/VERSION/NAME.
+
+    If they are `unversioned` too, those of the version of the unversioned paths are also at /NAME.
+    """
     for version in service.served:
-        of_version = routes(version.name)
-        prefix = f"/api/{version.name}/{of_version.name}"
-        app.register_blueprint(of_version, url_prefix=prefix, name=f"{version.name}_{of_version.name}")
+        made = routes(version.name)
+        prefix = prefix_of(version.name)
+        app.register_blueprint(made, url_prefix=f"{prefix}/{made.name}", name=f"{version.name}_{made.name}")
+        if unversioned and version.name == service.versions.unversioned:
+            app.register_blueprint(made, url_prefix=f"/{made.name}", name=made.name)
 
 
 def service_of(app: Flask) -> Service:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from email.utils import formatdate
 from enum import StrEnum
+from itertools import islice
 
 _NAME = re.compile(r"v[1-9][0-9]{0,3}")
 _LINK = re.compile(r"[!#-;=?-~]{1,1000}")  # of a reference to a page (RFC 3986), inside <> in a header
@@ -96,6 +97,16 @@ class Deprecation:
         return seconds_of(self.sunset) <= now
 
 
+def prefix_of(version: str) -> str:
+    """The beginning of the paths of a version."""
+    return f"/api/{version}"
+
+
+def version_in(path: str) -> str | None:
+    """What stands in a path where a version does; None for a path without a version."""
+    return path[5:].partition("/")[0] if path.startswith("/api/") else None
+
+
 def http_date(day: date) -> str:
     """The beginning of a day in UTC as an HTTP date (RFC 9110, section 5.6.7)."""
     return formatdate(seconds_of(day), usegmt=True)
@@ -126,6 +137,10 @@ class Versions:
                 yield f"{each.name!r} is no name of a version; use v1, v2 and so on"
             if each.successor and each.successor not in self._versions:
                 yield f"the successor {each.successor!r} of {each.name} does not exist; there are: {names}"
+            if each.name in islice(self._successors(each.name), len(self._versions)):
+                yield f"the successors of {each.name} lead back to it"
+            if each.preview and self.deprecation_of(each.name):
+                yield f"{each.name} is a preview: it can change or go without a deprecation"
         if self.unversioned not in self._versions or self[self.unversioned].preview:
             yield f"unversioned={self.unversioned!r} is not one of the stable versions; there are: {names}"
         declared = [each.name for each in self.deprecations]
@@ -145,6 +160,10 @@ class Versions:
                 yield f"{of}: the link {deprecation.link!r} is no URL"
             if declared.count(deprecation.name) > 1:
                 yield f"{of}: is declared twice"
+
+    def _successors(self, name: str) -> Iterator[str]:
+        while name in self and (name := self[name].successor):
+            yield name
 
     def __iter__(self) -> Iterator[Version]:
         return iter(self._versions.values())
@@ -169,14 +188,14 @@ class Versions:
             return State.RETIRED if deprecation.is_over(now) else State.DEPRECATED
         return State.PREVIEW if self[name].preview else State.CURRENT
 
-    def living(self, name: str, now: float) -> str:
-        """The version that stands for a pinned one: itself, or after its sunset the first successor that lives."""
-        seen = set()
-        while name in self and self.state(name, now) is State.RETIRED and name not in seen:
-            seen.add(name)
-            name = self[name].successor
-        stable = [each.name for each in self.served(now)]
-        return name if name in self and name not in seen else stable[-1]
+    def replacement_for(self, name: str, now: float) -> str:
+        """The version to use for one: itself, or after its sunset the first of its successors that is not retired.
+
+        Without a successor it is the newest version; empty if all are retired.
+        """
+        served = [each.name for each in self.served(now)]
+        found = next((each for each in (name, *self._successors(name)) if each in served), "")
+        return found or (served[-1] if served else "")
 
     def served(self, now: float, previews: Iterable[str] = ()) -> list[Version]:
         """The versions with routes: all but the retired ones, and previews that are asked for."""

@@ -36,6 +36,7 @@ from restkeeper.features.webhooks import deliverer_of
 from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.schemas.fields import JsonObject
 from restkeeper.service import service_of
+from restkeeper.versions import seconds_of
 from restkeeper.web.application import Application
 from tests.clock import SetClock
 from tests.shop import create_app
@@ -353,6 +354,7 @@ class TestAddresses:
             404,
             "there is no version 'v9'; there are: v1, v2, v3",
         )
+        assert client.get("/api/").json["detail"] == "there is no version ''; there are: v1, v2, v3"
         refused = client.get("/api/v4/products")
         assert refused.status_code == 404
         assert refused.json["detail"] == "v4 is a preview, which is not served here (PREVIEWS); there are: v1, v2, v3"
@@ -403,6 +405,36 @@ class TestAddresses:
                 assert client.get("/products/x").status_code in (404, 410)
                 assert client.get("/healthz").status_code == 200
 
+    def test_a_retired_version_names_a_successor_that_is_served(self) -> None:
+        """Not one that is retired itself; and the day on which the path ended."""
+        first, second = date(2027, 1, 1), SUNSET
+        versions = Versions(
+            Version("v1", successor="v2"),
+            Version("v2", successor="v3"),
+            Version("v3"),
+            unversioned="v1",
+            deprecations=[
+                Deprecation(version="v1", since=first, sunset=first),
+                Deprecation(version="v2", since=first, sunset=first),
+                Deprecation(version="", since=first, sunset=second),
+            ],
+        )
+        client = make(versions=versions, clock=SetClock(seconds_of(first))).test_client()
+        for path in ("/api/v1/products", "/products"):
+            gone = client.get(path)
+            assert (gone.status_code, gone.json["successor"], gone.json["sunset"]) == (410, "v3", "2027-01-01")
+            assert gone.headers["Link"] == '</api/v3/products>; rel="successor-version"'
+        assert client.get("/openapi.json").json["info"]["x-version"]["name"] == "v3"
+
+    def test_all_versions_can_be_retired(self) -> None:
+        """Then none is named."""
+        ended = Deprecation(version="v1", since=SUNSET, sunset=SUNSET)
+        versions = Versions(Version("v1"), unversioned="v1", deprecations=[ended])
+        client = make(versions=versions, clock=SetClock(RETIRED_AT)).test_client()
+        assert client.get("/api/v1/products").json["detail"] == "version v1 was retired on 2027-06-01"
+        assert client.get("/api/v2/products").json["detail"] == "there is no version 'v2'; there are: none"
+        assert client.get("/").status_code == 200
+
     def test_permissions_are_the_same_in_each_version(self) -> None:
         """A caller without credentials reads nothing in any of them."""
         client = make(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
@@ -415,6 +447,19 @@ class TestAddresses:
             (lambda: Versions(Version("v1"), unversioned="v2"), "unversioned='v2' is not one of the stable versions"),
             (lambda: Versions(Version("v1"), Version("v1"), unversioned="v1"), "each has a name of its own"),
             (lambda: Versions(Version("v1", successor="v2"), unversioned="v1"), "the successor 'v2' of v1 does not"),
+            (
+                lambda: Versions(Version("v1", successor="v2"), Version("v2", successor="v1"), unversioned="v1"),
+                "the successors of v1 lead back to it",
+            ),
+            (
+                lambda: Versions(
+                    Version("v1"),
+                    Version("v2", preview=True),
+                    unversioned="v1",
+                    deprecations=[Deprecation(version="v2", since=SUNSET, sunset=SUNSET)],
+                ),
+                "v2 is a preview: it can change or go without a deprecation",
+            ),
         ],
     )
     def test_a_wrong_registry_is_refused(self, versions: Callable[[], Versions], message: str) -> None:

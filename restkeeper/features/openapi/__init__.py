@@ -14,6 +14,7 @@ from flask import Blueprint, Response, request, send_from_directory
 from restkeeper.errors import NotFound, PreconditionFailed, shortened
 from restkeeper.features.openapi.document import document
 from restkeeper.service import Service
+from restkeeper.versions import prefix_of
 from restkeeper.web import exactjson, pages
 from restkeeper.web.application import Application
 from restkeeper.web.content import HTML, JSON, require_acceptable
@@ -37,8 +38,8 @@ def install(app: Application, service: Service) -> None:
     routes = Blueprint("openapi", __name__)
     for version in (each.name for each in service.served):
         read = DocumentHandlers(app, service, version).read_openapi
-        routes.add_url_rule(f"/api/{version}/openapi.json", f"read_openapi_{version}", read)
-        if version == service.versions.unversioned:
+        routes.add_url_rule(f"{prefix_of(version)}/openapi.json", f"read_openapi_{version}", read)
+        if version == service.default_version:
             routes.add_url_rule("/openapi.json", view_func=read)
     if service.config.docs:
         handlers = DocsHandlers()

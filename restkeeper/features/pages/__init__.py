@@ -68,7 +68,7 @@ class PageHandlers:
         service = self._service
         collections = [{"name": each.name, "url": f"/{each.name}"} | self._count(each) for each in service.resources]
         paths = {rule.rule for rule in self._app.url_map.iter_rules()}
-        links = {name: path.replace("VERSION", service.versions.unversioned) for name, path in LINKS.items()}
+        links = {name: path.replace("VERSION", service.default_version) for name, path in LINKS.items()}
         links = {name: path for name, path in links.items() if path in paths}
         value = {"service": "restkeeper", "collections": collections, "links": links}
         base = known_base() or "https://HOST"

@@ -17,7 +17,7 @@ from restkeeper.features.versions.uses import USES, Uses
 from restkeeper.resources.form import Form
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service
-from restkeeper.versions import Version, Versions, http_date, seconds_of
+from restkeeper.versions import Deprecation, Versions, http_date, prefix_of, seconds_of, version_in
 from restkeeper.web.application import Application
 from restkeeper.web.errors import PATH
 from restkeeper.web.operation import UNUSED, Contribution, JsonSchema
@@ -99,7 +99,7 @@ def describe(service: Service, document: JsonSchema, version: str) -> None:
 
 
 class Gate:
-    """Refuses requests to versions that do not exist, or not any more."""
+    """Refuses requests to versions that are not served."""
 
     def __init__(self, service: Service) -> None:
         self._versions = service.versions
@@ -115,37 +115,29 @@ class Gate:
     def require_served(self, request: Request) -> None:
         """Raises NotFound at a version that does not exist, and VersionRetired at one whose sunset is over."""
         path = request.path
-        if path.startswith("/api/"):
-            name = path[5:].partition("/")[0]
+        if (name := version_in(path)) is not None:
             end = self._ends.get(name)
             if end is None or (end < inf and end <= self._clock.time()):
                 self._refuse(name, path)
         elif self._unversioned_end < inf and path.split("/")[1] in self._collections:
             if self._unversioned_end <= self._clock.time():
-                self._refuse("", path)
+                ended = map(self._versions.deprecation_of, ("", self._versions.unversioned))
+                first = min(filter(None, ended), key=lambda each: each.sunset)
+                raise self._retired("the path without a version", first, self._versions.unversioned, path)
 
     def _refuse(self, name: str, path: str) -> None:
-        versions, now = self._versions, self._clock.time()
-        served = [each for each in versions.served(now) if each.name in self._ends]
-        if name and name not in versions:
-            raise NotFound(f"there is no version {shortened(name)!r}; there are: {_listed(served)}")
-        pinned = name or versions.unversioned
-        if not (deprecation := versions.deprecation_of(name) or versions.deprecation_of(pinned)):
-            raise NotFound(f"{name} is a preview, which is not served here (PREVIEWS); there are: {_listed(served)}")
-        successor = versions[pinned].successor
-        headers = {"Sunset": http_date(deprecation.sunset)}
-        if successor:
-            rest = path.removeprefix(f"/api/{name}") if name else path
-            headers["Link"] = f'</api/{successor}{quote(rest, PATH)}>; rel="successor-version"'
-        of = f"version {name}" if name else "the path without a version"
-        advice = f"use {successor}" if successor else f"there are: {_listed(served)}"
-        raise VersionRetired(
-            f"{of} was retired on {deprecation.sunset}; {advice}",
-            headers=headers,
-            sunset=str(deprecation.sunset),
-            **({"successor": successor} if successor else {}),
-        )
+        if deprecation := self._versions.deprecation_of(name) if name in self._versions else None:
+            raise self._retired(f"version {name}", deprecation, name, path.removeprefix(prefix_of(name)))
+        known = [each.name for each in self._versions.served(self._clock.time()) if each.name in self._ends]
+        there_are = f"there are: {', '.join(known) or 'none'}"
+        if name in self._versions:
+            raise NotFound(f"{name} is a preview, which is not served here (PREVIEWS); {there_are}")
+        raise NotFound(f"there is no version {shortened(name)!r}; {there_are}")
 
-
-def _listed(versions: list[Version]) -> str:
-    return ", ".join(each.name for each in versions)
+    def _retired(self, what: str, deprecation: Deprecation, version: str, rest: str) -> VersionRetired:
+        """The refusal of a path, whose part after the version is `rest`."""
+        headers, advice, members = {"Sunset": http_date(deprecation.sunset)}, "", {"sunset": str(deprecation.sunset)}
+        if successor := self._versions.replacement_for(version, self._clock.time()):
+            headers["Link"] = f'<{prefix_of(successor)}{quote(rest, PATH)}>; rel="successor-version"'
+            advice, members["successor"] = f"; use {successor}", successor
+        return VersionRetired(f"{what} {deprecation.retired}{advice}", headers=headers, **members)

@@ -23,7 +23,7 @@ from restkeeper.resources.resource import JsonObject, Resource
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.service import Service
 from restkeeper.storage.contract import Op
-from restkeeper.versions import Deprecation, http_date, seconds_of
+from restkeeper.versions import Deprecation, http_date, prefix_of, seconds_of, version_in
 from restkeeper.web.application import Application
 from restkeeper.web.caller import name_of
 from restkeeper.web.errors import PATH
@@ -100,10 +100,10 @@ class Deprecations:
     def _place(self, request: Request) -> Place | None:
         """Where a request goes, if it is in a version."""
         path, rule = request.path, request.url_rule.rule if request.url_rule else ""
-        if path.startswith("/api/"):
-            name, slash, rest = path[5:].partition("/")
-            prefix = f"/api/{name}"
-            return Place(name, name, slash + rest or "/", rule.removeprefix(prefix)) if name in self._versions else None
+        if (name := version_in(path)) is not None:
+            prefix = prefix_of(name)
+            rest, route = path.removeprefix(prefix) or "/", rule.removeprefix(prefix)
+            return Place(name, name, rest, route) if name in self._versions else None
         place = Place(self._versions.unversioned, "", path, rule)
         return place if place.collection in self._collections else None
 
@@ -147,8 +147,8 @@ class Deprecations:
         for link in dict.fromkeys(each.link for each in concerned if each.link):
             yield f'<{link}>; rel="deprecation"; type="text/html"'
         successor = self._versions[place.version].successor
-        if successor in self._served and f"/api/{successor}{place.route or place.rest}" in self._rules:
-            yield f'</api/{successor}{quote(place.rest, PATH)}>; rel="successor-version"'
+        if successor in self._served and f"{prefix_of(successor)}{place.route or place.rest}" in self._rules:
+            yield f'<{prefix_of(successor)}{quote(place.rest, PATH)}>; rel="successor-version"'
 
     @cached_property
     def _rules(self) -> set[str]:
@@ -236,7 +236,7 @@ def _missing(each: Deprecation, forms: Mapping[str, Form], routes: Iterable[tupl
 
 
 def _missing_path(each: Deprecation, routes: Iterable[tuple[str, str]]) -> str:
-    prefix = f"/api/{each.version}"
+    prefix = prefix_of(each.version)
     here = {(rule.removeprefix(prefix), method) for rule, method in routes if rule.startswith(f"{prefix}/")}
     if each.path not in (paths := sorted({path for path, _ in here})):
         return f"there is no path {each.path!r}; there are: {', '.join(paths)}"

@@ -7,7 +7,7 @@ from typing import Any
 from restkeeper.features.openapi.components import kind_of
 from restkeeper.features.versions.sunset import names_of
 from restkeeper.service import Service
-from restkeeper.versions import Deprecation, Versions
+from restkeeper.versions import Deprecation, Versions, prefix_of
 from restkeeper.web import exactjson
 from restkeeper.web.operation import JsonSchema
 
@@ -74,7 +74,7 @@ class _Marker:
         self._paths: dict[str, Any] = document["paths"]
         self._parts: dict[str, Any] = document["components"]
         self._kinds = {each.name: kind_of(each) for each in service.resources}
-        self._named = f"/api/{version}"
+        self._named = prefix_of(version)
         self._is_pinned = version == service.versions.unversioned
 
     def apply(self, each: Deprecation, *, is_over: bool) -> None:

@@ -32,7 +32,8 @@ def deliverer_of(service: Service) -> Deliverer:
 
     def convert(event: StoredEvent, version: str) -> StoredEvent:
         """The event as a webhook of this version receives it; after its sunset, as one of the successor does."""
-        return forms[service.versions.living(version, clock.time())].converted(event)
+        form = forms.get(service.versions.replacement_for(version, clock.time()))
+        return form.converted(event) if form else event
 
     return Deliverer(
         service.store,

@@ -103,8 +103,13 @@ class IllegalTransition(Problem):
     status, name, title = 409, "illegal-transition", "The state cannot change that way"
     about = (
         "The lifecycle of the collection does not allow this change of an item's status. `from` and `to` are the "
-        "requested change; `allowed` lists the states that are possible after the present one."
+        "requested change; `allowed` lists the states that are possible after the present one. They are missing in a "
+        "version of the API that does not have these states."
     )
+
+    def __init__(self, detail: str, *, field: str, **members: Any) -> None:
+        super().__init__(detail, **members)
+        self.field = field
 
 
 class PreconditionFailed(Problem):

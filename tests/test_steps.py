@@ -1,11 +1,11 @@
 """Steps between the revisions of a collection's items: every step and every chain of them converts without loss."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given, reject
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from marshmallow import ValidationError, fields
 
@@ -26,8 +26,9 @@ from restkeeper import (
     Text,
     Whole,
 )
-from restkeeper.errors import InvalidQuery, ValidationFailed
+from restkeeper.errors import BodyTooLarge, InvalidQuery, ValidationFailed
 from restkeeper.features.versions.older import OlderForm
+from restkeeper.resources.resource import ItemLimits
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.storage.contract import Filter, Op, Query, Record, Sort
 from restkeeper.web import exactjson
@@ -138,6 +139,7 @@ REVISIONS = {**{name: [[step]] for name, step in STEPS.items()}, "chain": CHAIN}
 
 
 @pytest.mark.parametrize("revisions", REVISIONS.values(), ids=REVISIONS)
+@settings(deadline=None)  # another process can have the processor
 @given(data=st.data())
 def test_what_an_older_version_writes_it_reads(revisions: list[list[Step]], data: st.DataObject) -> None:
     """A new item, and one that replaces another, come down as they went up."""
@@ -148,6 +150,7 @@ def test_what_an_older_version_writes_it_reads(revisions: list[list[Step]], data
     assert shown(older, older.replace(made, second, now=LATER)) == second
 
 
+@settings(deadline=None)  # another process can have the processor
 @given(chains, st.data())
 def test_what_an_older_version_writes_it_reads_after_any_steps(
     revisions: list[list[Step]], data: st.DataObject
@@ -157,6 +160,7 @@ def test_what_an_older_version_writes_it_reads_after_any_steps(
 
 
 @pytest.mark.parametrize("revisions", REVISIONS.values(), ids=REVISIONS)
+@settings(deadline=None)  # another process can have the processor
 @given(data=st.data())
 def test_two_versions_lose_nothing_of_each_other(revisions: list[list[Step]], data: st.DataObject) -> None:
     """A change of one field by an older version leaves all newest fields that it has nothing to do with, and back."""
@@ -253,6 +257,69 @@ def test_steps_that_do_not_fit_are_refused(upgrades: dict[int, list[Step]], mess
     with pytest.raises(ValueError) as caught:
         Resource("books", "book", BookSchema, upgrades=upgrades)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("declare", "message"),
+    [
+        (lambda: Rename("version", "a"), "Rename: 'version' is set by the service and never changes"),
+        (lambda: Rename(1, "a"), "Rename: [1] must be names of fields, each once"),  # type: ignore[arg-type]
+        (lambda: Move({}, into="a"), "Move: {} must be names of fields, each once"),
+        (lambda: Split("a", Text(), into="bc", up=halves, down=halves), "Split: 'bc' must be names of fields"),
+        (lambda: Split("a", Text(), into=["b", "b"], up=halves, down=halves), "Split: ['b', 'b'] must be names"),
+        (lambda: Retype("a", Text(), up="x", down=str), "Retype(a): up and down are functions"),  # type: ignore[arg-type]
+        (lambda: Remove("a", Text), "Remove: 'a' needs a definition such as Text(), not "),  # type: ignore[arg-type]
+        (lambda: Remove("a", Whole(), "x"), "Remove('a'): the field does not allow the default 'x': "),
+        (lambda: Remove("a", Text(), {1}), "Remove('a'): the field does not allow the default {1}: "),
+    ],
+)
+def test_a_step_that_cannot_be_is_refused(declare: Callable[[], Step], message: str) -> None:
+    """With what is wrong."""
+    with pytest.raises(ValueError) as caught:
+        declare()
+    assert str(caught.value)[: len(message)] == message
+
+
+def test_a_default_must_be_valid() -> None:
+    """Also that of a new field, and a field goes once in a revision."""
+    for steps, message in (
+        ([Add("title", 7)], "books: upgrades: Add('title'): the field does not allow the default 7: "),
+        (
+            [Remove("a", Text(load_default="")), Rename("b", "a"), Remove("a", Text(load_default=""))],
+            "books: upgrades: ",
+        ),
+    ):
+        with pytest.raises(ValueError) as caught:
+            Resource("books", "book", BookSchema, upgrades={2: steps})
+        assert str(caught.value)[: len(message)] == message
+
+
+def test_the_fingerprint_changes_with_the_steps() -> None:
+    """With a default, with the code of a function; and not from process to process."""
+    split: Any = {"into": ("first", "last"), "up": halves}
+    steps = (
+        Remove("colour", Text(load_default="red")),
+        Remove("colour", Text(load_default="blue")),
+        Split("author", Text(load_default=""), down=lambda a, b: f"{a} {b}", **split),
+        Split("author", Text(load_default=""), down=lambda a, b: f"{b} {a}", **split),
+        Retype("copies", Text(load_default="0"), up=int, down=str),
+        Retype("copies", Text(load_default="0"), up=int, down=repr),
+    )
+    assert len({books([[step]])[1].fingerprint for step in steps}) == len(steps)
+    assert books([[STEPS["split"]]])[1].fingerprint == books([[STEPS["split"]]])[1].fingerprint
+    assert " at 0x" not in STEPS["split"].fingerprint + STEPS["retype"].fingerprint
+
+
+def test_an_item_and_what_is_beside_it_are_limited_each() -> None:
+    """An older version can change an item that is larger together."""
+    newest, older = books([[Remove("notes", Text(high=5000, load_default=""))]])
+    limits = ItemLimits(2000, 100)
+    made = older.create({"title": "x", "notes": "n" * 1500}, id="a", now=NOW, limits=limits)
+    large = newest.merge(made, {"place": {"text": "p" * 1500}}, now=LATER, limits=limits)
+    assert older.merge(large, {"weight": 9}, now=LATER, limits=limits).version == 3
+    assert older.merge(large, {"notes": ""}, now=LATER, limits=limits).version == 3
+    with pytest.raises(BodyTooLarge):
+        older.merge(large, {"notes": "n" * 2001}, now=LATER, limits=limits)
 
 
 def test_a_removed_field_needs_a_default() -> None:

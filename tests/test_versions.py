@@ -210,6 +210,22 @@ class TestItems:
         refused = client.patch(f"/api/v1/products/{made['id']}", json={"status": "active"})
         assert (refused.status_code, refused.json["detail"].split()[0]) == (409, "status")
 
+    def test_a_transition_between_states_that_the_version_does_not_have(self) -> None:
+        """The refusal names the field of the version, and no state of others."""
+        states = {"a": "active", "b": "archived"}
+        old = Status(Lifecycle("a", {"a": ("b",), "b": ("a",)}))
+        step = Retype("state", old, up=states.__getitem__, down={v: k for k, v in states.items()}.__getitem__)
+        resource = Resource("products", "product", ProductSchema, upgrades={2: [step]})
+        versions = Versions(Version("v1", revisions={"products": 1}), Version("v2"), unversioned="v1")
+        client = create_app(Config(), [resource], versions=versions).test_client()
+        made = client.post("/products", json={"title": "x", "state": "b"}).json
+        refused = client.patch(f"/products/{made['id']}", json={"state": "a"})
+        assert (refused.status_code, refused.json["detail"], "from" in refused.json) == (
+            409,
+            "state cannot change so",
+            False,
+        )
+
     def test_validators_are_of_the_version(self, client: FlaskClient) -> None:
         """A version's own ETag holds, that of another does not; it changes with every change of the item."""
         made = client.post("/api/v1/products", json=LAMP)
@@ -521,6 +537,17 @@ class TestEvents:
             assert [own(event["data"]) for event in feeds[version]] == [seen, seen]
         assert len({tuple(event["id"] for event in feed) for feed in feeds.values()}) == 1
 
+    def test_a_removed_field_survives_a_newer_change(self, tmp_path: Path) -> None:
+        """Of an item that was stored before the upgrade, in its answers and in its events."""
+        config = Config(database_url=f"sqlite:///{tmp_path}/store.db")
+        first = Resource("products", "product", PRODUCTS.at(1).resource.schema)
+        made = create_app(config, (first,)).test_client().post("/products", json=LAMP).json
+        new = make(config).test_client()
+        for body in ({"tags": ["a"]}, {"tags": ["b"]}):
+            new.patch(f"/api/v3/products/{made['id']}", json=body)
+            assert new.get(f"/api/v1/products/{made['id']}").json["colour"] == "blue"
+        assert {event["data"]["colour"] for event in new.get("/api/v1/events").json} == {"blue"}
+
     def test_events_from_before_an_upgrade_have_the_form_of_the_path(self, tmp_path: Path) -> None:
         """They are stored in the form of their time."""
         config = Config(database_url=f"sqlite:///{tmp_path}/store.db")
@@ -534,16 +561,16 @@ class TestEvents:
             assert own(new.get(f"/api/{version}/products/{made['id']}").json) == seen
 
     @pytest.mark.needs("webhooks")
-    def test_a_webhook_has_the_version_of_its_making(self) -> None:
-        """It can be changed; after the sunset it is that of the successor."""
-        clock = SetClock()
-        app = make(Config(webhook_allow_private=True), clock=clock)
+    def test_a_webhook_has_the_version_of_its_making(self, tmp_path: Path) -> None:
+        """It can be changed; after the sunset it is that of the successor, and the webhook can be changed otherwise."""
+        clock, config = SetClock(), Config(webhook_allow_private=True, database_url=f"sqlite:///{tmp_path}/a.db")
+        app = make(config, clock=clock)
         client, sent = app.test_client(), []
         deliverer = deliverer_of(service_of(app))
 
         def send(url: str, headers: Any, body: bytes) -> DeliveryResult:
             sent.append((url[-2:], own(json.loads(body)["data"])))
-            return DeliveryResult(204, 0.0, "", None)
+            return DeliveryResult(204, "", None)
 
         deliverer._send = send
         hooks = {
@@ -552,13 +579,15 @@ class TestEvents:
         }
         assert {version: hook["api_version"] for version, hook in hooks.items()} == {name: name for name in SEEN}
         client.post("/api/v3/products", json={"title": "a"})
-        deliverer.deliver_once()
+        assert deliverer.deliver_once() == 3
         assert {name: "name" in data for name, data in sent} == {"v1": True, "v2": False, "v3": False}
         assert {name: "maker" in data for name, data in sent} == {"v1": False, "v2": False, "v3": True}
         where = f"/api/v2/webhooks/{hooks['v3']['id']}"
         assert client.patch(where, json={"api_version": "v1"}).json["api_version"] == "v1"
         assert client.patch(where, json={"api_version": None}).json["api_version"] == "v2"
         assert client.put(where, json={"url": "http://x.example/v3"}).json["api_version"] == "v2"
+        pinned = f"/api/v3/webhooks/{hooks['v1']['id']}"
+        assert client.put(pinned, json={"url": "http://x.example/v1"}).json["api_version"] == "v1"
         refused = client.patch(where, json={"api_version": "v9"})
         assert refused.json["errors"] == [{"pointer": "#/api_version", "detail": "must be one of: v1, v2, v3"}]
         sent.clear()
@@ -566,6 +595,9 @@ class TestEvents:
         client.post("/api/v3/products", json={"title": "b"})
         deliverer.deliver_once()
         assert {name: sorted(data) for name, data in sent} == {name: sorted(SEEN["v2"]) for name in SEEN}
+        again = make(config, clock=clock).test_client()
+        changed = again.patch(f"/api/v2/webhooks/{hooks['v1']['id']}", json={"description": "x"})
+        assert (changed.status_code, changed.json["api_version"]) == (200, "v1")
 
 
 class TestCommands:
@@ -585,6 +617,15 @@ class TestCommands:
         assert done.exit_code == 0, done.output
         one, other = (client.get(f"/api/{version}/products").json for client in clients)
         assert one == other and own(one[0]) == SEEN[version]
+
+    def test_an_export_says_what_it_leaves_out(self, tmp_path: Path) -> None:
+        """Fields that only older versions show."""
+        app = make(Config(database_url=f"sqlite:///{tmp_path}/a.db"))
+        app.test_client().post("/api/v1/products", json=LAMP)
+        runner = app.test_cli_runner()
+        warning = "warning: 1 items have fields that only older versions show; `--version NAME` of one of these"
+        assert warning in runner.invoke(args=["export", "products"]).stderr
+        assert "warning" not in runner.invoke(args=["export", "products", "--version", "v1"]).stderr
 
     def test_an_unknown_version_is_refused(self, tmp_path: Path) -> None:
         """The message names those that there are."""

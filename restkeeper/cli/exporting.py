@@ -3,7 +3,7 @@
 import errno
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -13,6 +13,7 @@ from flask.cli import with_appcontext
 
 from restkeeper.cli.common import Command, form_of, resource_of, service_of_app
 from restkeeper.cli.formats import FORMS, WRITERS, format_by_name
+from restkeeper.storage.contract import Record
 
 
 @click.command("export", cls=Command)
@@ -33,13 +34,19 @@ def export_items(name: str, file: str, form: str | None, version: str | None) ->
     is complete. `restkeeper import` reads NDJSON and JSON back exactly. CSV has no null: null and an empty text are
     both an empty cell.
     """
-    service = service_of_app()
+    service, left_out = service_of_app(), Counter[str]()
     shown = form_of(service, resource_of(service, name), version)
-    bodies = map(shown.body, service.store.scan(name))
+    bodies = (shown.body(record) for record in _noted(service.store.scan(name), left_out))
     formulas: Counter[str] = Counter()
     with _written(file) as out:
         for chunk in WRITERS[form or format_by_name(file) or "ndjson"](bodies, shown, formulas):
             out.write(chunk)
+    if left_out and not version:
+        click.echo(
+            f"warning: {left_out.total()} items have fields that only older versions show; `--version NAME` of one of "
+            "these exports them",
+            err=True,
+        )
     if formulas:
         fields = ", ".join(f"{field} ({count})" for field, count in formulas.items())
         click.echo(
@@ -47,6 +54,14 @@ def export_items(name: str, file: str, form: str | None, version: str | None) ->
             f"would run them as formulas: {fields}",
             err=True,
         )
+
+
+def _noted(records: Iterable[Record], left_out: Counter[str]) -> Iterator[Record]:
+    """The records; counts those with fields that the newest form does not have."""
+    for record in records:
+        if record.older:
+            left_out[record.fingerprint] += 1
+        yield record
 
 
 @contextmanager

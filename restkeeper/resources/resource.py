@@ -134,9 +134,9 @@ class Resource:
     def _at(self, revision: int) -> "OlderRevision":
         if not self.oldest <= revision < self.revision:
             raise ValueError(f"{self.name}: upgrades has no steps from revision {revision}")
-        chain = Chain(self.upgrades, revision)
         own = {name: each for name, each in self._schema.fields.items() if name not in READ_ONLY}
         try:
+            chain = Chain(self.upgrades, revision)
             definitions = chain.definitions(own)
         except ValueError as error:
             raise ValueError(f"{self.name}: upgrades: {error}") from None
@@ -273,7 +273,8 @@ class Resource:
 
         Raises as `create`, and IllegalTransition when its status cannot move so.
         """
-        current = self._members(record)
+        present = self.upgraded(record)
+        current = exactjson.cut(present.body)
         unknown = {name: exactjson.stored(text) for name, text in current.items() if name not in self.names}
         if unknown:  # the item is of a newer program, whose clients send them back
             sent = {name: value for name, value in sent.items() if name not in unknown or value != unknown[name]}
@@ -290,7 +291,7 @@ class Resource:
             return record  # also for the second of two equal requests: the first has moved the version since
         require_none(faults + more)
         self._require_transition(current, members)
-        return self._next(record, current, text, now=now, limits=limits)
+        return self._next(present, current, text, now=now, limits=limits)
 
     def touched(self, record: Record, *, now: str) -> Record:
         """The item as it is, as another version of it."""
@@ -429,7 +430,7 @@ class Resource:
                 summary = (
                     f"{name} cannot go from {old} to {new}; from {old} it can go to {', '.join(moves) or 'nothing'}"
                 )
-                raise IllegalTransition(summary, **{"from": old, "to": new, "allowed": list(moves)})
+                raise IllegalTransition(summary, field=name, **{"from": old, "to": new, "allowed": list(moves)})
 
 
 class NotUpgradable(Exception):

@@ -10,10 +10,13 @@ send, down for what those callers receive. Items are converted as the JSON texts
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from hashlib import blake2b
+from types import CodeType
 from typing import Any
 
 from marshmallow import ValidationError, fields, missing
 
+from restkeeper.schemas.item import READ_ONLY
 from restkeeper.storage.contract import Op
 from restkeeper.web import exactjson
 
@@ -35,8 +38,13 @@ class Step:
     operators: tuple[Op, ...] = ()  # the comparisons with `before` that are possible with `after`, by `value`
 
     def definitions(self, newer: Fields) -> Fields:
-        """The definitions of the fields `before`, given those of the newer revision."""
+        """The definitions of the fields `before`, given those of the newer revision. Raises ValueError."""
         raise NotImplementedError
+
+    @property
+    def fingerprint(self) -> str:
+        """A text that changes with what the step does."""
+        return repr((type(self).__name__, self.before, self.after))
 
     def up(self, texts: Members, current: Members) -> Members:
         """The texts of the fields `after`; `current` has those of an item that is changed, and otherwise none.
@@ -60,7 +68,7 @@ class Rename(Step):
     operators = tuple(Op)
 
     def __init__(self, before: str, after: str) -> None:
-        self.before, self.after = (before,), (after,)
+        self.before, self.after = _names("Rename", [before]), _names("Rename", [after])
 
     def definitions(self, newer: Fields) -> Fields:
         return {self.before[0]: newer[self.after[0]]}
@@ -78,14 +86,21 @@ class Add(Step):
     is_additive = True
 
     def __init__(self, name: str, default: Any = missing) -> None:
-        self.after = (name,)
+        self.after = _names("Add", [name])
+        self._default = default
         self._texts = {} if default is missing else {name: exactjson.dumps(default)}
 
     def definitions(self, newer: Fields) -> Fields:
         name = self.after[0]
         if newer[name].required and not self._texts:
             raise ValueError(f"Add({name!r}): the field is required, so older items need a default")
+        if self._texts:
+            _require_valid(f"Add({name!r})", newer[name], self._default)
         return {}
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{super().fingerprint} {self._texts}"
 
     def up(self, texts: Members, current: Members) -> Members:
         return self._texts
@@ -102,15 +117,22 @@ class Remove(Step):
     """
 
     def __init__(self, name: str, field: fields.Field[Any], default: Any = missing) -> None:
+        self.before = _names("Remove", [name])
+        _require_fields("Remove", {name: field})
         default = field.load_default if default is missing else default
         if default is missing:
             raise ValueError(f"Remove({name!r}): newer items do not have the field, so it needs a default")
-        self.before = (name,)
+        value = default() if callable(default) else default
+        _require_valid(f"Remove({name!r})", field, value)
         self._field = field
-        self._texts = {name: exactjson.dumps(default() if callable(default) else default)}
+        self._texts = {name: exactjson.dumps(value)}
 
     def definitions(self, newer: Fields) -> Fields:
         return {self.before[0]: self._field}
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{super().fingerprint} {self._texts}"
 
     def up(self, texts: Members, current: Members) -> Members:
         return {}
@@ -129,9 +151,16 @@ class Convert(Step):
     """
 
     def __init__(self, before: Fields, after: Sequence[str], up: Callable[..., Any], down: Callable[..., Any]) -> None:
-        self.before, self.after = tuple(before), tuple(after)
-        self._older = _OlderFields(before)
+        what = type(self).__name__
+        self.before, self.after = _names(what, before), _names(what, after)
+        if not (callable(up) and callable(down)):
+            raise ValueError(f"{what}({', '.join(self.before)}): up and down are functions")
+        self._older = _OlderFields(_require_fields(what, before))
         self._up, self._down = up, down
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{super().fingerprint} {_code_of(self._up)} {_code_of(self._down)}"
 
     def definitions(self, newer: Fields) -> Fields:
         return self._older.definitions
@@ -142,8 +171,7 @@ class Convert(Step):
     def _raised(self, values: Sequence[Any]) -> Sequence[Any]:
         """The values of the fields `after` for those of `before`. Raises Untranslatable."""
         try:
-            found = self._up(*values)
-            return [found] if len(self.after) == 1 else list(found)
+            return _listed(self._up(*values), self.after)
         except ValidationError as error:
             raise Untranslatable(self, ", ".join(map(str, error.messages))) from error
         except Exception as error:  # the function is of the service: whatever it raises is about these values
@@ -152,8 +180,7 @@ class Convert(Step):
     def down(self, texts: Members) -> Members:
         try:
             found = self._down(*[exactjson.stored(texts[name]) for name in self.after])
-            values = [found] if len(self.before) == 1 else list(found)
-            return self._older.texts(dict(zip(self.before, values, strict=True)))
+            return self._older.texts(dict(zip(self.before, _listed(found, self.before), strict=True)))
         except Exception as error:  # likewise: one item must not end a whole list
             return self._older.defaults_after(error)
 
@@ -212,8 +239,8 @@ class Move(Step):
     """Some fields, given with their definitions, are members of the object `into` now."""
 
     def __init__(self, before: Fields, *, into: str) -> None:
-        self.before, self.after = tuple(before), (into,)
-        self._older = _OlderFields(before)
+        self.before, self.after = _names("Move", before), _names("Move", [into])
+        self._older = _OlderFields(_require_fields("Move", before))
 
     def definitions(self, newer: Fields) -> Fields:
         return self._older.definitions
@@ -261,6 +288,57 @@ class _OlderFields:
         return self.defaults
 
 
+def _removed(step: Step) -> tuple[str, ...]:
+    return () if step.after else step.before
+
+
+def _names(step: str, names: Iterable[str]) -> tuple[str, ...]:
+    """The names of a step. Raises ValueError for what cannot be names of fields."""
+    listed = () if isinstance(names, str) else tuple(names)
+    if not listed or not all(isinstance(name, str) for name in listed) or len(set(listed)) < len(listed):
+        raise ValueError(f"{step}: {names!r} must be names of fields, each once")
+    if wrong := [name for name in listed if name in READ_ONLY]:
+        raise ValueError(f"{step}: {wrong[0]!r} is set by the service and never changes")
+    return listed
+
+
+def _require_fields(step: str, definitions: Fields) -> Fields:
+    """Raises ValueError for what is no definition of a field."""
+    for name, field in definitions.items():
+        if not isinstance(field, fields.Field):
+            raise ValueError(f"{step}: {name!r} needs a definition such as Text(), not {field!r}")
+    return definitions
+
+
+def _require_valid(step: str, field: fields.Field[Any], value: Any) -> None:
+    """Raises ValueError for a default that the field does not allow."""
+    try:
+        field.deserialize(value)
+        exactjson.dumps(value)
+    except (ValidationError, exactjson.EncodeError) as error:
+        raise ValueError(f"{step}: the field does not allow the default {value!r}: {error}") from None
+
+
+def _listed(found: Any, names: Sequence[str]) -> list[Any]:
+    """What a function returned for some fields: for more than one an array of values, and no text."""
+    if len(names) == 1:
+        return [found]
+    if not isinstance(found, tuple | list) or len(found) != len(names):
+        raise TypeError(f"{len(names)} values are needed, for {', '.join(names)}; there is {found!r}")
+    return list(found)
+
+
+def _code_of(function: Callable[..., Any]) -> str:
+    """A text that changes with the code of a function, and not from process to process."""
+    code = getattr(function, "__code__", None)
+    return repr(getattr(function, "__qualname__", type(function))) if code is None else _text_of(code)
+
+
+def _text_of(code: CodeType) -> str:
+    inner = [_text_of(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
+    return repr((code.co_code, inner, code.co_names))
+
+
 def _texts(names: Iterable[str], values: Iterable[Any]) -> Members:
     return {name: exactjson.dumps(value) for name, value in zip(names, values, strict=True)}
 
@@ -289,6 +367,14 @@ class Chain:
         later = sorted(number for number in upgrades if number > revision)
         self.steps = [step for number in later for step in upgrades[number]]
         self._homes = [f"{number}." for number in later for _ in upgrades[number]]
+        removed = [(home, name) for home, step in zip(self._homes, self.steps, strict=True) for name in _removed(step)]
+        if twice := [name for (home, name) in removed if removed.count((home, name)) > 1]:
+            raise ValueError(f"Remove({twice[0]!r}): is there twice in one revision")
+
+    @property
+    def fingerprint(self) -> str:
+        """A text that changes with what the steps do."""
+        return blake2b("\n".join([step.fingerprint for step in self.steps]).encode(), digest_size=4).hexdigest()
 
     def definitions(self, newest: Fields) -> Fields:
         """The definitions of the fields in the older revision. Raises ValueError for steps that do not fit."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
-from restkeeper.errors import InvalidQuery, ValidationFailed
+from restkeeper.errors import IllegalTransition, InvalidQuery, ValidationFailed
 from restkeeper.resources.resource import NO_LIMITS, ItemLimits, JsonObject, Resource, records_of, require_none
 from restkeeper.resources.steps import NO_EQUIVALENT, Members, Step, Untranslatable
 from restkeeper.schemas.item import READ_ONLY
@@ -31,7 +31,7 @@ class OlderForm:
         self.names = self._older.names
         self.schema = self._older.schema
         self.texts = self._older.texts
-        self.fingerprint = f"{self._older.fingerprint}-{resource.fingerprint}"
+        self.fingerprint = f"{self._older.fingerprint}-{resource.fingerprint}-{self._chain.fingerprint}"
         self._paths = {name: _path(name, self._chain.steps) for name in self.names}
         self._origins = _origins(self.names, self._chain.steps)
         self._converted = {name for step in self._chain.steps for name in step.before}.intersection(self.names)
@@ -92,11 +92,13 @@ class OlderForm:
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """The item with other content, as `Resource.replace`."""
-        return self._changed(record, partial(self._older.replace, sent=sent, now=now, limits=limits), now, limits)
+        change = partial(self._older.replace, sent=sent, now=now, limits=_twice(limits))
+        return self._changed(record, change, now, limits)
 
     def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """The item with a JSON Merge Patch applied to its representation, as `Resource.merge`."""
-        return self._changed(record, partial(self._older.merge, patch=patch, now=now, limits=limits), now, limits)
+        change = partial(self._older.merge, patch=patch, now=now, limits=_twice(limits))
+        return self._changed(record, change, now, limits)
 
     def _changed(self, record: Record, change: Callable[[Record], Record], now: str, limits: ItemLimits) -> Record:
         current = self._newest.upgraded(record)
@@ -104,7 +106,10 @@ class OlderForm:
         after = change(before)
         if after is before:
             return record
-        return self._raised(after, current, lambda own: self._newest.replace(current, own, now=now, limits=limits))
+        changed = self._raised(after, current, lambda own: self._newest.replace(current, own, now=now, limits=limits))
+        if changed.older and changed.older != current.older:
+            limits.require(changed.older)
+        return changed
 
     def _raised(self, made: Record, current: Record | None, store: Callable[[JsonObject], Record]) -> Record:
         """What `store` returns for the newest revision of an item of the older one; `current` is the item before.
@@ -123,11 +128,20 @@ class OlderForm:
         except ValidationFailed as error:
             require_none([self._renamed(fault) for fault in error.members["errors"]])
             raise
+        except IllegalTransition as error:
+            raise self._translated(error) from None
         if record is current:
             record = self._newest.touched(record, now=made.updated_at)  # only what older versions show has changed
         record = record._replace(older=older)
         self._require_kept(own, record)
         return record
+
+    def _translated(self, error: IllegalTransition) -> IllegalTransition:
+        """The refusal with the name that callers know, and only where they know the states too, with these."""
+        known = self.name_of(error.field)
+        if known in self._paths and self._paths[known].is_rename:
+            return IllegalTransition(f"{known}{error.detail.removeprefix(error.field)}", field=known, **error.members)
+        return IllegalTransition(f"{known} cannot change so", field=known)
 
     def _renamed(self, fault: JsonObject) -> JsonObject:
         """A fault of the newest revision with the name that callers know, and without a path into what they do not."""
@@ -216,6 +230,11 @@ def _origins(names: Iterable[str], steps: Sequence[Step]) -> list[dict[str, str]
         rest = {name: origin for name, origin in origins[-1].items() if name not in step.before}
         origins.append(rest | {name: before[0] for name in step.after if before})
     return origins
+
+
+def _twice(limits: ItemLimits) -> ItemLimits:
+    """The limits of an item together with what is stored beside it."""
+    return ItemLimits(2 * limits.size, 2 * limits.values)
 
 
 def _fault(name: str, detail: str) -> JsonObject:

@@ -200,7 +200,7 @@ class WebhookHandlers:
     @returns(KEPT, *CHANGE)
     def replace_item(self, id: str) -> Reply:
         """Replace a webhook except its secret: optional fields that are left out take their defaults."""
-        return self._change(id, WEBHOOKS.replace, self.items.defaults | self.items.body(JSON))
+        return self._change(id, _replace, self.items.body(JSON))
 
     @needs(ADMIN)
     @takes(*ITEM_CONDITIONS, body=PATCH)
@@ -321,7 +321,7 @@ class WebhookHandlers:
         """Raises ValidationFailed. A webhook that was valid by other settings can be paused as it is."""
         was, now = (exactjson.loads(each.body) for each in (before, after))
         if now["status"] == "active" or any(was[name] != now[name] for name in ("url", "types", "api_version")):
-            require_none(self._faults(now))
+            require_none(self._faults(now, pinned=was["api_version"]))
 
     def _resume(self, transaction: Transaction, before: Record, after: Record) -> None:
         """Retry waiting deliveries at once if the change may have repaired the webhook."""
@@ -329,17 +329,23 @@ class WebhookHandlers:
         if (was["url"], was["status"]) != (now["url"], now["status"]):
             transaction.resume(after.id, self._clock.time())
 
-    def _faults(self, webhook: JsonObject) -> list[JsonObject]:
-        """What is wrong with a webhook beyond its schema."""
+    def _faults(self, webhook: JsonObject, *, pinned: str = "") -> list[JsonObject]:
+        """What is wrong with a webhook beyond its schema. The version that it has `pinned` may be retired."""
         fault, types = _fault_of(webhook["url"], self._config.webhook_allow_private), self._types
         faults = [{"pointer": "#/url", "detail": fault}] if fault else []
-        if webhook["api_version"] not in self._versions:
+        if webhook["api_version"] not in (pinned, *self._versions):
             faults.append({"pointer": "#/api_version", "detail": f"must be one of: {', '.join(self._versions)}"})
         return faults + [
             {"pointer": f"#/types/{n}", "detail": f"must be one of: {', '.join(types)}"}
             for n, type in enumerate(webhook["types"])
             if type not in types
         ]
+
+
+def _replace(record: Record, sent: JsonObject, **options: Any) -> Record:
+    """As `Resource.replace`; a webhook stays at its version unless another one is sent."""
+    pinned = exactjson.stored(WEBHOOKS.body(record))["api_version"]
+    return WEBHOOKS.replace(record, {"api_version": pinned} | sent, **options)
 
 
 def _delete(transaction: Transaction, record: Record) -> None:

@@ -7,8 +7,9 @@ has no paths and no events.
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from hashlib import blake2b
 from math import inf
 from typing import NamedTuple
@@ -84,44 +85,56 @@ class Uses:
         now = self._clock.time()
         with self._changing:
             self._counts.update(names)
-            due = [name for name in names if self._is_due(name, caller, now)]
-            for name in due:
-                self._set(name, caller, now + STORE_SECONDS)
-        for name in due:
-            self._save(Use(name, caller, rfc3339(now)), now)
+            due = [Use(name, caller, rfc3339(now)) for name in names if self._is_due(name, caller, now)]
+            counts = {use.deprecation: self._counts.pop(use.deprecation) for use in due}
+            self._wait(due, now + STORE_SECONDS)
+        if due:
+            try:
+                self._save(due, counts)
+            except StoreError as error:  # others write, or there is no space
+                self._save_later(due, counts, now, error)
 
     def _is_due(self, name: str, caller: str, now: float) -> bool:
         return not now < self._due.get(name, {}).get(caller, -inf) <= now + STORE_SECONDS  # whatever a clock said
 
-    def _set(self, name: str, caller: str, due: float) -> None:
-        callers = self._due.setdefault(name, {})
-        callers.pop(caller, None)
-        callers[caller] = due
-        if len(callers) > MOST_CALLERS:
-            del callers[next(iter(callers))]
+    def _wait(self, used: Iterable[Use], until: float) -> None:
+        """Store these callers' uses again at that time, and forget the oldest callers."""
+        for use in used:
+            callers = self._due.setdefault(use.deprecation, {})
+            callers.pop(use.caller, None)
+            callers[use.caller] = until
+            if len(callers) > MOST_CALLERS:
+                del callers[next(iter(callers))]
 
-    def _save(self, use: Use, now: float) -> None:
-        """Store a use, or leave it to a later one if others write."""
+    def _save(self, used: Sequence[Use], counts: Mapping[str, int]) -> None:
+        """Store uses in one transaction, which does not wait for others. Raises StoreError."""
+        stale = [id for use in used for id in self._stale(use)]
+
+        def work(transaction: Transaction) -> None:
+            for use in used:
+                _write(transaction, use, counts[use.deprecation])
+            for id in stale:
+                _delete(transaction, id)
+
+        self._store.write(work, wait=False)
+
+    def _save_later(self, used: Sequence[Use], counts: Mapping[str, int], now: float, error: StoreError) -> None:
         with self._changing:
-            count = self._counts.pop(use.deprecation, 0)
-        try:
-            stale = self._stale(use)
-            self._store.write(partial(_write, use, count, stale), wait=False, use_reserve=True)
-        except StoreError as error:
-            with self._changing:
-                self._counts[use.deprecation] += count
-                self._set(use.deprecation, use.caller, now + RETRY_SECONDS)
-            if not self._has_failed:
-                self._has_failed = True
-                _log.warning("a use of %s is not stored now: %s", use.deprecation, error.detail)
+            self._counts.update(counts)
+            self._wait(used, now + RETRY_SECONDS)
+            is_first, self._has_failed = not self._has_failed, True
+        if is_first:
+            _log.warning("a use of %s is not stored now: %s", used[0].deprecation, error.detail)
 
     def _stale(self, use: Use) -> list[str]:
-        """The ids of the oldest uses, for which there is no room beside this one."""
+        """The ids of the oldest uses, for which there is no room beside this one, if it is not stored yet."""
         of_callers = Query(filters=(Filter("deprecation", Op.EQ, use.deprecation),), sort=(Sort("updated_at"),))
         if (excess := self._store.count(USES.name, of_callers) - MOST_CALLERS + 1) <= 0:
             return []
-        page = self._store.page(USES.name, Query(of_callers.filters, sort=of_callers.sort, limit=excess))
-        return [each.id for each in map(_read, page.bodies) if each.id != use.id]
+        with suppress(RecordNotFound):
+            self._store.read(USES.name, use.id)
+            return []
+        return [_read(body).id for body in self._store.page(USES.name, replace(of_callers, limit=excess)).bodies]
 
 
 def stored_uses(store: Store) -> Iterator[Use]:
@@ -129,17 +142,17 @@ def stored_uses(store: Store) -> Iterator[Use]:
     return (_read(record.body) for record in store.scan(USES.name))
 
 
-def _write(use: Use, count: int, stale: Iterable[str], transaction: Transaction) -> None:
+def _write(transaction: Transaction, use: Use, times: int) -> None:
+    """Store a use, and add to the number of all."""
     total = Use(use.deprecation, "", use.at)
     before = _find(transaction, total.id)
-    _put(transaction, total._replace(times=count + (before.times if before else 0)), before)
-    known = _find(transaction, use.id)
-    _put(transaction, use, known)
-    for id in stale if not known else ():
-        try:
-            transaction.delete(USES.name, id)
-        except RecordNotFound:
-            continue  # another process was first
+    _put(transaction, total._replace(times=times + (before.times if before else 0)), before)
+    _put(transaction, use, _find(transaction, use.id))
+
+
+def _delete(transaction: Transaction, id: str) -> None:
+    with suppress(RecordNotFound):  # another process was first
+        transaction.delete(USES.name, id)
 
 
 def _find(transaction: Transaction, id: str) -> Use | None:

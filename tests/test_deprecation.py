@@ -341,6 +341,22 @@ class TestField:
             again = client.get(path, headers={"If-None-Match": after.headers["ETag"]})
             assert again.status_code == 304
 
+    def test_after_its_sunset_items_have_changed(self, make: Make, clock: SetClock) -> None:
+        """So conditions by date do not hold for what was read before."""
+        client = make(of(field="lamps.sku"), of(parameter="lamps.q", sunset=date(2027, 7, 1)))
+        one = f"/lamps/{id_of(client)}"
+        clock.now = LAST
+        before = client.get(one).headers["Last-Modified"]
+        assert client.get(one, headers={"If-Modified-Since": before}).status_code == 304
+        clock.now = AFTER + 1
+        assert client.get(one, headers={"If-Modified-Since": before}).status_code == 200
+        assert client.delete(one, headers={"If-Unmodified-Since": before}).status_code == 412
+        after = client.get(one).headers["Last-Modified"]
+        assert after == "Tue, 01 Jun 2027 00:00:01 GMT"
+        clock.now += 40 * 24 * 3600
+        assert client.get(one, headers={"If-Modified-Since": after}).status_code == 304
+        assert client.get(f"/api/v3{one}", headers={"If-Modified-Since": before}).status_code == 304
+
     def test_after_its_sunset_it_is_refused(self, make: Make, clock: SetClock) -> None:
         """At its place, with the sunset and all other faults."""
         client = make(of(field="lamps.sku", reason="use title"))

@@ -43,6 +43,10 @@ class Form(Protocol):
     def fingerprint(self) -> str:
         """A text that changes with the representation of items."""
 
+    @property
+    def changed_at(self) -> str:
+        """When this form last changed by the clock (RFC 3339); empty if it does not."""
+
     def query(self, query: Query) -> Query:
         """A query of callers as the store has it. Raises InvalidQuery."""
 

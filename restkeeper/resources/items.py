@@ -135,7 +135,7 @@ class Items:
         fields = parse_fields(request.args, self.form.queryable) if request.query_string else None
         record = self.store.read(self.name, id)
         self._access.require_sight(record)
-        if is_conditional() and (unchanged := self._not_modified(self.tag(record), record.updated_at)):
+        if is_conditional() and (unchanged := self._not_modified(self.tag(record), self._changed_at(record))):
             return unchanged
         return self.represent(record, fields)
 
@@ -250,7 +250,7 @@ class Items:
             ("Content-Type", JSON),
             ("Content-Length", str(len(body))),
             ("ETag", f'"{tag}"'),
-            ("Last-Modified", last_modified(record.updated_at, self.clock.time())),
+            ("Last-Modified", last_modified(self._changed_at(record), self.clock.time())),
             ("Cache-Control", self._caching),
         ]
         return Reply([body], headers=OwnHeaders(headers))
@@ -258,6 +258,10 @@ class Items:
     def tag(self, record: Record) -> str:
         """The strong ETag of an item: a digest of its representation, so that no two of them share one."""
         return _digest(self.form.body(record))
+
+    def _changed_at(self, record: Record) -> str:
+        """When the representation of an item last changed, by the item or by its form."""
+        return max(record.updated_at, self.form.changed_at)
 
     def _write_beside_list(self, work: Callable[[Transaction, _Listing], Reply], owner: str) -> Reply:
         """Run `work` in a transaction, with the list of this owner's items, which is read before.
@@ -316,7 +320,7 @@ class Items:
 
     def _require_match(self, record: Record) -> None:
         if is_conditional() or self.config.require_if_match:
-            require_match(self.tag(record), record.updated_at, must_say=self.config.require_if_match)
+            require_match(self.tag(record), self._changed_at(record), must_say=self.config.require_if_match)
 
     def _require_list_match(self, transaction: Transaction, seen: _Listing | None) -> None:
         """Raises PreconditionFailed, and Stale if `seen` is not the present list."""

@@ -220,6 +220,11 @@ class Resource:
         """Whether the representation of an item is what is stored of it: yes, once it is of the present schema."""
         return True
 
+    @property
+    def changed_at(self) -> str:
+        """When this form last changed by the clock: never."""
+        return ""
+
     @cached_property
     def queryable(self) -> Queryable:
         """What the queries of its lists can use."""

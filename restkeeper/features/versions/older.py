@@ -22,6 +22,7 @@ class OlderForm:
     """See `Form`: the items of a collection in one of its older revisions."""
 
     is_stored = False
+    changed_at = ""
 
     def __init__(self, resource: Resource, revision: int) -> None:
         """Raises ValueError for a revision that there are no steps from."""

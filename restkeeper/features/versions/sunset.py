@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from hashlib import blake2b
 from typing import Any, cast
 
-from restkeeper.clock import Clock
+from restkeeper.clock import Clock, rfc3339
 from restkeeper.errors import InvalidQuery, ValidationFailed
 from restkeeper.resources.form import Form
 from restkeeper.resources.resource import NO_LIMITS, ItemLimits, JsonObject, require_none, schema_with
@@ -54,6 +54,9 @@ class ReducedForm:
         self._parameters = {name: each.retired for each in parts for name in names_of(each)}
         self.names = tuple(name for name in form.names if name not in self._gone)
         self.texts = form.texts - self._gone.keys()
+        self.changed_at = max(
+            [rfc3339(seconds_of(each.sunset)) for each in parts if each.member in self._gone], default=""
+        )
         self.fingerprint = f"{form.fingerprint}-{_digest(parts)}"
 
     @cached_property

@@ -51,7 +51,9 @@ class Deprecation:
 
     Alone, `version` is a whole version, or if it is empty the unversioned paths. Otherwise it is, in that version: a
     `field` ("products.sku"), a `value` of that field, a `parameter` ("products.offset"), or a `path` ("/products/<id>")
-    with all its methods or only one `method`. `link` is a page for people that says more than `reason`.
+    with all its methods or only one `method`. A parameter that has the name of a field is the field in queries: all its
+    filters, and the order by it; "products.price[gte]" is one filter. `link` is a page for people that says more than
+    `reason`.
     """
 
     version: str

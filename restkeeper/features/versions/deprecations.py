@@ -187,7 +187,8 @@ def _is_used(deprecation: Deprecation, request: Request) -> bool:
     if not request.query_string or request.method not in ("GET", "HEAD"):
         return False
     if deprecation.parameter:
-        return any(name in request.args for name in names_of(deprecation))
+        ordered = [key.removeprefix("-") for text in request.args.getlist("sort") for key in text.split(",")]
+        return deprecation.member in ordered or any(name in request.args for name in names_of(deprecation))
     wanted = (deprecation.member, deprecation.value) if deprecation.value else (deprecation.member,)
     return any(pair[: len(wanted)] == wanted for pair in _queried(request.args))
 

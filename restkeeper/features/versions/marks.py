@@ -125,11 +125,15 @@ class _Marker:
         for name, part in self._parts.get("parameters", {}).items():
             if name.startswith(f"{kind}.{each.member}."):
                 _mark(part, each)
-        for end, names in (("Field", (each.member,)), ("SortKey", (each.member, f"-{each.member}"))):
-            part = self._parts["schemas"].get(f"{kind}{end}", {})
-            for name in names:
-                if name in part.get("enum", ()):
-                    _mark_value(part, name, each)
+        for end in ("Field", "SortKey"):
+            self._mark_names(each, end)
+
+    def _mark_names(self, each: Deprecation, end: str) -> None:
+        """Mark the name of a field among those to select, or to sort by."""
+        part = self._parts["schemas"].get(f"{self._kinds.get(each.collection, '')}{end}", {})
+        for name in (each.member, f"-{each.member}"):
+            if name in part.get("enum", ()):
+                _mark_value(part, name, each)
 
     def _apply_to_value(self, each: Deprecation, is_over: bool) -> None:
         """A value that is gone is not sent any more; an item that was stored with it has it still."""
@@ -149,6 +153,8 @@ class _Marker:
 
     def _apply_to_parameter(self, each: Deprecation, is_over: bool) -> None:
         """Mark or remove a parameter of the operations that have it; other collections may share its component."""
+        if not is_over:
+            self._mark_names(each, "SortKey")
         name = f"/{each.collection}"
         for path in (f"{prefix}{end}" for prefix in self._prefixes() for end in (name, f"{name}/{{id}}")):
             for part in self._paths.get(path, {}).values():

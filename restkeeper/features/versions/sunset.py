@@ -16,10 +16,10 @@ from restkeeper.errors import InvalidQuery, ValidationFailed
 from restkeeper.resources.form import Form
 from restkeeper.resources.resource import NO_LIMITS, ItemLimits, JsonObject, require_none, schema_with
 from restkeeper.schemas.item import READ_ONLY, ItemSchema
-from restkeeper.storage.contract import Filter, Page, Query, Record
+from restkeeper.storage.contract import Filter, Op, Page, Query, Record
 from restkeeper.versions import Deprecation, seconds_of
 from restkeeper.web import exactjson
-from restkeeper.web.queries import Queryable
+from restkeeper.web.queries import RESERVED, Queryable
 
 
 def with_sunsets(form: Form, deprecations: Sequence[Deprecation], clock: Clock) -> Form:
@@ -51,7 +51,9 @@ class ReducedForm:
         self.name = form.name
         self._gone = {each.member: each.retired for each in parts if each.field and not each.value}
         self._values = [each for each in parts if each.value]
-        self._parameters = {name: each.retired for each in parts for name in names_of(each)}
+        in_queries = {each.member: each.retired for each in parts if each.parameter and each.member in form.names}
+        self._parameters = {n: each.retired for each in parts for n in names_of(each) if each.member not in in_queries}
+        self._unqueryable = self._gone | in_queries
         self.names = tuple(name for name in form.names if name not in self._gone)
         self.texts = form.texts - self._gone.keys()
         self.changed_at = max(
@@ -74,9 +76,9 @@ class ReducedForm:
         before = self._form.queryable
         return replace(
             before,
-            fields={name: field for name, field in before.fields.items() if name not in self._gone},
+            fields={name: field for name, field in before.fields.items() if name not in self._unqueryable},
             names=self.names,
-            refused={**before.refused, **self._gone},
+            refused={**before.refused, **self._unqueryable},
             retired=self._parameters,
         )
 
@@ -147,9 +149,11 @@ class ReducedForm:
 
 
 def names_of(deprecation: Deprecation) -> tuple[str, ...]:
-    """The names of a deprecated parameter in a query; of others none. `price` is also `price[eq]`."""
+    """The names of a deprecated parameter in a query: of a field, those of all its filters. Of others none."""
     name = deprecation.member
-    return (name, f"{name}[eq]") if deprecation.parameter else ()
+    if not deprecation.parameter:
+        return ()
+    return (name,) if name in RESERVED or "[" in name else (name, *(f"{name}[{op}]" for op in Op))
 
 
 def has_value(deprecation: Deprecation, value: Any) -> bool:

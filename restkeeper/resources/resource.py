@@ -16,7 +16,7 @@ from marshmallow import Schema, ValidationError, fields, missing, validate
 from restkeeper.errors import MOST_FAULTS, BodyTooLarge, IllegalTransition, ValidationFailed
 from restkeeper.resources.steps import Chain, Members, Step, Untranslatable
 from restkeeper.resources.stored import KnownSchemas, describe, differences, revision_of, steps_for
-from restkeeper.schemas.fields import Status, Time
+from restkeeper.schemas.fields import Status, Time, default_of
 from restkeeper.schemas.item import READ_ONLY, ItemSchema, ServerFieldsSchema
 from restkeeper.storage.contract import Collection, Field, Index, Kind, Page, Query, Record, StoredSchema
 from restkeeper.web import exactjson
@@ -290,7 +290,7 @@ class Resource:
         members = exactjson.cut(text) if text else {}
         if (
             text
-            and all(name in current and _same(value, current[name]) for name, value in members.items())
+            and all(name in current and exactjson.equal(value, current[name]) for name, value in members.items())
             and all(_is_past(name, sent, own) for name in differing)
         ):
             return record  # also for the second of two equal requests: the first has moved the version since
@@ -393,8 +393,8 @@ class Resource:
     @cached_property
     def _defaults(self) -> JsonObject:
         """The JSON values of optional fields that are left out."""
-        optional = {name: field.load_default for name, field in self._schema.load_fields.items() if not field.required}
-        values = {name: default() if callable(default) else default for name, default in optional.items()}
+        optional = {name: field for name, field in self._schema.load_fields.items() if not field.required}
+        values = {name: default_of(field) for name, field in optional.items()}
         dumped: JsonObject = self._schema.dump(values)
         return dumped
 
@@ -493,16 +493,6 @@ def merge_patch(target: Any, patch: Any) -> Any:
         else:
             merged[name] = merge_patch(merged.get(name), value)
     return merged
-
-
-def _same(one: exactjson.Buffer, other: exactjson.Buffer) -> bool:
-    """Whether two JSON texts have equal values: true is not 1, and the order of an object's names does not matter."""
-    one, other = bytes(one), bytes(other)
-    if one == other:
-        return True
-    if len(one) != len(other) or exactjson.count_values(one) != exactjson.count_values(other):
-        return False  # another order would be as long, and have as many
-    return exactjson.dumps(exactjson.stored(one), sort=True) == exactjson.dumps(exactjson.stored(other), sort=True)
 
 
 def _is(one: Any, other: Any) -> bool:

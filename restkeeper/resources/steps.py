@@ -16,6 +16,7 @@ from typing import Any
 
 from marshmallow import ValidationError, fields, missing
 
+from restkeeper.schemas.fields import default_of
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.storage.contract import Op
 from restkeeper.web import exactjson
@@ -119,10 +120,9 @@ class Remove(Step):
     def __init__(self, name: str, field: fields.Field[Any], default: Any = missing) -> None:
         self.before = _names("Remove", [name])
         _require_fields("Remove", {name: field})
-        default = field.load_default if default is missing else default
-        if default is missing:
+        if default is missing and field.load_default is missing:
             raise ValueError(f"Remove({name!r}): newer items do not have the field, so it needs a default")
-        value = default() if callable(default) else default
+        value = default_of(field) if default is missing else default
         _require_valid(f"Remove({name!r})", field, value)
         self._field = field
         self._texts = {name: exactjson.dumps(value)}
@@ -271,7 +271,7 @@ class _OlderFields:
     @cached_property
     def defaults(self) -> Members:
         """The texts of their defaults; null where there is none."""
-        return _texts(self.definitions, map(_default_of, self.definitions.values()))
+        return _texts(self.definitions, map(default_of, self.definitions.values()))
 
     def texts(self, values: Mapping[str, Any]) -> Members:
         """The texts of values. Raises ValidationError if a definition does not allow one."""
@@ -343,11 +343,6 @@ def _texts(names: Iterable[str], values: Iterable[Any]) -> Members:
     return {name: exactjson.dumps(value) for name, value in zip(names, values, strict=True)}
 
 
-def _default_of(field: fields.Field[Any]) -> Any:
-    default = None if field.load_default is missing else field.load_default
-    return default() if callable(default) else default
-
-
 class Untranslatable(Exception):
     """Values of the fields `before` of a step have no equivalent in the newer revision, for this reason."""
 
@@ -408,7 +403,7 @@ class Chain:
             texts = {name: item.pop(name) for name in step.before}
             if not step.after:
                 homes |= {self._homes[number] + name: text for name, text in texts.items()}
-            elif levels[number] and all(equal(text, levels[number][name]) for name, text in texts.items()):
+            elif levels[number] and all(exactjson.equal(text, levels[number][name]) for name, text in texts.items()):
                 item |= {name: levels[number + 1][name] for name in step.after}
             else:
                 present = levels[number + 1]
@@ -425,11 +420,3 @@ class Chain:
             found = step.down({name: item.pop(name) for name in step.after})
             item |= found if step.after else {name: homes.get(home + name, text) for name, text in found.items()}
             yield item
-
-
-def equal(one: exactjson.Buffer, other: exactjson.Buffer) -> bool:
-    """Whether two JSON texts have equal values: true is not 1, and the order of an object's names does not matter."""
-    one, other = bytes(one), bytes(other)
-    if one == other:
-        return True
-    return exactjson.dumps(exactjson.stored(one), sort=True) == exactjson.dumps(exactjson.stored(other), sort=True)

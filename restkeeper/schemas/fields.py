@@ -8,7 +8,7 @@ from decimal import Context, Decimal
 from typing import Any
 from urllib.parse import urlsplit
 
-from marshmallow import ValidationError, fields, validate
+from marshmallow import ValidationError, fields, missing, validate
 
 from restkeeper.clock import rfc3339
 
@@ -16,6 +16,12 @@ TEXT_ERRORS: dict[str, Any] = {"invalid": "must be a string", "null": "must not 
 
 
 _EXACT = Context(prec=100)  # digits: the most that a number in accepted JSON can have
+
+
+def default_of(field: fields.Field[Any]) -> Any:
+    """The value of a field that is left out; None if it is required."""
+    default = None if field.load_default is missing else field.load_default
+    return default() if callable(default) else default
 
 
 class Pattern(validate.Regexp):

@@ -121,6 +121,16 @@ def joined(members: Mapping[str, Buffer]) -> bytes:
     return b"{" + b",".join([b'"%b":%b' % (name.encode(), text) for name, text in members.items()]) + b"}"
 
 
+def equal(one: Buffer, other: Buffer) -> bool:
+    """Whether two texts of `dumps` have equal values: true is not 1, and names of an object have no order."""
+    one, other = bytes(one), bytes(other)
+    if one == other:
+        return True
+    if len(one) != len(other) or count_values(one) != count_values(other):
+        return False  # another order would be as long, and have as many
+    return dumps(stored(one), sort=True) == dumps(stored(other), sort=True)
+
+
 def count_values(data: bytes) -> int:
     """The number of values in a JSON text that `dumps` wrote: objects, arrays and their members."""
     plain = b'"'.join(_unescaped(data).split(b'"')[::2])  # without the content of strings

@@ -112,6 +112,11 @@ class Resource:
             self.at(revision)
 
     @cached_property
+    def kind(self) -> str:
+        """The name of an item in the names of schemas, such as "Product"."""
+        return self.singular.title().replace("_", "")
+
+    @cached_property
     def revision(self) -> int:
         """The newest revision of the items."""
         return max(self.upgrades, default=1)

@@ -21,14 +21,9 @@ EXAMPLE_TIME = "2026-01-31T12:00:00.000000Z"
 CLOSED: JsonSchema = {"type": "object", "additionalProperties": False}
 
 
-def kind_of(resource: Resource) -> str:
-    """The prefix of a collection's components."""
-    return resource.singular.title().replace("_", "")
-
-
 def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
     """Add the components of a collection, whose items may have a `secret`."""
-    resource, form, kind = items.resource, items.form, kind_of(items.resource)
+    resource, form, kind = items.resource, items.form, items.resource.kind
     schemas = _schemas(spec, items, kind)
     if secret:
         schemas["WithSecret"] = returned(schemas[""]["properties"] | {"secret": secret})
@@ -133,7 +128,7 @@ def event_types(resources: Iterable[Resource]) -> Iterator[EventType]:
     """The types of events in the feed."""
     for each in resources:
         for change in KINDS if each.events else ():
-            yield EventType(f"{each.singular}.{change}", kind_of(each), f"{kind_of(each)}Event")
+            yield EventType(f"{each.singular}.{change}", each.kind, f"{each.kind}Event")
         if each is WEBHOOKS:
             yield EventType(DISABLED, "DisabledWebhook", "WebhookEvent")
 

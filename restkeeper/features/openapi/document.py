@@ -63,7 +63,7 @@ class _Route:
         self.handlers = getattr(view, "__self__", None)
         self.items: Any = getattr(self.handlers, "items", None)
         resource = self.items.resource if self.items else None
-        self.kind = components.kind_of(resource) if resource else ""
+        self.kind = resource.kind if resource else ""
         self.plural: str = resource.name if resource else "items"
         self.singular: str = resource.singular if resource else "item"
         self.tag: str = getattr(self.handlers, "name", "service")

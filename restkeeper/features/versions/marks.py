@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from restkeeper.features.openapi.components import kind_of
 from restkeeper.features.versions.sunset import names_of
 from restkeeper.service import Service
 from restkeeper.versions import Deprecation, Versions, prefix_of
@@ -73,7 +72,7 @@ class _Marker:
     def __init__(self, service: Service, document: JsonSchema, version: str) -> None:
         self._paths: dict[str, Any] = document["paths"]
         self._parts: dict[str, Any] = document["components"]
-        self._kinds = {each.name: kind_of(each) for each in service.resources}
+        self._kinds = {each.name: each.kind for each in service.resources}
         self._named = prefix_of(version)
         self._is_pinned = version == service.versions.unversioned
 

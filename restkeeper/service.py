@@ -17,8 +17,8 @@ from restkeeper.storage import Location, Store, locate
 from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreGone, StoreUnavailable
 from restkeeper.versions import V1, Version, Versions, prefix_of
+from restkeeper.web.description import Contribution
 from restkeeper.web.guard import Guard
-from restkeeper.web.operation import Contribution
 
 EXTENSION = "restkeeper"  # the name in `Flask.extensions`
 

@@ -90,6 +90,16 @@ def test_imports_go_one_way(path: Path) -> None:
     assert not any(imports_of(node) for node in inner), "an import inside a function or class"
 
 
+def test_features_import_no_other_features() -> None:
+    """Each can be closed and read without the others, except webhooks, which are built on events."""
+    arrows = set()
+    for path in (ENGINE / "features").rglob("*.py"):
+        own = path.relative_to(ENGINE).with_suffix("").parts[1]
+        names = imports_of(ast.parse(path.read_text(encoding="utf-8")))
+        arrows |= {(own, name.split(".")[2]) for name in names if name.startswith("restkeeper.features.")}
+    assert {(one, other) for one, other in arrows if one != other} == {("webhooks", "events")}
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_only_storage_imports_a_backend(path: Path) -> None:
     """No module outside storage imports a backend; resources and web import only the contract."""

@@ -30,8 +30,9 @@ from restkeeper.resources.collection import CollectionHandlers
 from restkeeper.resources.items import Items
 from restkeeper.service import make_service
 from restkeeper.web.application import Application, Reply
+from restkeeper.web.description import Contribution
 from restkeeper.web.guard import needs
-from restkeeper.web.operation import CONDITIONS, Body, Contribution, Parameter, Result, returns, takes
+from restkeeper.web.operation import CONDITIONS, Body, Parameter, Result, returns, takes
 from tests import shop
 from tests.live import Gunicorn
 from tests.shop import create_app
@@ -617,6 +618,6 @@ def test_every_component_is_used(document: Any) -> None:
 
 
 def test_the_feature_stays_small() -> None:
-    """The OpenAPI feature has at most 610 lines of Python."""
+    """The OpenAPI feature has at most 600 lines of Python."""
     files = Path(openapi.__file__).parent.rglob("*.py")
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= 610
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= 600

@@ -25,7 +25,8 @@ from restkeeper.storage.contract import Store, StoredResponse, Transaction
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.caller import caller_in
-from restkeeper.web.operation import COMPARED, IDEMPOTENT, UNUSED, Contribution
+from restkeeper.web.description import Contribution
+from restkeeper.web.operation import COMPARED, IDEMPOTENT, UNUSED
 
 LONGEST = 255  # characters of a key
 SWEEP_ONE_IN = 16  # one of so many new responses deletes expired ones,

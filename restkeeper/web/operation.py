@@ -36,7 +36,6 @@ from restkeeper.errors import (
     ValidationFailed,
 )
 from restkeeper.web.content import JSON
-from restkeeper.web.guard import OWN
 
 JsonSchema = dict[str, Any]
 SchemaOf = str | tuple[str, ...] | type[Schema] | JsonSchema
@@ -55,7 +54,7 @@ WRITE_PROBLEMS = (
 )
 CHANGE_PROBLEMS = (NotFound, PreconditionFailed)
 
-# Marks of operations, among their parameters: a feature adds to the operations with a mark (see Contribution).
+# Marks of operations, among their parameters: a feature adds to the operations with a mark (description.Contribution).
 IDEMPOTENT = "Idempotent"  # a repeated request is not executed again
 COMPARED = "Compared"  # a repeated request must have the body and the credentials of the first one
 MARKS = (IDEMPOTENT, COMPARED)
@@ -100,29 +99,6 @@ class Result:
 
 NOT_MODIFIED = Result("Nothing has changed.", headers=("ETag", "Cache-Control"), name="NotModified", status=304)
 DONE = Result("Done.")
-
-
-@dataclass(frozen=True)
-class Contribution:
-    """What an open feature adds to the description of operations: of those with the mark `to`, or without it of all.
-
-    Components are given by name. The parameters stand in the place of the mark. The headers are those of all responses;
-    with a mark, of all but problems. `security` are the schemes of credentials; with OWN as `to`, only of the
-    operations that need OWN. `about` is a paragraph of the introduction, in which <version> is that of the document.
-    `amend` is given the whole document of each version of the API, with the name of the version, and may change it.
-    """
-
-    to: str = ""
-    parameters: Mapping[str, JsonSchema] = field(default_factory=dict)
-    headers: Mapping[str, JsonSchema] = field(default_factory=dict)
-    problems: tuple[type[Problem], ...] = ()
-    security: Mapping[str, JsonSchema] = field(default_factory=dict)
-    about: str = ""
-    amend: Callable[[JsonSchema, str], None] = lambda document, version: None
-
-    def __post_init__(self) -> None:
-        if self.to not in (known := ("", *MARKS, UNUSED, OWN)):
-            raise ValueError(f"Contribution(to={self.to!r}): must be one of {', '.join(map(repr, known))}")
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,19 @@
 """The feed of events: one for each change, written in the transaction of the change."""
 
+from restkeeper.features.events.description import contribution_of
 from restkeeper.features.events.handlers import EventHandlers
 from restkeeper.resources.changes import Change
 from restkeeper.service import Service, mount
 from restkeeper.storage.contract import Transaction
 from restkeeper.storage.outbox import Event
 from restkeeper.web.application import Application
-from restkeeper.web.operation import Contribution
-
-ABOUT = "Every change of an item is an event: follow `/api/<version>/events`."
 
 
 def install(app: Application, service: Service) -> None:
     """Record an event for each change, and serve /api/VERSION/events."""
     service.hooks.on_change.append(record_event)
     mount(app, service, lambda version: EventHandlers(service, version).blueprint())
-    service.contributions.append(Contribution(about=ABOUT))
+    service.contributions.append(contribution_of(service))
 
 
 def record_event(transaction: Transaction, change: Change) -> int:

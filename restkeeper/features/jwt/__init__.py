@@ -4,7 +4,7 @@ from restkeeper.features.jwt.tokens import Tokens, is_token
 from restkeeper.service import Service
 from restkeeper.web.application import Application
 from restkeeper.web.caller import Caller
-from restkeeper.web.operation import Contribution
+from restkeeper.web.description import Contribution
 
 SCHEMES = {
     "Bearer": {"type": "http", "scheme": "bearer", "description": "A JSON Web Token."},

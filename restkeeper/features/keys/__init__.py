@@ -4,7 +4,7 @@ from restkeeper.features.keys.credentials import CREDENTIALS, KeyResolver, basic
 from restkeeper.features.keys.handlers import KEYS, KeyHandlers, note_use
 from restkeeper.service import Service, mount
 from restkeeper.web.application import Application
-from restkeeper.web.operation import Contribution
+from restkeeper.web.description import Contribution
 
 COLLECTIONS = (KEYS.collection, CREDENTIALS)
 SCHEMES = {

@@ -7,7 +7,7 @@ from restkeeper.features.limits.mapped import shared_path
 from restkeeper.features.limits.requests import HEADERS, limit_requests
 from restkeeper.service import Service
 from restkeeper.web.application import Application
-from restkeeper.web.operation import Contribution
+from restkeeper.web.description import Contribution
 
 
 def install(app: Application, service: Service) -> None:

@@ -1,24 +1,16 @@
-"""The components of the document for collections, events and webhooks."""
+"""The components of the document for collections."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
 
-from restkeeper.features.events.types import DISABLED
-from restkeeper.features.openapi.spec import Spec, filled, media
-from restkeeper.features.webhooks.handlers import PING, WEBHOOKS
-from restkeeper.features.webhooks.schema import WebhookDeliverySchema
-from restkeeper.resources.changes import KINDS
+from restkeeper.features.openapi.spec import Spec
 from restkeeper.resources.form import Form
 from restkeeper.resources.items import Items
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.storage.contract import Kind, Op
-from restkeeper.web.content import JSON
+from restkeeper.web.description import CLOSED, EXAMPLE_TIME, filled, returned
 from restkeeper.web.operation import JsonSchema, several
 from restkeeper.web.queries import MAX_VALUES
-
-EXAMPLE_TIME = "2026-01-31T12:00:00.000000Z"
-CLOSED: JsonSchema = {"type": "object", "additionalProperties": False}
 
 
 def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
@@ -92,11 +84,6 @@ def parameter(name: str, schema: JsonSchema, about: str, *, place: str = "query"
     return {"name": name, "in": place, **required, "description": about, "schema": schema, **style}
 
 
-def returned(properties: JsonSchema) -> JsonSchema:
-    """The schema of a returned object: all members are required, and no others are allowed."""
-    return CLOSED | {"properties": properties, "required": list(properties)}
-
-
 def example_of(form: Form, *, whole: bool = False) -> JsonSchema | None:
     """An item of the examples and defaults of the schema's fields; None if a required field has no example."""
     id = "01912d68-783e-7a03-8467-5661c1243ad4"
@@ -114,81 +101,3 @@ def example_of(form: Form, *, whole: bool = False) -> JsonSchema | None:
 
 def _without(part: JsonSchema, keyword: str) -> JsonSchema:
     return {key: value for key, value in part.items() if key != keyword}
-
-
-class EventType(NamedTuple):
-    """A type of event, with the names of the schemas of its `data` and of the event in the feed."""
-
-    name: str
-    data: str
-    event: str
-
-
-def event_types(resources: Iterable[Resource]) -> Iterator[EventType]:
-    """The types of events in the feed."""
-    for each in resources:
-        for change in KINDS if each.events else ():
-            yield EventType(f"{each.singular}.{change}", each.kind, f"{each.kind}Event")
-        if each is WEBHOOKS:
-            yield EventType(DISABLED, "DisabledWebhook", "WebhookEvent")
-
-
-def add_events(spec: Spec, types: Sequence[EventType]) -> None:
-    """Add a schema for the events of each collection, and one for all."""
-    events = {each.event: each.data for each in types}
-    for event, data in events.items():
-        names = [each.name for each in types if each.event == event]
-        spec.components.schema(event, _event(spec, names, spec.schema(data)), lazy=True)
-    mapping = {each.name: f"#/components/schemas/{each.event}" for each in types}
-    union = {
-        **spec.common["event"]["union"],
-        "oneOf": [spec.schema(event) for event in events],
-        "discriminator": {"propertyName": "type", "mapping": mapping},
-    }
-    spec.components.schema("Event", union, lazy=True)
-    spec.examples["Event"] = _event_example(spec, types[0]) if types else None
-
-
-def add_webhooks(spec: Spec) -> None:
-    """Add the schemas of a new webhook, a disabled one, and a delivery."""
-    known = spec.components.schemas_lazy
-    disabled = known["Webhook"]["properties"] | {"reason": spec.common["webhooks"]["reason"]}
-    spec.components.schema("DisabledWebhook", returned(disabled), lazy=True)
-    own = known["WebhookInput"]["properties"]
-    at_first = own["status"] | {"enum": [state for state in own["status"]["enum"] if state != "disabled"]}
-    new = known["WebhookInput"] | {"properties": own | {"status": at_first}}
-    spec.components.schema("NewWebhook", new, lazy=True)
-    delivery = spec.marshmallow("WebhookDelivery", WebhookDeliverySchema)
-    spec.components.schema("WebhookDelivery", returned(delivery["properties"]), lazy=True)
-    spec.examples["NewWebhook"] = spec.examples["WebhookInput"]
-    spec.examples["DisabledWebhook"] = spec.examples["Webhook"] | {"status": "disabled", "reason": "410 Gone"}
-
-
-def sent_to_webhooks(spec: Spec, types: Sequence[EventType]) -> JsonSchema:
-    """The requests that the service makes, by type of event: the document's `webhooks`."""
-    return {each.name: {"post": _message(spec, each)} for each in (*types, EventType(PING, "Webhook", ""))}
-
-
-def _message(spec: Spec, type: EventType) -> JsonSchema:
-    texts, example = spec.common["webhooks"], _event_example(spec, type)
-    data = {"anyOf": [spec.schema(type.data), spec.schema("ItemReference")]}
-    return {
-        "operationId": f"on_{type.name.replace('.', '_')}",
-        "summary": f"Send {type.name}",
-        "description": texts["about"] + (f"\n\n{texts['ping']}" if type.name == PING else ""),
-        "tags": [WEBHOOKS.name],
-        "parameters": [spec.components.get_ref("parameter", name) for name in texts["headers"]],
-        "requestBody": {"required": True, "content": {JSON: media(_event(spec, [type.name], data), "event", example)}},
-        "responses": texts["responses"],
-        "security": [],
-    }
-
-
-def _event(spec: Spec, types: Sequence[str], data: JsonSchema) -> JsonSchema:
-    id, time = spec.common["event"]["id"], spec.common["event"]["timestamp"]
-    return returned({"id": id, "type": {"type": "string", "enum": list(types)}, "timestamp": time, "data": data})
-
-
-def _event_example(spec: Spec, type: EventType) -> JsonSchema | None:
-    data = spec.examples.get(type.data)
-    return {"id": "evt_5f0c9a3e_2a", "type": type.name, "timestamp": EXAMPLE_TIME, "data": data} if data else None

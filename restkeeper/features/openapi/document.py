@@ -10,10 +10,10 @@ from flask import Flask
 from restkeeper.errors import PreconditionRequired, Problem
 from restkeeper.features.openapi import components
 from restkeeper.features.openapi.bounds import bounded
-from restkeeper.features.openapi.spec import Spec, filled, media
-from restkeeper.features.webhooks.handlers import WEBHOOKS
+from restkeeper.features.openapi.spec import Spec
 from restkeeper.service import Service
 from restkeeper.web import exactjson
+from restkeeper.web.description import filled, media
 from restkeeper.web.errors import PAGES, PROBLEM_JSON
 from restkeeper.web.guard import KNOWN, OWN, PROBE, PUBLIC
 from restkeeper.web.operation import EVERY_PROBLEM, Body, JsonSchema, Parameter, Result, SchemaOf, operation_of
@@ -30,13 +30,9 @@ def document(app: Flask, service: Service, version: str) -> JsonSchema:
     collections = {each.tag: each for each in routes if each.items}
     for each in collections.values():
         components.add_collection(spec, each.items, getattr(each.handlers, "secret", None))
-    types = list(components.event_types(each.items.resource for each in collections.values()))
-    if WEBHOOKS.name in collections:
-        components.add_webhooks(spec)
-        spec.options["webhooks"] = components.sent_to_webhooks(spec, types)
+    for contribution in reversed(service.contributions):  # features that are built on others first
+        contribution.build(spec)
     tags, known = dict.fromkeys(route.tag for route in routes), spec.common["tags"]
-    if "events" in tags:
-        components.add_events(spec, types)
     for tag in (*(tag for tag in tags if tag not in known), *(tag for tag in known if tag in tags)):
         spec.tag({"name": tag, "description": known.get(tag, f"The {tag} that are stored.")})
     whole: JsonSchema = _Operations(spec).document(routes)

@@ -1,7 +1,5 @@
 """The OpenAPI document as an apispec object, with the common parts of all services."""
 
-import re
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,27 +12,11 @@ from marshmallow import Schema
 from restkeeper import __version__
 from restkeeper.config import Config
 from restkeeper.features.openapi.bounds import bounded
-from restkeeper.storage.outbox import EVENT_ID
-from restkeeper.web.operation import MARKS, Contribution, JsonSchema, SchemaOf
+from restkeeper.web.description import Contribution, filled, texts_in
+from restkeeper.web.operation import MARKS, JsonSchema, SchemaOf
 from restkeeper.web.queries import MAX_OFFSET
 
-_COMMON = tomllib.loads(Path(__file__).with_name("common.toml").read_text(encoding="utf-8"))
-_WORD = re.compile(r"<(\w+)>")
-
-
-def filled(part: Any, **values: Any) -> Any:
-    """A part of common.toml with the known values for its <words>."""
-    if isinstance(part, dict):
-        return {name: filled(each, **values) for name, each in part.items()}
-    if not isinstance(part, str):
-        return part
-    whole = _WORD.fullmatch(part)
-    return values.get(whole[1], part) if whole else _WORD.sub(lambda word: str(values.get(word[1], word[0])), part)
-
-
-def media(schema: JsonSchema, label: str, example: Any) -> JsonSchema:
-    """A media type object, with an example if there is one."""
-    return {"schema": schema} | ({"examples": {label: {"value": example}}} if example else {})
+_COMMON = Path(__file__).with_name("common.toml")
 
 
 def _either(one: JsonSchema, other: JsonSchema) -> JsonSchema:
@@ -50,8 +32,7 @@ class Spec(APISpec):
     """
 
     def __init__(self, config: Config, contributions: Sequence[Contribution], version: str) -> None:
-        delays = ", ".join(map(str, config.webhook_retries))
-        self.common = filled(_COMMON, **vars(config), max_offset=MAX_OFFSET, event_id=EVENT_ID, delays=delays)
+        self.common = texts_in(_COMMON, **vars(config), max_offset=MAX_OFFSET)
         self.config = config
         self.longest = max(config.max_body, 2**20)  # characters of a body; no page of the service is longer
         self.examples: dict[str, Any] = {}

@@ -19,8 +19,9 @@ from restkeeper.resources.resource import Resource
 from restkeeper.service import Service
 from restkeeper.versions import Deprecation, Versions, http_date, prefix_of, seconds_of, version_in
 from restkeeper.web.application import Application
+from restkeeper.web.description import Contribution
 from restkeeper.web.errors import PATH
-from restkeeper.web.operation import UNUSED, Contribution, JsonSchema
+from restkeeper.web.operation import UNUSED, JsonSchema
 
 COLLECTIONS = (USES,)
 

@@ -3,24 +3,20 @@
 from restkeeper.features.events.forms import EventForms
 from restkeeper.features.events.types import event_collections
 from restkeeper.features.webhooks.deliverer import Deliverer
+from restkeeper.features.webhooks.description import contribution_of
 from restkeeper.features.webhooks.handlers import WEBHOOKS, WebhookHandlers, disable_webhook
 from restkeeper.features.webhooks.sender import Sender
 from restkeeper.service import Service, mount
 from restkeeper.storage.outbox import StoredEvent
 from restkeeper.web.application import Application
-from restkeeper.web.operation import Contribution
 
 COLLECTIONS = (WEBHOOKS.collection,)
-ABOUT = (
-    'To receive the events, create a webhook: the messages under "Webhooks" are sent to it. For admins the feed '
-    "also has the event that one was disabled (`webhook.disabled`)."
-)
 
 
 def install(app: Application, service: Service) -> None:
     """Serve /api/VERSION/webhooks. A deliverer sends the events, in this process or in another one."""
     mount(app, service, lambda version: WebhookHandlers(service, version).blueprint())
-    service.contributions.append(Contribution(about=ABOUT))
+    service.contributions.append(contribution_of(service))
 
 
 def deliverer_of(service: Service) -> Deliverer:

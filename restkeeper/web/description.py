@@ -60,6 +60,7 @@ class Contribution:
     Components are given by name. The parameters stand in the place of the mark. The headers are those of all responses;
     with a mark, of all but problems. `security` are the schemes of credentials; with OWN as `to`, only of the
     operations that need OWN. `about` is a paragraph of the introduction, in which <version> is that of the document.
+    `tags` describes the feature's tags, and `operations` has additions to descriptions, by name of the handler.
     `build` adds components and messages of the feature to each document, before the operations are added; features that
     are built on others are called first. `amend` is given the whole document of each version of the API, with the name
     of the version, and may change it.
@@ -71,6 +72,8 @@ class Contribution:
     problems: tuple[type[Problem], ...] = ()
     security: Mapping[str, JsonSchema] = field(default_factory=dict)
     about: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    operations: Mapping[str, str] = field(default_factory=dict)
     build: Callable[[Description], None] = lambda description: None
     amend: Callable[[JsonSchema, str], None] = lambda document, version: None
 

@@ -66,10 +66,12 @@ class Parameter:
     """A parameter of one operation, in the path if the route names it there, otherwise in the query.
 
     `schema` returns its JSON Schema from the object that the handler is a method of. An array is sent with commas.
+    `about` is its description.
     """
 
     name: str
     schema: Callable[[Any], JsonSchema]
+    about: str = ""
 
 
 @dataclass(frozen=True)

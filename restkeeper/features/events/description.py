@@ -8,7 +8,7 @@ from restkeeper.features.events.types import DISABLED
 from restkeeper.resources.changes import KINDS
 from restkeeper.service import Service
 from restkeeper.storage.outbox import EVENT_ID
-from restkeeper.web.description import EXAMPLE_TIME, Contribution, Description, returned, texts_in
+from restkeeper.web.description import EXAMPLE_TIME, Contribution, Description, filled, returned, texts_in
 from restkeeper.web.operation import JsonSchema
 
 _TEXTS = texts_in(Path(__file__).with_suffix(".toml"), event_id=EVENT_ID)
@@ -24,8 +24,13 @@ class EventType(NamedTuple):
 
 def contribution_of(service: Service) -> Contribution:
     """What the feed adds to the document."""
-    types = event_types(service)
-    return Contribution(about=_TEXTS["about"], build=lambda description: _add_events(description, types))
+    types, feed = event_types(service), filled(_TEXTS["list_events"], events_ttl=service.config.events_ttl)
+    return Contribution(
+        about=_TEXTS["about"],
+        tags={"events": _TEXTS["tag"]},
+        operations={"list_events": feed},
+        build=lambda description: _add_events(description, types),
+    )
 
 
 def event_types(service: Service) -> list[EventType]:

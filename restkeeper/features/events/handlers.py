@@ -42,11 +42,27 @@ def _most(events: "EventHandlers") -> JsonSchema:
 
 
 FEED_PARAMETERS = (
-    Parameter("after", lambda events: {"type": "string", "maxLength": 28, "pattern": f"^({LATEST}|{EVENT_ID})$"}),
-    Parameter("type", lambda events: several({"type": "string", "enum": list(events._types)})),
-    Parameter("collection", lambda events: several({"type": "string", "enum": list(events._known)})),
-    Parameter("limit", _most),
-    Parameter("wait", lambda events: {"type": "integer", "minimum": 0, "maximum": LONGEST, "default": 0}),
+    Parameter(
+        "after",
+        lambda events: {"type": "string", "maxLength": 28, "pattern": f"^({LATEST}|{EVENT_ID})$"},
+        "Id of the last event that the client has, or `latest`: only future events.",
+    ),
+    Parameter(
+        "type",
+        lambda events: several({"type": "string", "enum": list(events._types)}),
+        "Only events of these types: `*` is all, `product.*` all of a kind.",
+    ),
+    Parameter(
+        "collection",
+        lambda events: several({"type": "string", "enum": list(events._known)}),
+        "Only events of these collections.",
+    ),
+    Parameter("limit", _most, "Events per page."),
+    Parameter(
+        "wait",
+        lambda events: {"type": "integer", "minimum": 0, "maximum": LONGEST, "default": 0},
+        "Seconds, at most, to wait for an event if there is none yet.",
+    ),
 )
 FEED_HEADERS = ("ETag", "Link", "Cache-Control")
 PAGE = Result("The events, in the order of their commits.", {JSON: "Event"}, FEED_HEADERS, name="EventPage", at_most=0)

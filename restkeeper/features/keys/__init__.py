@@ -7,6 +7,7 @@ from restkeeper.web.application import Application
 from restkeeper.web.description import Contribution
 
 COLLECTIONS = (KEYS.collection, CREDENTIALS)
+ABOUT = "API keys: who may call, and what they may do."
 SCHEMES = {
     "Bearer": {"type": "http", "scheme": "bearer", "description": "An API key."},
     "ApiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "An API key."},
@@ -21,7 +22,7 @@ def install(app: Application, service: Service) -> None:
     service.guard.resolvers.append(KeyResolver(store, note_use(store), admin_key=service.config.admin_key, clock=clock))
     handlers = KeyHandlers(service)
     mount(app, service, lambda version: handlers.blueprint())
-    service.contributions.append(Contribution(security=SCHEMES))
+    service.contributions.append(Contribution(security=SCHEMES, tags={KEYS.name: ABOUT}))
 
 
 def has_keys(service: Service) -> bool:

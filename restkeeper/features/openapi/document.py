@@ -32,7 +32,7 @@ def document(app: Flask, service: Service, version: str) -> JsonSchema:
         components.add_collection(spec, each.items, getattr(each.handlers, "secret", None))
     for contribution in reversed(service.contributions):  # features that are built on others first
         contribution.build(spec)
-    tags, known = dict.fromkeys(route.tag for route in routes), spec.common["tags"]
+    tags, known = dict.fromkeys(route.tag for route in routes), spec.tags
     for tag in (*(tag for tag in tags if tag not in known), *(tag for tag in known if tag in tags)):
         spec.tag({"name": tag, "description": known.get(tag, f"The {tag} that are stored.")})
     whole: JsonSchema = _Operations(spec).document(routes)
@@ -123,11 +123,10 @@ class _Operations:
         }
 
     def _description(self, route: _Route) -> str:
-        texts = self._spec.common["operations"]
         if route.needs in (PUBLIC, PROBE, OWN, KNOWN) or not self._spec.added("security", ""):
-            return f"{route.about}{texts.get(route.name, '')}"
+            return f"{route.about}{self._spec.operations.get(route.name, '')}"
         scope = f"{route.tag}:{route.needs}" if route.needs in ("read", "write") else route.needs
-        return route.about + str(filled(texts["scope"], scope=scope))
+        return route.about + str(filled(self._spec.common["scope"], scope=scope))
 
     def _security(self, route: _Route) -> JsonSchema:
         if route.needs in (PUBLIC, PROBE):
@@ -150,8 +149,7 @@ class _Operations:
         return self._own(own.get(name, Parameter(name, lambda handlers: {"type": "string"})), route, place="path")
 
     def _own(self, declared: Parameter, route: _Route, place: str = "query") -> JsonSchema:
-        about = self._spec.common["parameters_of"].get(f"{route.tag}.{declared.name}", "")
-        return components.parameter(declared.name, declared.schema(route.handlers), about, place=place)
+        return components.parameter(declared.name, declared.schema(route.handlers), declared.about, place=place)
 
     def _body(self, body: Body, route: _Route) -> JsonSchema:
         part = self._media(body.schema, route)

@@ -47,7 +47,10 @@ class Spec(APISpec):
         super().__init__("Restkeeper", __version__, "3.1.0", [plugin], info=info, servers=servers, security=[{}])
         self._converter: Any = plugin.converter  # set by APISpec
         schemes = self.components.security_schemes
-        for added in (self.common, *map(vars, contributions)):
+        self.tags: dict[str, str] = {}
+        self.operations = {name: text for each in contributions for name, text in each.operations.items()}
+        for added in (*map(vars, contributions), self.common):
+            self.tags |= added["tags"]
             self.components.headers_lazy |= added["headers"]
             self.components.parameters_lazy |= added["parameters"]
             for name, part in added.get("security", {}).items():

@@ -35,7 +35,9 @@ LINKS = {  # of the index, if the path exists in the version of the unversioned 
 HEADERS = ("Cache-Control", "ETag")
 INDEX = Result("The index of the service.", {JSON: "Index", HTML: {"type": "string"}}, HEADERS)
 PROBLEM_TYPE = Result("The meaning of the type.", {JSON: "ProblemType", HTML: {"type": "string"}}, HEADERS)
-PROBLEM_NAME = Parameter("name", lambda pages: {"type": "string", "enum": list(pages.types)})
+PROBLEM_NAME = Parameter(
+    "name", lambda pages: {"type": "string", "enum": list(pages.types)}, "The last part of the type's URI."
+)
 
 
 def install(app: Application, service: Service) -> None:

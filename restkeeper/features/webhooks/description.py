@@ -21,7 +21,8 @@ def contribution_of(service: Service) -> Contribution:
     config = service.config
     delays = ", ".join(map(str, config.webhook_retries))
     texts = texts_in(_TEXTS, event_id=EVENT_ID, delays=delays, webhook_timeout=config.webhook_timeout)
-    return Contribution(about=texts["about"], build=partial(_build, service, texts))
+    tags = {WEBHOOKS.name: texts["tag"]}
+    return Contribution(about=texts["about"], tags=tags, build=partial(_build, service, texts))
 
 
 def _build(service: Service, texts: dict[str, Any], description: Description) -> None:

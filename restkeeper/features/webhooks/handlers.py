@@ -72,11 +72,17 @@ GRACE_SECONDS = 24 * 3600  # for which the former secret still signs
 SECRET_BYTES = 32
 MOST_SECRETS = 10  # that sign at a time: a header has room for no more than some dozens
 
-DELIVERY = Parameter("delivery", lambda webhooks: {"type": "integer", "minimum": 1, "maximum": 10**18 - 1})
+DELIVERY = Parameter(
+    "delivery", lambda webhooks: {"type": "integer", "minimum": 1, "maximum": 10**18 - 1}, "Id of the delivery."
+)
 DELIVERIES = (
-    Parameter("state", lambda webhooks: {"type": "string", "enum": list(STATES)}),
+    Parameter("state", lambda webhooks: {"type": "string", "enum": list(STATES)}, "Only deliveries in this state."),
     "Limit",
-    Parameter("cursor", lambda webhooks: {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}),
+    Parameter(
+        "cursor",
+        lambda webhooks: {"type": "integer", "minimum": 1, "maximum": 2**63 - 1},
+        "Where the page begins: from a Link header.",
+    ),
 )
 ONE = {JSON: "WebhookDelivery"}
 DELIVERIES_FOUND = Result("The page.", ONE, ("Link", "Cache-Control"), name="WebhookDeliveries", at_most=0)

@@ -619,7 +619,8 @@ class TestDocument:
             )
         assert {"$ref": "#/components/parameters/Offset"} in paths["/others"]["get"]["parameters"]
         assert "`Sunset`" in document["info"]["description"]
-        assert document["info"]["x-version"] == {"name": "v2", "state": "current"}
+        revisions = {"lamps": 2, "others": 1}
+        assert document["info"]["x-version"] == {"name": "v2", "state": "current", "revisions": revisions}
 
     def test_a_version_is_marked(self, make: Make) -> None:
         """In `info`, and each operation in a way that every tool knows."""
@@ -629,6 +630,7 @@ class TestDocument:
         assert document["info"]["x-version"] == {
             "name": "v1",
             "state": "deprecated",
+            "revisions": {"lamps": 1, "others": 1},
             "since": "2026-11-22",
             "sunset": "2027-06-01",
             "reason": "old",

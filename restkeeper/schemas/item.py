@@ -4,6 +4,7 @@ from marshmallow import RAISE, Schema, fields, validate
 
 from restkeeper.schemas.fields import Text, Time, Whole
 
+ID_PATTERN = "^[A-Za-z0-9._~-]{1,64}$"  # as ServerFieldsSchema has it; a service may have imported other ids than UUIDs
 READ_ONLY = ("id", "created_at", "updated_at", "version")
 
 
@@ -20,7 +21,8 @@ class ItemSchema(Schema):
         metadata={
             "description": "UUIDv7, made by the server: its order is that of creation.",
             "maxLength": 64,
-        },  # as ServerFieldsSchema
+            "pattern": ID_PATTERN,
+        },
     )
     created_at = Time(dump_only=True, metadata={"description": "When it was created, in UTC."})
     updated_at = Time(dump_only=True, metadata={"description": "When it last changed, in UTC."})

@@ -6,7 +6,7 @@ from restkeeper.features.openapi.spec import Spec
 from restkeeper.resources.form import Form
 from restkeeper.resources.items import Items
 from restkeeper.resources.resource import Resource
-from restkeeper.schemas.item import READ_ONLY
+from restkeeper.schemas.item import ID_PATTERN, READ_ONLY
 from restkeeper.storage.contract import Kind, Op
 from restkeeper.web.description import CLOSED, EXAMPLE_TIME, filled, returned
 from restkeeper.web.operation import JsonSchema, several
@@ -59,7 +59,8 @@ def _parameters(spec: Spec, resource: Resource, form: Form, kind: str) -> Iterat
     searched = ", ".join(dict.fromkeys(map(form.name_of, resource.search)))
     texts = filled(spec.common["collection"], kind=resource.singular, fields=searched)
     sort = several(spec.schema(f"{kind}SortKey"), uniqueItems=True)
-    yield f"{kind}Id", parameter("id", {"type": "string", "minLength": 1, "maxLength": 64}, texts["Id"], place="path")
+    id = {"type": "string", "minLength": 1, "maxLength": 64, "pattern": ID_PATTERN}
+    yield f"{kind}Id", parameter("id", id, texts["Id"], place="path")
     yield f"{kind}Sort", parameter("sort", sort, texts["Sort"])
     yield f"{kind}Fields", parameter("fields", several(spec.schema(f"{kind}Field")), texts["Fields"])
     yield f"{kind}Search", parameter("q", {"type": "string"}, texts["Search"])

@@ -11,6 +11,7 @@ from restkeeper.errors import PreconditionRequired, Problem
 from restkeeper.features.openapi import components
 from restkeeper.features.openapi.bounds import bounded
 from restkeeper.features.openapi.spec import Spec
+from restkeeper.resources.resource import Ownership
 from restkeeper.service import Service
 from restkeeper.web import exactjson
 from restkeeper.web.description import filled, media
@@ -63,6 +64,8 @@ class _Route:
         self.plural: str = resource.name if resource else "items"
         self.singular: str = resource.singular if resource else "item"
         self.tag: str = getattr(self.handlers, "name", "service")
+        ownership = resource.ownership if resource else Ownership.NONE
+        self.ownership = "" if ownership is Ownership.NONE else ownership.name.lower()
 
     def words(self, name: str) -> str:
         """The name of a handler, with the collection's name instead of "item"."""
@@ -123,17 +126,24 @@ class _Operations:
         }
 
     def _description(self, route: _Route) -> str:
+        if scope := self._scope(route):
+            return route.about + str(filled(self._spec.common["scope"], scope=scope))
+        return f"{route.about}{self._spec.operations.get(route.name, '')}"
+
+    def _scope(self, route: _Route) -> str:
+        """The scope that an operation requires, or nothing."""
         if route.needs in (PUBLIC, PROBE, OWN, KNOWN) or not self._spec.added("security", ""):
-            return f"{route.about}{self._spec.operations.get(route.name, '')}"
-        scope = f"{route.tag}:{route.needs}" if route.needs in ("read", "write") else route.needs
-        return route.about + str(filled(self._spec.common["scope"], scope=scope))
+            return ""
+        return f"{route.tag}:{route.needs}" if route.needs in ("read", "write") else route.needs
 
     def _security(self, route: _Route) -> JsonSchema:
         if route.needs in (PUBLIC, PROBE):
             return {}
         own = OWN if route.needs == OWN else ""
         ways: list[JsonSchema] = [{name: []} for name in dict.fromkeys(self._spec.added("security", own))]
-        return {"security": ways if own or self._spec.config.auth == "required" else [{}, *ways]}
+        marks = {"x-required-scope": self._scope(route), "x-ownership": route.ownership}  # for the contract check
+        security = ways if own or self._spec.config.auth == "required" else [{}, *ways]
+        return {"security": security, **{name: mark for name, mark in marks.items() if mark}}
 
     def _parameters(self, declared: str | Parameter, route: _Route) -> list[Any]:
         """The names of components, or the parameter of this operation, for a declaration."""

@@ -85,7 +85,9 @@ def _form_of(versions: Versions, resource: Resource, version: str) -> Form:
 def describe(service: Service, document: JsonSchema, version: str) -> None:
     """Add the state of the version to its document, and if there are others, a paragraph about all of them."""
     versions, now = service.versions, service.clock.time()
-    about = {"name": version, "state": str(versions.state(version, now))}
+    shown = versions[version].revisions
+    about: JsonSchema = {"name": version, "state": str(versions.state(version, now))}
+    about["revisions"] = {each.name: shown.get(each.name, each.revision) for each in service.resources}
     if deprecation := versions.deprecation_of(version):
         about |= {"since": str(deprecation.since), "sunset": str(deprecation.sunset)}
         about |= {name: text for name in ("reason", "link") if (text := getattr(deprecation, name))}

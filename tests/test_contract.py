@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 import app
 from restkeeper.cli.main import main
+from restkeeper.resources.collection import CollectionHandlers
 from tests.live import ROOT
 
 
@@ -128,7 +129,8 @@ def test_a_removed_field_is_explained(service: Path) -> None:
         f"{found} (response-required-property-removed)\n    in DELETE /api/v1/notes/{{id}}, response 200\n"
         in done.stdout
     )
-    assert "    breaks: clients that read it; clients that send it" in done.stdout
+    whom = "clients that read it; clients that send it, whose requests are refused or mean something else"
+    assert f"    breaks: {whom}\n" in done.stdout
     assert "    also parameter text[gte]: removed" in done.stdout
     assert "    also field text of NoteInput: removed" in done.stdout
     assert done.stdout.count("instead: ") == 1  # there is one cause
@@ -171,6 +173,48 @@ def test_a_removal_waits_for_its_sunset(service: Path) -> None:
     assert early.exit_code == 1 and "removed 2 days before its sunset, 2027-06-01" in early.stdout
     assert "instead: keep it until 2027-06-01" in early.stdout
     assert run(service, "check", "--today", "2027-06-01").exit_code == 0
+
+
+OWNED = ('"note", NoteSchema)', '"note", NoteSchema, ownership=Ownership.ALL)')
+
+
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [
+        (OWNED, "ownership of notes: changed from none to all: only its owner may read or change an item"),
+        (
+            ("    return create(", '    CollectionHandlers.list_items.needs = "admin"\n    return create('),
+            "security: the required scope is admin now, and was notes:read",
+        ),
+        (
+            ("    title =", '    id = Text(metadata={"pattern": "^[0-9]+$"}, dump_only=True)\n    title ='),
+            'field id of Note: pattern changed from "^[A-Za-z0-9._~-]{1,64}$" to "^[0-9]+$"',
+        ),
+    ],
+)
+def test_what_callers_need_is_promised(
+    service: Path, change: tuple[str, str], finding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stricter ownership, another scope, and another form of ids fail."""
+    monkeypatch.setattr(CollectionHandlers.list_items, "needs", "read")
+    edit(service, ("import create_app as create,", "import create_app as create, Ownership,"), change)
+    edit(service, ("\n\n\nclass", "\nfrom restkeeper.resources.collection import CollectionHandlers\n\n\nclass"))
+    done = run(service, "check")
+    assert done.exit_code == 1 and finding in done.stdout.partition("compatible:")[0], done.stdout
+
+
+def test_a_new_version(service: Path) -> None:
+    """A preview is not in the contract; when it becomes current, its first document is accepted."""
+    declared = 'Versions(Version("v1"), Version("v2", preview=True), unversioned="v1")'
+    edit(service, ("create,", "create, Version, Versions,"), ("NoteSchema)]", f"NoteSchema)], versions={declared}"))
+    assert run(service, "check", "--strict").exit_code == 0
+    edit(service, ('"v2", preview=True', '"v2"'))
+    done = run(service, "check")
+    assert done.exit_code == 1 and "contract/v2.json does not exist" in done.stderr
+    assert "compatible: v2: version v2: added (version-added)\n" in run(service, "accept").stdout
+    assert sorted(each.name for each in (service / "contract").iterdir()) == ["v1.json", "v2.json"]
+    edit(service, ('Version("v2")', 'Version("v2", preview=True)'))
+    assert "v2: version v2: removed, and it was not deprecated" in run(service, "check").stdout
 
 
 def test_an_emergency_is_accepted_with_its_reason(service: Path) -> None:
@@ -219,6 +263,18 @@ def test_a_service_without_keys(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(SERVICE.replace("NoteSchema)])", 'NoteSchema)], without={"keys"})'))
     assert run(tmp_path, "accept").exit_code == 0
     assert accepted(tmp_path)["paths"]["/notes"]["get"]["security"][0] == {}
+
+
+def test_a_service_that_refuses_its_configuration(tmp_path: Path) -> None:
+    """It has keys, so its error is shown, and no document without credentials is accepted."""
+    refuses = """    if config.auth == "required":
+        raise ConfigError("not here")
+    return create("""
+    text = SERVICE.replace("    return create(", refuses).replace("import create_app", "import ConfigError, create_app")
+    (tmp_path / "app.py").write_text(text)
+    done = run(tmp_path, "accept")
+    assert (done.exit_code, done.stderr) == (2, "Error: not here\n")
+    assert not (tmp_path / "contract").exists()
 
 
 def test_a_service_that_cannot_be_created(tmp_path: Path) -> None:

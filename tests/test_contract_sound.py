@@ -5,6 +5,7 @@ Pairs of schemas are made at random, and values are validated by an independent 
 
 import copy
 import json
+import re
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -18,6 +19,7 @@ from tests.test_contract_rules import judged, request, response
 Json = dict[str, Any]
 
 PAIRS = 150  # of each seed
+NEW_FIELD = re.compile(r"new-optional-request-property|response-(required|optional)-property-added")
 VALUES: tuple[Any, ...] = (
     *("a", "b", "ab", "", "abcde", 0, 1, 2, -3, 5, 1.5, True, False, None, [], ["a"], [1, 1], ["a", "b", "a", "c"]),
     *([None], {}, {"x": "a"}, {"x": 1}, {"x": None}, {"y": "a", "x": "b"}, {"z": True}, {"x": [], "y": {}}),
@@ -101,7 +103,7 @@ def test_nothing_that_breaks_is_missed(seed: int) -> None:
             ),
         ):
             found = judged(make(one), make(other))
-            if {*found.values()} <= {Severity.COMPATIBLE} and not any("new-" in id or "-added" in id for id in found):
+            if {*found.values()} <= {Severity.COMPATIBLE} and not any(NEW_FIELD.fullmatch(id) for id in found):
                 calm += 1
                 assert lost == [], f"{json.dumps(one)} → {json.dumps(other)}: {[*found]}"
     assert calm > PAIRS // 4

@@ -24,6 +24,7 @@ from tests.test_contract_rules import (
     parameter,
     request,
     response,
+    with_property,
 )
 
 Json = dict[str, Any]
@@ -35,10 +36,10 @@ def values(*names: str, **marks: str) -> Json:
     return {"type": "string", "enum": [*names], **({"x-deprecated-values": deprecated} if deprecated else {})}
 
 
-def of_version(sunset: str = "", state: str = "current") -> Json:
-    """A document of a version in that state."""
+def of_version(sunset: str = "") -> Json:
+    """A document of a version."""
     whole = document()
-    whole["info"]["x-version"] = {"name": "v1", "state": state, **({"sunset": sunset} if sunset else {})}
+    whole["info"]["x-version"] = {"name": "v1", **({"sunset": sunset} if sunset else {})}
     return whole
 
 
@@ -105,11 +106,10 @@ def test_fields_have_windows(position: str, sunset: str, id: str, severity: Seve
         (of_version(), None, "version-removed", Severity.BREAKING),
         (of_version(NEAR), None, "version-removed-before-sunset", Severity.BREAKING),
         (of_version(OVER), None, "version-removed-with-deprecation", Severity.COMPATIBLE),
-        (of_version(state="preview"), None, "version-removed", Severity.COMPATIBLE),
     ],
 )
 def test_versions_have_windows(before: Json, after: Json | None, id: str, severity: Severity) -> None:
-    """A whole version is deprecated in `info`; a preview promises nothing."""
+    """A whole version is deprecated in `info`."""
     assert {each.id: each.severity for each in found(before, after)} == {id: severity}
 
 
@@ -293,6 +293,112 @@ def test_security(before: list[Json], after: list[Json], breaks: bool) -> None:
     """It breaks whose credentials were enough and no longer are; a further way breaks nobody."""
     ids = judged(document(security=before), document(security=after))
     assert (Severity.BREAKING in ids.values()) is breaks, ids
+
+
+def required(scope: str = "", ownership: str = "", other: str = "things:write") -> Json:
+    """A document with an operation that has these marks, and another one that requires the scope `other`."""
+    marks = {"x-required-scope": scope, "x-ownership": ownership}
+    whole = document(tags=["things"], **{name: mark for name, mark in marks.items() if mark})
+    mark = {"x-required-scope": other} if other else {}
+    return {**whole, "paths": {**whole["paths"], "/others": {"get": {"responses": {}, **mark}}}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "id", "breaks"),
+    [
+        (required(), required("things:read"), "api-required-scope-added", True),
+        (required("things:read"), required("admin"), "api-required-scope-changed", True),
+        (required("things:read"), required("things:write"), "api-required-scope-changed", True),
+        (required("admin"), required("things:write"), "api-required-scope-changed", False),
+        (required("things:read"), required(), "api-required-scope-removed", False),
+        (required(), required(ownership="changes"), "api-ownership-restricted", True),
+        (required(), required(ownership="all"), "api-ownership-restricted", True),
+        (required(ownership="changes"), required(ownership="all"), "api-ownership-restricted", True),
+        (required(ownership="all"), required(ownership="changes"), "api-ownership-relaxed", False),
+        (required(ownership="changes"), required(), "api-ownership-relaxed", False),
+    ],
+)
+def test_permissions(before: Json, after: Json, id: str, breaks: bool) -> None:
+    """Callers need no other scope than before, and may do with the items of others what they could."""
+    assert judged(before, after) == {id: Severity.BREAKING if breaks else Severity.COMPATIBLE}
+
+
+def test_the_first_permissions_that_are_documented() -> None:
+    """A document from before there were such marks gets them, since it does not say that there was none."""
+    found = judged(required(other=""), required("admin", "all"))
+    assert {*found} == {"api-required-scope-added", "api-ownership-restricted"}
+    assert {*found.values()} == {Severity.COMPATIBLE}
+
+
+def of_item(path: Json, returned: Json) -> Json:
+    """A document whose ids have these forms, in the path and in a response."""
+    schema = {"type": "object", "properties": {"id": {"type": "string", **returned}}}
+    content = {"application/json": {"schema": schema}}
+    own = {"responses": {"200": {"description": "It.", "content": content}}}
+    own["parameters"] = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string", **path}}]
+    return {**document(), "paths": {"/things/{id}": {"get": own}}}
+
+
+ANY, HEX = {"pattern": "^[a-z]+$"}, {"pattern": "^[0-9a-f]+$"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (
+            of_item({}, {}),
+            of_item(HEX, HEX),
+            {
+                "request-path-parameter-pattern-added": Severity.JUDGE,
+                "response-property-pattern-added": Severity.COMPATIBLE,
+            },
+        ),
+        (
+            of_item(ANY, ANY),
+            of_item(HEX, HEX),
+            {
+                "request-parameter-pattern-changed": Severity.BREAKING,
+                "response-property-pattern-changed": Severity.BREAKING,
+            },
+        ),
+        (
+            of_item(HEX, HEX),
+            of_item({}, {}),
+            {
+                "request-parameter-pattern-removed": Severity.COMPATIBLE,
+                "response-property-pattern-removed": Severity.BREAKING,
+            },
+        ),
+    ],
+)
+def test_the_form_of_ids(before: Json, after: Json, expected: dict[str, Severity]) -> None:
+    """It may be documented later, and not be changed: clients store ids in that form."""
+    assert judged(before, after) == expected
+
+
+def test_the_remedy_names_the_accepted_revision() -> None:
+    """Not the present one, whose items look otherwise; where the accepted document has none, the present one."""
+    for accepted, present, expected in (({"things": 3}, {"things": 4}, 3), (None, {"things": 4}, 4), (None, None, 1)):
+        one, other = (response(schema=with_property({"type": kind})) for kind in ("string", "integer"))
+        for whole, revisions in ((one, accepted), (other, present)):
+            whole["info"]["x-version"] = {"name": "v1", **({"revisions": revisions} if revisions else {})}
+        (finding,) = found(one, other)
+        assert f"revisions={{'things': {expected}}}) shows the items as of revision {expected}" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "id"),
+    [
+        (["string", "null"], {"anyOf": [{"type": "string"}, {"type": "array"}]}, "any-of-removed"),
+        ({"enum": [1]}, {"anyOf": [{"enum": [1]}], "maximum": 0}, "any-of-added"),
+    ],
+)
+def test_a_choice_that_has_more_keywords(before: Any, after: Json, id: str) -> None:
+    """What else it says is not overlooked."""
+    one = {"type": before} if isinstance(before, list) else before
+    assert judged(at("request-property", one), at("request-property", after))[f"request-property-{id}"] is (
+        Severity.BREAKING
+    )
 
 
 def test_it_is_fast() -> None:

@@ -16,7 +16,7 @@ import click
 from restkeeper.cli.common import Command, Refused
 from restkeeper.cli.loading import load_application
 from restkeeper.config import Config, ConfigError
-from restkeeper.contract.check import compare
+from restkeeper.contract.check import added, compare
 from restkeeper.contract.findings import Finding, Json, Severity, paragraphs
 from restkeeper.features.openapi.document import document
 from restkeeper.service import service_of
@@ -82,11 +82,11 @@ def accept(force: str | None, today: datetime | None, window: int) -> None:
     """Record what the service would serve as promised, and show what is new. Refused if a client could break."""
     folder, present = Path.cwd(), served_documents(Path.cwd())
     findings = _findings(folder, present, today, window)
-    _show(findings)
+    accepted = _accepted(folder)
+    _show(findings if accepted else ())
     broken = _of(findings, Severity.BREAKING)
     if broken and not force:
         raise click.ClickException(f"nothing was accepted: {_count(broken, 'change')} would break clients")
-    accepted = _accepted(folder)
     for version, new in present.items():
         reasons = accepted.get(version, {}).get("info", {}).get(FORCED, [])
         here = [each.headline for each in broken if each.version == version]
@@ -108,23 +108,21 @@ def served_documents(folder: Path) -> dict[str, Json]:
 
 
 def _as_deployed(create: Callable[..., Any]) -> Any:
-    """The application of `create_app`, with keys or, if the service has none, without."""
+    """The application of `create_app` with AUTH=required or, if the service has no keys, with AUTH=open-to-all."""
     if not signature(create).parameters:
         raise Refused("create_app() in app.py must accept a configuration: create_app(config)")
     try:
-        return create(Config(auth="required"))
-    except ConfigError:  # it has no keys
-        pass
-    try:
-        return create(Config(auth="open-to-all"))
+        app = create(Config(auth="open-to-all"))
+        return create(Config(auth="required")) if service_of(app).guard.resolvers else app
     except ConfigError as error:
         raise Refused(str(error)) from None
 
 
 def _findings(folder: Path, present: dict[str, Json], today: datetime | None, window: int) -> list[Finding]:
-    """The findings of all accepted versions. Raises Refused for a document that cannot be compared."""
-    found: list[Finding] = []
-    for version, promised in _accepted(folder).items():
+    """The findings of all versions. Raises Refused for a document that cannot be compared."""
+    accepted = _accepted(folder)
+    found = [added(version) for version in sorted(present.keys() - accepted.keys())]
+    for version, promised in accepted.items():
         try:
             found += compare(version, promised, present.get(version), today=_day(today), window=window)
         except ValueError as error:

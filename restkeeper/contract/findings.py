@@ -68,6 +68,11 @@ class Change(NamedTuple):
     value: str = ""
 
 
+def change_of(id: str, effect: Effect, what: str, subject: str, name: str = "", remedy: str = NEW_VERSION) -> Change:
+    """A change outside of schemas, whose effect does not depend on a direction."""
+    return Change(id, effect.request, Direction.REQUEST, what, subject, name, remedy=remedy)
+
+
 class Place(NamedTuple):
     """Where a change is seen: an operation and its part, such as "response 200"; or "webhook" and its event."""
 
@@ -77,6 +82,9 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         return ", ".join(filter(None, [f"{self.method} {self.path}".strip(), self.part]))
+
+
+PlacedChange = tuple[Place, Change]
 
 
 class Finding(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from restkeeper.contract.findings import CHANGED, HARMLESS, NARROWED, WIDENED, Effect, Json, Severity
 
 
-class Said(NamedTuple):
+class KeywordChange(NamedTuple):
     """A change of a keyword: the end of its rule's id, its effect, and what changed. `value` is of an enumeration."""
 
     id: str
@@ -44,7 +44,7 @@ BOUNDS = (
 COUNTED = {"minLength", "minItems", "minProperties"}  # 0 is no bound
 
 
-class Whole(NamedTuple):
+class KeywordRule(NamedTuple):
     """A keyword whose value is compared as a whole: its name in rules' ids, and the effects of its changes."""
 
     name: str
@@ -54,16 +54,16 @@ class Whole(NamedTuple):
 
 
 LOOSER = Effect(Severity.COMPATIBLE, Severity.JUDGE)  # clients may have relied on the former form of a response
-WHOLE = {
-    "pattern": Whole("pattern", NARROWED, LOOSER, Effect(Severity.BREAKING, Severity.JUDGE)),
-    "default": Whole("default-value", NARROWED, NARROWED, NARROWED),  # what a request without the field means
-    "const": Whole("const", NARROWED, WIDENED, CHANGED),
-    "multipleOf": Whole("multiple-of", NARROWED, WIDENED, CHANGED),
-    "uniqueItems": Whole("unique-items", NARROWED, WIDENED, CHANGED),
-    "contentMediaType": Whole("content-media-type", CHANGED, CHANGED, CHANGED),
-    "contentEncoding": Whole("content-encoding", CHANGED, CHANGED, CHANGED),
-    "if": Whole("if", NARROWED, WIDENED, CHANGED),
-    "not": Whole("not", NARROWED, WIDENED, CHANGED),
+KEYWORD_RULES = {
+    "pattern": KeywordRule("pattern", NARROWED, LOOSER, Effect(Severity.BREAKING, Severity.JUDGE)),
+    "default": KeywordRule("default-value", NARROWED, NARROWED, NARROWED),  # what a request without the field means
+    "const": KeywordRule("const", NARROWED, WIDENED, CHANGED),
+    "multipleOf": KeywordRule("multiple-of", NARROWED, WIDENED, CHANGED),
+    "uniqueItems": KeywordRule("unique-items", NARROWED, WIDENED, CHANGED),
+    "contentMediaType": KeywordRule("content-media-type", CHANGED, CHANGED, CHANGED),
+    "contentEncoding": KeywordRule("content-encoding", CHANGED, CHANGED, CHANGED),
+    "if": KeywordRule("if", NARROWED, WIDENED, CHANGED),
+    "not": KeywordRule("not", NARROWED, WIDENED, CHANGED),
 }
 ALWAYS_CHANGED = {"contentMediaType", "contentEncoding"}  # their ids have no other end
 ANY_TEXT = {".*", "^.*$", "^.*", ".*$", ""}
@@ -118,30 +118,30 @@ def _includes(wide: frozenset[str], narrow: frozenset[str]) -> bool:
     return not wide or (bool(narrow) and covered)
 
 
-def _types(one: Json, other: Json) -> Iterator[Said]:
+def _types(one: Json, other: Json) -> Iterator[KeywordChange]:
     was, now = types_of(one), types_of(other)
     what = f"type changed from {_shown(one)} to {_shown(other)}"
     many = len(was) > 1 or len(now) > 1
     if was == now:
         yield from _formats(one, other, what)
     elif _includes(now, was):
-        yield Said("list-of-types-widened" if many and was and now else "type-generalized", WIDENED, what)
+        yield KeywordChange("list-of-types-widened" if many and was and now else "type-generalized", WIDENED, what)
     elif _includes(was, now):
-        yield Said("list-of-types-narrowed" if many and was and now else "type-specialized", NARROWED, what)
+        yield KeywordChange("list-of-types-narrowed" if many and was and now else "type-specialized", NARROWED, what)
     else:
-        yield Said("type-changed", CHANGED, what)
+        yield KeywordChange("type-changed", CHANGED, what)
 
 
-def _formats(one: Json, other: Json, what: str) -> Iterator[Said]:
+def _formats(one: Json, other: Json, what: str) -> Iterator[KeywordChange]:
     was, now = one.get("format"), other.get("format")
     if was == now:
         return
     if not now or (was, now) in WIDER_FORMATS:
-        yield Said("type-generalized", WIDENED, what)
+        yield KeywordChange("type-generalized", WIDENED, what)
     elif not was or (now, was) in WIDER_FORMATS:
-        yield Said("type-specialized", NARROWED, what)
+        yield KeywordChange("type-specialized", NARROWED, what)
     else:
-        yield Said("type-changed", CHANGED, what)
+        yield KeywordChange("type-changed", CHANGED, what)
 
 
 def _shown(schema: Json) -> str:
@@ -149,12 +149,12 @@ def _shown(schema: Json) -> str:
     return f"{named} ({schema['format']})" if schema.get("format") else named
 
 
-def _nullability(one: Json, other: Json) -> Iterator[Said]:
+def _nullability(one: Json, other: Json) -> Iterator[KeywordChange]:
     was, now = is_nullable(one), is_nullable(other)
     if was is False and now:
-        yield Said("became-nullable", WIDENED, "can be null")
+        yield KeywordChange("became-nullable", WIDENED, "can be null")
     elif was and now is False:
-        yield Said("became-not-nullable", NARROWED, "can no longer be null")
+        yield KeywordChange("became-not-nullable", NARROWED, "can no longer be null")
 
 
 def _values(schema: Json, keyword: str = "enum") -> dict[str, Any] | None:
@@ -163,21 +163,31 @@ def _values(schema: Json, keyword: str = "enum") -> dict[str, Any] | None:
     return None if values is None else {text(value): value for value in values if value is not None}
 
 
-def _enumerations(one: Json, other: Json) -> Iterator[Said]:
+def _enumerations(one: Json, other: Json) -> Iterator[KeywordChange]:
     was, now = _values(one), _values(other)
     if now is None:
-        yield from [] if was is None else [Said("enum-removed", WIDENED, "no longer one of a list of values")]
+        yield from [] if was is None else [KeywordChange("enum-removed", WIDENED, "no longer one of a list of values")]
     elif was is None:
-        yield Said("became-enum", NARROWED, f"must be one of {', '.join(now)}")
+        yield KeywordChange("became-enum", NARROWED, f"must be one of {', '.join(now)}")
     else:
         for value in sorted(was.keys() - now.keys()):
-            yield Said("enum-value-removed", NARROWED, f"the value {value} was removed", value)
+            yield KeywordChange("enum-value-removed", NARROWED, f"the value {value} was removed", value)
         for value in sorted(now.keys() - was.keys()):
             extensible = one.get("x-extensible") or "x-extensible-enum" in one
-            yield Said("enum-value-added", HARMLESS if extensible else WIDENED, f"the value {value} was added", value)
-    gone = (_values(one, "x-extensible-enum") or {}).keys() - (_values(other, "x-extensible-enum") or {}).keys()
-    for value in gone if "x-extensible-enum" in other else ():
-        yield Said("x-extensible-enum-value-removed", NARROWED, f"the value {value} was removed", value)
+            effect = HARMLESS if extensible else WIDENED
+            yield KeywordChange("enum-value-added", effect, f"the value {value} was added", value)
+    yield from _extensible_enumerations(one, other)
+
+
+def _extensible_enumerations(one: Json, other: Json) -> Iterator[KeywordChange]:
+    """The values that are known so far of an enumeration that may get more."""
+    was, now = (_values(each, "x-extensible-enum") for each in (one, other))
+    if was is None or now is None:
+        return
+    for value in sorted(was.keys() - now.keys()):
+        yield KeywordChange("x-extensible-enum-value-removed", NARROWED, f"the value {value} was removed", value)
+    for value in sorted(now.keys() - was.keys()):
+        yield KeywordChange("x-extensible-enum-value-added", HARMLESS, f"the value {value} was added", value)
 
 
 def _are_enumerated(*schemas: Json) -> bool:
@@ -185,19 +195,19 @@ def _are_enumerated(*schemas: Json) -> bool:
     return all("enum" in each or "const" in each for each in schemas)
 
 
-def _bounds(one: Json, other: Json) -> Iterator[Said]:
+def _bounds(one: Json, other: Json) -> Iterator[KeywordChange]:
     if _are_enumerated(one, other):
         return
     for keyword, name, is_upper in BOUNDS:
         was, now = (_bound(schema, keyword) for schema in (one, other))
         if was is None and now is not None:
-            yield Said(f"{name}-set", NARROWED, f"{keyword} is {now} now, and there was none")
+            yield KeywordChange(f"{name}-set", NARROWED, f"{keyword} is {now} now, and there was none")
         elif was is not None and now is None:
-            yield Said(f"{name}-unset", WIDENED, f"{keyword} was {was}, and there is none now")
+            yield KeywordChange(f"{name}-unset", WIDENED, f"{keyword} was {was}, and there is none now")
         elif was != now:
             word = "increased" if now > was else "decreased"
             effect = WIDENED if (now > was) is is_upper else NARROWED
-            yield Said(f"{name}-{word}", effect, f"{keyword} {word} from {was} to {now}")
+            yield KeywordChange(f"{name}-{word}", effect, f"{keyword} {word} from {was} to {now}")
 
 
 def _bound(schema: Json, keyword: str) -> Any:
@@ -205,8 +215,8 @@ def _bound(schema: Json, keyword: str) -> Any:
     return None if value == 0 and keyword in COUNTED else value
 
 
-def _whole(one: Json, other: Json) -> Iterator[Said]:
-    for keyword, rule in WHOLE.items():
+def _exact(one: Json, other: Json) -> Iterator[KeywordChange]:
+    for keyword, rule in KEYWORD_RULES.items():
         if keyword in ("pattern", "multipleOf") and _are_enumerated(one, other):
             continue
         was, now = (_value(schema, keyword) for schema in (one, other))
@@ -215,11 +225,13 @@ def _whole(one: Json, other: Json) -> Iterator[Said]:
         if was is None or now is None:
             end, effect = ("added", rule.added) if was is None else ("removed", rule.removed)
             end = "changed" if keyword in ALWAYS_CHANGED else end
-            yield Said(f"{rule.name}-{end}", effect, f"{keyword} {text(was if now is None else now)} was {end}")
+            what = f"{keyword} {text(was if now is None else now)} was {end}"
+            yield KeywordChange(f"{rule.name}-{end}", effect, what)
         elif keyword == "pattern" and now in ANY_TEXT:
-            yield Said("pattern-generalized", LOOSER, f"pattern changed from {was} to {now}")
+            yield KeywordChange("pattern-generalized", LOOSER, f"pattern changed from {was} to {now}")
         else:
-            yield Said(f"{rule.name}-changed", rule.changed, f"{keyword} changed from {text(was)} to {text(now)}")
+            what = f"{keyword} changed from {text(was)} to {text(now)}"
+            yield KeywordChange(f"{rule.name}-changed", rule.changed, what)
 
 
 def _value(schema: Json, keyword: str) -> Any:
@@ -230,58 +242,59 @@ def _value(schema: Json, keyword: str) -> Any:
     return None if keyword == "uniqueItems" and not value else value
 
 
-def _dependent_required(one: Json, other: Json) -> Iterator[Said]:
+def _dependent_required(one: Json, other: Json) -> Iterator[KeywordChange]:
     was, now = one.get("dependentRequired", {}), other.get("dependentRequired", {})
     for name in sorted({*was, *now}):
         if name not in was:
-            yield Said("dependent-required-added", NARROWED, f"{name} requires {', '.join(now[name])} now")
+            yield KeywordChange("dependent-required-added", NARROWED, f"{name} requires {', '.join(now[name])} now")
         elif name not in now:
-            yield Said("dependent-required-removed", WIDENED, f"{name} no longer requires other fields")
+            yield KeywordChange("dependent-required-removed", WIDENED, f"{name} no longer requires other fields")
         elif set(was[name]) != set(now[name]):
-            yield Said("dependent-required-changed", CHANGED, f"what {name} requires changed")
+            yield KeywordChange("dependent-required-changed", CHANGED, f"what {name} requires changed")
 
 
-def _discriminators(one: Json, other: Json) -> Iterator[Said]:
+def _discriminators(one: Json, other: Json) -> Iterator[KeywordChange]:
     was, now = one.get("discriminator"), other.get("discriminator")
     if was is None or now is None:
         if was is not None:
-            yield Said("discriminator-removed", WIDENED, "has no discriminator any more")
+            yield KeywordChange("discriminator-removed", WIDENED, "has no discriminator any more")
         elif now is not None:
-            yield Said("discriminator-added", NARROWED, f"has the discriminator {now.get('propertyName')} now")
+            yield KeywordChange("discriminator-added", NARROWED, f"has the discriminator {now.get('propertyName')} now")
         return
     if was.get("propertyName") != now.get("propertyName"):
         names = f"from {was.get('propertyName')} to {now.get('propertyName')}"
-        yield Said("discriminator-property-name-changed", CHANGED, f"discriminator changed {names}")
+        yield KeywordChange("discriminator-property-name-changed", CHANGED, f"discriminator changed {names}")
     old, new = was.get("mapping", {}), now.get("mapping", {})
     for name in sorted({*old, *new}):
         if name not in old:
-            yield Said("discriminator-mapping-added", HARMLESS, f"discriminator {name} was added")
+            yield KeywordChange("discriminator-mapping-added", HARMLESS, f"discriminator {name} was added")
         elif name not in new:
-            yield Said("discriminator-mapping-deleted", NARROWED, f"discriminator {name} was removed")
+            yield KeywordChange("discriminator-mapping-deleted", NARROWED, f"discriminator {name} was removed")
         elif old[name] != new[name]:
-            yield Said("discriminator-mapping-changed", CHANGED, f"discriminator {name} means another schema")
+            yield KeywordChange("discriminator-mapping-changed", CHANGED, f"discriminator {name} means another schema")
 
 
-def stability(one: Json, other: Json, prefix: str) -> Iterator[Said]:
+def stability(one: Json, other: Json, prefix: str) -> Iterator[KeywordChange]:
     """A change of `x-stability-level`; a level that does not exist is a finding, too."""
     was, now = (each.get("x-stability-level", "stable") for each in (one, other))
     if now not in STABILITY:
-        yield Said(
+        yield KeywordChange(
             "api-invalid-stability-level", CHANGED, f"x-stability-level {now!r} is none of {', '.join(STABILITY)}"
         )
     elif was in STABILITY and was != now:
         up = STABILITY.index(now) > STABILITY.index(was)
         what = f"x-stability-level changed from {was} to {now}"
-        yield Said(f"{prefix}-stability-{'increased' if up else 'decreased'}", HARMLESS if up else CHANGED, what)
+        id = f"{prefix}-stability-{'increased' if up else 'decreased'}"
+        yield KeywordChange(id, HARMLESS if up else CHANGED, what)
 
 
-Comparison = Callable[[Json, Json], Iterator[Said]]
+Comparison = Callable[[Json, Json], Iterator[KeywordChange]]
 COMPARED: tuple[Comparison, ...] = (
     _types,
     _nullability,
     _enumerations,
     _bounds,
-    _whole,
+    _exact,
     _dependent_required,
     _discriminators,
 )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import date, timedelta
 from typing import NamedTuple
 
-from restkeeper.contract.findings import CHANGED, DEPRECATE, HARMLESS, LATER_SUNSET, Effect, Json
+from restkeeper.contract.findings import CHANGED, DEPRECATE, HARMLESS, LATER_SUNSET, Change, Effect, Json, change_of
 
 
 class Calendar(NamedTuple):
@@ -46,6 +46,10 @@ class Step(NamedTuple):
     effect: Effect
     what: str
     remedy: str
+
+    def change(self, subject: str, name: str = "") -> Change:
+        """The change of that element."""
+        return change_of(self.id, self.effect, self.what, subject, name, self.remedy)
 
 
 def rules_of(prefix: str, **others: str) -> Rules:

@@ -1,0 +1,104 @@
+"""The comparison of bodies and headers: their media types and schemas."""
+
+from collections.abc import Iterator
+
+from restkeeper.contract.context import SchemaContext
+from restkeeper.contract.findings import (
+    CHANGED,
+    HARMLESS,
+    NARROWED,
+    UNCLEAR,
+    WIDENED,
+    Change,
+    Direction,
+    Effect,
+    Json,
+    Severity,
+    change_of,
+)
+from restkeeper.contract.schemas import SchemaComparison
+
+
+class BodyComparison:
+    """Compares bodies and headers."""
+
+    def __init__(self, schemas: SchemaComparison) -> None:
+        self._schemas = schemas
+
+    def content(self, was: Json, now: Json, at: SchemaContext) -> Iterator[Change]:
+        """The media types of a body, and their schemas."""
+        kind = "request-body-media-type" if at.direction is Direction.REQUEST else "response-media-type"
+        renamed = {} if at.direction is Direction.REQUEST else dict(_renamed(was, now))
+        for name in sorted({*was, *now} - {*renamed.values()}):
+            if name in renamed:
+                yield _media_type_name(name, renamed[name])
+            elif name not in now:
+                yield change_of(f"{kind}-removed", CHANGED, f"the media type {name} was removed", "body")
+            elif name not in was:
+                yield change_of(f"{kind}-added", HARMLESS, f"the media type {name} was added", "body")
+            if name in was and (after := now.get(renamed.get(name, name))) is not None:
+                yield from self._media_type(was[name], after, at, name)
+
+    def _media_type(self, one: Json, other: Json, at: SchemaContext, name: str) -> Iterator[Change]:
+        if "schema" in one and "schema" in other:
+            yield from self._schemas.changes(one["schema"], other["schema"], at)
+        elif "schema" in one:
+            id = f"{at.prefix}-media-type-schema-removed"
+            yield at.change(id, Effect(Severity.COMPATIBLE, Severity.JUDGE), f"{name} has no schema any more")
+        elif "schema" in other:
+            yield at.change(f"{at.prefix}-media-type-schema-added", NARROWED, f"{name} has a schema now")
+
+    def headers(self, was: Json, now: Json) -> Iterator[Change]:
+        """The headers of a response, or of a request that the service sends."""
+        one = {name.lower(): (name, *self._schemas.before.resolve(each)[1:]) for name, each in was.items()}
+        other = {name.lower(): (name, *self._schemas.after.resolve(each)[1:]) for name, each in now.items()}
+        for key in sorted({*one, *other}):
+            if key not in other:
+                kind = "required" if one[key][1].get("required") else "optional"
+                yield change_of(f"{kind}-response-header-removed", CHANGED, "removed", "header", one[key][0])
+            elif key not in one:
+                yield change_of("response-header-added", HARMLESS, "added", "header", other[key][0])
+            else:
+                yield from self._header(one[key][0], one[key][1], other[key][1])
+
+    def _header(self, name: str, before: Json, after: Json) -> Iterator[Change]:
+        at = SchemaContext(Direction.RESPONSE, "response-header", "header", name, fixed=True)
+        if before.get("required") and not after.get("required"):
+            yield at.change("response-header-became-optional", WIDENED, "no longer required")
+        elif after.get("required") and not before.get("required"):
+            yield at.change("response-header-became-required", NARROWED, "required now")
+        yield from self._schemas.changes(schema_of(before), schema_of(after), at)
+
+
+def schema_of(part: Json) -> Json:
+    """The schema of a parameter or header, also if it is within a media type."""
+    media_types = part.get("content", {}).values()
+    schema: Json = part.get("schema") or next((each.get("schema", {}) for each in media_types), {})
+    return schema
+
+
+def _essence(media_type: str) -> str:
+    return media_type.partition(";")[0].strip().lower()
+
+
+def _general(media_type: str) -> str:
+    """The media type that one with a suffix is a special form of."""
+    kind, _, name = _essence(media_type).partition("/")
+    return f"{kind}/{name.rpartition('+')[2]}"
+
+
+def _renamed(was: Json, now: Json) -> Iterator[tuple[str, str]]:
+    """The media types of which only parameters or the suffixed name changed."""
+    new = sorted(now.keys() - was.keys())
+    for name in sorted(was.keys() - now.keys()):
+        if other := next((each for each in new if _general(each) == _general(name)), None):
+            new.remove(other)
+            yield name, other
+
+
+def _media_type_name(was: str, now: str) -> Change:
+    if _essence(was) == _essence(now):
+        word, effect = "changed", UNCLEAR
+    else:
+        word, effect = ("specialized" if _essence(was) == _general(now) else "generalized"), CHANGED
+    return change_of(f"response-media-type-name-{word}", effect, f"the media type {was} is {now} now", "body")

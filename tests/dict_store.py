@@ -151,6 +151,9 @@ class DictTransaction:
     def revision(self, collection: str) -> str:
         return self._store.revision(collection)
 
+    def other_fingerprints(self, collection: str) -> list[str]:
+        return self._store.other_fingerprints(collection)
+
     def insert(self, collection: str, record: Record) -> None:
         if record.id in self._tables[collection].rows:
             raise DuplicateValue("id")
@@ -209,6 +212,14 @@ class DictStore:
     def schemas(self, collection: str) -> list[StoredSchema]:
         schema = self._tables[collection].declared.schema
         return [schema] if schema else []
+
+    def other_fingerprints(self, collection: str) -> list[str]:
+        table = self._tables[collection]
+        if (schema := table.declared.schema) is None or schema.revision == 1:
+            return []
+        with self._lock:
+            found = {row.record.fingerprint for row in table.rows.values()}
+        return sorted(each for each in found if not each.startswith(f"{schema.revision}-"))
 
     def tidy(self) -> list[str]:
         return []

@@ -13,7 +13,7 @@ from restkeeper.clock import rfc3339
 from restkeeper.features.idempotency import Idempotency
 from restkeeper.resources.resource import NotUpgradable, Resource
 from restkeeper.storage.contract import Store, Transaction
-from restkeeper.storage.errors import RecordNotFound
+from restkeeper.storage.errors import DuplicateValue, RecordNotFound
 
 MOST_FAILURES = 20  # that are listed
 BATCH = 500  # records per transaction: limits how long other writes wait
@@ -57,13 +57,25 @@ def migrate() -> None:
     service = service_of_app(creates=True)
     failures: list[str] = []
     for resource in service.resources:
-        stale = (record.id for record in service.store.scan(resource.name) if resource.is_older(record.fingerprint))
-        count = sum(map(sum, in_batches(service.store, stale, partial(_migrate_item, resource, failures))))
+        count, failed = _migrate_all(service.store, resource)
+        failures += failed
         click.echo(f"{resource.name}: {count} of {service.store.count(resource.name)} brought into the present form")
     if failures:
         raise click.ClickException("\n".join([*failures[:MOST_FAILURES], f"{len(failures)} items stay as they were"]))
     dropped = service.store.tidy()
     click.echo(f"indexes: {len(dropped)} deleted{''.join(f', {name}' for name in dropped)}")
+
+
+def _migrate_all(store: Store, resource: Resource) -> tuple[int, list[str]]:
+    """Migrate the items of a collection. Returns how many, and why others could not be migrated."""
+    total = 0
+    while True:
+        failures: list[str] = []
+        stale = (record.id for record in store.scan(resource.name) if resource.is_older(record.fingerprint))
+        count = sum(map(sum, in_batches(store, stale, partial(_migrate_item, resource, failures))))
+        total += count
+        if not (count and failures):  # a unique value is free when the item that had it in its older form is migrated
+            return total, failures
 
 
 def _migrate_item(resource: Resource, failures: list[str], transaction: Transaction, id: str) -> bool:
@@ -78,6 +90,9 @@ def _migrate_item(resource: Resource, failures: list[str], transaction: Transact
         transaction.update(resource.name, resource.upgraded(record))
     except NotUpgradable as error:
         failures.append(str(error))
+        return False
+    except DuplicateValue as error:
+        failures.append(f"{resource.name}: the item {id} cannot be upgraded: {error}: change or delete one of the two")
         return False
     return True
 

@@ -93,8 +93,14 @@ class Hooks:
     form: Callable[[Resource, str], Form] = newest
 
     def apply(self, transaction: Transaction, change: Change) -> None:
-        """Write a change: the one door. Raises DuplicateValue, and RecordNotFound for an item that is not there."""
+        """Write a change: the one door.
+
+        Raises DuplicateValue, RecordNotFound for an item that is not there, and Unavailable as
+        `Resource.require_unique`.
+        """
         name, after = change.resource.name, change.after
+        if after is not None:
+            change.resource.require_unique(change.before, after, transaction)
         if after is None:
             transaction.delete(name, change.record.id)
         elif change.before is None:

@@ -122,7 +122,10 @@ class Items:
             if owner is None and is_conditional():
                 if unchanged := self._not_modified(self._list_tag(revision, listing.limit)):
                     return unchanged  # without reading the page
+            self._require_converted(query)
             page = self._read_page(listing, query if owner is None else replace(query, owner=owner))
+            if page.revision != revision:
+                self._require_converted(query)  # an older program may have written an item meanwhile
             size = page.size + len(path) + len(query_string) + len(owner or "")
             self._pages.add((page.revision, owner, form, path, query_string), page, size)
         if is_conditional() and (unchanged := self._not_modified(page.tag)):
@@ -301,6 +304,11 @@ class Items:
         if total is not None:
             headers.append(("X-Total-Count", str(total)))
         return _CachedPage(page.revision, tag, body, headers)
+
+    def _require_converted(self, query: Query) -> None:
+        """Raises Unavailable if the query uses a field that has an older form in stored items."""
+        fields = {filter.field for filter in query.filters} | {key.field for key in query.sort}
+        self.resource.require_converted(fields.union(self.resource.search if query.search else ()), self.store)
 
     def _read_list(self, listing: ListRequest, query: Query) -> _Listing:
         """A page from the store. On a walk by cursor through a part of the list, the total is not counted again."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -13,12 +13,23 @@ from typing import Any, NamedTuple, cast
 
 from marshmallow import Schema, ValidationError, fields, missing, validate
 
-from restkeeper.errors import MOST_FAULTS, BodyTooLarge, IllegalTransition, ValidationFailed
+from restkeeper.errors import MOST_FAULTS, BodyTooLarge, IllegalTransition, Unavailable, ValidationFailed
 from restkeeper.resources.steps import Chain, Members, Step, Untranslatable
-from restkeeper.resources.stored import KnownSchemas, describe, differences, revision_of, steps_for
+from restkeeper.resources.stored import KnownSchemas, derived, describe, differences, revision_of, steps_for
 from restkeeper.schemas.fields import Status, Time, default_of
 from restkeeper.schemas.item import READ_ONLY, ItemSchema, ServerFieldsSchema
-from restkeeper.storage.contract import Collection, Field, Index, Kind, Page, Query, Record, StoredSchema
+from restkeeper.storage.contract import (
+    Collection,
+    Field,
+    Index,
+    ItemStore,
+    ItemTransaction,
+    Kind,
+    Page,
+    Query,
+    Record,
+    StoredSchema,
+)
 from restkeeper.web import exactjson
 from restkeeper.web.queries import Queryable
 
@@ -180,6 +191,7 @@ class Resource:
             owned=self.ownership is Ownership.ALL,
             schema=self._stored_schema,
             conflict=self._conflict,
+            derive=derived,
             learn=self._known.learn,
         )
 
@@ -377,6 +389,42 @@ class Resource:
     def is_older(self, fingerprint: str) -> bool:
         """Whether records with this fingerprint are of an older schema."""
         return fingerprint != self.fingerprint and not self._known.is_newer(fingerprint)
+
+    @cached_property
+    def _converted(self) -> dict[int, frozenset[str]]:
+        """The fields that a step converts, for each older revision: those of an older item have another form."""
+        converted: dict[int, frozenset[str]] = {}
+        fields: frozenset[str] = frozenset()
+        for revision in sorted(self.upgrades, reverse=True):
+            steps = (step for step in self.upgrades[revision] if not step.is_additive)
+            converted[revision - 1] = fields = fields.union(*(step.after for step in steps))
+        return converted
+
+    def require_converted(self, fields: Set[str], store: ItemStore | ItemTransaction) -> None:
+        """Raises Unavailable if the store has items in which one of these fields has an older form."""
+        if fields.isdisjoint(self._converted.get(self.oldest, ())):
+            return
+        for fingerprint in store.other_fingerprints(self.name):
+            if not fields.isdisjoint(self._converted.get(max(revision_of(fingerprint), self.oldest), ())):
+                raise Unavailable(
+                    f"some items of {self.name} are still to be brought into the present form (`restkeeper migrate`): "
+                    "until then no list can use a field that has changed, and no item can get a unique one"
+                )
+
+    def require_unique(self, before: Record | None, after: Record, transaction: ItemTransaction) -> None:
+        """Raises Unavailable, as `require_converted`, if a unique value is new that older items may have as well."""
+        if not self._unique:
+            return
+        was, now = self._members(before) if before else {}, self._members(after)
+        values = ((name, bytes(now[name])) for name in self._unique.intersection(now))
+        new = {name for name, value in values if value != b"null" and value != bytes(was.get(name, b""))}
+        self.require_converted(new, transaction)
+
+    @cached_property
+    def _unique(self) -> frozenset[str]:
+        """The unique fields that a step converts."""
+        unique = frozenset(index.field for index in self.indexes if index.unique)
+        return unique.intersection(self._converted.get(self.oldest, ()))
 
     def completed(self, members: Members) -> Members:
         """An item with exactly the fields of the schema, in their order: those that are missing have their defaults."""

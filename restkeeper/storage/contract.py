@@ -3,7 +3,7 @@
 It knows records and queries, and no requests. `storage.errors` has its exceptions.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum, StrEnum
@@ -15,6 +15,7 @@ from restkeeper.storage.outbox import OutboxStore, OutboxTransaction
 
 T = TypeVar("T")
 Scalar = str | int | Decimal | bool | None
+SAMPLE = 1000  # items of a schema that is not registered
 MOST_SCHEMAS = 1000  # registered ones of a collection; the oldest is deleted when another is registered
 Position = tuple[str | int | float | None, ...]  # JSON that clients receive and send back; integers have 64 bits
 
@@ -71,7 +72,7 @@ class StoredSchema(NamedTuple):
     """A schema that items of a collection were stored with.
 
     A program whose schema has the revision `oldest`, or a later one, can work with its items. `fields` is a JSON text
-    that describes them.
+    that describes them. The fingerprint begins with the revision and a dash, but for the first revision.
     """
 
     fingerprint: str
@@ -87,7 +88,9 @@ class Collection:
     If it is `owned`, there is an index on the owner.
 
     When the store is opened, it registers the `schema`, unless it has it already or refuses it: `conflict` returns why
-    items of a registered schema, of which there are some, do not fit the new one, or an empty text. Before the store
+    items of a registered schema, of which there are some, do not fit the new one, or an empty text. Items from before
+    there was a registry have a schema that is not registered: it is registered first, as `derive` describes the one
+    with a fingerprint by the bodies of some items, at most SAMPLE. Before the store
     returns records or events of a schema that the collection has not heard of, it calls `learn` with all registered
     ones in order. One that it does not have is older than all.
     """
@@ -99,6 +102,7 @@ class Collection:
     owned: bool = False
     schema: StoredSchema | None = None
     conflict: Callable[[StoredSchema], str] = lambda schema: ""
+    derive: Callable[[str, Iterable[bytes]], StoredSchema] = lambda name, bodies: StoredSchema(name, 1, 1, "{}")
     learn: Callable[[Sequence[StoredSchema]], None] = lambda schemas: None
 
 
@@ -202,6 +206,9 @@ class ItemTransaction(Protocol):
         The collection is locked until this transaction ends, so a precondition on a list can compare it.
         """
 
+    def other_fingerprints(self, collection: str) -> list[str]:
+        """As `ItemStore.other_fingerprints`, with the changes of this transaction."""
+
     def insert(self, collection: str, record: Record) -> None:
         """Add a record. Raises DuplicateValue if its id or a unique value exists."""
 
@@ -236,6 +243,12 @@ class ItemStore(Protocol):
 
     def schemas(self, collection: str) -> list[StoredSchema]:
         """Return the registered schemas of a collection in the order of their registration, the last MOST_SCHEMAS."""
+
+    def other_fingerprints(self, collection: str) -> list[str]:
+        """Return the fingerprints of the items of another revision than the collection's; none if that is the first.
+
+        The cost does not depend on the number of items.
+        """
 
     def scan(self, collection: str) -> Iterator[Record]:
         """Yield every record in order of id. A slow reader blocks no other caller."""

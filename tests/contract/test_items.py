@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from restkeeper.storage.contract import Collection, Field, Index, Kind, Query, Store, StoredSchema
+from restkeeper.storage.contract import Collection, Field, Index, Kind, Query, Store, StoredSchema, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound
-from tests.things import FIELDS, SAMPLE, THINGS, insert, record
+from tests.things import FIELDS, OTHERS, SAMPLE, THINGS, insert, record
 
 
 def test_a_record_is_read_byte_for_byte(store: Store) -> None:
@@ -166,6 +166,26 @@ def test_a_collection_knows_the_schema_of_a_record(
     insert(store, record("1")._replace(fingerprint="0123abcd"), collection="a")
     read(store)
     assert learned == [[schema]]
+
+
+def test_the_fingerprints_of_other_revisions_are_known(open_one: Callable[..., Store]) -> None:
+    """Each once, of one collection, as it is inside a transaction, too; none if the revision is the first."""
+    fields = {"id": FIELDS["id"]}
+    first, second = StoredSchema("aa", 1, 1, "{}"), StoredSchema("2-bb", 2, 2, "{}")
+    store = open_one(Collection("a", fields, schema=second), Collection("b", fields, schema=first), OTHERS)
+    for collection in ("a", "b", "others"):
+        for number, fingerprint in enumerate(["cc", "2-bb", "2-dd", "aa", "20-aa", "cc", "aa"]):
+            insert(store, record(f"{number}")._replace(fingerprint=fingerprint), collection=collection)
+    assert store.other_fingerprints("a") == ["20-aa", "aa", "cc"]
+    assert store.other_fingerprints("b") == store.other_fingerprints("others") == []
+
+    def work(transaction: Transaction) -> list[str]:
+        for id in ("0", "3", "4", "6"):
+            transaction.delete("a", id)
+        transaction.update("a", record("5", version=2)._replace(fingerprint="2-bb"))
+        return transaction.other_fingerprints("a")
+
+    assert store.write(work) == store.other_fingerprints("a") == []
 
 
 def test_a_tidy_store_has_its_indexes(store: Store) -> None:

@@ -23,6 +23,7 @@ from restkeeper.storage.contract import (
 )
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound, StoreUnavailable
 from restkeeper.storage.outbox import Event, EventFilter
+from restkeeper.storage.sqlite import sql
 from tests.outbox import lease, queue, subscribe
 from tests.things import FIELDS, insert, record
 
@@ -205,6 +206,26 @@ def test_a_collection_learns_of_a_schema_before_its_items(tmp_path: Path, way: s
         READS[way](store)
         READS[way](store)
         assert learned == [expected]
+    store.close()
+
+
+def test_items_of_other_revisions_are_found_by_an_index(tmp_path: Path) -> None:
+    """It has one step for each fingerprint, and nothing of items in the present form; `tidy` deletes the former one."""
+    declared = partial(Collection, "things", FIELDS)
+    opened(tmp_path, declared(schema=StoredSchema("2-a", 2, 2, "{}"))).close()
+    store = opened(tmp_path, declared(schema=StoredSchema("3-a", 3, 3, "{}")))
+    insert(store, *(written(f"{n}", "3-a") for n in range(100)), *(written(f"old{n}", "2-a") for n in range(100)))
+    with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
+        statement = sql.select_other_fingerprints(declared(schema=StoredSchema("3-a", 3, 3, "{}")))
+        plan = [detail for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
+        steps: list[None] = []
+        connection.set_progress_handler(lambda: steps.append(None), 1)
+        assert connection.execute(statement).fetchall() == [("2-a",)]
+    searches = [each for each in plan if "items" in each]
+    assert len(searches) == 2 and all("USING COVERING INDEX items.things..revision." in each for each in searches)
+    assert len(steps) < 150
+    assert store.tidy() == ["items.things..revision"]
+    assert store.other_fingerprints("things") == ["2-a"]
     store.close()
 
 

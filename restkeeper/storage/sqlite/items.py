@@ -2,16 +2,14 @@
 
 import re
 import sqlite3
-from collections.abc import Iterable
 from math import inf
 from typing import Any
 
-from restkeeper.storage.contract import Collection, Record, StoredResponse
+from restkeeper.storage.contract import Record, StoredResponse
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound
 from restkeeper.storage.sqlite import sql
 from restkeeper.storage.sqlite.deliveries import Outbox
 from restkeeper.storage.sqlite.identity import revision
-from restkeeper.storage.sqlite.migrations import drop_undeclared
 from restkeeper.storage.sqlite.schemas import Registry
 
 _READ = f"""\
@@ -57,6 +55,9 @@ class SqliteTransaction(Outbox):
         (number,) = self._connection.execute(statement, (collection,)).fetchone()
         return revision(self._epoch, number)
 
+    def other_fingerprints(self, collection: str) -> list[str]:
+        return self._registry.others(self._connection, collection)
+
     def insert(self, collection: str, record: Record) -> None:
         self._execute(_INSERT, (collection, record.id, *_columns(record)))
         self._connection.execute(_TOUCH, (1, collection))
@@ -77,10 +78,6 @@ class SqliteTransaction(Outbox):
 
     def sweep_responses(self, before: float, limit: int, *, latest: float = inf) -> int:
         return self._connection.execute(_SWEEP, (limit, before, latest)).rowcount
-
-    def drop_undeclared(self, collections: Iterable[Collection]) -> str:
-        """As `migrations.drop_undeclared`."""
-        return drop_undeclared(self._connection, collections)
 
     def _execute(self, statement: str, parameters: tuple[Any, ...]) -> None:
         try:

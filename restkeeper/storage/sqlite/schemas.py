@@ -3,8 +3,9 @@
 import sqlite3
 from collections.abc import Iterable
 
-from restkeeper.storage.contract import MOST_SCHEMAS, Collection, StoredSchema
+from restkeeper.storage.contract import MOST_SCHEMAS, SAMPLE, Collection, StoredSchema
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.sqlite import sql
 
 _SELECT = """\
 SELECT
@@ -20,6 +21,21 @@ _INSERT = """\
 INSERT INTO schemas
     (collection, fingerprint, revision, oldest, fields)
 VALUES (?, ?, ?, ?, ?)"""
+
+_SELECT_UNREGISTERED = """\
+SELECT shape
+FROM items
+WHERE collection = :collection AND shape <> :own
+    AND shape NOT IN (SELECT fingerprint FROM schemas WHERE collection = :collection)
+GROUP BY shape
+ORDER BY min(rowid)
+LIMIT :most"""
+
+_SELECT_SAMPLE = """\
+SELECT CAST(body AS BLOB)
+FROM items
+WHERE collection = ? AND shape = ?
+LIMIT ?"""
 
 # All but the newest ones.
 _LIMIT = """\
@@ -39,6 +55,7 @@ class Registry:
     def __init__(self, collections: Iterable[Collection]) -> None:
         self._collections = {each.name: each for each in collections if each.schema}
         self._learned: dict[str, set[str]] = {name: set() for name in self._collections}
+        self._others = {name: sql.select_other_fingerprints(each) for name, each in self._collections.items()}
 
     def require(self, connection: sqlite3.Connection, collection: str, *fingerprints: str) -> None:
         """Let the collection learn the registered schemas, if it has not learned these."""
@@ -50,6 +67,11 @@ class Registry:
         if len(learned) > 2 * MOST_SCHEMAS:
             learned.clear()
         learned.update(fingerprints, [schema.fingerprint for schema in schemas])
+
+    def others(self, connection: sqlite3.Connection, collection: str) -> list[str]:
+        """See `contract.ItemStore.other_fingerprints`."""
+        statement = self._others.get(collection)
+        return [fingerprint for (fingerprint,) in connection.execute(statement)] if statement else []
 
 
 def read_schemas(connection: sqlite3.Connection, collection: str) -> list[StoredSchema]:
@@ -72,6 +94,10 @@ def register(connection: sqlite3.Connection, collection: Collection) -> None:
     """
     if collection.schema is None or is_registered(connection, collection):
         return
+    known = {"collection": collection.name, "own": collection.schema.fingerprint, "most": MOST_SCHEMAS}
+    for (fingerprint,) in connection.execute(_SELECT_UNREGISTERED, known).fetchall():
+        bodies = connection.execute(_SELECT_SAMPLE, (collection.name, fingerprint, SAMPLE))
+        connection.execute(_INSERT, (collection.name, *collection.derive(fingerprint, (body for (body,) in bodies))))
     for schema in read_schemas(connection, collection.name):
         used = {"collection": collection.name, "fingerprint": schema.fingerprint}
         if (conflict := collection.conflict(schema)) and connection.execute(_IS_USED, used).fetchone()[0]:

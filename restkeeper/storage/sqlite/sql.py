@@ -95,7 +95,36 @@ def indexes_of(collection: Collection) -> dict[str, str]:
         where = f"collection = {literal(collection.name)}"
         name = f"{index_prefix(collection)}.owner"
         indexes[name] = f'CREATE INDEX "{name}" ON items (collection, owner, id) WHERE {where}'
+    if condition := of_other_revision(collection):
+        name = f"{index_prefix(collection)}.revision"
+        indexes[name] = f'CREATE INDEX "{name}" ON items (collection, shape) WHERE {condition}'
     return indexes
+
+
+def of_other_revision(collection: Collection) -> str:
+    """The condition for items of another revision than the collection's; an empty text if that is the first.
+
+    Its index is empty when all items are in the present form, so that it costs nothing.
+    """
+    if collection.schema is None or collection.schema.revision == 1:
+        return ""
+    start = f"{collection.schema.revision}-"
+    return f"collection = {literal(collection.name)} AND substr(shape, 1, {len(start)}) <> '{start}'"
+
+
+def select_other_fingerprints(collection: Collection) -> str:
+    """The statement that returns the fingerprints of items of other revisions, each once: one step in the index each.
+
+    It is an empty text if the revision is the first.
+    """
+    if not (condition := of_other_revision(collection)):
+        return ""
+    least = f"SELECT min(shape) AS shape FROM items WHERE {condition}"  # noqa: S608 - declared names only
+    return (
+        f"WITH RECURSIVE found AS (\n    {least}\n    UNION ALL\n"  # noqa: S608 - likewise
+        f"    SELECT ({least} AND shape > found.shape) FROM found WHERE shape IS NOT NULL\n"
+        ")\nSELECT shape FROM found WHERE shape IS NOT NULL"
+    )
 
 
 def _index(collection: Collection, index: Index) -> tuple[str, str]:

@@ -34,9 +34,9 @@ from restkeeper.storage.sqlite.files import (
     spool,
 )
 from restkeeper.storage.sqlite.identity import epoch_of, revision_of, secret_of, state_of
-from restkeeper.storage.sqlite.items import SqliteTransaction, find_response, read_item
+from restkeeper.storage.sqlite.items import find_response, read_item
 from restkeeper.storage.sqlite.lockfile import LockFile
-from restkeeper.storage.sqlite.migrations import declare, migrate, require_present
+from restkeeper.storage.sqlite.migrations import declare, drop_undeclared, migrate, require_present
 from restkeeper.storage.sqlite.schemas import Registry, read_schemas
 from restkeeper.storage.sqlite.search import Searches, count_items, find_page, is_search
 from restkeeper.storage.sqlite.writer import Writer
@@ -276,14 +276,21 @@ class SqliteStore:
             return ""
         return f"the disk of the store has {free} free bytes, and {self._min_free_space} of them are reserved"
 
+    def other_fingerprints(self, collection: str) -> list[str]:
+        return self._read(self._registry.others, collection)
+
     def scan(self, collection: str) -> Iterator[Record]:
+        fingerprint = None
         for record in records_in(self._read(_spool_items, collection, self._path)):
-            self._read(self._registry.require, collection, record.fingerprint)
+            if record.fingerprint != fingerprint:
+                fingerprint = record.fingerprint
+                self._read(self._registry.require, collection, fingerprint)
             yield record
 
     def tidy(self) -> list[str]:
-        drop = partial(SqliteTransaction.drop_undeclared, collections=self._collections.values())
-        return list(iter(lambda: self._writer.write(drop), ""))  # one in each transaction: others write meanwhile
+        writer = self._writer
+        drop = partial(drop_undeclared, writer.connection, self._collections.values())
+        return list(iter(lambda: writer.write(lambda _: drop()), ""))  # one in each transaction: others write meanwhile
 
     def backup(self, target: Path) -> None:
         if target.exists():

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -121,6 +122,7 @@ def create_app(
     scheme = config.database_url.partition("://")[0]
     if scheme in BACKENDS and scheme not in stores and not BACKENDS[scheme].temporary:  # which tests always may use
         raise ConfigError(f"DATABASE_URL={scheme}://…: this service is made for {' or '.join(stores) or 'no store'}")
+    resources = [replace(each) for each in resources]  # each learns which schemas are newer in this service's store
     stored = stored_collections(resources, features)
     service = make_service(config, resources, stored, versions=versions, features=features, clock=clock, serves=serves)
     if serves:

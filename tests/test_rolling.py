@@ -153,11 +153,12 @@ def test_what_an_old_program_preserves_counts(both: tuple[FlaskClient, FlaskClie
     """The limit of an item's size includes the fields that the program does not know."""
     old, new, _ = both
     where = new.post("/notes", json={"title": "a", "more": {"x": "y" * 100}}).headers["Location"]
+    known = old.application.extensions["restkeeper"].resources[0]
     record, now = stored(old, where), "2026-01-01T00:00:00.000000Z"
-    size = len(OLD.merge(record, {"title": "b"}, now=now).body)
-    assert OLD.merge(record, {"title": "b"}, now=now, limits=ItemLimits(size, 100)).version == 2
+    size = len(known.merge(record, {"title": "b"}, now=now).body)
+    assert known.merge(record, {"title": "b"}, now=now, limits=ItemLimits(size, 100)).version == 2
     with pytest.raises(Exception, match=f"can have {size - 1}"):
-        OLD.merge(record, {"title": "b"}, now=now, limits=ItemLimits(size - 1, 100))
+        known.merge(record, {"title": "b"}, now=now, limits=ItemLimits(size - 1, 100))
 
 
 def test_an_item_that_an_old_program_cannot_work_with(serve: Callable[[Resource], FlaskClient]) -> None:
@@ -207,6 +208,20 @@ def test_a_schema_that_is_not_registered_is_older(serve: Callable[[Resource], Fl
         store.write(lambda transaction, changed=changed: transaction.update("notes", changed))
         response = client.get(where)
         assert response.status_code == status and "gone" not in response.json
+
+
+def test_a_declaration_learns_from_its_own_store_only(tmp_path: Path) -> None:
+    """Two services of a process may have the same declaration, and stores in which schemas came in another order."""
+    newer = next(iter(NEWER.values()))
+    clients = {}
+    for name, order in {"one": (OLD, newer), "other": (newer, OLD)}.items():
+        config = Config(database_url=f"sqlite:///{tmp_path}/{name}.db")
+        clients[name] = {id(each): create_app(config, [each]).test_client() for each in order}
+    kept = clients["one"][id(newer)].post("/notes", json={"title": "a", "weight": 3}).headers["Location"]
+    assert clients["one"][id(OLD)].get(kept).json["weight"] == 3
+    older = clients["other"][id(newer)].post("/notes", json={"title": "a", "weight": 3}).headers["Location"]
+    assert "weight" not in clients["other"][id(OLD)].get(older).json
+    assert clients["one"][id(OLD)].patch(kept, json={"title": "b"}).json["weight"] == 3
 
 
 def test_the_schema_tells_who_can_read_its_items() -> None:

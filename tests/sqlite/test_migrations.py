@@ -2,13 +2,15 @@
 
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from restkeeper.storage import locate, open_store
+from restkeeper.storage.contract import StoredSchema
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.outbox import EventFilter
 from restkeeper.storage.sqlite import migrations
@@ -70,7 +72,7 @@ def test_an_older_program_opens_a_store_that_it_can_work_with(tmp_path: Path, ne
 def test_an_older_program_refuses_a_store_that_it_cannot_work_with(
     tmp_path: Path, newer: Callable[..., None], oldest: tuple[int, ...]
 ) -> None:
-    """Also one that has it open is not ready any more. The error names the migrations; a restore is refused, too."""
+    """Also one that has it open is not ready any more, and does not write. A restore is refused, too."""
     running = open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
     newer(*oldest)
     text = rf"newer program \(migration {KNOWN + len(oldest)} of {KNOWN}\): use one that has migration {max(oldest)}"
@@ -78,22 +80,52 @@ def test_an_older_program_refuses_a_store_that_it_cannot_work_with(
         open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
     with pytest.raises(StoreUnavailable, match=text):
         running.check()
+    with pytest.raises(StoreUnavailable, match=text):
+        insert(running, record("a"))
     running.backup(tmp_path / "backup.db")
     running.close()
     with pytest.raises(StoreUnavailable, match=text):
         locate(f"sqlite:///{tmp_path}/store.db").restore(tmp_path / "backup.db", discard=True)
 
 
-def test_a_store_of_the_last_release_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its items and events stay as they are; a store with a missing migration is not ready."""
+@pytest.fixture
+def last_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlite3.Connection]:
+    """The connection of a program that knows six migrations, with an item and an event."""
     with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as connection:
-        monkeypatch.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:6])
-        migrations.migrate(connection)
+        with monkeypatch.context() as patch:
+            patch.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:6])
+            migrations.migrate(connection)
         row = ("things", "a", None, 1, "2026", "0123abcd", "{}")
         connection.execute("INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, ?)", row)
         connection.execute("INSERT INTO collections (name, items) VALUES ('things', 1)")
         connection.execute("INSERT INTO events VALUES (1, '', 'thing.created', 'things', 'a', NULL, '2026', '{}')")
-    monkeypatch.undo()
+        yield connection
+
+
+def test_the_last_release_cannot_write_after_it(tmp_path: Path, last_release: sqlite3.Connection) -> None:
+    """If it has the store open meanwhile: it would write newer items without the fields that it does not know."""
+    statement = "UPDATE items SET shape = ?, body = ? WHERE collection = ? AND id = ?"
+    last_release.execute(statement, ("0123abcd", "{}", "things", "a"))
+    open_store(f"sqlite:///{tmp_path}/store.db", [THINGS]).close()
+    with pytest.raises(sqlite3.OperationalError, match="no such column: shape"):
+        last_release.execute(statement, ("0123abcd", "{}", "things", "a"))
+    assert last_release.execute("PRAGMA user_version").fetchone()[0] > 6
+
+
+def test_a_refused_start_migrates_nothing(tmp_path: Path, last_release: sqlite3.Connection) -> None:
+    """So that the last release can start again."""
+    schema = StoredSchema("4567cdef", 1, 1, "{}")
+    refusing = replace(THINGS, schema=schema, conflict=lambda stored: f"does not fit {stored.fingerprint}")
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="does not fit 0123abcd"):
+            open_store(f"sqlite:///{tmp_path}/store.db", [THINGS, refusing])
+    assert last_release.execute("PRAGMA user_version").fetchone() == (6,)
+    assert last_release.execute("SELECT shape FROM items").fetchall() == [("0123abcd",)]
+
+
+@pytest.mark.usefixtures("last_release")
+def test_a_store_of_the_last_release_is_migrated(tmp_path: Path) -> None:
+    """Its items and events stay as they are; a store with a missing migration is not ready."""
     store = open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
     assert store.read("things", "a") == ("a", 1, "2026", "0123abcd", b"{}", None, None)
     (event,), _, _ = store.events("", EventFilter(("things",)), 10)

@@ -147,7 +147,7 @@ def test_bodies_are_not_sorted(store: SqliteStore, query: Query) -> None:
     store._parts.idle.append(connection)
     connection.set_trace_callback(statements.append)
     assert store.page("things", query).bodies
-    (statement,) = [each for each in statements if "shape" in each]
+    (statement,) = [each for each in statements if "fingerprint" in each]
     outer, inner = statement.split("FROM (")
     assert "CAST(body AS BLOB)" in outer and "ORDER BY" not in outer
     assert "CAST(body AS BLOB)" not in inner and "ORDER BY" in inner

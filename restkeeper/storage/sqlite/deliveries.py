@@ -33,7 +33,7 @@ from restkeeper.storage.sqlite.schemas import Registry
 
 _RECORD = """\
 INSERT INTO events
-    (origin, type, collection, item, owner, at, data, shape, older)
+    (origin, type, collection, item, owner, at, data, fingerprint, older)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
 # The oldest events up to the first that is not expired, so that the rest has no gaps.
@@ -99,7 +99,7 @@ SELECT
     at,
     CAST(data AS BLOB),
     collection,
-    shape,
+    fingerprint,
     CAST(older AS BLOB)
 FROM deliveries JOIN events ON position = event
 WHERE deliveries.id = ?"""

@@ -28,7 +28,7 @@ SELECT
     at,
     CAST(data AS BLOB),
     collection,
-    shape,
+    fingerprint,
     CAST(older AS BLOB)
 FROM events
 WHERE {MATCHES}

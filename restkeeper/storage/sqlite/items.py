@@ -20,14 +20,14 @@ WHERE collection = ? AND id = ?"""  # noqa: S608 - constant columns
 
 _INSERT = """\
 INSERT INTO items
-    (collection, id, version, updated_at, shape, body, owner, older)
+    (collection, id, version, updated_at, fingerprint, body, owner, older)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
 
 _UPDATE = """\
 UPDATE items SET
     version = ?,
     updated_at = ?,
-    shape = ?,
+    fingerprint = ?,
     body = ?,
     owner = ?,
     older = ?

@@ -23,18 +23,18 @@ INSERT INTO schemas
 VALUES (?, ?, ?, ?, ?)"""
 
 _SELECT_UNREGISTERED = """\
-SELECT shape
+SELECT fingerprint
 FROM items
-WHERE collection = :collection AND shape <> :own
-    AND shape NOT IN (SELECT fingerprint FROM schemas WHERE collection = :collection)
-GROUP BY shape
+WHERE collection = :collection AND fingerprint <> :own
+    AND fingerprint NOT IN (SELECT fingerprint FROM schemas WHERE collection = :collection)
+GROUP BY fingerprint
 ORDER BY min(rowid)
 LIMIT :most"""
 
 _SELECT_SAMPLE = """\
 SELECT CAST(body AS BLOB)
 FROM items
-WHERE collection = ? AND shape = ?
+WHERE collection = ? AND fingerprint = ?
 LIMIT ?"""
 
 # All but the newest ones.
@@ -45,8 +45,8 @@ WHERE collection = :collection AND place NOT IN (
 )"""
 
 _IS_USED = """\
-SELECT EXISTS (SELECT 1 FROM items WHERE collection = :collection AND shape = :fingerprint)
-    OR EXISTS (SELECT 1 FROM events WHERE collection = :collection AND shape = :fingerprint)"""
+SELECT EXISTS (SELECT 1 FROM items WHERE collection = :collection AND fingerprint = :fingerprint)
+    OR EXISTS (SELECT 1 FROM events WHERE collection = :collection AND fingerprint = :fingerprint)"""
 
 
 class Registry:

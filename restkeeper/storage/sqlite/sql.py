@@ -20,14 +20,14 @@ COLUMNS = """\
     id,
     version,
     updated_at,
-    shape,
+    fingerprint,
     CAST(body AS BLOB),
     owner,
     CAST(older AS BLOB)"""
 
 _PAGE_COLUMNS = """\
     id,
-    shape,
+    fingerprint,
     CAST(body AS BLOB),
     CAST(older AS BLOB)"""
 
@@ -97,7 +97,7 @@ def indexes_of(collection: Collection) -> dict[str, str]:
         indexes[name] = f'CREATE INDEX "{name}" ON items (collection, owner, id) WHERE {where}'
     if condition := of_other_revision(collection):
         name = f"{index_prefix(collection)}.revision"
-        indexes[name] = f'CREATE INDEX "{name}" ON items (collection, shape) WHERE {condition}'
+        indexes[name] = f'CREATE INDEX "{name}" ON items (collection, fingerprint) WHERE {condition}'
     return indexes
 
 
@@ -109,7 +109,7 @@ def of_other_revision(collection: Collection) -> str:
     if collection.schema is None or collection.schema.revision == 1:
         return ""
     start = f"{collection.schema.revision}-"
-    return f"collection = {literal(collection.name)} AND substr(shape, 1, {len(start)}) <> '{start}'"
+    return f"collection = {literal(collection.name)} AND substr(fingerprint, 1, {len(start)}) <> '{start}'"
 
 
 def select_other_fingerprints(collection: Collection) -> str:
@@ -119,11 +119,11 @@ def select_other_fingerprints(collection: Collection) -> str:
     """
     if not (condition := of_other_revision(collection)):
         return ""
-    least = f"SELECT min(shape) AS shape FROM items WHERE {condition}"  # noqa: S608 - declared names only
+    least = f"SELECT min(fingerprint) AS fingerprint FROM items WHERE {condition}"  # noqa: S608 - declared names only
     return (
         f"WITH RECURSIVE found AS (\n    {least}\n    UNION ALL\n"  # noqa: S608 - likewise
-        f"    SELECT ({least} AND shape > found.shape) FROM found WHERE shape IS NOT NULL\n"
-        ")\nSELECT shape FROM found WHERE shape IS NOT NULL"
+        f"    SELECT ({least} AND fingerprint > found.fingerprint) FROM found WHERE fingerprint IS NOT NULL\n"
+        ")\nSELECT fingerprint FROM found WHERE fingerprint IS NOT NULL"
     )
 
 
@@ -147,7 +147,7 @@ def renamed(name: str, statement: str) -> str:
 def select_page(collection: Collection, query: Query) -> tuple[list[str], dict[str, Any]]:
     """The statements whose rows together are the page, and their parameters without :limit.
 
-    A row is id, shape, body, older, then the sort keys without the id. There is one statement, but for a page after a
+    A row has _PAGE_COLUMNS, then the sort keys without the id. There is one statement, but for a page after a
     position there is one for each number of leading keys that are equal to the position's: first all keys but the id,
     then all but the last two, and so on. SQLite uses an index for these, and not for a comparison of row values.
     """

@@ -36,7 +36,7 @@ from restkeeper.storage.sqlite.files import (
 from restkeeper.storage.sqlite.identity import epoch_of, revision_of, secret_of, state_of
 from restkeeper.storage.sqlite.items import find_response, read_item
 from restkeeper.storage.sqlite.lockfile import LockFile
-from restkeeper.storage.sqlite.migrations import declare, drop_undeclared, migrate, require_present
+from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, require_present
 from restkeeper.storage.sqlite.schemas import Registry, read_schemas
 from restkeeper.storage.sqlite.search import Searches, count_items, find_page, is_search
 from restkeeper.storage.sqlite.writer import Writer
@@ -139,8 +139,7 @@ class SqliteStore:
                 with suppress(OSError):  # it exists, or SQLite raises the reason
                     create_private(self._path)
             connection = self._connect()
-            migrate(connection)
-            declare(connection, list(self._collections.values()))
+            migrate(connection, list(self._collections.values()))
             secret = secret_of(connection)
             connection.execute("PRAGMA busy_timeout = 0")  # `execute_waiting` waits
             connection.execute("PRAGMA temp_store = MEMORY")  # for savepoints; the default is a file at each commit

@@ -21,23 +21,33 @@ _IDENTITY = 4  # the first migration with which the file stores its schema versi
 _OLDEST = 7  # the first one with which it stores the oldest program
 
 
-def migrate(connection: sqlite3.Connection) -> None:
-    """Run the migrations that are missing, in one transaction; one process at a time.
+def migrate(connection: sqlite3.Connection, collections: Sequence[Collection] = ()) -> None:
+    """Run the migrations that are missing, create the row and the indexes of each collection, and register its schema.
 
-    Raises StoreUnavailable as `require_known`.
+    That is one transaction: a start that is refused changes nothing, so that the program before can start again. One
+    process does it at a time. Raises StoreUnavailable as `require_known` and as `schemas.register`.
     """
     if _version(connection) >= len(MIGRATIONS):
         require_known(connection)
-        return  # without the write lock, which an import can hold for long
+        if all(_is_declared(connection, collection) for collection in collections):
+            return  # without the write lock, which an import can hold for long
     with _changing_schema(connection):
-        for number, migration in enumerate(MIGRATIONS[_version(connection) :], start=_version(connection) + 1):
-            script = migration.read_text(encoding="utf-8")
-            for statement in _statements(script):
-                connection.execute(statement)
-            if number >= _OLDEST:
-                connection.execute("UPDATE store SET oldest = max(oldest, ?)", (_oldest_of(script),))
-            connection.execute(f"PRAGMA user_version = {number}")
+        _run_missing(connection)
         require_known(connection)  # a newer program can have been first
+        for collection in collections:
+            schemas.register(connection, collection)
+            for statement in _missing(connection, collection):  # again: another process can have been first
+                connection.execute(statement)
+
+
+def _run_missing(connection: sqlite3.Connection) -> None:
+    for number, migration in enumerate(MIGRATIONS[_version(connection) :], start=_version(connection) + 1):
+        script = migration.read_text(encoding="utf-8")
+        for statement in _statements(script):
+            connection.execute(statement)
+        if number >= _OLDEST:
+            connection.execute("UPDATE store SET oldest = max(oldest, ?)", (_oldest_of(script),))
+        connection.execute(f"PRAGMA user_version = {number}")
 
 
 def require_known(connection: sqlite3.Connection, name: str = "the store") -> None:
@@ -92,20 +102,6 @@ def _statements(script: str) -> Iterator[str]:
         if sqlite3.complete_statement(statement):
             yield statement
             statement = ""
-
-
-def declare(connection: sqlite3.Connection, collections: Sequence[Collection]) -> None:
-    """Create the row and the indexes of every collection that are missing, and register its schema.
-
-    Raises StoreUnavailable as `schemas.register`.
-    """
-    if all(_is_declared(connection, collection) for collection in collections):
-        return  # as above, without the write lock
-    with _changing_schema(connection):
-        for collection in collections:
-            schemas.register(connection, collection)
-            for statement in _missing(connection, collection):  # again: another process can have been first
-                connection.execute(statement)
 
 
 def drop_undeclared(connection: sqlite3.Connection, collections: Iterable[Collection]) -> str:

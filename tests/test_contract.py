@@ -291,3 +291,43 @@ def test_a_service_that_accepts_no_configuration(tmp_path: Path) -> None:
     )
     done = run(tmp_path, "check")
     assert done.exit_code == 2 and "create_app(config)" in done.stderr
+
+
+SPLIT = """
+from datetime import date
+
+from restkeeper import Deprecation, Retype, Version, Versions, Whole
+
+UPGRADES = {2: [Retype("text", Text(0, 500, load_default=""), up=len, down=str)]}
+WINDOW = dict(since=date(2026, 11, 22), sunset=date(2036, 6, 1))
+"""
+
+
+def test_a_field_that_gets_other_values_ends_its_filters_first(service: Path) -> None:
+    """The check says which declaration ends them; after their sunset the step passes."""
+    versions = 'versions=Versions(Version("v1", revisions={"notes": 1}), Version("v2"), unversioned="v1")'
+    retyped = (
+        ('text = Text(0, 500, load_default="")', "text = Whole(0, 500, load_default=0)"),
+        (
+            'Resource("notes", "note", NoteSchema)]',
+            f'Resource("notes", "note", NoteSchema, upgrades=UPGRADES)], {versions}',
+        ),
+    )
+    (service / "app.py").write_text(SPLIT + (service / "app.py").read_text().replace("\n\n\nclass", "\n\n\nclass", 1))
+    text = (service / "app.py").read_text()
+    (service / "app.py").write_text("from restkeeper import Text\n" + text)
+    before = (service / "app.py").read_text()
+    edit(service, *retyped)
+    done = run(service, "accept", "--today", "2026-11-22")
+    remedy = "Deprecation(version='v1', parameter='notes.text', since=date(2026, 11, 22), sunset=date(2027, 5, 21))"
+    assert done.exit_code == 1 and done.stdout.count("instead: ") == done.stdout.count(remedy) == 1, done.stdout
+    (service / "app.py").write_text(before)
+    declared = 'Deprecation(version="v1", parameter="notes.text", **WINDOW)'
+    versions = f'versions=Versions(Version("v1"), unversioned="v1", deprecations=[{declared}])'
+    edit(service, ('"note", NoteSchema)]', f'"note", NoteSchema)], {versions}'))
+    assert run(service, "accept").exit_code == 0
+    (service / "app.py").write_text(before)
+    edit(service, *retyped)
+    assert run(service, "check").exit_code == 1
+    done = run(service, "accept", "--today", "2036-06-01")
+    assert done.exit_code == 0, done.stdout

@@ -42,7 +42,7 @@ def compare(version: str, accepted: Json, present: Json | None, *, today: date, 
     for place, change in chain(_of_version(version, accepted, present, calendar), changes):
         places.setdefault(change, {})[place] = None
     revisions = _state(present or {}).get("revisions", {}) | _state(accepted).get("revisions", {})
-    remedies = Remedies(version, fields_of(accepted), revisions, calendar)
+    remedies = Remedies(version, fields_of(accepted), fields_of(present or {}), revisions, calendar)
     return sorted_findings(_finding(remedies, change, tuple(sorted(each))) for change, each in places.items())
 
 

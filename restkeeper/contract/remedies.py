@@ -14,10 +14,14 @@ _PREFIX = re.compile(r"^/api/v\d+/")
 
 
 class Remedies(NamedTuple):
-    """The remedies of a version, whose items have these fields and are those of these revisions, by collection."""
+    """The remedies of a version, whose items have these fields and are those of these revisions, by collection.
+
+    Of the accepted `fields` those that there still are, are `present`.
+    """
 
     version: str
     fields: frozenset[str]
+    present: frozenset[str]
     revisions: Mapping[str, int]
     calendar: Calendar
 
@@ -44,13 +48,17 @@ class Remedies(NamedTuple):
         return f"{kept}, and make the change in a new version: {shown} shows the items as of revision {revision}"
 
     def _of_field(self, change: Change) -> Change:
-        """The change of the field itself, for one of its filters, or of its name among those to sort by or to show."""
+        """The change of the field itself, for one of its filters, or of its name among those to sort by or to show.
+
+        If the field stays, it is that of the field in queries.
+        """
         parameter = change.name.partition("[")[0]
         field = change.value.strip('"-') if parameter in _OF_FIELDS else parameter
         if change.subject != "parameter" or field not in self.fields or change.remedy not in (DEPRECATE, NEW_VERSION):
             return change
         is_gone = change.remedy == DEPRECATE or parameter in _OF_FIELDS
-        return change._replace(subject="field", name=field, remedy=DEPRECATE if is_gone else NEW_VERSION)
+        subject = "parameter" if field in self.present and parameter != "fields" else "field"
+        return change._replace(subject=subject, name=field, remedy=DEPRECATE if is_gone else NEW_VERSION)
 
     def _deprecated(self, change: Change, places: tuple[Place, ...], collection: str) -> Iterator[str]:
         """The arguments of a deprecation that say what it is of. The unversioned paths are deprecated as a whole."""

@@ -99,6 +99,11 @@ class Deprecation:
         return seconds_of(self.sunset) <= now
 
 
+def is_version(name: str) -> bool:
+    """Whether a version can have this name."""
+    return _NAME.fullmatch(name) is not None
+
+
 def prefix_of(version: str) -> str:
     """The beginning of the paths of a version."""
     return f"/api/{version}"
@@ -135,7 +140,7 @@ class Versions:
     def _faults(self) -> Iterator[str]:
         names = ", ".join(self._versions)
         for each in self:
-            if not _NAME.fullmatch(each.name):
+            if not is_version(each.name):
                 yield f"{each.name!r} is no name of a version; use v1, v2 and so on"
             if each.successor and each.successor not in self._versions:
                 yield f"the successor {each.successor!r} of {each.name} does not exist; there are: {names}"

@@ -231,13 +231,13 @@ def test_an_emergency_is_accepted_with_its_reason(service: Path) -> None:
 def test_a_retired_version_may_go(service: Path) -> None:
     """Its document goes when the accepted sunset of the version is over, and not before."""
     document = accepted(service)
-    document["info"]["x-version"] = {"name": "v0", "sunset": "2027-06-01"}
-    (service / "contract" / "v0.json").write_text(json.dumps(document))
+    document["info"]["x-version"] = {"name": "v9", "sunset": "2027-06-01"}
+    (service / "contract" / "v9.json").write_text(json.dumps(document))
     early = run(service, "check", "--today", "2027-05-31")
     assert early.exit_code == 1
-    assert "v0: version v0: removed 1 day before its sunset, 2027-06-01 (version-removed-before-sunset)" in early.stdout
+    assert "v9: version v9: removed 1 day before its sunset, 2027-06-01 (version-removed-before-sunset)" in early.stdout
     assert run(service, "accept", "--today", "2027-06-01").exit_code == 0
-    assert not (service / "contract" / "v0.json").exists()
+    assert not (service / "contract" / "v9.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -249,6 +249,9 @@ def test_a_retired_version_may_go(service: Path) -> None:
             '{"openapi": "3.1.0", "paths": {"/notes": {"post": {"requestBody": {"$ref": "#/b"}}}}}',
             "#/b is a reference to nothing",
         ),
+        ('{"openapi": "3.1.0", "paths": []}', "is no OpenAPI document that can be compared"),
+        ('{"openapi": "3.1.0", "info": null}', "is no OpenAPI document that can be compared"),
+        ('{"openapi": ' * 100_000, "is not JSON"),
     ],
 )
 def test_a_damaged_document_is_one_line(service: Path, text: str, message: str) -> None:
@@ -256,6 +259,12 @@ def test_a_damaged_document_is_one_line(service: Path, text: str, message: str) 
     (service / "contract" / "v1.json").write_text(text)
     done = run(service, "check")
     assert done.exit_code == 2 and message in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_other_files_are_no_versions(service: Path) -> None:
+    """Only those with the name of a version are compared."""
+    (service / "contract" / "notes.json").write_text("{}")
+    assert run(service, "check").exit_code == 0
 
 
 def test_a_service_without_keys(tmp_path: Path) -> None:

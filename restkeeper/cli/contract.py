@@ -20,6 +20,7 @@ from restkeeper.contract.check import added, compare
 from restkeeper.contract.findings import Finding, Json, Severity, paragraphs
 from restkeeper.features.openapi.document import document
 from restkeeper.service import service_of
+from restkeeper.versions import is_version
 from restkeeper.web import exactjson
 
 FOLDER = "contract"  # in the folder of the service: an accepted document for each version
@@ -127,6 +128,8 @@ def _findings(folder: Path, present: dict[str, Json], today: datetime | None, wi
             found += compare(version, promised, present.get(version), today=_day(today), window=window)
         except ValueError as error:
             raise Refused(f"{_file(folder, version)}: {error}") from None
+        except (TypeError, AttributeError, LookupError, RecursionError) as error:  # no such document was ever accepted
+            raise Refused(f"{_file(folder, version)} is no OpenAPI document that can be compared: {error}") from None
     return found
 
 
@@ -140,13 +143,14 @@ def _file(folder: Path, version: str) -> Path:
 
 def _accepted(folder: Path) -> dict[str, Json]:
     """The accepted documents by version. Raises Refused for a file that is none."""
-    return {path.stem: _read(path) for path in sorted((folder / FOLDER).glob("*.json"))}
+    files = {path.stem: path for path in sorted((folder / FOLDER).glob("*.json"))}
+    return {name: _read(path) for name, path in files.items() if is_version(name)}
 
 
 def _read(path: Path) -> Json:
     try:
         read = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Refused(f"{path} is not JSON: {error}") from None
     if not isinstance(read, dict) or "openapi" not in read:
         raise Refused(f"{path} is no OpenAPI document")

@@ -1,10 +1,13 @@
 """Windows: an element may go after its sunset, which was accepted long enough before."""
 
+import re
 from collections.abc import Iterator
 from datetime import date, timedelta
 from typing import NamedTuple
 
 from restkeeper.contract.findings import CHANGED, DEPRECATE, HARMLESS, LATER_SUNSET, Change, Effect, Json, change_of
+
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 class Calendar(NamedTuple):
@@ -20,7 +23,14 @@ class Calendar(NamedTuple):
 
     def is_over(self, sunset: str) -> bool:
         """Whether that day has come. Raises ValueError for a text that is no day."""
-        return self.today >= date.fromisoformat(sunset)
+        return self.today >= day_of(sunset)
+
+
+def day_of(text: str) -> date:
+    """The day that a text such as 2027-06-01 names. Raises ValueError for any other form."""
+    if not _DAY.fullmatch(text):
+        raise ValueError(f"{text!r} is no day")
+    return date.fromisoformat(text)
 
 
 class Rules(NamedTuple):
@@ -102,7 +112,7 @@ def removal(element: Json, rules: Rules, calendar: Calendar) -> Step:
         return Step(rules.invalid, CHANGED, f"removed, and its sunset {sunset!r} is no day", DEPRECATE)
     if over:
         return Step(rules.late, HARMLESS, f"removed after its sunset, {sunset}", "")
-    days = (date.fromisoformat(sunset) - calendar.today).days
+    days = (day_of(sunset) - calendar.today).days
     what = f"removed {days} day{'s' * (days != 1)} before its sunset, {sunset}"
     return Step(rules.early, CHANGED, what, f"keep it until {sunset}")
 
@@ -124,8 +134,8 @@ def _declared(accepted: str, declared: str, rules: Rules, calendar: Calendar) ->
     if not declared:
         return Step(rules.without_sunset, CHANGED, "deprecated without a sunset", LATER_SUNSET)
     try:
-        day = date.fromisoformat(declared)
-        before = date.fromisoformat(accepted) if accepted else None
+        day = day_of(declared)
+        before = day_of(accepted) if accepted else None
     except ValueError:
         return Step(rules.invalid, CHANGED, f"deprecated with {declared!r}, which is no day", LATER_SUNSET)
     if before and day < before:

@@ -1,7 +1,7 @@
 """The components of a document, and what a reference to one means."""
 
 from restkeeper.contract.findings import Json
-from restkeeper.contract.keywords import PROSE
+from restkeeper.contract.schema import constraints
 
 ALTERNATIVES = ("anyOf", "oneOf")
 
@@ -47,8 +47,3 @@ class Components:
                     return name, {**only, **rest, "nullable": True}
                 return name, {**rest, keyword: others, "nullable": True}
         return name, plain
-
-
-def constraints(schema: Json) -> set[str]:
-    """The keywords of a schema that say which values are valid."""
-    return {key for key in schema.keys() - PROSE - {"default"} if not key.startswith("x-")}

@@ -3,11 +3,11 @@
 Each function of `COMPARED` compares two schemas and yields the end of a rule's id, the effect, and what changed.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from restkeeper.contract.findings import CHANGED, HARMLESS, NARROWED, WIDENED, Effect, Json, Severity
+from restkeeper.contract.schema import bare, is_nullable, text, types_of
 
 
 class KeywordChange(NamedTuple):
@@ -68,48 +68,9 @@ KEYWORD_RULES = {
 ALWAYS_CHANGED = {"contentMediaType", "contentEncoding"}  # their ids have no other end
 ANY_TEXT = {".*", "^.*$", "^.*", ".*$", ""}
 
-PROSE = {"title", "description", "example", "examples", "deprecated", "externalDocs", "$comment"}
-NAMES = {"properties", "patternProperties", "dependentSchemas", "$defs"}  # whose keys are no keywords
-
 WIDER = {("integer", "number")}
 WIDER_FORMATS = {("int32", "int64"), ("float", "double")}
 STABILITY = ("draft", "alpha", "beta", "stable")
-
-
-def text(value: Any) -> str:
-    """A value as JSON, in a form that equal values share."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=False)
-
-
-def bare(part: Any, *, has_names: bool = False) -> Any:
-    """A schema without prose."""
-    if isinstance(part, list):
-        return [bare(each) for each in part]
-    if not isinstance(part, dict):
-        return part
-    kept = (key for key in part if has_names or key not in PROSE)
-    return {key: bare(part[key], has_names=key in NAMES and not has_names) for key in kept}
-
-
-def types_of(schema: Json) -> frozenset[str]:
-    """The types that a schema names, without null if there are others; none if it names none."""
-    named = schema.get("type", ())
-    types = frozenset([named] if isinstance(named, str) else named)
-    return types - {"null"} or types
-
-
-def is_nullable(schema: Json) -> bool | None:
-    """Whether null is valid; None if neither a type nor a list of values says so. `nullable` is that of `plain`."""
-    named, values = schema.get("type"), schema.get("enum", [schema["const"]] if "const" in schema else None)
-    if schema.get("nullable"):
-        return True
-    if values is not None and None not in values:
-        return False
-    if named is None and values is None:
-        return False if {"anyOf", "oneOf", "allOf"} & schema.keys() else None  # those with null in them are plain
-    if named is None:
-        return True
-    return "null" in ([named] if isinstance(named, str) else named)
 
 
 def _includes(wide: frozenset[str], narrow: frozenset[str]) -> bool:

@@ -17,8 +17,8 @@ from restkeeper.contract.findings import (
     PlacedChange,
     Severity,
 )
-from restkeeper.contract.keywords import types_of
 from restkeeper.contract.operation import IN_PATH, Operation
+from restkeeper.contract.schema import types_of
 from restkeeper.contract.schemas import SchemaComparison
 from restkeeper.contract.windows import PARAMETER, Calendar, marks, removal
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from restkeeper.contract.components import ALTERNATIVES, Components, constraints
+from restkeeper.contract.components import ALTERNATIVES, Components
 from restkeeper.contract.context import SchemaContext
 from restkeeper.contract.findings import (
     CHANGED,
@@ -16,12 +16,10 @@ from restkeeper.contract.findings import (
     Json,
     Severity,
 )
-from restkeeper.contract.keywords import COMPARED, LOOSER, PROSE, KeywordChange, is_nullable, text, types_of
+from restkeeper.contract.keywords import COMPARED, LOOSER, KeywordChange
 from restkeeper.contract.properties import PropertyComparison
+from restkeeper.contract.schema import PROSE, is_choice, is_nullable, says_type, text, types_of, without_null
 from restkeeper.contract.windows import Calendar, marks, removal, rules_of
-
-# Keywords that say what a value is.
-TYPE_KEYWORDS = {"type", "properties", "items", "enum", "const", "$ref", "anyOf", "oneOf", "allOf"}
 
 # Keywords that hold one schema, and those that hold schemas by name: their names in ids.
 ONE_SCHEMA = {
@@ -109,13 +107,13 @@ class SchemaComparison:
     def _wrapped(self, one: Json, other: Json, at: SchemaContext) -> Iterator[Change] | None:
         """The changes between a schema and a choice that has taken its place, or back; None if that is not so."""
         for keyword in ALTERNATIVES:
-            if _says_type(one) and keyword not in one and _is_choice(other, keyword):
+            if says_type(one) and keyword not in one and is_choice(other, keyword):
                 if keyword == "oneOf" and one.get("properties") and len(other["oneOf"]) > 1:
                     what = "is one of several schemas now, and was one"
                     return iter([at.change(f"{at.prefix}-wrapped-in-one-of", CHANGED, what)])
-                branches = self._branches(keyword, [_without_null(one)], other[keyword], at)
-            elif _says_type(other) and keyword not in other and _is_choice(one, keyword):
-                branches = self._branches(keyword, one[keyword], [_without_null(other)], at)
+                branches = self._branches(keyword, [without_null(one)], other[keyword], at)
+            elif says_type(other) and keyword not in other and is_choice(one, keyword):
+                branches = self._branches(keyword, one[keyword], [without_null(other)], at)
             else:
                 continue
             return chain(self._null(one, other, at), branches)
@@ -243,20 +241,6 @@ def _with_enumerations(one: Json, other: Json) -> tuple[Json, Json]:
         return schema
 
     return with_enum(one, other), with_enum(other, one)
-
-
-def _says_type(schema: Json) -> bool:
-    """Whether a schema says what its values are."""
-    return bool(TYPE_KEYWORDS & schema.keys())
-
-
-def _is_choice(schema: Json, keyword: str) -> bool:
-    """Whether a schema is the alternatives of that keyword, and no more."""
-    return keyword in schema and constraints(schema) <= {keyword, "nullable", "discriminator"}
-
-
-def _without_null(schema: Json) -> Json:
-    return {key: value for key, value in schema.items() if key != "nullable"}
 
 
 def _title(branch: Json) -> str:

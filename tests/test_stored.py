@@ -351,3 +351,15 @@ def test_the_type_of_a_field_is_that_of_its_json() -> None:
         '"d":["array of object",true,false],"e":["boolean",false,false],"f":["UUID",true,false],'
         '"g":["Date",true,false]}'
     )
+
+
+def test_the_step_to_write_is_of_the_next_revision(tmp_path: Path) -> None:
+    """Of what is stored, the newest is compared first."""
+    start(tmp_path, BEFORE).post("/notes", json={"title": "a"})
+    second = without("title", name=TITLE)
+    upgrades: dict[int, list[Any]] = {2: [Rename("title", "name")]}
+    start(tmp_path, second, upgrades=upgrades).post("/notes", json={"name": "b"})
+    third = {name: field for name, field in second.items() if name != "count"}
+    with pytest.raises(StoreUnavailable, match=r'NOTES = \{3: \[Remove\("count", …\)\]\}$'):
+        start(tmp_path, third, upgrades=upgrades)
+    start(tmp_path, third, upgrades=upgrades | {3: [Remove("count", Whole(load_default=0))]})

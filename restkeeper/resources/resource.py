@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from hashlib import blake2b
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, NamedTuple, cast
 
 from marshmallow import Schema, ValidationError, fields, missing, validate
 
-from restkeeper.errors import MOST_FAULTS, BodyTooLarge, IllegalTransition, Unavailable, ValidationFailed
+from restkeeper.errors import BodyTooLarge, IllegalTransition, Unavailable
 from restkeeper.resources.steps import Chain, Members, Step, Untranslatable
 from restkeeper.resources.stored import KnownSchemas, derived, describe, differences, revision_of, steps_for
 from restkeeper.schemas.fields import Status, Time, default_of
@@ -31,6 +31,8 @@ from restkeeper.storage.contract import (
     StoredSchema,
 )
 from restkeeper.web import exactjson
+from restkeeper.web.faults import fault, faults_in, listed, require_none
+from restkeeper.web.mergepatch import merge_patch
 from restkeeper.web.queries import Queryable
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
@@ -268,7 +270,7 @@ class Resource:
 
     def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """A new item from a request's body. Raises ValidationFailed with its faults, and BodyTooLarge."""
-        faults = [_fault([name], "is set by the server") for name in READ_ONLY if name in sent]
+        faults = [fault([name], "is set by the server") for name in READ_ONLY if name in sent]
         text, more = self._load(sent)
         require_none(faults + more)
         return self._record(text, id=id, created_at=now, now=now, version=1, limits=limits)
@@ -283,7 +285,7 @@ class Resource:
         try:
             made |= _SERVER_FIELDS.load({name: sent[name] for name in READ_ONLY if name in sent})
         except ValidationError as error:
-            faults = _some(_faults(error.messages))
+            faults = listed(faults_in(error.messages))
         text, more = self._load(sent)
         require_none(faults + more)
         made.setdefault("created_at", made["updated_at"])
@@ -302,7 +304,7 @@ class Resource:
             sent = {name: value for name, value in sent.items() if name not in unknown or value != unknown[name]}
         own = {name: exactjson.stored(current[name]) for name in READ_ONLY}
         differing = [name for name in READ_ONLY if name in sent and not _is(sent[name], own[name])]
-        faults = [_fault([name], f"is read-only; it is {exactjson.dumps(own[name]).decode()}") for name in differing]
+        faults = [fault([name], f"is read-only; it is {exactjson.dumps(own[name]).decode()}") for name in differing]
         text, more = self._load(sent)
         members = exactjson.cut(text) if text else {}
         if (
@@ -344,7 +346,7 @@ class Resource:
         try:
             merged = exactjson.dumps(merge_patch(current, patch) | refused)
         except exactjson.EncodeError:
-            require_none(_some(exactjson.faults_of_text(patch)))
+            require_none(listed(exactjson.faults_of_text(patch)))
             raise
         try:
             limits.require(merged)
@@ -461,14 +463,14 @@ class Resource:
         try:
             values = self._schema.dump(self._schema.load(own))
         except ValidationError as error:
-            return b"", _some(chain(exactjson.faults_of_text(own), _faults(error.messages)))
+            return b"", listed(chain(exactjson.faults_of_text(own), faults_in(error.messages)))
         try:
             text = exactjson.dumps(values)
         except exactjson.EncodeError:
-            if faults := _some(exactjson.faults_of_text(own)):
+            if faults := listed(exactjson.faults_of_text(own)):
                 return b"", faults
             raise
-        if exactjson.NUL in text and (faults := _some(exactjson.faults_of_text(own))):
+        if exactjson.NUL in text and (faults := listed(exactjson.faults_of_text(own))):
             return b"", faults
         return text, []
 
@@ -530,24 +532,6 @@ def _is_short(field: fields.Field[Any]) -> bool:
     return all(length is not None and length <= LONGEST_KEY for length in most)
 
 
-def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7396, section 2: null deletes, objects recurse, everything else replaces.
-
-    A target may be the text of a value; only its objects that the patch names are parsed.
-    """
-    if not isinstance(patch, dict):
-        return patch
-    if isinstance(target, exactjson.Buffer):
-        target = exactjson.cut(target) if bytes(target)[:1] == b"{" else None
-    merged = dict(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            merged.pop(name, None)
-        else:
-            merged[name] = merge_patch(merged.get(name), value)
-    return merged
-
-
 def _is(one: Any, other: Any) -> bool:
     """Whether two values that are no arrays or objects are equal in JSON."""
     return type(one) is type(other) and bool(one == other)
@@ -556,36 +540,3 @@ def _is(one: Any, other: Any) -> bool:
 def _is_past(name: str, sent: JsonObject, current: JsonObject) -> bool:
     """Whether a read-only field may have had this value before the item last changed."""
     return name in MOVING and type(sent[name]) is type(current[name]) and sent[name] < current[name]
-
-
-def require_none(faults: list[JsonObject]) -> None:
-    """Raises ValidationFailed if there are faults: a summary of the first, and a list with pointers."""
-    if faults:
-        raise ValidationFailed(_summary(faults), errors=faults[:MOST_FAULTS])
-
-
-def _some(faults: Iterable[JsonObject]) -> list[JsonObject]:
-    """The faults that one response lists, and one more, which shows that there are others."""
-    return list(islice(faults, MOST_FAULTS + 1))
-
-
-def _fault(path: Iterable[object], detail: str) -> JsonObject:
-    return {"pointer": exactjson.pointer(path), "detail": detail}
-
-
-def _faults(messages: Mapping[Any, Any] | list[Any], path: tuple[object, ...] = ()) -> Iterator[JsonObject]:
-    """marshmallow's nested messages as a flat list."""
-    if isinstance(messages, list):
-        yield from (_fault(path, message) for message in messages)
-        return
-    for name, inner in messages.items():
-        yield from _faults(inner, path if name == "_schema" else (*path, name))
-
-
-def _summary(faults: list[JsonObject]) -> str:
-    summary = [f"{fault['pointer'].removeprefix('#/') or 'the body'} {fault['detail']}" for fault in faults[:3]]
-    if len(faults) > MOST_FAULTS:
-        summary.append(f"and more than {MOST_FAULTS - 3} more")
-    elif len(faults) > 3:
-        summary.append(f"and {len(faults) - 3} more")
-    return "; ".join(summary)

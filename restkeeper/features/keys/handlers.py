@@ -22,13 +22,14 @@ from restkeeper.features.keys.schema import KeySchema
 from restkeeper.resources.changes import add_written
 from restkeeper.resources.collection import DELETED, INPUT, LIST, PAGE, READ
 from restkeeper.resources.items import UNCACHED, Items
-from restkeeper.resources.resource import JsonObject, Resource, require_none
+from restkeeper.resources.resource import JsonObject, Resource
 from restkeeper.resources.secret_items import CREATED, ROTATED, create_with_secret, rotate_secret
 from restkeeper.service import Service
 from restkeeper.storage.contract import Index, Record, Store, Transaction
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
 from restkeeper.web.caller import ADMIN
+from restkeeper.web.faults import require_none
 from restkeeper.web.guard import digest_of, needs
 from restkeeper.web.operation import (
     CHANGE_PROBLEMS,

@@ -10,11 +10,12 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from restkeeper.errors import IllegalTransition, InvalidQuery, ValidationFailed
-from restkeeper.resources.resource import NO_LIMITS, ItemLimits, JsonObject, Resource, records_of, require_none
+from restkeeper.resources.resource import NO_LIMITS, ItemLimits, JsonObject, Resource, records_of
 from restkeeper.resources.steps import NO_EQUIVALENT, Members, Step, Untranslatable
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.storage.contract import Filter, Kind, Op, Page, Query, Record
 from restkeeper.web import exactjson
+from restkeeper.web.faults import fault, require_none
 from restkeeper.web.queries import OPERATORS, Queryable, value_of
 
 
@@ -124,10 +125,10 @@ class OlderForm:
             record = store({name: exactjson.stored(text) for name, text in members.items()})
         except Untranslatable as error:
             origins = self._origins[self._chain.steps.index(error.step)]
-            require_none([_fault(origins[name], error.reason) for name in error.step.before])
+            require_none([fault([origins[name]], error.reason) for name in error.step.before])
             raise
         except ValidationFailed as error:
-            require_none([self._renamed(fault) for fault in error.members["errors"]])
+            require_none([self._renamed(each) for each in error.members["errors"]])
             raise
         except IllegalTransition as error:
             raise self._translated(error) from None
@@ -144,21 +145,21 @@ class OlderForm:
             return IllegalTransition(f"{known}{error.detail.removeprefix(error.field)}", field=known, **error.members)
         return IllegalTransition(f"{known} cannot change so", field=known)
 
-    def _renamed(self, fault: JsonObject) -> JsonObject:
+    def _renamed(self, found: JsonObject) -> JsonObject:
         """A fault of the newest revision with the name that callers know, and without a path into what they do not."""
-        name, slash, rest = fault["pointer"].removeprefix("#/").partition("/")
+        name, slash, rest = found["pointer"].removeprefix("#/").partition("/")
         known = self._origins[-1].get(name)
         if known is None:
-            return fault | {"pointer": "#"}
+            return found | {"pointer": "#"}
         inner = slash + rest if self._paths[known].is_rename else ""
-        return fault | {"pointer": exactjson.pointer([known]) + inner}
+        return found | {"pointer": exactjson.pointer([known]) + inner}
 
     def _require_kept(self, own: Members, record: Record) -> None:
         """Raises ValidationFailed for values that callers would not read back as they sent them."""
         kept = self._chain.down(exactjson.cut(record.body), record.older)
         require_none(
             [
-                _fault(name, f"would be stored as {bytes(kept[name]).decode()}: send that")
+                fault([name], f"would be stored as {bytes(kept[name]).decode()}: send that")
                 for name in own
                 if name in self._converted and exactjson.stored(kept[name]) != exactjson.stored(own[name])
             ]
@@ -236,7 +237,3 @@ def _origins(names: Iterable[str], steps: Sequence[Step]) -> list[dict[str, str]
 def _twice(limits: ItemLimits) -> ItemLimits:
     """The limits of an item together with what is stored beside it."""
     return ItemLimits(2 * limits.size, 2 * limits.values)
-
-
-def _fault(name: str, detail: str) -> JsonObject:
-    return {"pointer": exactjson.pointer([name]), "detail": detail}

@@ -14,11 +14,12 @@ from typing import Any, cast
 from restkeeper.clock import Clock, rfc3339
 from restkeeper.errors import InvalidQuery, ValidationFailed
 from restkeeper.resources.form import Form
-from restkeeper.resources.resource import NO_LIMITS, ItemLimits, JsonObject, require_none, schema_with
+from restkeeper.resources.resource import NO_LIMITS, ItemLimits, JsonObject, schema_with
 from restkeeper.schemas.item import READ_ONLY, ItemSchema
 from restkeeper.storage.contract import Filter, Op, Page, Query, Record
 from restkeeper.versions import Deprecation, seconds_of
 from restkeeper.web import exactjson
+from restkeeper.web.faults import fault, require_none
 from restkeeper.web.queries import RESERVED, Queryable
 
 
@@ -118,14 +119,14 @@ class ReducedForm:
 
     def _read(self, sent: JsonObject, make: Callable[[JsonObject], Record]) -> Record:
         """What `make` returns for the fields that there are. Raises ValidationFailed with the faults of all."""
-        faults = [_fault([name], self._gone[name]) for name in sent if name in self._gone]
+        faults = [fault([name], self._gone[name]) for name in sent if name in self._gone]
         for each in self._values:
             faults += _faults_of(each, sent.get(each.member))
         try:
             record = make({name: value for name, value in sent.items() if name not in self._gone})
         except ValidationFailed as error:
-            found = {fault["pointer"] for fault in faults}
-            require_none(faults + [fault for fault in error.members["errors"] if fault["pointer"] not in found])
+            found = {each["pointer"] for each in faults}
+            require_none(faults + [each for each in error.members["errors"] if each["pointer"] not in found])
             raise
         require_none(faults)
         return record
@@ -165,8 +166,8 @@ def _faults_of(deprecation: Deprecation, value: Any) -> list[JsonObject]:
     """A fault for each place where a member has a value that is gone."""
     path, detail = [deprecation.member], f"cannot be {deprecation.value!r}, which {deprecation.retired}"
     if isinstance(value, list):
-        return [_fault([*path, n], detail) for n, each in enumerate(value) if each == deprecation.value]
-    return [_fault(path, detail)] if value == deprecation.value else []
+        return [fault([*path, n], detail) for n, each in enumerate(value) if each == deprecation.value]
+    return [fault(path, detail)] if value == deprecation.value else []
 
 
 def _values(filter: Filter) -> tuple[Any, ...]:
@@ -175,7 +176,3 @@ def _values(filter: Filter) -> tuple[Any, ...]:
 
 def _digest(parts: Iterable[Deprecation]) -> str:
     return blake2b(",".join([each.part for each in parts]).encode(), digest_size=4).hexdigest()
-
-
-def _fault(path: Iterable[object], detail: str) -> JsonObject:
-    return {"pointer": exactjson.pointer(path), "detail": detail}

@@ -28,7 +28,7 @@ from restkeeper.resources.changes import add_written
 from restkeeper.resources.collection import CHANGE, DELETED, INPUT, KEPT, LIST, PAGE, PATCH
 from restkeeper.resources.collection import READ as FOUND
 from restkeeper.resources.items import UNCACHED, Items
-from restkeeper.resources.resource import JsonObject, Resource, require_none
+from restkeeper.resources.resource import JsonObject, Resource
 from restkeeper.resources.secret_items import CREATED, ROTATED, create_with_secret, rotate_secret
 from restkeeper.service import Service
 from restkeeper.storage.contract import Index, Record, Transaction
@@ -38,6 +38,7 @@ from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
 from restkeeper.web.caller import ADMIN
 from restkeeper.web.content import JSON, MERGE_PATCH, require_acceptable
+from restkeeper.web.faults import require_none
 from restkeeper.web.guard import needs
 from restkeeper.web.operation import (
     CHANGE_PROBLEMS,

@@ -98,7 +98,7 @@ def register(connection: sqlite3.Connection, collection: Collection) -> None:
     for (fingerprint,) in connection.execute(_SELECT_UNREGISTERED, known).fetchall():
         bodies = connection.execute(_SELECT_SAMPLE, (collection.name, fingerprint, SAMPLE))
         connection.execute(_INSERT, (collection.name, *collection.derive(fingerprint, (body for (body,) in bodies))))
-    for schema in read_schemas(connection, collection.name):
+    for schema in reversed(read_schemas(connection, collection.name)):  # what the newest does not fit is the cause
         used = {"collection": collection.name, "fingerprint": schema.fingerprint}
         if (conflict := collection.conflict(schema)) and connection.execute(_IS_USED, used).fetchone()[0]:
             raise StoreUnavailable(conflict)

@@ -166,9 +166,9 @@ class Convert(Step):
         return self._older.definitions
 
     def up(self, texts: Members, current: Members) -> Members:
-        return _texts(self.after, self._raised([exactjson.stored(texts[name]) for name in self.before]))
+        return _texts(self.after, self._upgraded([exactjson.stored(texts[name]) for name in self.before]))
 
-    def _raised(self, values: Sequence[Any]) -> Sequence[Any]:
+    def _upgraded(self, values: Sequence[Any]) -> Sequence[Any]:
         """The values of the fields `after` for those of `before`. Raises Untranslatable."""
         try:
             return _listed(self._up(*values), self.after)
@@ -205,7 +205,7 @@ class Retype(Convert):
         self.operators = EQUALITY if exact else ()
 
     def value(self, value: Any) -> Any:
-        (newer,) = self._raised([value])
+        (newer,) = self._upgraded([value])
         if self._down(newer) != value:
             raise Untranslatable(self)
         return newer

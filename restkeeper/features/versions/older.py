@@ -70,8 +70,8 @@ class OlderForm:
                 convert = partial(path.value, read=lambda text: value_of(text, field))
                 value = tuple(map(convert, value)) if isinstance(value, tuple) else convert(value)
             except (Untranslatable, ValueError):
-                fault = {"parameter": filter.field, "detail": NO_EQUIVALENT}
-                raise InvalidQuery(f"{filter.field} {NO_EQUIVALENT}", errors=[fault]) from None
+                found = {"parameter": filter.field, "detail": NO_EQUIVALENT}
+                raise InvalidQuery(f"{filter.field} {NO_EQUIVALENT}", errors=[found]) from None
         return Filter(path.end, filter.op, value)
 
     def name_of(self, field: str) -> str:
@@ -81,14 +81,14 @@ class OlderForm:
     def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """A new item, as `Resource.create`."""
         made = self._older.create(sent, id=id, now=now, limits=limits)
-        return self._raised(made, None, partial(self._newest.create, id=id, now=now, limits=limits))
+        return self._to_newest(made, None, partial(self._newest.create, id=id, now=now, limits=limits))
 
     def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """An exported item, as `Resource.restore`."""
         made = self._older.restore(sent, id=id, now=now, limits=limits)
         members = exactjson.cut(made.body)
         of_server = {name: exactjson.stored(members[name]) for name in READ_ONLY}
-        return self._raised(
+        return self._to_newest(
             made, None, lambda own: self._newest.restore(own | of_server, id=id, now=now, limits=limits)
         )
 
@@ -108,12 +108,14 @@ class OlderForm:
         after = change(before)
         if after is before:
             return record
-        changed = self._raised(after, current, lambda own: self._newest.replace(current, own, now=now, limits=limits))
+        changed = self._to_newest(
+            after, current, lambda own: self._newest.replace(current, own, now=now, limits=limits)
+        )
         if changed.older and changed.older != current.older:
             limits.require(changed.older)
         return changed
 
-    def _raised(self, made: Record, current: Record | None, store: Callable[[JsonObject], Record]) -> Record:
+    def _to_newest(self, made: Record, current: Record | None, store: Callable[[JsonObject], Record]) -> Record:
         """What `store` returns for the newest revision of an item of the older one; `current` is the item before.
 
         Raises ValidationFailed, also for values that would be read back as other ones.

@@ -442,6 +442,18 @@ class TestAddresses:
             assert gone.headers["Link"] == '</api/v3/products>; rel="successor-version"'
         assert client.get("/openapi.json").json["info"]["x-version"]["name"] == "v3"
 
+    @pytest.mark.needs("cors")
+    def test_a_page_can_read_that_a_version_is_retired(self) -> None:
+        """Its preflight passes, also after a restart; an unknown version has none."""
+        origin = {"Origin": "https://app.example"}
+        client = make(Config(cors_origins=("https://app.example",)), clock=SetClock(RETIRED_AT)).test_client()
+        asked = origin | {"Access-Control-Request-Method": "PUT"}
+        preflight = client.options("/api/v1/products/x", headers=asked)
+        assert preflight.status_code == 204 and "PUT" in preflight.headers["Access-Control-Allow-Methods"]
+        gone = client.put("/api/v1/products/x", headers=origin, json={})
+        assert (gone.status_code, gone.headers["Access-Control-Allow-Origin"]) == (410, "https://app.example")
+        assert client.options("/api/v9/products/x", headers=asked).status_code == 404
+
     def test_all_versions_can_be_retired(self) -> None:
         """Then none is named."""
         ended = Deprecation(version="v1", since=SUNSET, sunset=SUNSET)

@@ -2,6 +2,7 @@
 
 from functools import partial
 from math import inf
+from typing import NoReturn
 from urllib.parse import quote
 
 from flask import Request
@@ -17,13 +18,15 @@ from restkeeper.features.versions.uses import USES, Uses
 from restkeeper.resources.form import Form
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service
-from restkeeper.versions import Deprecation, Versions, http_date, prefix_of, seconds_of, version_in
+from restkeeper.versions import Deprecation, State, Versions, http_date, prefix_of, seconds_of, version_in
 from restkeeper.web.application import Application
 from restkeeper.web.description import Contribution
 from restkeeper.web.errors import PATH
+from restkeeper.web.guard import PUBLIC, needs
 from restkeeper.web.operation import UNUSED, JsonSchema
 
 COLLECTIONS = (USES,)
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
 class VersionRetired(Problem):
@@ -49,7 +52,12 @@ def install(app: Application, service: Service) -> None:
     if unknown := sorted(set(service.config.previews).difference(previews)):
         raise ConfigError(f"PREVIEWS={unknown[0]!r}: there is no such version; there are: {', '.join(previews)}")
     service.hooks.form = partial(form_of, service.versions, service.clock)
-    app.before.append(Gate(service).require_served)
+    gate = Gate(service)
+    app.before.append(gate.require_served)
+    for each in service.versions:
+        if service.versions.state(each.name, service.clock.time()) is State.RETIRED:
+            rule = f"{prefix_of(each.name)}/<path:rest>"  # so that the preflight of a page passes, and it reads the 410
+            app.add_url_rule(rule, f"retired_{each.name}", gate.refuse_retired, methods=METHODS)
     service.contributions.append(Contribution(UNUSED, problems=(VersionRetired, PathRetired)))
     service.contributions.append(Contribution(amend=partial(describe, service)))
     if service.versions.deprecations:
@@ -127,6 +135,11 @@ class Gate:
                 ended = map(self._versions.deprecation_of, ("", self._versions.unversioned))
                 first = min(filter(None, ended), key=lambda each: each.sunset)
                 raise self._retired("the path without a version", first, self._versions.unversioned, path)
+
+    @needs(PUBLIC)
+    def refuse_retired(self, rest: str) -> NoReturn:
+        """The handler of all paths of a retired version, which `require_served` has refused before."""
+        raise NotFound("this version is retired")
 
     def _refuse(self, name: str, path: str) -> None:
         if deprecation := self._versions.deprecation_of(name) if name in self._versions else None:

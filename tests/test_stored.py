@@ -1,5 +1,6 @@
 """The start with another schema: what stored items do not fit is named, with the steps to write."""
 
+import re
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
@@ -23,7 +24,7 @@ from restkeeper.schemas.item import ItemSchema
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Index, StoredSchema
 from restkeeper.storage.errors import StoreUnavailable
-from tests.shop import create_app
+from tests.shop import closed_features, create_app
 
 TITLE = Text(1, 50, required=True)
 COLOUR = Text(load_default="red")
@@ -363,3 +364,46 @@ def test_the_step_to_write_is_of_the_next_revision(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match=r'NOTES = \{3: \[Remove\("count", …\)\]\}$'):
         start(tmp_path, third, upgrades=upgrades)
     start(tmp_path, third, upgrades=upgrades | {3: [Remove("count", Whole(load_default=0))]})
+
+
+def test_an_item_that_a_step_cannot_upgrade_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is shown with defaults, and can be deleted; changing it is a 503, and `migrate` names it and leaves it."""
+    before = start(tmp_path, BEFORE | {"count": Text(load_default="0")})
+    ids = [before.post("/notes", json={"title": "a", "count": count}).json["id"] for count in ("1", "bad")]
+    upgrades: dict[int, list[Any]] = {2: [Retype("count", Text(load_default="0"), up=int, down=str)]}
+    client = start(tmp_path, BEFORE, upgrades=upgrades)
+    assert [item["count"] for item in client.get("/notes").json] == [1, 0]
+    assert client.get(f"/notes/{ids[1]}").json["count"] == 0
+    if closed_features().isdisjoint({"events"}):
+        assert [event["data"]["count"] for event in client.get("/api/v1/events").json] == [1, 0]
+    refused = client.patch(f"/notes/{ids[1]}", json={"title": "b"})
+    assert (refused.status_code, f"the item {ids[1]} of revision 1 cannot be upgraded" in refused.json["detail"]) == (
+        503,
+        True,
+    )
+    assert len([each for each in caplog.records if "cannot be upgraded" in each.getMessage()]) == 1
+    done = run(tmp_path, BEFORE, "migrate", upgrades=upgrades)
+    assert done.exit_code == 1 and f"{ids[1]} of revision 1 cannot be upgraded: count has no equivalent" in done.stderr
+    assert client.delete(f"/notes/{ids[1]}").status_code == 200
+    assert run(tmp_path, BEFORE, "migrate", upgrades=upgrades).exit_code == 0
+
+
+@pytest.mark.parametrize("order", ["size", "-size"])
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_a_walk_by_a_new_field_visits_each_item(tmp_path: Path, order: str, limit: int) -> None:
+    """Also those that were stored without it."""
+    before = start(tmp_path, BEFORE)
+    for title in "abc":
+        before.post("/notes", json={"title": title})
+    size = {"size": Text(0, 9, load_default="m"), "rank": Whole(load_default=5)}
+    client = start(tmp_path, BEFORE | size, indexes=(Index("size"),))
+    for title, value in (("d", "a"), ("e", "z")):
+        client.post("/notes", json={"title": title, "size": value, "rank": 9})
+    for key in (order, order.replace("size", "rank")):
+        seen, path = [], f"/notes?sort={key}&limit={limit}"
+        while path:
+            page = client.get(path)
+            seen += [item["title"] for item in page.json]
+            found = re.search(r'<([^>]*)>; rel="next"', page.headers["Link"])
+            path = found[1] if found else ""
+        assert sorted(seen) == ["a", "b", "c", "d", "e"], key

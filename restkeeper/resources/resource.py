@@ -1,6 +1,7 @@
 """The declaration of a collection, and its items: validated once, represented once, stored as bytes."""
 
 import dataclasses
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
@@ -34,6 +35,8 @@ from restkeeper.web import exactjson
 from restkeeper.web.faults import fault, faults_in, listed, require_none
 from restkeeper.web.mergepatch import merge_patch
 from restkeeper.web.queries import Queryable
+
+_log = logging.getLogger("restkeeper")
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 
@@ -358,7 +361,7 @@ class Resource:
 
     def body(self, record: Record) -> bytes:
         """The representation of a record by the present schema."""
-        return record.body if record.fingerprint == self.fingerprint else self.upgraded(record).body
+        return record.body if record.fingerprint == self.fingerprint else self.readable(record).body
 
     def bodies(self, page: Page) -> list[bytes]:
         """The representations of the items of a page."""
@@ -383,10 +386,35 @@ class Resource:
                 members, older = before.chain.up(before.resource.completed(members), older, None)
             except Untranslatable as error:
                 of = f"{self.name}: the item {exactjson.stored(own['id'])} of revision {revision} cannot be upgraded"
-                raise NotUpgradable(f"{of}: {', '.join(error.step.before)} {error.reason}") from error
+                raise NotUpgradable(f"{of}: {', '.join(error.step.before)} {error.reason}") from None
             members = {**members, **own}
         body = exactjson.joined(self.completed(members))
         return record._replace(fingerprint=self.fingerprint, body=body, older=older)
+
+    def readable(self, record: Record) -> Record:
+        """As `upgraded`; an item that a step cannot upgrade has the defaults of what the steps lead to, or null.
+
+        So it ends no list and no feed, and can be deleted. It cannot be changed, and its content stays as it is.
+        """
+        try:
+            return self.upgraded(record)
+        except NotUpgradable as error:
+            self._log_once(error)
+        changed = self._converted[revision_of(record.fingerprint)]
+        kept = {name: text for name, text in exactjson.cut(record.body).items() if name not in changed}
+        nulls = dict.fromkeys(self.names, b"null")
+        body = exactjson.joined(self.completed({**nulls, **self._default_texts, **kept}))
+        return record._replace(fingerprint=self.fingerprint, body=body)
+
+    def _log_once(self, error: Exception) -> None:
+        """Log the first failure of the steps of this collection: there can be one for each item and request."""
+        if not self._failures:
+            self._failures.append(error)
+            _log.error("%s; until a step can, such items are shown with defaults and cannot be changed", error)
+
+    @cached_property
+    def _failures(self) -> list[Exception]:
+        return []
 
     def is_older(self, fingerprint: str) -> bool:
         """Whether records with this fingerprint are of an older schema."""
@@ -493,7 +521,7 @@ class Resource:
                 raise IllegalTransition(summary, field=name, **{"from": old, "to": new, "allowed": list(moves)})
 
 
-class NotUpgradable(Exception):
+class NotUpgradable(Unavailable):
     """A stored item for which a step of its collection's upgrades fails: a mistake in that step."""
 
 

@@ -128,13 +128,13 @@ def written(id: str, fingerprint: str) -> Record:
 
 
 def test_schemas_are_registered_in_order(tmp_path: Path) -> None:
-    """Each once, at its first start, if it fits those before; running processes see it."""
+    """Each once, at its first start, if it fits those before, the newest first; running processes see it."""
     schemas = Schemas()
     first = opened(tmp_path, schemas.collection("a"))
     for fingerprint in ("b", "a", "c", "b"):
         opened(tmp_path, schemas.collection(fingerprint)).close()
     assert registered(first) == ["a", "b", "c"]
-    assert schemas.compared == ["a", "a", "b"]
+    assert schemas.compared == ["a", "b", "a"]
     first.close()
 
 

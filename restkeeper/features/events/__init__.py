@@ -21,7 +21,7 @@ def record_event(transaction: Transaction, change: Change) -> int:
     resource, record = change.resource, change.record
     if not resource.events:
         return 0
-    item = resource.upgraded(record)
+    item = resource.readable(record)
     type = f"{resource.singular}.{change.kind}"
     transaction.record(
         Event(type, resource.name, item.id, change.at, item.body, item.owner, item.fingerprint, item.older)

@@ -93,7 +93,7 @@ class Deprecations:
             headers["Sunset"] = http_date(min(each.sunset for each in concerned))
             if link := _with_room(headers.get("Link", ""), self._links(concerned, place)):
                 headers["Link"] = link
-            if response.status_code not in _UNREAD and request.method != "OPTIONS":
+            if response.status_code not in _UNREAD and request.method != "OPTIONS" and request.url_rule:
                 note_deprecated(request.environ, concerned)
                 self._uses.note([each.name for each in concerned], name_of(request.environ))
 
@@ -146,8 +146,10 @@ class Deprecations:
         """The pages about the deprecations, and the same path in the version that follows (RFC 5829)."""
         for link in dict.fromkeys(each.link for each in concerned if each.link):
             yield f'<{link}>; rel="deprecation"; type="text/html"'
-        successor = self._versions[place.version].successor
-        if successor in self._served and f"{prefix_of(successor)}{place.route or place.rest}" in self._rules:
+        if not (declared := self._versions[place.version].successor):
+            return
+        successor = self._versions.replacement_for(declared, self._clock.time())
+        if f"{prefix_of(successor)}{place.route or place.rest}" in self._rules:
             yield f'<{prefix_of(successor)}{quote(place.rest, PATH)}>; rel="successor-version"'
 
     @cached_property

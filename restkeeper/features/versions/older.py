@@ -169,7 +169,7 @@ class OlderForm:
 
     def body(self, record: Record) -> bytes:
         """The representation of a record."""
-        newest = self._newest.upgraded(record)
+        newest = self._newest.readable(record)
         item = self._chain.down(exactjson.cut(newest.body), newest.older)
         return exactjson.joined({name: item[name] for name in self.names})
 

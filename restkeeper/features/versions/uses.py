@@ -34,6 +34,7 @@ from restkeeper.web import exactjson
 STORE_SECONDS = 3600.0  # between two writes for a deprecation and a caller, in each process
 RETRY_SECONDS = 10.0  # after a write that failed
 MOST_CALLERS = 1000  # of each deprecation
+MOST_KNOWN = 20 * MOST_CALLERS  # callers of each that a process remembers, so that it does not store them again
 
 # No resource can have this name.
 USES = Collection(
@@ -103,7 +104,7 @@ class Uses:
             callers = self._due.setdefault(use.deprecation, {})
             callers.pop(use.caller, None)
             callers[use.caller] = until
-            if len(callers) > MOST_CALLERS:
+            if len(callers) > MOST_KNOWN:
                 del callers[next(iter(callers))]
 
     def _save(self, used: Sequence[Use], counts: Mapping[str, int]) -> None:

@@ -58,9 +58,14 @@ def value_of(field: Field) -> str:
 
 
 def key_of(collection: Collection, field: Field) -> str:
-    """The expression by which a field is compared and sorted: never null, and folded if its index folds."""
+    """The expression by which a field is compared and sorted: never null, and folded if its index folds.
+
+    An item of an older schema may not have a field that cannot be null: a page that is sorted by it must not lose it.
+    """
     key = _folded(collection, field)
-    return f"coalesce({key}, {_LOWEST.get(field.kind, chr(39) * 2)})" if field.nullable else key
+    if field.name in _OWN_COLUMN:
+        return key
+    return f"coalesce({key}, {_LOWEST.get(field.kind, chr(39) * 2)})"
 
 
 def _is_unique(collection: Collection, field: Field) -> bool:

@@ -277,6 +277,22 @@ class TestField:
         assert marks(client.patch(one, json={"title": "c"})) == marks(client.delete(one)) == HEADERS
         assert marks(client.options("/lamps")) == NONE
 
+    @pytest.mark.needs("events")
+    def test_events_that_bear_it_have_the_headers(self, make: Make, clock: SetClock) -> None:
+        """A page of the feed that has some, or may have some; after the sunset there is none."""
+        client = make(of(field="lamps.sku"), of(parameter="lamps.limit"))
+        feed = "/api/v2/events"
+        assert marks(client.get(feed)) == NONE  # there are none
+        id_of(client, sku="a")
+        for path in (feed, f"{feed}?collection=lamps,others", f"{feed}?type=lamp.created", f"{feed}?type=*&limit=1"):
+            assert marks(client.get(path)) == HEADERS, path
+        latest = client.get(feed).json[-1]["id"]
+        for query in ("?collection=others", "?type=other.*", f"?after={latest}", "?type=none"):
+            assert marks(client.get(f"{feed}{query}")) == NONE, query
+        assert marks(client.get("/api/v3/events")) == NONE
+        clock.now = AFTER
+        assert marks(client.get(feed)) == NONE and "sku" not in client.get(feed).json[0]["data"]
+
     def test_requests_that_use_it_have_the_headers(self, make: Make) -> None:
         """In the body, as filter, as sort, selected; whatever the status is."""
         client = make(of(field="lamps.sku"))

@@ -33,6 +33,7 @@ from restkeeper.web.queries import FILTER, RESERVED
 
 _SENT = "restkeeper.sent"  # in the WSGI environment: the JSON object in the request's body
 _ARGUMENT = re.compile(r"<(?:([^:<>]+):)?\w+>")
+FEED = "/events"  # the route of the feed
 _UNREAD = {401, 403, 429}  # statuses of requests that were refused before anything of them was used
 
 
@@ -69,7 +70,7 @@ class Deprecations:
         self._versions = service.versions
         self._served = {each.name for each in service.served}
         self._clock = service.clock
-        self._collections = {each.name for each in service.resources}
+        self._collections = {each.name: each.singular for each in service.resources}
         self._uses = uses
         declared = service.versions.deprecations
         self._by_version = {each.version: [one for one in declared if one.version == each.version] for each in declared}
@@ -116,9 +117,11 @@ class Deprecations:
                 if self._is_at(each, request, place):
                     yield each
             elif not each.part or (
-                each.collection == place.collection
-                and response.status_code not in _UNREAD
-                and (_is_used(each, request) or self._is_borne(each, request, response, place))
+                response.status_code not in _UNREAD
+                and (
+                    (each.collection == place.collection and _is_used(each, request))
+                    or self._is_borne(each, request, response, place)
+                )
             ):
                 yield each
 
@@ -133,14 +136,26 @@ class Deprecations:
 
     def _is_borne(self, deprecation: Deprecation, request: Request, response: Response, place: Place) -> bool:
         """Whether a response has a deprecated field: those with items of the collection do, unless others are asked."""
-        name = deprecation.collection
-        if not deprecation.field or deprecation.value or place.route not in (f"/{name}", f"/{name}/<id>"):
+        if not deprecation.field or deprecation.value or deprecation.is_over(self._clock.time()):
             return False
         if response.status_code not in (200, 201) or request.method == "OPTIONS":
             return False
+        if place.route == FEED:
+            return self._has_events(deprecation.collection, request, response)
+        if place.route not in (f"/{deprecation.collection}", f"/{deprecation.collection}/<id>"):
+            return False
         selected = request.args.get("fields") if request.method in ("GET", "HEAD") else None
-        is_there = selected is None or deprecation.member in selected.split(",")
-        return is_there and not deprecation.is_over(self._clock.time())
+        return selected is None or deprecation.member in selected.split(",")
+
+    def _has_events(self, collection: str, request: Request, response: Response) -> bool:
+        """Whether a page of the feed may have events of a collection: it is not empty, and they were not left out."""
+        args, kind = request.args, self._collections[collection]
+        wanted = {name for given in args.getlist("collection") for name in given.split(",")}
+        types = {type.partition(".")[0] for given in args.getlist("type") for type in given.split(",")}
+        is_empty = response.headers.get("Content-Length") == "2"
+        return (
+            not is_empty and (not wanted or collection in wanted) and (not types or not types.isdisjoint({"*", kind}))
+        )
 
     def _links(self, concerned: Iterable[Deprecation], place: Place) -> Iterator[str]:
         """The pages about the deprecations, and the same path in the version that follows (RFC 5829)."""

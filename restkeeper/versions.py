@@ -163,6 +163,8 @@ class Versions:
                 yield f"{of}: name a field, a parameter or a path"
             if (deprecation.value and not deprecation.field) or (deprecation.method and not deprecation.path):
                 yield f"{of}: a value is of a field, and a method of a path"
+            if deprecation.method in ("HEAD", "OPTIONS"):
+                yield f"{of}: {deprecation.method} goes with the path, or with GET"
             if deprecation.link and not _LINK.fullmatch(deprecation.link):
                 yield f"{of}: the link {deprecation.link!r} is no URL"
             if declared.count(deprecation.name) > 1:

@@ -340,3 +340,30 @@ def test_a_field_that_gets_other_values_ends_its_filters_first(service: Path) ->
     assert run(service, "check").exit_code == 1
     done = run(service, "accept", "--today", "2036-06-01")
     assert done.exit_code == 0, done.stdout
+
+
+def test_the_unversioned_paths_move_after_their_window(service: Path) -> None:
+    """The check says which declaration begins it."""
+    before = (service / "app.py").read_text()
+    imports = ("import create_app as create, ", "import Deprecation, Version, Versions, create_app as create, ")
+
+    def declare(unversioned: str, *deprecations: str) -> None:
+        versions = (
+            f'Version("v1"), Version("v2"), unversioned="{unversioned}", deprecations=[{", ".join(deprecations)}]'
+        )
+        (service / "app.py").write_text(before)
+        edit(service, imports, ('"note", NoteSchema)]', f'"note", NoteSchema)], versions=Versions({versions})'))
+
+    declare("v1")
+    assert run(service, "accept").exit_code == 0
+    declare("v2")
+    done = run(service, "check", "--today", "2026-11-22")
+    remedy = "Deprecation(version='', since=date(2026, 11, 22), sunset=date(2027, 5, 21))"
+    assert done.exit_code == 1 and done.stdout.count("instead: ") == done.stdout.count(remedy) == 1, done.stdout
+    day = '__import__("datetime").date'
+    declare("v1", f'Deprecation(version="", since={day}(2026, 11, 22), sunset={day}(2036, 6, 1))')
+    assert run(service, "accept").exit_code == 0
+    declare("v2")
+    assert run(service, "check", "--today", "2036-05-31").exit_code == 1
+    done = run(service, "accept", "--today", "2036-06-01")
+    assert done.exit_code == 0, done.stdout

@@ -12,6 +12,7 @@ from marshmallow import ValidationError, fields
 from restkeeper import (
     Add,
     Convert,
+    Index,
     ItemSchema,
     JsonObject,
     Merge,
@@ -312,6 +313,13 @@ def test_a_default_must_be_valid() -> None:
         with pytest.raises(ValueError) as caught:
             Resource("books", "book", BookSchema, upgrades={2: steps})
         assert str(caught.value)[: len(message)] == message
+
+
+def test_a_new_unique_field_has_no_default_for_all() -> None:
+    """Older items could not be upgraded."""
+    unique = (Index("title", unique=True),)
+    with pytest.raises(ValueError, match=r"Add\('title'\): older items cannot all have one unique value$"):
+        Resource("books", "book", BookSchema, indexes=unique, upgrades={2: [Add("title", "x")]})
 
 
 def test_the_fingerprint_changes_with_the_steps() -> None:

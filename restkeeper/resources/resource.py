@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 from marshmallow import Schema, ValidationError, fields, missing, validate
 
 from restkeeper.errors import BodyTooLarge, IllegalTransition, Unavailable
-from restkeeper.resources.steps import Chain, Members, Step, Untranslatable
+from restkeeper.resources.steps import Add, Chain, Members, Step, Untranslatable
 from restkeeper.resources.stored import KnownSchemas, derived, describe, differences, revision_of, steps_for
 from restkeeper.schemas.fields import Status, Time, default_of
 from restkeeper.schemas.item import READ_ONLY, ItemSchema, ServerFieldsSchema
@@ -126,6 +126,9 @@ class Resource:
             raise ValueError(f"{self.name}: upgrades are of the revisions 2, 3 …, each once and in this order")
         for revision in range(self.oldest, self.revision):
             self.at(revision)
+        constant = {step.after[0] for steps in self.upgrades.values() for step in steps if _is_constant(step)}
+        if twice := [index.field for index in self.indexes if index.unique and index.field in constant]:
+            raise ValueError(f"{self.name}: upgrades: Add({twice[0]!r}): older items cannot all have one unique value")
 
     @cached_property
     def kind(self) -> str:
@@ -550,6 +553,10 @@ def _unbound(field: fields.Field[Any]) -> fields.Field[Any]:
     field = copy(field)
     field.name = field.parent = field.root = None
     return field
+
+
+def _is_constant(step: Step) -> bool:
+    return isinstance(step, Add) and step.is_constant
 
 
 def _is_short(field: fields.Field[Any]) -> bool:

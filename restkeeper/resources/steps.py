@@ -100,6 +100,11 @@ class Add(Step):
         return {}
 
     @property
+    def is_constant(self) -> bool:
+        """Whether all older items get the same value, which is not null."""
+        return self._default not in (missing, None)
+
+    @property
     def fingerprint(self) -> str:
         return f"{super().fingerprint} {self._texts}"
 

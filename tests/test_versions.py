@@ -102,11 +102,11 @@ NOTES = Resource(
     "note",
     NoteSchema,
     ownership=Ownership.ALL,
-    upgrades={2: [Move({"town": Text(0, 50, load_default="")}, into="place")]},
+    upgrades={2: [Rename("body", "text")], 3: [Move({"town": Text(0, 50, load_default="")}, into="place")]},
 )
 VERSIONS = Versions(
     Version("v1", successor="v2", revisions={"products": 1, "notes": 1}),
-    Version("v2", revisions={"products": 2, "notes": 1}),
+    Version("v2", revisions={"products": 2, "notes": 2}),
     Version("v3"),
     Version("v4", preview=True),
     unversioned="v2",
@@ -175,7 +175,8 @@ class TestItems:
         body = {"text": "x", "place": {"town": "Oslo", "floor": 3}}
         note = client.post("/api/v3/notes", json=body).json
         assert client.get(f"/api/v1/notes/{note['id']}").json["town"] == "Oslo"
-        client.put(f"/api/v1/notes/{note['id']}", json={"text": "y"})
+        client.put(f"/api/v1/notes/{note['id']}", json={"body": "y"})
+        assert client.get(f"/api/v2/notes/{note['id']}").json["text"] == "y"
         assert client.get(f"/api/v3/notes/{note['id']}").json["place"] == {"town": "", "floor": 3}
 
     @pytest.mark.parametrize(
@@ -267,7 +268,13 @@ class TestItems:
             for name in "ab"
         ]
         mine, other = ({"X-API-Key": key} for key in keys)
-        note = client.post("/api/v1/notes", json={"text": "x", "town": "Oslo"}, headers=mine).json
+        note = client.post("/api/v1/notes", json={"body": "x", "town": "Oslo"}, headers=mine).json
+        seen = [client.get(f"/api/{version}/notes/{note['id']}", headers=mine).json for version in SEEN]
+        assert [own(each) for each in seen] == [
+            {"body": "x", "town": "Oslo"},
+            {"text": "x", "town": "Oslo"},
+            {"text": "x", "place": {"town": "Oslo"}},
+        ]
         for version in SEEN:
             assert client.get(f"/api/{version}/notes/{note['id']}", headers=mine).status_code == 200
             assert client.get(f"/api/{version}/notes/{note['id']}", headers=other).status_code == 404

@@ -17,6 +17,8 @@ from restkeeper.versions import Version, Versions
 from tests.shop import create_app
 from tests.test_stored import resource
 
+pytestmark = pytest.mark.needs("versions")
+
 NAME = Text(1, 50, required=True)
 COUNT = Whole(load_default=0)
 OLD = resource(

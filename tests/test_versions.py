@@ -41,7 +41,7 @@ from restkeeper.web.application import Application
 from tests.clock import SetClock
 from tests.shop import create_app
 
-pytestmark = pytest.mark.needs("versions")
+pytestmark = pytest.mark.needs("versions", "ownership")
 
 SUNSET = date(2027, 6, 1)
 RETIRED_AT = 1811808000.0  # that day, 0:00 UTC, in seconds since 1970
@@ -471,6 +471,7 @@ class TestAddresses:
         assert client.get("/api/v2/products").json["detail"] == "there is no version 'v2'; there are: none"
         assert client.get("/nothing").status_code == 404
 
+    @pytest.mark.needs("keys")
     def test_permissions_are_the_same_in_each_version(self) -> None:
         """A caller without credentials reads nothing in any of them."""
         client = make(Config(auth="required", admin_key=ADMIN_KEY)).test_client()

@@ -880,3 +880,14 @@ def test_an_export_is_in_the_form_of_its_version(make: Make, clock: SetClock, tm
     clock.now = AFTER
     assert "sku" not in json.loads(export(args=["export", "lamps", "--version", "v2"]).stdout)
     assert json.loads(export(args=["export", "lamps"]).stdout)["sku"] == "a"
+
+
+def test_a_unique_field_with_a_default_cannot_go() -> None:
+    """All new items would have that value."""
+    schema = ItemSchema.from_dict({"title": Text(required=True), "sku": Text(load_default="")}, name="Lamp")
+    resource = Resource("lamps", "lamp", schema, indexes=(Index("sku", unique=True),))  # type: ignore[arg-type]
+    versions = Versions(Version("v2"), unversioned="v2", deprecations=[of(field="lamps.sku")])
+    with pytest.raises(
+        ConfigError, match="^versions: Deprecation of v2 lamps.sku: the field is unique and has a default"
+    ):
+        create_app(Config(), [resource], versions=versions)

@@ -127,8 +127,13 @@ class Resource:
         for revision in range(self.oldest, self.revision):
             self.at(revision)
         constant = {step.after[0] for steps in self.upgrades.values() for step in steps if _is_constant(step)}
-        if twice := [index.field for index in self.indexes if index.unique and index.field in constant]:
+        if twice := sorted(constant & self.unique):
             raise ValueError(f"{self.name}: upgrades: Add({twice[0]!r}): older items cannot all have one unique value")
+
+    @cached_property
+    def unique(self) -> frozenset[str]:
+        """The fields with unique values."""
+        return frozenset(index.field for index in self.indexes if index.unique)
 
     @cached_property
     def kind(self) -> str:
@@ -456,8 +461,7 @@ class Resource:
     @cached_property
     def _unique(self) -> frozenset[str]:
         """The unique fields that a step converts."""
-        unique = frozenset(index.field for index in self.indexes if index.unique)
-        return unique.intersection(self._converted.get(self.oldest, ()))
+        return self.unique.intersection(self._converted.get(self.oldest, ()))
 
     def completed(self, members: Members) -> Members:
         """An item with exactly the fields of the schema, in their order: those that are missing have their defaults."""

@@ -366,9 +366,10 @@ class Chain:
     def __init__(self, upgrades: Mapping[int, Sequence[Step]], revision: int) -> None:
         later = sorted(number for number in upgrades if number > revision)
         self.steps = [step for number in later for step in upgrades[number]]
-        self._homes = [f"{number}." for number in later for _ in upgrades[number]]
-        removed = [(home, name) for home, step in zip(self._homes, self.steps, strict=True) for name in _removed(step)]
-        if twice := [name for (home, name) in removed if removed.count((home, name)) > 1]:
+        self._prefixes = [f"{number}." for number in later for _ in upgrades[number]]
+        pairs = zip(self._prefixes, self.steps, strict=True)
+        stored = [(prefix, name) for prefix, step in pairs for name in _removed(step)]
+        if twice := [name for prefix, name in stored if stored.count((prefix, name)) > 1]:
             raise ValueError(f"Remove({twice[0]!r}): is there twice in one revision")
 
     @property
@@ -401,27 +402,27 @@ class Chain:
         It changes the item `current` of the newest revision, if given: where the fields of a step have the values that
         `current` has in the older revision, `current` has those in the newer one. Raises Untranslatable.
         """
-        homes = dict(exactjson.cut(older)) if older else {}
-        levels = [{}] * (len(self.steps) + 1) if current is None else [*self._descend(current, older)][::-1]
+        removed = dict(exactjson.cut(older)) if older else {}
+        stages = [{}] * (len(self.steps) + 1) if current is None else [*self._descend(current, older)][::-1]
         item = dict(members)
         for number, step in enumerate(self.steps):
             texts = {name: item.pop(name) for name in step.before}
             if not step.after:
-                homes |= {self._homes[number] + name: text for name, text in texts.items()}
-            elif levels[number] and all(exactjson.equal(text, levels[number][name]) for name, text in texts.items()):
-                item |= {name: levels[number + 1][name] for name in step.after}
+                removed |= {self._prefixes[number] + name: text for name, text in texts.items()}
+            elif stages[number] and all(exactjson.equal(text, stages[number][name]) for name, text in texts.items()):
+                item |= {name: stages[number + 1][name] for name in step.after}
             else:
-                present = levels[number + 1]
+                present = stages[number + 1]
                 item |= step.up(texts, {name: present[name] for name in step.after if name in present})
-        return item, exactjson.joined(homes) if homes else None
+        return item, exactjson.joined(removed) if removed else None
 
     def _descend(self, members: Members, older: bytes | None) -> Iterator[Members]:
         """An item in the newest revision, and before each step, the last one first."""
-        homes = exactjson.cut(older) if older else {}
+        removed = exactjson.cut(older) if older else {}
         item = dict(members)
         yield item
-        for home, step in zip(reversed(self._homes), reversed(self.steps), strict=True):
+        for prefix, step in zip(reversed(self._prefixes), reversed(self.steps), strict=True):
             item = dict(item)
             found = step.down({name: item.pop(name) for name in step.after})
-            item |= found if step.after else {name: homes.get(home + name, text) for name, text in found.items()}
+            item |= found if step.after else {name: removed.get(prefix + name, text) for name, text in found.items()}
             yield item

@@ -5,7 +5,7 @@ responses that bear it, which the schema shows: neither what is stored nor what 
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from functools import cached_property
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -20,6 +20,7 @@ from restkeeper.features.versions.sunset import has_value, names_of
 from restkeeper.features.versions.uses import Uses
 from restkeeper.resources.form import Form
 from restkeeper.resources.resource import JsonObject, Resource
+from restkeeper.schemas.fields import default_of
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.service import Service
 from restkeeper.storage.contract import Op
@@ -231,7 +232,8 @@ def require_known(app: Application, service: Service, form: Callable[[Resource, 
             continue
         forms = {one.name: form(one, each.version) for one in service.resources} if each.collection else {}
         missing = "" if each.is_over(now) else _missing(each, forms, routes)
-        if fault := missing or _needed(each, forms):
+        unique = {name for one in service.resources if one.name == each.collection for name in one.unique}
+        if fault := missing or _needed(each, forms, unique):
             raise ConfigError(f"versions: Deprecation of {each.name}: {fault}")
 
 
@@ -279,13 +281,15 @@ def _values(field: fields.Field[Any]) -> list[str]:
     return [value for check in checks for value in check.choices if isinstance(value, str)]
 
 
-def _needed(each: Deprecation, forms: Mapping[str, Form]) -> str:
-    """Why nothing could be created without this; empty if it can go."""
+def _needed(each: Deprecation, forms: Mapping[str, Form], unique: Set[str]) -> str:
+    """Why nothing could be created without this; empty if it can go. `unique` has the stored unique fields."""
     form = forms.get(each.collection)
     if not form or not each.field or not (field := form.schema().fields.get(each.member)):
         return ""
     if field.required:
         return "" if each.value else "the field is required: give it a load_default, as it will not be sent any more"
+    if not each.value and default_of(field) is not None and each.member in map(form.name_of, unique):
+        return "the field is unique and has a default: make that null, as all new items will have it"
     if each.value and field.load_default == each.value:
         return "the value is the default of the field: make another one the default, as it will not be valid any more"
     return ""

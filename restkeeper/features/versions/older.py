@@ -121,9 +121,9 @@ class OlderForm:
         Raises ValidationFailed, also for values that would be read back as other ones.
         """
         own = {name: text for name, text in exactjson.cut(made.body).items() if name not in READ_ONLY}
-        before, homes = (exactjson.cut(current.body), current.older) if current else (None, None)
+        before, removed = (exactjson.cut(current.body), current.older) if current else (None, None)
         try:
-            members, older = self._chain.up(own, homes, before)
+            members, older = self._chain.up(own, removed, before)
             record = store({name: exactjson.stored(text) for name, text in members.items()})
         except Untranslatable as error:
             origins = self._origins[self._chain.steps.index(error.step)]

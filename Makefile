@@ -48,9 +48,9 @@ mutants: $(VENV)/.dev ## the tests' test: small random faults in the code, and w
 
 lock: $(VENV)/.dev ## write requirements*.txt again from pyproject.toml
 	$(BIN)/pip install -q uv
-	for set in "" dev bench; do \
+	for set in "" postgresql dev bench; do \
 	  $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header $(UPGRADE) \
-	    $${set:+--extra dev} $$(test "$$set" = bench && echo --extra bench) \
+	    $${set:+--extra $$set} $$(test "$$set" = bench && echo --extra dev) \
 	    -o requirements$${set:+-$$set}.txt pyproject.toml; done
 
 clean: ## remove the virtual environment and caches (never the data)

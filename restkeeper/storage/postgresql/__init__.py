@@ -1,0 +1,1 @@
+"""The backend PostgreSQL. Only `location` is imported without the extra `postgresql`."""

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from restkeeper.storage.errors import RecordNotFound
+from restkeeper.storage.eventid import id_of, parse_id
 from restkeeper.storage.outbox import (
     LONGEST_DELAY,
     LONGEST_LEASE,
@@ -21,12 +22,10 @@ from restkeeper.storage.outbox import (
 )
 from restkeeper.storage.sqlite.events import (
     MATCHES,
-    id_of,
     newest_of,
     oldest_of,
     origin_of,
     parameters_of,
-    parse_id,
     stored_event,
 )
 from restkeeper.storage.sqlite.schemas import Registry

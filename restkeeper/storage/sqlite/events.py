@@ -1,4 +1,4 @@
-"""Events in SQLite: reading the feed, and the ids of events."""
+"""Events in SQLite: reading the feed."""
 
 import sqlite3
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 import orjson
 
 from restkeeper.storage.errors import EventsExpired
-from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, EventFilter, Events, StoredEvent, is_event_id
+from restkeeper.storage.eventid import id_of, parse_id
+from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, EventFilter, Events, StoredEvent
 from restkeeper.storage.sqlite.connection import snapshot
 from restkeeper.storage.sqlite.identity import EPOCH, epoch_of
 from restkeeper.storage.sqlite.schemas import Registry
@@ -65,19 +66,6 @@ def find_events(
                 end = row[0]
                 break
         return Events(found, id_of(end, origin_of(connection, end) or epoch), end < newest)
-
-
-def id_of(position: int, origin: str) -> str:
-    """The id of an event."""
-    return f"evt_{origin}_{position:x}"
-
-
-def parse_id(id: str) -> tuple[int, str]:
-    """The position and origin in an event's id; those of no event for any other text."""
-    if not is_event_id(id):
-        return -1, ""
-    _, origin, position = id.split("_")
-    return int(position, 16), origin
 
 
 def newest_of(connection: sqlite3.Connection) -> int:

@@ -2,21 +2,15 @@
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import closing, suppress
-from tempfile import SpooledTemporaryFile
-from typing import IO
-
-import orjson
 
 from restkeeper.clock import Clock
-from restkeeper.storage.contract import Record
 
 LOG_BYTES = 16 * 1024 * 1024  # of the -wal file; SQLite restarts it every 4 MiB unless a reader needs it
 LOG_FULL = 4 * LOG_BYTES  # at each multiple all searches end, so that the log can be restarted
 CHECKPOINT_SECONDS = 0.1  # between two checks of its size
 PINNED_SECONDS = 60.0  # without another wait, after a wait without effect: another program reads from the log
-SPOOL_BYTES = 1024 * 1024  # of a scan in memory
 
 
 def create_private(path: str) -> None:
@@ -80,33 +74,6 @@ def size_of(path: str) -> int:
         return os.stat(path).st_size
     except OSError:
         return 0
-
-
-def spool(rows: Iterable[tuple[str, int, str, str, bytes, str | None, bytes | None]], beside: str) -> IO[bytes]:
-    """Write records to a temporary file, so that a slow caller does not keep the log long.
-
-    The file is in the folder of the file `beside`; other folders may be in memory.
-    """
-    file = SpooledTemporaryFile(SPOOL_BYTES, dir=os.path.dirname(os.path.realpath(beside)))
-    try:
-        for id, version, updated_at, fingerprint, body, owner, older in rows:
-            rest = -1 if older is None else len(older)
-            file.write(orjson.dumps([len(body), rest, id, version, updated_at, fingerprint, owner]) + b"\n" + body)
-            file.write(older or b"")
-        file.seek(0)
-    except BaseException:
-        file.close()
-        raise
-    return file
-
-
-def records_in(file: IO[bytes]) -> Iterator[Record]:
-    """The records in a file that `spool` wrote; it is closed at the end."""
-    with file:
-        for head in iter(file.readline, b""):
-            size, rest, id, version, updated_at, fingerprint, owner = orjson.loads(head)
-            body = file.read(size)
-            yield Record(id, version, updated_at, fingerprint, body, owner, None if rest < 0 else file.read(rest))
 
 
 def forget_identity(path: str) -> None:

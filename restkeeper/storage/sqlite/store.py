@@ -20,6 +20,7 @@ from restkeeper.clock import Clock
 from restkeeper.storage.contract import ALL, Collection, Page, Query, Record, StoredResponse, StoredSchema, Transaction
 from restkeeper.storage.errors import StoreFull, StoreGone, StoreUnavailable
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
+from restkeeper.storage.spool import records_in, spool
 from restkeeper.storage.sqlite import health, sql
 from restkeeper.storage.sqlite.connection import connect, snapshot, store_error, translated
 from restkeeper.storage.sqlite.deliveries import find_subscriptions, read_log
@@ -29,9 +30,7 @@ from restkeeper.storage.sqlite.files import (
     create_private,
     forget_identity,
     free_space_of,
-    records_in,
     size_of,
-    spool,
 )
 from restkeeper.storage.sqlite.identity import epoch_of, revision_of, secret_of, state_of
 from restkeeper.storage.sqlite.items import find_response, read_item
@@ -355,7 +354,8 @@ def _find_page(
 
 
 def _spool_items(connection: sqlite3.Connection, collection: str, path: str) -> IO[bytes]:
-    return spool(connection.execute(_SCAN, (collection,)), path)
+    folder = os.path.dirname(os.path.realpath(path))  # it has space; other folders may be in memory
+    return spool(connection.execute(_SCAN, (collection,)), folder)
 
 
 def _copy_into(connection: sqlite3.Connection, path: str, failure: str) -> None:

@@ -1,0 +1,37 @@
+"""Records in a temporary file, so that a slow reader of a whole collection keeps no transaction open."""
+
+from collections.abc import Iterable, Iterator
+from tempfile import SpooledTemporaryFile
+from typing import IO
+
+import orjson
+
+from restkeeper.storage.contract import Record
+
+SPOOL_BYTES = 1024 * 1024  # of a scan in memory
+
+
+def spool(
+    rows: Iterable[tuple[str, int, str, str, bytes, str | None, bytes | None]], folder: str | None = None
+) -> IO[bytes]:
+    """Write records to a temporary file in a folder, by default in the system's, which may be in memory."""
+    file = SpooledTemporaryFile(SPOOL_BYTES, dir=folder)
+    try:
+        for id, version, updated_at, fingerprint, body, owner, older in rows:
+            rest = -1 if older is None else len(older)
+            file.write(orjson.dumps([len(body), rest, id, version, updated_at, fingerprint, owner]) + b"\n" + body)
+            file.write(older or b"")
+        file.seek(0)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def records_in(file: IO[bytes]) -> Iterator[Record]:
+    """The records in a file that `spool` wrote; it is closed at the end."""
+    with file:
+        for head in iter(file.readline, b""):
+            size, rest, id, version, updated_at, fingerprint, owner = orjson.loads(head)
+            body = file.read(size)
+            yield Record(id, version, updated_at, fingerprint, body, owner, None if rest < 0 else file.read(rest))

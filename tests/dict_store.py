@@ -6,6 +6,7 @@ It is as simple as possible, and has only the contract in common with SQLite.
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import copy_context
 from decimal import Decimal
 from math import inf
@@ -26,7 +27,7 @@ from restkeeper.storage.contract import (
     StoredResponse,
     StoredSchema,
 )
-from restkeeper.storage.errors import DuplicateValue, RecordNotFound
+from restkeeper.storage.errors import DuplicateValue, RecordNotFound, ResponseStored, StoreError
 
 T = TypeVar("T")
 
@@ -139,13 +140,38 @@ class Table:
 
 
 class DictTransaction:
-    """See `contract.ItemTransaction` and `contract.ResponseTransaction`."""
+    """See `contract.Transaction`. It has no outbox."""
 
     def __init__(self, store: "DictStore") -> None:
         self._store = store
         self._tables = store._tables
+        self._failure: StoreError | None = None
 
-    def read(self, collection: str, id: str) -> Record:
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Also the whole transaction is one."""
+        state, former = self._store.state(), self._failure
+        self._failure = None
+        try:
+            yield
+            if self._failure is not None:
+                raise self._failure
+        except BaseException:
+            self._store.restore(state)
+            raise
+        finally:
+            self._failure = former
+
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        """Note the exception of a change."""
+        try:
+            yield
+        except StoreError as error:
+            self._failure = error
+            raise
+
+    def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
         return self._tables[collection].get(id).record
 
     def revision(self, collection: str) -> str:
@@ -155,21 +181,24 @@ class DictTransaction:
         return self._store.other_fingerprints(collection)
 
     def insert(self, collection: str, record: Record) -> None:
-        if record.id in self._tables[collection].rows:
-            raise DuplicateValue("id")
-        self._tables[collection].put(record)
+        with self._change():
+            if record.id in self._tables[collection].rows:
+                raise DuplicateValue("id")
+            self._tables[collection].put(record)
 
     def update(self, collection: str, record: Record) -> None:
-        self._tables[collection].get(record.id)
-        self._tables[collection].put(record)
+        with self._change():
+            self._tables[collection].get(record.id)
+            self._tables[collection].put(record)
 
     def delete(self, collection: str, id: str) -> None:
-        self._tables[collection].delete(id)
+        with self._change():
+            self._tables[collection].delete(id)
 
-    def find_response(self, id: bytes) -> StoredResponse | None:
-        return self._store.find_response(id)
-
-    def store_response(self, id: bytes, response: StoredResponse) -> None:
+    def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
+        with self._change():
+            if (former := self._store._responses.get(id)) and former.stored_at >= expired_before:
+                raise ResponseStored("the response to this request is stored")
         self._store._responses.pop(id, None)  # so that the newest is the last
         self._store._responses[id] = response
 
@@ -234,16 +263,19 @@ class DictStore:
             return self._responses.get(id)
 
     def write(self, work: Callable[[DictTransaction], T], **_: Any) -> T:
-        with self._lock:
-            before = {name: (dict(table.rows), table.changes) for name, table in self._tables.items()}
-            responses = dict(self._responses)
-            try:
-                return copy_context().run(work, DictTransaction(self))
-            except BaseException:
-                for name, (rows, changes) in before.items():
-                    self._tables[name].rows, self._tables[name].changes = rows, changes
-                self._responses = responses
-                raise
+        transaction = DictTransaction(self)
+        with self._lock, transaction.savepoint():
+            return copy_context().run(work, transaction)
+
+    def state(self) -> Any:
+        """What a savepoint has stored."""
+        return {name: (dict(table.rows), table.changes) for name, table in self._tables.items()}, dict(self._responses)
+
+    def restore(self, state: Any) -> None:
+        """Undo all changes since a state."""
+        tables, self._responses = state
+        for name, (rows, changes) in tables.items():
+            self._tables[name].rows, self._tables[name].changes = rows, changes
 
     def check(self) -> None:
         """It is always ready."""

@@ -13,7 +13,10 @@ def event(item: str = "a", type: str = "thing.created", at: str = "2026-01-01", 
 
 
 def record(store: Store, *events: Event) -> list[str]:
-    return store.write(lambda transaction: [transaction.record(each) for each in events])
+    """Record events in one transaction, and return their ids."""
+    before, collections = store.last_event(), tuple({each.collection for each in events})
+    store.write(lambda transaction: [transaction.record(each) for each in events])
+    return all_of(store, EventFilter(collections), 1000, after=before)
 
 
 def subscribe(store: Store, webhook: str = "w") -> None:
@@ -39,9 +42,9 @@ def settle(
     return store.write(lambda transaction: transaction.settle(tried))
 
 
-def all_of(store: Store, event_filter: EventFilter = THINGS, limit: int = 3) -> list[str]:
-    """The ids of all events, read in pages."""
-    found, after, more = [], "", True
+def all_of(store: Store, event_filter: EventFilter = THINGS, limit: int = 3, after: str = "") -> list[str]:
+    """The ids of all events after one, read in pages."""
+    found, more = [], True
     while more:
         events, after, more = store.events(after, event_filter, limit)
         found += [each.id for each in events]

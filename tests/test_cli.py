@@ -415,7 +415,7 @@ def test_reap(app: Application, run: Callable[..., Result]) -> None:
 
     def store_expired(transaction: Transaction) -> None:
         for number in range(BATCH + 1):
-            transaction.store_response(b"%d" % number, StoredResponse(0.0, b"x"))
+            transaction.store_response(b"%d" % number, StoredResponse(0.0, b"x"), expired_before=0.0)
             transaction.record(Event("product.created", "products", "x", rfc3339(0), b"{}"))
 
     store.write(store_expired)

@@ -64,7 +64,11 @@ def test_responses_behind_one_from_the_future_expire(store: Store) -> None:
 
     def store_responses(count: int, given: float) -> None:
         ids = [b"%d %f" % (number, given) for number in range(count)]
-        store.write(lambda transaction: [transaction.store_response(id, StoredResponse(given, b"")) for id in ids])
+        store.write(
+            lambda transaction: [
+                transaction.store_response(id, StoredResponse(given, b""), expired_before=0.0) for id in ids
+            ]
+        )
 
     store_responses(50, AHEAD)
     store_responses(5, NOW - 3601)
@@ -150,7 +154,7 @@ def test_reap_deletes_entries_dated_ahead(tmp_path: Path) -> None:
     def store_responses(transaction: object) -> None:
         for number, event in enumerate(happened):
             transaction.record(event)  # type: ignore[attr-defined]
-            transaction.store_response(b"%d" % number, StoredResponse(9e9, b""))  # type: ignore[attr-defined]
+            transaction.store_response(b"%d" % number, StoredResponse(9e9, b""), expired_before=0.0)  # type: ignore[attr-defined]
 
     app.extensions["restkeeper"].store.write(store_responses)
     run: Callable[..., Result] = app.test_cli_runner().invoke

@@ -66,16 +66,17 @@ class Client:
             if read_before:
                 self.record_state(store)
             self.changes += 1
-            id, body = store.write(self._change)
-            self.note(id, body)
+            body = store.write(self._change)
+            self.note(store.last_event(), body)
         self.record_state(store)
 
-    def _change(self, transaction: Transaction) -> tuple[str, bytes]:
+    def _change(self, transaction: Transaction) -> bytes:
         version = transaction.read("things", "a").version + 1
         changed = record("a", version, name=f"change {self.changes}")
         transaction.update("things", changed)
         self.note(transaction.revision("things"), [changed.body])
-        return transaction.record(Event("thing.updated", "things", "a", "", changed.body)), changed.body
+        transaction.record(Event("thing.updated", "things", "a", "", changed.body))
+        return changed.body
 
 
 @pytest.fixture

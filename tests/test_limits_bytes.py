@@ -85,14 +85,14 @@ def test_a_refused_write_counts_no_bytes(body: Any, headers: dict[str, str], sta
 
 @pytest.mark.needs("idempotency")
 def test_a_rolled_back_write_counts_no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A transaction that fails after its item and event were written has stored nothing."""
+    """A transaction that fails after its response, item and event were written has stored nothing."""
 
     def fail(*_: Any) -> None:
         raise StoreUnavailable("the disk is gone")
 
     client = service()
     before = left(client.delete("/products/none", headers=ADMIN))
-    monkeypatch.setattr("restkeeper.storage.sqlite.items.SqliteTransaction.store_response", fail)
+    monkeypatch.setattr("restkeeper.storage.sqlite.items.SqliteTransaction.require_success", fail)
     response = client.post("/products", json={"name": "x"}, headers=ADMIN | {"Idempotency-Key": "k"})
     assert (response.status_code, left(response)) == (503, before)
 

@@ -190,7 +190,8 @@ class _Import:
         body, fingerprint = item.body.encode(), self._resource.fingerprint
         record = Record(item.id, item.version, item.updated_at, fingerprint, body, older=older)
         try:
-            self._hooks.apply(transaction, Change("created", self._resource, None, record, self._now))
+            with transaction.savepoint():
+                self._hooks.apply(transaction, Change("created", self._resource, None, record, self._now))
             self._inserted += 1
         except DuplicateValue as problem:
             if self._exists(transaction, item):

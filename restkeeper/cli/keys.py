@@ -5,9 +5,17 @@ from flask.cli import with_appcontext
 
 from restkeeper.cli.common import Command, service_of_app
 from restkeeper.clock import rfc3339
-from restkeeper.features.keys.credentials import new_id
-from restkeeper.features.keys.handlers import KEYS, insert_key, known_scopes, make_key, revoke_key, rotate_key
-from restkeeper.storage.contract import Query, Sort
+from restkeeper.features.keys.credentials import new_id, new_token
+from restkeeper.features.keys.handlers import (
+    KEYS,
+    insert_key,
+    known_scopes,
+    make_key,
+    renewed_key,
+    revoke_key,
+    update_key,
+)
+from restkeeper.storage.contract import Query, Sort, Transaction
 from restkeeper.web import exactjson
 
 DAY = 24 * 3600
@@ -33,7 +41,8 @@ def create(name: str, scopes: tuple[str, ...], days: int | None) -> None:
     now = service.clock.time()
     sent = {"name": name, "scopes": list(scopes), "expires_at": rfc3339(now + days * DAY) if days else None}
     record = make_key(sent, known_scopes(service.resources), id=new_id(), now=rfc3339(now))
-    token = service.store.write(lambda transaction: insert_key(transaction, record))
+    token = new_token(record.id)
+    service.store.write(lambda transaction: insert_key(transaction, record, token))
     click.echo(f"key {record.id}; its secret, shown this once:", err=True)
     click.echo(token)
 
@@ -64,6 +73,12 @@ def rotate(id: str) -> None:
     """Print a new secret for the key with this ID; the former one is invalid at once."""
     service = service_of_app(feature="keys")
     now = rfc3339(service.clock.time())
-    _, token = service.store.write(lambda transaction: rotate_key(transaction, id, now=now))
+
+    def work(transaction: Transaction) -> str:
+        record, token = renewed_key(transaction.read(KEYS.name, id), now=now)
+        update_key(transaction, record, token)
+        return token
+
+    token = service.store.write(work)
     click.echo(f"key {id}; its new secret, shown this once:", err=True)
     click.echo(token)

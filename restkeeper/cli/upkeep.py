@@ -87,7 +87,9 @@ def _migrate_item(resource: Resource, failures: list[str], transaction: Transact
     if not resource.is_older(record.fingerprint):
         return False
     try:
-        transaction.update(resource.name, resource.upgraded(record))
+        upgraded = resource.upgraded(record)
+        with transaction.savepoint():
+            transaction.update(resource.name, upgraded)
     except NotUpgradable as error:
         failures.append(str(error))
         return False

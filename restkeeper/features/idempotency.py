@@ -2,7 +2,8 @@
 
 This follows draft-ietf-httpapi-idempotency-key-header-07, and Stripe's API where the draft is silent. The response is
 stored in the transaction of its change: both are stored, or neither. A concurrent request with the same key waits for
-the first and then finds its response; it is never refused. Responses with errors are not stored.
+the first, whose response is the first change of its transaction, and then finds that; it is never refused. Responses
+with errors are not stored.
 """
 
 import re
@@ -155,7 +156,7 @@ class _Keyed(IdempotencyRecord):
         self._now = now
         self._oldest = oldest
 
-    def find(self, store: Store | Transaction) -> Reply | None:
+    def find(self, store: Store) -> Reply | None:
         found = store.find_response(self._id)
         if found is None or found.stored_at < self._oldest:
             return None
@@ -170,12 +171,11 @@ class _Keyed(IdempotencyRecord):
             raise IdempotencyKeyReused("the first response is encrypted with other credentials than these") from None
         return Reply(body, status, Headers(map(tuple, headers)))
 
-    def save(self, transaction: Transaction, reply: Reply) -> Reply:
+    def save(self, transaction: Transaction, reply: Reply) -> None:
         body = reply.get_data()
         head = orjson.dumps([self._print, reply.status_code, list(reply.headers)])
         stored = head + b"\n" + (self._seal.encrypt(body) if self._seal else body)
-        transaction.store_response(self._id, StoredResponse(self._now, stored))
+        transaction.store_response(self._id, StoredResponse(self._now, stored), expired_before=self._oldest)
         add_written(len(stored))
         if self._id[0] < 256 // SWEEP_ONE_IN:
             transaction.sweep_responses(self._oldest, SWEPT, latest=2 * self._now - self._oldest)
-        return reply

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from flask import request
+from flask import has_request_context, request
 
 from restkeeper.resources.form import Form, newest
 from restkeeper.resources.resource import Resource
@@ -39,13 +39,12 @@ class Change(NamedTuple):
 class IdempotencyRecord:
     """What is stored of a request that is done once: of this one, which has no key, nothing."""
 
-    def find(self, store: Store | Transaction) -> Reply | None:
+    def find(self, store: Store) -> Reply | None:
         """The response that was given before, if any. Raises a Problem if that was to another request."""
         return None
 
-    def save(self, transaction: Transaction, reply: Reply) -> Reply:
-        """Store the response in the transaction of the change, and return it."""
-        return reply
+    def save(self, transaction: Transaction, reply: Reply) -> None:
+        """Store the response in the transaction of the change. Raises ResponseStored: then `find` returns another."""
 
 
 class Access:
@@ -117,6 +116,12 @@ def add_written(size: int) -> None:
     except RuntimeError:  # there is none
         return
     environ[_WRITTEN] = environ.get(_WRITTEN, 0) + size
+
+
+def forget_written() -> None:
+    """Count no bytes of the current request, if there is one: its transaction was rolled back, and is repeated."""
+    if has_request_context():
+        request.environ.pop(_WRITTEN, None)
 
 
 def written_by(environ: dict[str, Any]) -> int:

@@ -11,11 +11,10 @@ from werkzeug.datastructures import ImmutableMultiDict, MultiDict
 
 from restkeeper.clock import Clock, rfc3339
 from restkeeper.config import Config
-from restkeeper.errors import BodyTooLarge, ValidationFailed
-from restkeeper.resources.changes import Change, Hooks
+from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord
 from restkeeper.resources.form import Form
 from restkeeper.resources.resource import ItemLimits, JsonObject, Resource
-from restkeeper.resources.turns import LARGE, Stale, Turns
+from restkeeper.resources.turns import LARGE, SECONDS, Stale, Turns, until_current
 from restkeeper.storage.contract import Page, Query, Record, Store, Transaction
 from restkeeper.storage.errors import DuplicateValue
 from restkeeper.web.application import OwnHeaders, Reply
@@ -58,6 +57,13 @@ class _Listing(NamedTuple):
     body: bytes
     total: int | None
     tag: str
+
+
+class Prepared(NamedTuple):
+    """What a request will do: the changes, for its transaction, and the response, which is stored with them."""
+
+    reply: Reply
+    work: Callable[[Transaction], object]
 
 
 class Items:
@@ -145,49 +151,58 @@ class Items:
     def create(self, sent: JsonObject) -> Reply:
         """Create an item from the request's body."""
 
-        def make() -> Record:
+        def make() -> tuple[Record, Prepared]:
             record = self.form.create(sent, id=self.new_id(), now=self.now(), limits=self._limits)
-            return record if (owner := self._access.owner_of_new()) is None else record._replace(owner=owner)
+            if (owner := self._access.owner_of_new()) is not None:
+                record = record._replace(owner=owner)
+            change = Change("created", self.resource, None, record, record.updated_at)
+            return record, Prepared(self.represent(record), lambda transaction: self.hooks.apply(transaction, change))
 
-        def insert(transaction: Transaction, record: Record) -> Reply:
-            self.hooks.apply(transaction, Change("created", self.resource, None, record, record.updated_at))
-            return self.represent(record)
+        return self.add(self.hooks.idempotency(sent), make)
 
-        return self.add(sent, make, insert)
-
-    def add(
-        self,
-        sent: JsonObject,
-        make: Callable[[], Record],
-        insert: Callable[[Transaction, Record], Reply],
-        *,
-        secret: bool = False,
-    ) -> Reply:
-        """Store what `make` returns by `insert`, whose response may hold a `secret`; once for each idempotency key.
+    def add(self, once: IdempotencyRecord, make: Callable[[], tuple[Record, Prepared]]) -> Reply:
+        """Store a new item, `once`. `make` returns it with what stores it.
 
         If the request is conditional, the list must match: its first page, as it is tagged. Raises PreconditionFailed.
         """
-        once = self.hooks.idempotency(sent, secret=secret)
-        try:
-            record = make()
-        except (ValidationFailed, BodyTooLarge):
-            if (reply := once.find(self.store)) is not None:
-                return reply  # to the same request, which was valid then
-            raise
-
         conditional = is_conditional()
-
-        def work(transaction: Transaction, seen: _Listing | None = None) -> Reply:
-            if (reply := once.find(transaction)) is not None:
-                return reply
-            if conditional:
-                self._require_list_match(transaction, seen)
-            reply = insert(transaction, record)
-            reply.headers["Location"] = f"{request.path}/{record.id}"
-            return once.save(transaction, reply)
-
         owner = self._access.visible_owner() if conditional else None
-        return self._write(work) if owner is None else self._write_beside_list(work, owner)
+
+        def prepare() -> Prepared:
+            record, (reply, insert) = make()
+            reply.headers["Location"] = f"{request.path}/{record.id}"
+            seen = None if owner is None else self._first_page(owner)
+
+            def work(transaction: Transaction) -> None:
+                if conditional:
+                    self._require_list_match(transaction, seen)
+                insert(transaction)
+
+            return Prepared(reply, work)
+
+        return self.write_once(once, prepare, turn=owner)
+
+    def write_once(self, once: IdempotencyRecord, prepare: Callable[[], Prepared], *, turn: str | None) -> Reply:
+        """Do what `prepare` returns, in one transaction with its response; or return the response that is stored.
+
+        It is prepared before the transaction, and again if that raises Stale: in a `turn`, if others change the same.
+        """
+
+        def attempt(deadline: float | None = None) -> Reply:
+            if (reply := once.find(self.store)) is not None:
+                return reply
+            reply, change = prepare()
+
+            def work(transaction: Transaction) -> None:
+                once.save(transaction, reply)
+                change(transaction)
+
+            self._write(work, deadline=deadline)
+            return reply
+
+        if turn is None:
+            return until_current(attempt, self.clock.monotonic() + SECONDS, self.clock)
+        return self._turns.change(turn, attempt)
 
     def change(
         self,
@@ -266,19 +281,11 @@ class Items:
         """When the representation of an item last changed, by the item or by its form."""
         return max(record.updated_at, self.form.changed_at)
 
-    def _write_beside_list(self, work: Callable[[Transaction, _Listing], Reply], owner: str) -> Reply:
-        """Run `work` in a transaction, with the list of this owner's items, which is read before.
-
-        The list is read again while the collection changes meanwhile.
-        """
-
-        def attempt(deadline: float) -> Reply:
-            limit = self.config.page_limit
-            query = Query(limit=limit, owner=owner)
-            seen = self._read_list(ListRequest(query, limit), query)
-            return self._write(lambda transaction: work(transaction, seen), deadline=deadline)
-
-        return self._turns.change(owner, attempt)
+    def _first_page(self, owner: str) -> _Listing:
+        """The first page of the list of this owner's items."""
+        limit = self.config.page_limit
+        query = Query(limit=limit, owner=owner)
+        return self._read_list(ListRequest(query, limit), query)
 
     def _write(self, work: Callable[[Transaction], T], *, deadline: float | None = None) -> T:
         """As `Store.write`; a DuplicateValue names the field as callers know it."""

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from restkeeper.resources.items import UNCACHED, Items
+from restkeeper.resources.items import UNCACHED, Items, Prepared
 from restkeeper.resources.resource import JsonObject
+from restkeeper.resources.turns import Stale
 from restkeeper.storage.contract import Record, Transaction
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
@@ -17,30 +18,43 @@ CREATED = replace(ROTATED, about="The item, and its secret.", headers=(*ROTATED.
 
 
 def create_with_secret(
-    items: Items, make: Callable[[JsonObject], Record], insert: Callable[[Transaction, Record], str]
+    items: Items,
+    make: Callable[[JsonObject], tuple[Record, str]],
+    insert: Callable[[Transaction, Record, str], object],
 ) -> Reply:
-    """Create an item from the request's body; `insert` stores it and returns its secret, for this response only."""
+    """Create an item from the request's body. `make` returns it and its secret, which only this response has."""
     sent = items.body(JSON)
 
-    def store(transaction: Transaction, record: Record) -> Reply:
-        return _with_secret(items, record, insert(transaction, record))
+    def prepare() -> tuple[Record, Prepared]:
+        record, secret = make(sent)
+        reply = _with_secret(items, record, secret)
+        return record, Prepared(reply, lambda transaction: insert(transaction, record, secret))
 
-    return items.add(sent, lambda: make(sent), store, secret=True)
+    return items.add(items.hooks.idempotency(sent, secret=True), prepare)
 
 
-def rotate_secret(items: Items, id: str, renew: Callable[[Transaction, Record], tuple[Record, str]]) -> Reply:
-    """Give an item a new secret; `renew` stores it and returns the item and that. Only this response has it."""
+def rotate_secret(
+    items: Items,
+    id: str,
+    renew: Callable[[Record], tuple[Record, str]],
+    update: Callable[[Transaction, Record, str], object],
+) -> Reply:
+    """Give an item a new secret. `renew` returns it with that, which only this response has."""
     require_acceptable(JSON)
-    once = items.hooks.idempotency(None, secret=True)
 
-    def work(transaction: Transaction) -> Reply:
-        if (reply := once.find(transaction)) is not None:
-            return reply
-        record = transaction.read(items.name, id)
-        require_match(items.tag(record), record.updated_at)
-        return once.save(transaction, _with_secret(items, *renew(transaction, record)))
+    def prepare() -> Prepared:
+        before = items.store.read(items.name, id)
+        require_match(items.tag(before), before.updated_at)
+        after, secret = renew(before)
 
-    return items.store.write(work)
+        def work(transaction: Transaction) -> None:
+            if transaction.read(items.name, id) != before:
+                raise Stale
+            update(transaction, after, secret)
+
+        return Prepared(_with_secret(items, after, secret), work)
+
+    return items.write_once(items.hooks.idempotency(None, secret=True), prepare, turn=id)
 
 
 def _with_secret(items: Items, record: Record, secret: str) -> Reply:

@@ -9,6 +9,8 @@ from typing import TypeVar
 
 from restkeeper.clock import TURN, Clock
 from restkeeper.errors import Unavailable
+from restkeeper.resources.changes import forget_written
+from restkeeper.storage.errors import ResponseStored
 
 T = TypeVar("T")
 
@@ -22,11 +24,15 @@ class Stale(Exception):
 
 
 def until_current(attempt: Callable[[], T], deadline: float, clock: Clock = time) -> T:
-    """What `attempt` returns, called again while it raises Stale. Raises Unavailable after `deadline`, by `clock`."""
+    """What `attempt` returns, called again while it raises Stale, or ResponseStored for a response to look up.
+
+    Raises Unavailable after `deadline`, by `clock`.
+    """
     while True:
         try:
             return attempt()
-        except Stale:
+        except (Stale, ResponseStored):
+            forget_written()
             if clock.monotonic() >= deadline:
                 raise Unavailable("others change this item at the same time; try again") from None
         clock.sleep(TURN)

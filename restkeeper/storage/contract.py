@@ -4,6 +4,7 @@ It knows records and queries, and no requests. `storage.errors` has its exceptio
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum, StrEnum
@@ -191,14 +192,13 @@ class StoredResponse(NamedTuple):
 
 
 class ItemTransaction(Protocol):
-    """Records inside `Store.write`.
+    """Records inside `Store.write`."""
 
-    After an exception the transaction continues as if the call had not been made: an import skips duplicates. A
-    database that aborts a transaction at the first error needs a savepoint for each call.
-    """
+    def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
+        """Return a record; with `lock` it is locked until this transaction ends.
 
-    def read(self, collection: str, id: str) -> Record:
-        """Return a record, locked until this transaction ends. Raises RecordNotFound."""
+        Raises RecordNotFound, after which the transaction continues.
+        """
 
     def revision(self, collection: str) -> str:
         """As `ItemStore.revision`, with the changes of this transaction.
@@ -257,11 +257,13 @@ class ItemStore(Protocol):
 class ResponseTransaction(Protocol):
     """Stored responses inside `Store.write`."""
 
-    def find_response(self, id: bytes) -> StoredResponse | None:
-        """Return the response to the request with this id, if it is stored."""
+    def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
+        """Store the response to the request with this id; one that was stored before `expired_before` is replaced.
 
-    def store_response(self, id: bytes, response: StoredResponse) -> None:
-        """Store a response; it replaces an older one to the same request."""
+        Raises ResponseStored if there is another one. If another transaction stores a response to the same request, it
+        waits until that has ended. So it comes before all changes that a repeated request could be refused for, such
+        as a unique value: the repetition then finds the first response, and no conflict.
+        """
 
     def sweep_responses(self, before: float, limit: int, *, latest: float = inf) -> int:
         """Delete at most `limit` responses that were stored before a time, the oldest first; return how many.
@@ -272,7 +274,18 @@ class ResponseTransaction(Protocol):
 
 
 class Transaction(ItemTransaction, ResponseTransaction, OutboxTransaction, Protocol):
-    """The operations inside `Store.write`: all are committed, or none."""
+    """The operations inside `Store.write`: all are committed, or none.
+
+    An exception of a change (any operation but a read) ends the transaction: nothing of it is stored, also if `work`
+    catches the exception. It is raised by that call, by a later one, or by `write`, so that a backend can send several
+    changes to its server together.
+    """
+
+    def savepoint(self) -> AbstractContextManager[None]:
+        """A context: an exception inside undoes the changes made inside, and the transaction continues.
+
+        Exceptions of the changes inside are raised in it, or at its end. It can be nested.
+        """
 
 
 class Store(ItemStore, OutboxStore, Protocol):
@@ -294,7 +307,7 @@ class Store(ItemStore, OutboxStore, Protocol):
         """
 
     def find_response(self, id: bytes) -> StoredResponse | None:
-        """As `ResponseTransaction.find_response`."""
+        """Return the response to the request with this id, if it is stored."""
 
     def write(
         self,
@@ -313,6 +326,7 @@ class Store(ItemStore, OutboxStore, Protocol):
         An exception of `work` rolls back its changes and is raised here. `work` runs at most once, because it may have
         other effects: if it cannot be committed, as after a deadlock, StoreUnavailable is raised. It runs in a copy of
         the caller's context (contextvars), possibly on another thread: several callers can share one commit.
+        See also `Transaction`.
         """
 
     def tidy(self) -> list[str]:

@@ -21,6 +21,10 @@ class DuplicateValue(StoreError):
         self.field = field
 
 
+class ResponseStored(StoreError):
+    """A response to this request is stored already; nothing was changed."""
+
+
 class EventsExpired(StoreError):
     """Events after a cursor are deleted. After the cursor `resume` none is missing."""
 
@@ -30,7 +34,11 @@ class EventsExpired(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The store is busy, damaged, missing, or of another program; nothing was changed."""
+    """The store is busy, damaged, missing, or of another program; nothing was changed.
+
+    If the connection to a database server is lost during a commit, it is not known whether the change was stored; then
+    `detail` says so.
+    """
 
 
 class StoreGone(StoreUnavailable):

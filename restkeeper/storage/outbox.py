@@ -152,8 +152,8 @@ class LogEntry(NamedTuple):
 class OutboxTransaction(Protocol):
     """Events and deliveries inside `Store.write`."""
 
-    def record(self, event: Event) -> str:
-        """Record an event after all others, and return its id."""
+    def record(self, event: Event) -> None:
+        """Record an event after all others."""
 
     def sweep_events(self, before: str, limit: int, *, latest: str = "9999") -> int:
         """Delete at most `limit` events from before a time, with their deliveries; return how many.
@@ -195,8 +195,11 @@ class OutboxTransaction(Protocol):
     def settle(self, attempt: Attempt) -> bool:
         """Store the result of an attempt. Returns False if the lease had ended, and stores nothing."""
 
-    def queue_manually(self, webhook: str, event: str) -> int:
-        """Queue one event by its id, for one attempt now; return the delivery's id. Raises RecordNotFound."""
+    def queue_manually(self, webhook: str, event: str | Event) -> int:
+        """Queue one event for one attempt now; return the delivery's id.
+
+        It is a stored one by its id, or a new one, which is recorded. Raises RecordNotFound.
+        """
 
     def find_delivery(self, webhook: str, id: int) -> LogEntry:
         """Return a delivery of this webhook. Raises RecordNotFound."""

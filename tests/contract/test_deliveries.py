@@ -115,6 +115,16 @@ def test_a_manual_delivery_is_sent_at_once(outbox: Store) -> None:
     assert outbox.write(lambda transaction: transaction.find_delivery("w", manual_id)).state == "failed"
 
 
+def test_a_new_event_can_be_queued_manually(outbox: Store) -> None:
+    """It is recorded after all others, and sent once to this webhook."""
+    ping = event("w", "webhook.ping", data=b'{"a":1}')  # type: ignore[arg-type]
+    manual_id = outbox.write(lambda transaction: transaction.queue_manually("w", ping))
+    found = outbox.write(lambda transaction: transaction.find_delivery("w", manual_id))
+    assert (found.event, found.type) == (outbox.last_event(), "webhook.ping")
+    (delivery,) = lease(outbox, manual_only=True)
+    assert (delivery.id, delivery.event.id, delivery.event.data) == (manual_id, found.event, b'{"a":1}')
+
+
 def test_swept_events_are_not_examined(outbox: Store) -> None:
     """A webhook that is behind skips swept events, and the number of examined events does not count them."""
     record(outbox, *(event(str(n)) for n in range(8)), event("kept", at="2027"), event("last", at="2028"))

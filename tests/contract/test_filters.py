@@ -101,7 +101,8 @@ def test_decimals_are_compared_exactly(shared: Store, cents: int, near: int, dig
 
 def put(transaction: Transaction, one: Record) -> None:
     try:
-        transaction.update("things", one)
+        with transaction.savepoint():
+            transaction.update("things", one)
     except RecordNotFound:
         transaction.insert("things", one)
 

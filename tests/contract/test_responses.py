@@ -3,6 +3,8 @@
 import pytest
 
 from restkeeper.storage.contract import Store, StoredResponse, Transaction
+from restkeeper.storage.errors import ResponseStored
+from tests.things import ids, record
 
 
 def put(store: Store, **responses: float) -> None:
@@ -10,7 +12,9 @@ def put(store: Store, **responses: float) -> None:
 
     def work(transaction: Transaction) -> None:
         for id, stored_at in responses.items():
-            transaction.store_response(id.encode(), StoredResponse(stored_at, b"of " + id.encode()))
+            transaction.store_response(
+                id.encode(), StoredResponse(stored_at, b"of " + id.encode()), expired_before=stored_at
+            )
 
     store.write(work)
 
@@ -20,18 +24,47 @@ def left(store: Store, ids: str) -> str:
 
 
 def test_a_stored_response_is_found(store: Store) -> None:
-    """It is read byte for byte, inside its transaction and later, by its id only; a later one replaces it."""
-
-    def work(transaction: Transaction) -> StoredResponse | None:
-        transaction.store_response(b"\x00\xff", StoredResponse(1.5, b"\x00\xff"))
-        return transaction.find_response(b"\x00\xff")
-
+    """It is read byte for byte, by its id only."""
+    response = StoredResponse(1.5, b"\x00\xff")
     assert store.find_response(b"\x00\xff") is None
-    assert store.write(work) == store.find_response(b"\x00\xff") == (1.5, b"\x00\xff")
+    store.write(lambda transaction: transaction.store_response(b"\x00\xff", response, expired_before=0.0))
+    assert store.find_response(b"\x00\xff") == response
     assert store.find_response(b"\x00") is None
-    put(store, a=1.0)
-    put(store, a=2.0)
-    assert store.find_response(b"a") == (2.0, b"of a")
+
+
+@pytest.mark.parametrize("stored_at", [1.0, 99.0])
+def test_a_stored_response_is_not_replaced(store: Store, stored_at: float) -> None:
+    """A second response to the same request is refused, and nothing of its transaction is stored."""
+    put(store, a=stored_at)
+
+    def work(transaction: Transaction) -> None:
+        transaction.store_response(b"a", StoredResponse(2.0, b"second"), expired_before=1.0)
+        transaction.insert("things", record("a"))
+
+    with pytest.raises(ResponseStored):
+        store.write(work)
+    assert (store.find_response(b"a"), ids(store)) == ((stored_at, b"of a"), [])
+
+
+def test_a_response_is_stored_once_in_a_transaction(store: Store) -> None:
+    """The transaction finds its own response, and nothing of it is stored."""
+
+    def work(transaction: Transaction) -> None:
+        for _ in range(2):
+            transaction.store_response(b"a", StoredResponse(1.0, b""), expired_before=0.0)
+
+    with pytest.raises(ResponseStored):
+        store.write(work)
+    assert store.find_response(b"a") is None
+
+
+def test_an_expired_response_is_replaced(store: Store) -> None:
+    """It is the newest then: a sweep finds those before it."""
+    put(store, a=1.0, b=2.0)
+    put(store, a=3.0)
+    assert store.find_response(b"a") == (3.0, b"of a")
+    assert store.write(lambda transaction: transaction.sweep_responses(3.0, 1)) == 1
+    assert left(store, "ab") == "a"
 
 
 def test_a_failed_transaction_stores_no_response(store: Store) -> None:
@@ -39,8 +72,8 @@ def test_a_failed_transaction_stores_no_response(store: Store) -> None:
     put(store, a=1.0)
 
     def work(transaction: Transaction) -> None:
-        transaction.store_response(b"a", StoredResponse(2.0, b""))
-        transaction.store_response(b"b", StoredResponse(2.0, b""))
+        transaction.store_response(b"a", StoredResponse(2.0, b""), expired_before=1.5)
+        transaction.store_response(b"b", StoredResponse(2.0, b""), expired_before=1.5)
         raise LookupError
 
     with pytest.raises(LookupError):

@@ -2,11 +2,12 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 
 import pytest
 
-from restkeeper.storage.contract import Record, Store, Transaction
+from restkeeper.storage.contract import Record, Store, StoredResponse, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound
 from tests.things import ids, insert, record
 from tests.waiting import join
@@ -37,21 +38,24 @@ def test_a_transaction_sees_its_own_changes(store: Store) -> None:
     assert store.write(work) == (record("a"), True)
 
 
-def test_a_transaction_continues_after_an_error(store: Store) -> None:
-    """After DuplicateValue or RecordNotFound the transaction continues unchanged."""
+# Changes that fail if there is an item "a" with the sku "s", and an item "b".
+FAILING: list[Callable[[Transaction], None]] = [
+    lambda transaction: transaction.insert("things", record("c", sku="s")),
+    lambda transaction: transaction.insert("things", record("a")),
+    lambda transaction: transaction.update("things", record("b", 2, sku="s")),
+    lambda transaction: transaction.update("things", record("x")),
+    lambda transaction: transaction.delete("things", "x"),
+]
+
+
+def test_a_transaction_continues_after_an_error_in_a_savepoint(store: Store) -> None:
+    """After DuplicateValue or RecordNotFound inside of a savepoint the transaction continues unchanged."""
     insert(store, record("a", sku="s"), record("b"))
-    tries: list[Callable[[Transaction], None]] = [
-        lambda transaction: transaction.insert("things", record("c", sku="s")),
-        lambda transaction: transaction.insert("things", record("a")),
-        lambda transaction: transaction.update("things", record("b", 2, sku="s")),
-        lambda transaction: transaction.update("things", record("x")),
-        lambda transaction: transaction.delete("things", "x"),
-    ]
 
     def work(transaction: Transaction) -> bool:
         before = transaction.revision("things")
-        for attempt in tries:
-            with pytest.raises((DuplicateValue, RecordNotFound)):
+        for attempt in FAILING:
+            with pytest.raises((DuplicateValue, RecordNotFound)), transaction.savepoint():
                 attempt(transaction)
         is_same = transaction.revision("things") == before
         transaction.insert("things", record("d"))
@@ -60,6 +64,122 @@ def test_a_transaction_continues_after_an_error(store: Store) -> None:
     assert store.write(work)
     assert list(store.scan("things")) == [record("a", sku="s"), record("b"), record("d")]
     assert store.count("things") == 3
+
+
+@pytest.mark.parametrize("change", FAILING)
+def test_an_error_outside_of_a_savepoint_ends_the_transaction(
+    store: Store, change: Callable[[Transaction], None]
+) -> None:
+    """Nothing of the transaction is stored, also if the work catches the error."""
+    insert(store, record("a", sku="s"), record("b"))
+
+    def work(transaction: Transaction) -> None:
+        transaction.insert("things", record("d"))
+        with suppress(DuplicateValue, RecordNotFound):
+            change(transaction)
+
+    with pytest.raises((DuplicateValue, RecordNotFound)):
+        store.write(work)
+    assert ids(store) == ["a", "b"]
+    insert(store, record("d"))  # and the next transaction is not concerned
+
+
+def test_an_unknown_item_ends_no_transaction(store: Store) -> None:
+    """RecordNotFound of a read needs no savepoint, with a lock or without."""
+
+    def work(transaction: Transaction) -> None:
+        transaction.insert("things", record("a"))
+        for lock in (True, False):
+            with pytest.raises(RecordNotFound):
+                transaction.read("things", "x", lock=lock)
+        assert transaction.read("things", "a", lock=False) == record("a")
+
+    store.write(work)
+    assert ids(store) == ["a"]
+
+
+def test_a_savepoint_undoes_its_changes(store: Store) -> None:
+    """An exception inside undoes what was changed inside; what was changed before it and after it stays."""
+
+    def work(transaction: Transaction) -> tuple[str, str]:
+        transaction.insert("things", record("a"))
+        transaction.insert("others", record("b"))
+        before = transaction.revision("things")
+        with suppress(LookupError), transaction.savepoint():
+            transaction.update("things", record("a", 2))
+            transaction.delete("others", "b")
+            transaction.insert("things", record("c"))
+            transaction.store_response(b"x", StoredResponse(1.0, b""), expired_before=0.0)
+            raise LookupError
+        after = transaction.revision("things")
+        transaction.insert("things", record("d"))
+        return before, after
+
+    before, after = store.write(work)
+    assert before == after
+    assert list(store.scan("things")) == [record("a"), record("d")]
+    assert (list(store.scan("others")), store.count("things")) == ([record("b")], 2)
+    assert store.find_response(b"x") is None
+
+
+def test_a_savepoint_without_an_exception_changes_nothing(store: Store) -> None:
+    """Its changes are stored with the transaction, or rolled back with it."""
+
+    def work(transaction: Transaction, fails: bool) -> None:
+        with transaction.savepoint():
+            transaction.insert("things", record("a"))
+        if fails:
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        store.write(lambda transaction: work(transaction, True))
+    assert ids(store) == []
+    store.write(lambda transaction: work(transaction, False))
+    assert ids(store) == ["a"]
+
+
+def test_savepoints_can_be_nested(store: Store) -> None:
+    """An exception undoes the inner one; if it leaves the outer one, too, both."""
+
+    def work(transaction: Transaction) -> None:
+        for name, kinds in (("a", LookupError), ("b", ())):
+            with suppress(LookupError), transaction.savepoint():
+                transaction.insert("things", record(f"{name}1"))
+                with suppress(kinds), transaction.savepoint():
+                    transaction.insert("things", record(f"{name}2"))
+                    raise LookupError
+                transaction.insert("things", record(f"{name}3"))
+
+    store.write(work)
+    assert ids(store) == ["a1", "a3"]
+
+
+def test_a_savepoint_raises_the_error_of_a_change_inside(store: Store) -> None:
+    """At its end, if the work has caught it inside; the changes inside are undone."""
+
+    def work(transaction: Transaction) -> None:
+        transaction.insert("things", record("a"))
+        with pytest.raises(DuplicateValue), transaction.savepoint():
+            transaction.insert("things", record("b"))
+            with suppress(DuplicateValue):
+                transaction.insert("things", record("a"))
+
+    store.write(work)
+    assert ids(store) == ["a"]
+
+
+def test_a_savepoint_does_not_repair_an_earlier_error(store: Store) -> None:
+    """After an error outside of it nothing of the transaction is stored."""
+
+    def work(transaction: Transaction) -> None:
+        with suppress(RecordNotFound):
+            transaction.delete("things", "x")
+        with transaction.savepoint():
+            transaction.insert("things", record("a"))
+
+    with pytest.raises(RecordNotFound):
+        store.write(work)
+    assert ids(store) == []
 
 
 def test_a_work_runs_once(store: Store) -> None:

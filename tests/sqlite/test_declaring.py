@@ -194,7 +194,7 @@ def test_a_collection_learns_of_a_schema_before_its_items(tmp_path: Path, way: s
             opened(tmp_path, schemas.collection("b")).close()
 
         def work(transaction: Transaction, item: Record) -> None:
-            with suppress(RecordNotFound):
+            with suppress(RecordNotFound), transaction.savepoint():
                 transaction.delete("things", item.id)
             transaction.insert("things", item)
             event = Event("thing.updated", "things", item.fingerprint, "2026", b"{}", fingerprint=item.fingerprint)

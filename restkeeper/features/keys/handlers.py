@@ -69,26 +69,26 @@ def make_key(sent: JsonObject, scopes: Iterable[str], *, id: str, now: str) -> R
     return record._replace(body=exactjson.dumps(key))
 
 
-def insert_key(transaction: Transaction, record: Record) -> str:
-    """Keep a new key; its token."""
-    token = new_token(record.id)
+def insert_key(transaction: Transaction, record: Record, token: str) -> None:
+    """Store a new key."""
     transaction.insert(KEYS.name, record)
     add_written(len(record.body))
     transaction.insert(CREDENTIALS.name, _credential(record, token).record(record.id))
-    return token
 
 
-def rotate_key(transaction: Transaction, id: str, *, now: str) -> tuple[Record, str]:
-    """Give a key another token; the former is void. Raises RecordNotFound, and ValidationFailed for one that ended."""
-    former = KEYS.upgraded(transaction.read(KEYS.name, id))
+def update_key(transaction: Transaction, record: Record, token: str) -> None:
+    """Store a key that was renewed. Raises RecordNotFound."""
+    transaction.update(KEYS.name, record)
+    transaction.update(CREDENTIALS.name, _credential(record, token).record(record.id))
+
+
+def renewed_key(record: Record, *, now: str) -> tuple[Record, str]:
+    """A key with another token; the former is void. Raises ValidationFailed for one that ended."""
+    former = KEYS.upgraded(record)
     key = exactjson.loads(former.body) | {"updated_at": now, "version": former.version + 1}
     if key["expires_at"] is not None and key["expires_at"] <= now:
         raise ValidationFailed(errors=[{"pointer": "#/expires_at", "detail": "has passed: make another key"}])
-    record = former._replace(version=key["version"], updated_at=now, body=exactjson.dumps(key))
-    token = new_token(id)
-    transaction.update(KEYS.name, record)
-    transaction.update(CREDENTIALS.name, _credential(record, token).record(id))
-    return record, token
+    return former._replace(version=key["version"], updated_at=now, body=exactjson.dumps(key)), new_token(record.id)
 
 
 def revoke_key(transaction: Transaction, id: str) -> Record:
@@ -188,7 +188,7 @@ class KeyHandlers:
     @returns(ROTATED, *CHANGE_PROBLEMS, InsufficientStorage, ValidationFailed)
     def rotate_item(self, id: str) -> Reply:
         """Give it a new secret. Only this response has it."""
-        return rotate_secret(self.items, id, self._renew)
+        return rotate_secret(self.items, id, self._renew, update_key)
 
     @needs(ADMIN)
     @takes(*ITEM_CONDITIONS)
@@ -197,8 +197,9 @@ class KeyHandlers:
         """Revoke it, from the next request on; the response is the key as it last was."""
         return self.items.delete(id, lambda transaction, record: _void(transaction, record.id))
 
-    def _make(self, sent: JsonObject) -> Record:
-        return make_key(sent, self._scopes, id=self.items.new_id(), now=self.items.now())
+    def _make(self, sent: JsonObject) -> tuple[Record, str]:
+        record = make_key(sent, self._scopes, id=self.items.new_id(), now=self.items.now())
+        return record, new_token(record.id)
 
-    def _renew(self, transaction: Transaction, record: Record) -> tuple[Record, str]:
-        return rotate_key(transaction, record.id, now=self.items.now())
+    def _renew(self, record: Record) -> tuple[Record, str]:
+        return renewed_key(record, now=self.items.now())

@@ -152,7 +152,7 @@ def _write(transaction: Transaction, use: Use, times: int) -> None:
 
 
 def _delete(transaction: Transaction, id: str) -> None:
-    with suppress(RecordNotFound):  # another process was first
+    with suppress(RecordNotFound), transaction.savepoint():  # another process was first
         transaction.delete(USES.name, id)
 
 

@@ -227,14 +227,14 @@ class Deliverer:
         now: float,
     ) -> tuple[list[_Job], int]:
         """The transaction of a turn; returns the deliveries to start, and the number of events read."""
-        for each in tried:
+        for each in sorted(tried, key=lambda each: each.delivery.webhook):  # all deliverers in one order: no deadlock
             if transaction.settle(each) and must_disable(each):
                 self._disable(transaction, each.delivery.webhook, reason_of(each), now)
         jobs: list[_Job] = []
         queued = 0
         for subscription, room in waiting:
             try:
-                endpoint = _endpoint(transaction.read(WEBHOOKS, subscription.webhook))  # its current state
+                endpoint = _endpoint(transaction.read(WEBHOOKS, subscription.webhook, lock=False))  # as it is now
             except RecordNotFound:
                 continue
             if endpoint.active and subscription.behind and not subscription.due:

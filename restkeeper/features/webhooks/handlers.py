@@ -30,6 +30,7 @@ from restkeeper.resources.collection import READ as FOUND
 from restkeeper.resources.items import UNCACHED, Items
 from restkeeper.resources.resource import JsonObject, Resource
 from restkeeper.resources.secret_items import CREATED, ROTATED, create_with_secret, rotate_secret
+from restkeeper.resources.turns import SECONDS, until_current
 from restkeeper.service import Service
 from restkeeper.storage.contract import Index, Record, Transaction
 from restkeeper.storage.errors import RecordNotFound
@@ -200,7 +201,7 @@ class WebhookHandlers:
     @returns(ROTATED, *CHANGE_PROBLEMS, InsufficientStorage)
     def rotate_item(self, id: str) -> Reply:
         """Give it a new secret. Only this response has it."""
-        return rotate_secret(self.items, id, self._renew)
+        return rotate_secret(self.items, id, self._renew, self._update)
 
     @needs(ADMIN)
     @takes(*ITEM_CONDITIONS, body=INPUT)
@@ -234,7 +235,7 @@ class WebhookHandlers:
         def work(transaction: Transaction) -> int:
             body = WEBHOOKS.body(transaction.read(self.name, id))
             add_written(len(body))
-            return transaction.queue_manually(id, transaction.record(Event(PING, PINGS, id, self.items.now(), body)))
+            return transaction.queue_manually(id, Event(PING, PINGS, id, self.items.now(), body))
 
         return self._ask_for(id, work)
 
@@ -287,39 +288,40 @@ class WebhookHandlers:
         once = self.items.hooks.idempotency(None)
 
         def work(transaction: Transaction) -> Reply:
-            if (reply := once.find(transaction)) is not None:
-                return reply
-            transaction.read(self.name, id)
-            asked = ask(transaction)
-            return once.save(transaction, _one(transaction.find_delivery(id, asked)))
+            transaction.read(self.name, id)  # a repeated request waits here until the first one has its response
+            reply = _one(transaction.find_delivery(id, ask(transaction)))
+            once.save(transaction, reply)
+            return reply
 
-        return self._store.write(work)
+        def attempt() -> Reply:
+            return found if (found := once.find(self._store)) is not None else self._store.write(work)
 
-    def _make(self, sent: JsonObject) -> Record:
+        return until_current(attempt, self._clock.monotonic() + SECONDS, self._clock)
+
+    def _make(self, sent: JsonObject) -> tuple[Record, str]:
         record = WEBHOOKS.create(self.items.defaults | sent, id=self.items.new_id(), now=self.items.now())
         webhook = exactjson.loads(record.body)
         faults = self._faults(webhook)
         if webhook["status"] == "disabled":
             faults.append({"pointer": "#/status", "detail": "must be one of: active, paused"})
         require_none(faults)
-        return record
+        return record, new_secret()
 
-    def _insert(self, transaction: Transaction, record: Record) -> str:
-        secret = new_secret()
+    def _insert(self, transaction: Transaction, record: Record, secret: str) -> None:
         transaction.insert(self.name, record)
         add_written(len(record.body))
         transaction.subscribe(record.id, [Secret(secret)])
-        return secret
 
-    def _renew(self, transaction: Transaction, record: Record) -> tuple[Record, str]:
-        """Give a webhook a new secret. For GRACE_SECONDS the former one signs, too."""
-        secret, now = new_secret(), self._clock.time()
+    def _renew(self, record: Record) -> tuple[Record, str]:
+        return _changed(record, self.items.now()), new_secret()
+
+    def _update(self, transaction: Transaction, record: Record, secret: str) -> None:
+        """Store a webhook with a new secret. For GRACE_SECONDS the former one signs, too."""
+        now = self._clock.time()
         newest, *older = transaction.secrets(record.id)
         former = [Secret(newest.value, now + GRACE_SECONDS), *(each for each in older if (each.until or 0) > now)]
-        record = _changed(record, self.items.now())
         transaction.update(self.name, record)
         transaction.set_secrets(record.id, [Secret(secret), *former][:MOST_SECRETS])
-        return record, secret
 
     def _change(self, id: str, change: Callable[..., Record], sent: JsonObject) -> Reply:
         return self.items.change(id, change, sent, check=self._require_valid, after_update=self._resume)

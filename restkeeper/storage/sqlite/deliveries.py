@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from restkeeper.storage.errors import RecordNotFound
+from restkeeper.storage.errors import RecordNotFound, StoreError
 from restkeeper.storage.eventid import id_of, parse_id
 from restkeeper.storage.outbox import (
     LONGEST_DELAY,
@@ -189,12 +189,27 @@ class Outbox:
         self._connection = connection
         self._epoch = epoch
         self._registry = registry
+        self._failure: StoreError | None = None
 
-    def record(self, event: Event) -> str:
+    def require_success(self) -> None:
+        """Raises the exception of a change that has ended the transaction, or the innermost savepoint."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _failed(self, error: StoreError) -> StoreError:
+        """The exception of a change, to be raised."""
+        self._failure = error
+        return error
+
+    def record(self, event: Event) -> None:
+        self._record(event)
+
+    def _record(self, event: Event) -> int:
+        """Record an event, and return its position."""
         type, collection, item, at, data, owner, fingerprint, older = event
         texts = data.decode(), fingerprint, None if older is None else older.decode()
         row = (self._epoch, type, collection, item, owner, at, *texts)
-        return id_of(self._connection.execute(_RECORD, row).lastrowid or 0, self._epoch)
+        return self._connection.execute(_RECORD, row).lastrowid or 0
 
     def sweep_events(self, before: str, limit: int, *, latest: str = "9999") -> int:
         bounds = {"before": before, "latest": latest, "limit": limit}
@@ -274,12 +289,17 @@ class Outbox:
             self._connection.execute(_HOLD, hold)
         return True
 
-    def queue_manually(self, webhook: str, event: str) -> int:
-        position, origin = parse_id(event)
-        if origin_of(self._connection, position) != origin:
-            raise RecordNotFound("there is no such event (any more)")
+    def queue_manually(self, webhook: str, event: str | Event) -> int:
+        position = self._find(event) if isinstance(event, str) else self._record(event)
         statement = "INSERT INTO deliveries (webhook, event, due) VALUES (?, ?, 0)"
         return self._connection.execute(statement, (webhook, position)).lastrowid or 0
+
+    def _find(self, event: str) -> int:
+        """The position of a stored event. Raises RecordNotFound."""
+        position, origin = parse_id(event)
+        if origin_of(self._connection, position) != origin:
+            raise self._failed(RecordNotFound("there is no such event (any more)"))
+        return position
 
     def find_delivery(self, webhook: str, id: int) -> LogEntry:
         row = self._connection.execute(f"{_LOG} AND id = :id", {"webhook": webhook, "id": id}).fetchone()

@@ -2,11 +2,13 @@
 
 import re
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import inf
 from typing import Any
 
 from restkeeper.storage.contract import Record, StoredResponse
-from restkeeper.storage.errors import DuplicateValue, RecordNotFound
+from restkeeper.storage.errors import DuplicateValue, RecordNotFound, ResponseStored
 from restkeeper.storage.sqlite import sql
 from restkeeper.storage.sqlite.deliveries import Outbox
 from restkeeper.storage.sqlite.identity import revision
@@ -37,6 +39,10 @@ _DELETE = "DELETE FROM items WHERE collection = ? AND id = ?"
 
 _TOUCH = "UPDATE collections SET revision = revision + 1, items = items + ? WHERE name = ?"
 
+_INSERT_RESPONSE = "INSERT INTO answers (id, given, body) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING"
+
+_DELETE_EXPIRED = "DELETE FROM answers WHERE id = ? AND given < ?"
+
 _SWEEP = """\
 DELETE FROM answers
 WHERE rowid IN (SELECT rowid FROM answers ORDER BY rowid LIMIT ?) AND NOT given BETWEEN ? AND ?"""
@@ -45,9 +51,28 @@ _NOT_FOUND = "there is no such item"
 
 
 class SqliteTransaction(Outbox):
-    """See `contract.Transaction`. The file keeps its `epoch` while the transaction is open."""
+    """See `contract.Transaction`. The file keeps its `epoch` while the transaction is open.
 
-    def read(self, collection: str, id: str) -> Record:
+    It has the only lock, on the whole file: a record need not be locked.
+    """
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        before, self._failure = self._failure, None
+        self._connection.execute("SAVEPOINT changes")
+        try:
+            yield
+            self.require_success()
+        except BaseException:
+            if self._connection.in_transaction:  # SQLite itself ends it after some errors, such as of a full disk
+                self._connection.execute("ROLLBACK TO changes")
+            raise
+        finally:
+            self._failure = before
+            if self._connection.in_transaction:
+                self._connection.execute("RELEASE changes")
+
+    def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
         return read_item(self._connection, collection, id, self._registry)
 
     def revision(self, collection: str) -> str:
@@ -70,11 +95,12 @@ class SqliteTransaction(Outbox):
         self._execute(_DELETE, (collection, id))
         self._connection.execute(_TOUCH, (-1, collection))
 
-    def find_response(self, id: bytes) -> StoredResponse | None:
-        return find_response(self._connection, id)
-
-    def store_response(self, id: bytes, response: StoredResponse) -> None:
-        self._connection.execute("REPLACE INTO answers (id, given, body) VALUES (?, ?, ?)", (id, *response))
+    def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
+        if self._connection.execute(_INSERT_RESPONSE, (id, *response)).rowcount:
+            return
+        if not self._connection.execute(_DELETE_EXPIRED, (id, expired_before)).rowcount:
+            raise self._failed(ResponseStored("the response to this request is stored"))
+        self._connection.execute(_INSERT_RESPONSE, (id, *response))
 
     def sweep_responses(self, before: float, limit: int, *, latest: float = inf) -> int:
         return self._connection.execute(_SWEEP, (limit, before, latest)).rowcount
@@ -84,9 +110,9 @@ class SqliteTransaction(Outbox):
             cursor = self._connection.execute(statement, parameters)
         except sqlite3.IntegrityError as error:
             index = re.search(r"index '(.+)'", str(error))
-            raise DuplicateValue(sql.field_of(index[1]) if index else "id") from None
+            raise self._failed(DuplicateValue(sql.field_of(index[1]) if index else "id")) from None
         if cursor.rowcount == 0:
-            raise RecordNotFound(_NOT_FOUND)
+            raise self._failed(RecordNotFound(_NOT_FOUND))
 
 
 def _columns(record: Record) -> tuple[Any, ...]:

@@ -273,6 +273,7 @@ class _Work:
     def run(self, transaction: SqliteTransaction) -> None:
         try:
             self.result = self._context.run(self._work, transaction)
+            transaction.require_success()
         except sqlite3.Error:
             raise  # the whole transaction fails
         except Exception as error:

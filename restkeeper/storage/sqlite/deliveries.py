@@ -2,12 +2,11 @@
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Any
 
 import orjson
 
 from restkeeper.storage.errors import RecordNotFound, StoreError
-from restkeeper.storage.eventid import id_of, parse_id
+from restkeeper.storage.eventid import parse_id
 from restkeeper.storage.outbox import (
     LONGEST_DELAY,
     LONGEST_LEASE,
@@ -20,15 +19,15 @@ from restkeeper.storage.outbox import (
     Secret,
     Subscription,
 )
+from restkeeper.storage.rows import delivery, dump_secrets, load_secrets, log_entry, state_after
 from restkeeper.storage.sqlite.events import (
     MATCHES,
     newest_of,
     oldest_of,
     origin_of,
     parameters_of,
-    stored_event,
 )
-from restkeeper.storage.sqlite.schemas import Registry
+from restkeeper.storage.sqlite.schemas import SqliteRegistry
 
 _RECORD = """\
 INSERT INTO events
@@ -163,15 +162,15 @@ _LOG = """\
 SELECT
     id,
     event,
+    origin,
+    type,
     state,
     attempts,
     CASE WHEN leased THEN NULL ELSE due END,
     attempted,
     status,
     seconds,
-    excerpt,
-    origin,
-    type
+    excerpt
 FROM deliveries JOIN events ON position = event
 WHERE webhook = :webhook"""
 
@@ -185,7 +184,7 @@ _OF_STATE |= dict.fromkeys(("pending", "failed"), " AND state = :state AND state
 class Outbox:
     """See `outbox.OutboxTransaction`."""
 
-    def __init__(self, connection: sqlite3.Connection, epoch: str, registry: Registry) -> None:
+    def __init__(self, connection: sqlite3.Connection, epoch: str, registry: SqliteRegistry) -> None:
         self._connection = connection
         self._epoch = epoch
         self._registry = registry
@@ -224,17 +223,17 @@ class Outbox:
 
     def subscribe(self, webhook: str, secrets: Sequence[Secret]) -> None:
         statement = "INSERT INTO subscriptions (webhook, position, secrets) VALUES (?, ?, ?)"
-        self._connection.execute(statement, (webhook, newest_of(self._connection), _dumped(secrets)))
+        self._connection.execute(statement, (webhook, newest_of(self._connection), dump_secrets(secrets)))
 
     def set_secrets(self, webhook: str, secrets: Sequence[Secret]) -> None:
         statement = "UPDATE subscriptions SET secrets = ? WHERE webhook = ?"
-        self._connection.execute(statement, (_dumped(secrets), webhook))
+        self._connection.execute(statement, (dump_secrets(secrets), webhook))
 
     def secrets(self, webhook: str) -> tuple[Secret, ...]:
         row = self._connection.execute("SELECT secrets FROM subscriptions WHERE webhook = ?", (webhook,)).fetchone()
         if row is None:
             raise RecordNotFound("there is no such webhook")
-        return _secrets(row[0])
+        return load_secrets(row[0])
 
     def resume(self, webhook: str, now: float) -> None:
         self._connection.execute("UPDATE subscriptions SET held = 0 WHERE webhook = ?", (webhook,))
@@ -261,13 +260,9 @@ class Outbox:
         parameters = {"webhook": webhook, "now": now, "until": until, "limit": limit}
         statement = _LEASE_MANUAL if manual_only else _LEASE_ALL
         ids = sorted(self._connection.execute(statement, parameters).fetchall())
-        rows = (self._connection.execute(_LEASED, id).fetchone() for id in ids)
-        leased = [
-            Delivery(id, lease, of, bool(manual), attempts, stored_event(*rest))
-            for id, lease, of, manual, attempts, *rest in rows
-        ]
+        leased = [delivery(*self._connection.execute(_LEASED, id).fetchone()) for id in ids]
         for each in leased:
-            self._registry.require(self._connection, each.event.collection, each.event.fingerprint)
+            self._registry.learn(self._connection, each.event.collection, each.event.fingerprint)
         return leased
 
     def _free(self, webhook: str, now: float) -> None:
@@ -275,17 +270,17 @@ class Outbox:
             self._connection.execute(statement, {"webhook": webhook, "now": now, **_LONGEST})
 
     def settle(self, attempt: Attempt) -> bool:
-        delivery = attempt.delivery
-        state = "delivered" if attempt.succeeded else "failed" if attempt.next is None else "pending"
-        row = {**attempt._asdict(), "id": delivery.id, "lease": delivery.lease, "state": state}
+        id, lease, webhook, *_ = attempt.delivery
+        state = state_after(attempt)
+        row = {**attempt._asdict(), "id": id, "lease": lease, "state": state}
         del row["delivery"]
         settled = self._connection.execute(_SETTLE, row).fetchone()
         if settled is None:
             return False
         if state != "pending":
-            self._connection.execute(_RELEASE, {"webhook": delivery.webhook, "item": settled[0], "now": attempt.at})
+            self._connection.execute(_RELEASE, {"webhook": webhook, "item": settled[0], "now": attempt.at})
         if attempt.hold:
-            hold = {"webhook": delivery.webhook, "hold": attempt.hold, "latest": attempt.at + LONGEST_PAUSE}
+            hold = {"webhook": webhook, "hold": attempt.hold, "latest": attempt.at + LONGEST_PAUSE}
             self._connection.execute(_HOLD, hold)
         return True
 
@@ -305,14 +300,14 @@ class Outbox:
         row = self._connection.execute(f"{_LOG} AND id = :id", {"webhook": webhook, "id": id}).fetchone()
         if row is None:
             raise RecordNotFound("there is no such delivery")
-        return _log_entry(*row)
+        return log_entry(*row)
 
 
 def find_subscriptions(connection: sqlite3.Connection, active: Sequence[str], now: float) -> list[Subscription]:
     """See `outbox.OutboxStore.subscriptions`."""
     parameters = {"active": orjson.dumps(active).decode(), "now": now, **_LONGEST}
     rows = connection.execute(_SUBSCRIPTIONS, parameters).fetchall()
-    return [Subscription(webhook, _secrets(secrets), *map(bool, rest)) for webhook, secrets, *rest in rows]
+    return [Subscription(webhook, load_secrets(secrets), *map(bool, rest)) for webhook, secrets, *rest in rows]
 
 
 def read_log(
@@ -321,17 +316,4 @@ def read_log(
     """See `outbox.OutboxStore.deliveries`."""
     statement = f"{_LOG}{' AND id < :before' if before else ''}{_OF_STATE[state]} ORDER BY id DESC LIMIT :limit"
     parameters = {"webhook": webhook, "before": before, "state": state, "limit": limit}
-    return [_log_entry(*row) for row in connection.execute(statement, parameters).fetchall()]
-
-
-def _dumped(secrets: Sequence[Secret]) -> str:
-    return orjson.dumps([list(secret) for secret in secrets]).decode()
-
-
-def _secrets(text: str) -> tuple[Secret, ...]:
-    return tuple(Secret(*each) for each in orjson.loads(text))
-
-
-def _log_entry(*row: Any) -> LogEntry:
-    id, event, *rest, origin, type = row
-    return LogEntry(id, id_of(event, origin), type, *rest)
+    return [log_entry(*row) for row in connection.execute(statement, parameters).fetchall()]

@@ -1,16 +1,16 @@
 """Events in SQLite: reading the feed."""
 
 import sqlite3
-from typing import Any
 
 import orjson
 
 from restkeeper.storage.errors import EventsExpired
 from restkeeper.storage.eventid import id_of, parse_id
-from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, EventFilter, Events, StoredEvent
+from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, EventFilter, Events
+from restkeeper.storage.rows import stored_event
 from restkeeper.storage.sqlite.connection import snapshot
 from restkeeper.storage.sqlite.identity import EPOCH, epoch_of
-from restkeeper.storage.sqlite.schemas import Registry
+from restkeeper.storage.sqlite.schemas import SqliteRegistry
 
 # The events between two positions that match a filter.
 MATCHES = """\
@@ -47,7 +47,7 @@ FROM store, pragma_schema_version
 
 
 def find_events(
-    connection: sqlite3.Connection, after: str, filter: EventFilter, limit: int, registry: Registry
+    connection: sqlite3.Connection, after: str, filter: EventFilter, limit: int, registry: SqliteRegistry
 ) -> Events | None:
     """See `outbox.OutboxStore.events`; None if the epoch is missing."""
     with snapshot(connection):
@@ -60,7 +60,7 @@ def find_events(
         found, size = [], 0
         for row in connection.execute(_SELECT, parameters):
             found.append(event := stored_event(*row))
-            registry.require(connection, event.collection, event.fingerprint)
+            registry.learn(connection, event.collection, event.fingerprint)
             size += len(event.data) + len(event.older or b"")
             if len(found) == limit or size > PAGE_BYTES:
                 end = row[0]
@@ -112,8 +112,3 @@ def parameters_of(after: int, until: int, filter: EventFilter) -> dict[str, int 
         "owner": filter.owner,
         "types": orjson.dumps(filter.types).decode(),
     }
-
-
-def stored_event(position: int, origin: str, *rest: Any) -> StoredEvent:
-    """The event of a row: its position, its origin, and the rest of a StoredEvent."""
-    return StoredEvent(id_of(position, origin), *rest)

@@ -12,7 +12,7 @@ from restkeeper.storage.errors import DuplicateValue, RecordNotFound, ResponseSt
 from restkeeper.storage.sqlite import sql
 from restkeeper.storage.sqlite.deliveries import Outbox
 from restkeeper.storage.sqlite.identity import revision
-from restkeeper.storage.sqlite.schemas import Registry
+from restkeeper.storage.sqlite.schemas import SqliteRegistry
 
 _READ = f"""\
 SELECT
@@ -121,13 +121,13 @@ def _columns(record: Record) -> tuple[Any, ...]:
     return version, updated_at, fingerprint, body.decode(), owner, None if older is None else older.decode()
 
 
-def read_item(connection: sqlite3.Connection, collection: str, id: str, registry: Registry) -> Record:
+def read_item(connection: sqlite3.Connection, collection: str, id: str, registry: SqliteRegistry) -> Record:
     """See `contract.ItemStore.read`."""
     row = connection.execute(_READ, (collection, id)).fetchone()
     if row is None:
         raise RecordNotFound(_NOT_FOUND)
     record = Record._make(row)
-    registry.require(connection, collection, record.fingerprint)
+    registry.learn(connection, collection, record.fingerprint)
     return record
 
 

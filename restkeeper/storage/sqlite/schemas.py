@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from restkeeper.storage.contract import MOST_SCHEMAS, SAMPLE, Collection, StoredSchema
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.registry import Registry
 from restkeeper.storage.sqlite import sql
 
 _SELECT = """\
@@ -49,24 +50,16 @@ SELECT EXISTS (SELECT 1 FROM items WHERE collection = :collection AND fingerprin
     OR EXISTS (SELECT 1 FROM events WHERE collection = :collection AND fingerprint = :fingerprint)"""
 
 
-class Registry:
-    """The schemas that the collections of a process have learned: see `contract.Collection`."""
+class SqliteRegistry(Registry):
+    """See `registry.Registry`."""
 
     def __init__(self, collections: Iterable[Collection]) -> None:
-        self._collections = {each.name: each for each in collections if each.schema}
-        self._learned: dict[str, set[str]] = {name: set() for name in self._collections}
-        self._others = {name: sql.select_other_fingerprints(each) for name, each in self._collections.items()}
+        super().__init__(collections)
+        self._others = {name: sql.select_other_fingerprints(each) for name, each in self.collections.items()}
 
-    def require(self, connection: sqlite3.Connection, collection: str, *fingerprints: str) -> None:
-        """Let the collection learn the registered schemas, if it has not learned these."""
-        learned = self._learned.get(collection)
-        if learned is None or learned.issuperset(fingerprints):
-            return
-        schemas = read_schemas(connection, collection)
-        self._collections[collection].learn(schemas)
-        if len(learned) > 2 * MOST_SCHEMAS:
-            learned.clear()
-        learned.update(fingerprints, [schema.fingerprint for schema in schemas])
+    def learn(self, connection: sqlite3.Connection, collection: str, *fingerprints: str) -> None:
+        """As `require`, of the schemas in the store."""
+        self.require(collection, fingerprints, lambda: read_schemas(connection, collection))
 
     def others(self, connection: sqlite3.Connection, collection: str) -> list[str]:
         """See `contract.ItemStore.other_fingerprints`."""

@@ -36,7 +36,7 @@ from restkeeper.storage.sqlite.identity import epoch_of, revision_of, secret_of,
 from restkeeper.storage.sqlite.items import find_response, read_item
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, require_present
-from restkeeper.storage.sqlite.schemas import Registry, read_schemas
+from restkeeper.storage.sqlite.schemas import SqliteRegistry, read_schemas
 from restkeeper.storage.sqlite.search import Searches, count_items, find_page, is_search
 from restkeeper.storage.sqlite.writer import Writer
 
@@ -102,7 +102,7 @@ class SqliteStore:
         self._in_memory = path == ":memory:"
         self._creates = creates or self._in_memory
         self._collections = {collection.name: collection for collection in collections}
-        self._registry = Registry(self._collections.values())
+        self._registry = SqliteRegistry(self._collections.values())
         self._min_free_space = min_free_space
         self._free_space = None if self._in_memory else partial(free_space_of, os.path.dirname(os.path.realpath(path)))
         self._log_limit = LogLimit(path, clock)
@@ -282,7 +282,7 @@ class SqliteStore:
         for record in records_in(self._read(_spool_items, collection, self._path)):
             if record.fingerprint != fingerprint:
                 fingerprint = record.fingerprint
-                self._read(self._registry.require, collection, fingerprint)
+                self._read(self._registry.learn, collection, fingerprint)
             yield record
 
     def tidy(self) -> list[str]:
@@ -341,7 +341,11 @@ class SqliteStore:
 
 
 def _find_page(
-    connection: sqlite3.Connection, collection: Collection, query: Query, max_bytes: int | None, registry: Registry
+    connection: sqlite3.Connection,
+    collection: Collection,
+    query: Query,
+    max_bytes: int | None,
+    registry: SqliteRegistry,
 ) -> Page | None:
     """The page and its revision in one snapshot; None if the epoch is missing."""
     with snapshot(connection):
@@ -349,7 +353,7 @@ def _find_page(
         if not revision:
             return None
         page = find_page(connection, collection, query, max_bytes)
-        registry.require(connection, collection.name, *page.fingerprints)
+        registry.learn(connection, collection.name, *page.fingerprints)
         return page._replace(revision=revision, total=None if query.narrows else items)
 
 

@@ -22,7 +22,7 @@ from restkeeper.storage.sqlite.identity import epoch_of, make_epoch
 from restkeeper.storage.sqlite.items import SqliteTransaction
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import require_known
-from restkeeper.storage.sqlite.schemas import Registry
+from restkeeper.storage.sqlite.schemas import SqliteRegistry
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class Writer:
         lock: LockFile | None,
         require_file: Callable[[], None],
         after_commit: Callable[[], None],
-        registry: Registry,
+        registry: SqliteRegistry,
         clock: Clock,
     ) -> None:
         self._lock = lock

@@ -7,18 +7,25 @@ from contextlib import suppress
 from restkeeper.clock import Clock
 from restkeeper.storage.contract import Collection, Store
 from restkeeper.storage.location import Location
+from restkeeper.storage.postgresql.location import PostgresLocation
 from restkeeper.storage.sqlite.location import SqliteFile, SqliteMemory
 
 __all__ = ["Location", "Store", "locate", "open_store"]
 
-BACKENDS: Mapping[str, type[Location]] = {"memory": SqliteMemory, "sqlite": SqliteFile}  # by the scheme of a URL
+# By the scheme of a URL; some platforms write the last one.
+BACKENDS: Mapping[str, type[Location]] = {
+    "memory": SqliteMemory,
+    "sqlite": SqliteFile,
+    "postgresql": PostgresLocation,
+    "postgres": PostgresLocation,
+}
 
 
 def locate(url: str) -> Location:
     """The location that a URL names. Raises ValueError, which lists the forms of a URL."""
     with suppress(KeyError, ValueError):
         return BACKENDS[url.partition("://")[0]](url)
-    raise ValueError(" or ".join(backend.form for backend in BACKENDS.values()))
+    raise ValueError(" or ".join(dict.fromkeys(backend.form for backend in BACKENDS.values())))
 
 
 def open_store(

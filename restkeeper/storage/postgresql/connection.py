@@ -30,6 +30,8 @@ WAITING = 500  # callers that wait for a connection in each process
 RECONNECT_SECONDS = 2.0  # for which the pool tries again, before it waits for the next caller
 LONGEST_IDLE_SECONDS = 300.0  # of a connection that is not needed
 
+PREPARED = 5  # uses of a statement, after which its plan is kept
+
 Parameters = Mapping[str, Any] | Sequence[Any] | None
 Row = tuple[Any, ...]
 
@@ -57,7 +59,6 @@ class Session(psycopg.Connection[Row]):
 
     _queue: list[tuple[str, Parameters, Callable[[int], None] | None]]
     _reused: psycopg.Cursor[Row]
-    _has_begun = False
     deadline: float | None = None  # of the present use, by time.monotonic
 
     def prepare(self) -> None:
@@ -88,31 +89,42 @@ class Session(psycopg.Connection[Row]):
         if self._queue:
             self._run(*self._queue.pop())
 
-    @property
-    def is_queue_certain(self) -> bool:
-        """Whether no queued change can fail by the number of its rows."""
-        return all(done is None for _, _, done in self._queue)
-
     def begin(self) -> None:
         """Begin a transaction, with the first statement that is sent."""
         self._queue = [("BEGIN", None, None)]
 
-    def end(self) -> None:
-        """Commit the transaction."""
-        if not self.is_queue_certain:
+    def end(self, statement: str = "COMMIT") -> None:
+        """End the transaction, or with another statement a savepoint, if no queued change fails."""
+        if any(done for _, _, done in self._queue):
             self.flush()
-        self.send("COMMIT")
+        self.send(statement)
         self.flush()
 
     def undo(self) -> None:
         """Roll back the transaction, if one has begun; a broken connection has none."""
         self._queue = []
         if not self.closed and self.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
-            self._reused.execute("ROLLBACK")
+            with suppress(psycopg.Error):  # then the connection is lost, and so is the transaction
+                self.rollback()  # which also makes psycopg forget statements that the server did not get to prepare
+        self.prepare_threshold = PREPARED
 
-    def forget(self, keep: int = 0) -> None:
-        """Forget the queued changes but the first ones."""
-        del self._queue[keep:]
+    def protect(self, savepoint: str) -> None:
+        """Begin a savepoint, after all queued changes.
+
+        No further statement of the transaction is prepared: psycopg would take one for prepared that the server has not
+        seen, because a statement before it had failed.
+        """
+        self.flush()
+        self.prepare_threshold = None
+        self.send(f"SAVEPOINT {savepoint}")
+
+    def undo_to(self, savepoint: str) -> None:
+        """Undo what was done since a savepoint, which may be still in the queue."""
+        was_sent = not any(statement.startswith("SAVEPOINT") for statement, _, _ in self._queue)
+        self._queue = []
+        if was_sent and not self.closed:
+            self._reused.execute(f"ROLLBACK TO SAVEPOINT {savepoint}")
+            self._reused.execute(f"RELEASE SAVEPOINT {savepoint}")
 
     def _run(self, statement: str, parameters: Parameters, done: Callable[[int], None] | None = None) -> Any:
         """The cursor with the result of a statement, which is sent after the queued ones."""

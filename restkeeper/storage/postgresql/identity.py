@@ -1,0 +1,69 @@
+"""The epoch: a random text that distinguishes a database and its present history from every other.
+
+A copy continues an older history: the same revisions and positions occur again, with other contents. So it needs another
+epoch. The store keeps, beside the epoch, the place where it was made: the system identifier of the database's cluster,
+the database, and the timeline of its log, which PostgreSQL increments when a standby becomes the primary or when a
+backup is restored to a point in time. A new connection that finds another place sets a new epoch. A process that has
+seen an event which the database does not have any more sets one, too: a copy of files has the same place.
+After a failover that has lost nothing the epoch changes without need, which costs clients their cached responses.
+"""
+
+import secrets
+
+import psycopg
+
+from restkeeper.storage.postgresql.connection import Session
+
+_PLACE = """\
+SELECT concat_ws(
+    '/',
+    (SELECT system_identifier FROM pg_control_system()),
+    (SELECT oid FROM pg_database WHERE datname = current_database()),
+    (SELECT timeline_id FROM pg_control_checkpoint())
+)"""
+
+_MOVE = """\
+UPDATE store SET
+    epoch = CASE WHEN place = '' THEN epoch ELSE %(epoch)s END,
+    place = %(place)s
+WHERE place <> %(place)s"""
+
+_RENEW = """\
+UPDATE store SET epoch = %(epoch)s
+WHERE epoch = %(known)s AND (SELECT newest FROM feed) < %(seen)s"""
+
+
+def new_epoch() -> str:
+    """An epoch: eight hexadecimal digits."""
+    return secrets.token_hex(4)
+
+
+def place_of(session: Session) -> str:
+    """Where the database is; "unknown" where the functions that say it do not exist, as in CockroachDB."""
+    try:
+        row = session.row(_PLACE)
+    except (psycopg.errors.UndefinedFunction, psycopg.errors.InsufficientPrivilege):
+        return "unknown"
+    return str(row[0]) if row else "unknown"
+
+
+def note_place(session: Session) -> None:
+    """Set a new epoch if the store was moved here from another place. A store without a place keeps its epoch."""
+    session.change(_MOVE, {"epoch": new_epoch(), "place": place_of(session)})
+
+
+def note_loss(session: Session, known: str, seen: int) -> None:
+    """Set a new epoch if the database, while its epoch is the `known` one, has no event at the position `seen`."""
+    session.change(_RENEW, {"epoch": new_epoch(), "known": known, "seen": seen})
+
+
+def epoch_of(session: Session) -> str:
+    """The epoch."""
+    row = session.row("SELECT epoch FROM store")
+    return str(row[0]) if row else ""
+
+
+def secret_of(session: Session) -> str:
+    """The secret of the store, 32 hexadecimal digits."""
+    row = session.row("SELECT secret FROM store")
+    return str(row[0]) if row else ""

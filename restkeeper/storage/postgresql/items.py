@@ -1,0 +1,163 @@
+"""Items and responses in PostgreSQL."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from math import inf
+from typing import Any
+
+import psycopg
+
+from restkeeper.storage.contract import Record, StoredResponse
+from restkeeper.storage.errors import DuplicateValue, RecordNotFound, ResponseStored, StoreError
+from restkeeper.storage.postgresql import sql
+from restkeeper.storage.postgresql.connection import Session, store_error
+from restkeeper.storage.postgresql.counters import Counters, revision_of
+from restkeeper.storage.postgresql.deliveries import Outbox
+from restkeeper.storage.postgresql.fields import clean, fields_of
+
+_READ = f"""\
+SELECT
+{sql.COLUMNS}
+FROM items
+WHERE collection = %s AND id = %s"""  # noqa: S608 - constant columns
+
+_INSERT = """\
+INSERT INTO items
+    (collection, id, version, updated_at, fingerprint, body, owner, older, fields, folded)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s::jsonb)"""
+
+_UPDATE = """\
+UPDATE items SET
+    version = %s,
+    updated_at = %s,
+    fingerprint = %s,
+    body = %s,
+    owner = %s,
+    older = %s,
+    fields = %s::jsonb,
+    folded = %s::jsonb
+WHERE collection = %s AND id = %s"""
+
+_DELETE = "DELETE FROM items WHERE collection = %s AND id = %s"
+
+# A newer response is an error, which ends the transaction, also in the middle of several statements: no body is null.
+_STORE_RESPONSE = """\
+INSERT INTO answers (id, given, body) VALUES (%(id)s, %(given)s, %(body)s)
+ON CONFLICT (id) DO UPDATE SET
+    given = excluded.given,
+    body = CASE WHEN answers.given < %(expired_before)s THEN excluded.body END"""
+
+_SWEEP = """\
+DELETE FROM answers
+WHERE id = ANY((
+    ARRAY(SELECT id FROM answers WHERE given < %(before)s ORDER BY given LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
+    || ARRAY(SELECT id FROM answers WHERE given > %(latest)s ORDER BY given DESC LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
+)[1:%(limit)s])"""
+
+_NOT_FOUND = "there is no such item"
+
+
+class PostgresTransaction(Outbox):
+    """See `contract.Transaction`. Changes are sent together: with the next read, or with the commit."""
+
+    def __init__(self, session: Session, require: Callable[..., None], others: Mapping[str, str]) -> None:
+        super().__init__(session, require)
+        self._others = others
+        self._counters = Counters(session)
+        self._locked: set[tuple[str, str]] = set()  # items that this transaction has read: they exist
+
+    def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
+        record = read_item(self._session, collection, id, " FOR UPDATE" if lock else "")
+        self._require(collection, record.fingerprint)
+        if lock:
+            self._locked.add((collection, id))
+        return record
+
+    def revision(self, collection: str) -> str:
+        self._counters.lock(collection)
+        return revision_of(self._session, collection)
+
+    def other_fingerprints(self, collection: str) -> list[str]:
+        statement = self._others[collection]
+        return [fingerprint for (fingerprint,) in self._session.rows(statement)] if statement else []
+
+    def insert(self, collection: str, record: Record) -> None:
+        self._session.send(_INSERT, (collection, clean(record.id), *_columns(record)))
+        self._counters.add(collection, items=1)
+
+    def update(self, collection: str, record: Record) -> None:
+        self._change(_UPDATE, (*_columns(record), collection, clean(record.id)), (collection, record.id))
+        self._counters.add(collection)
+
+    def delete(self, collection: str, id: str) -> None:
+        self._change(_DELETE, (collection, clean(id)), (collection, id))
+        self._locked.discard((collection, id))
+        self._counters.add(collection, items=-1)
+
+    def _change(self, statement: str, parameters: tuple[Any, ...], item: tuple[str, str]) -> None:
+        """Change an item, which is checked to be there unless this transaction has it."""
+        self._session.send(statement, parameters, done=None if item in self._locked else _require_one)
+
+    def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
+        given, body = response
+        row = {"id": id, "given": given, "body": body, "expired_before": expired_before}
+        self._session.send(_STORE_RESPONSE, row)
+
+    def sweep_responses(self, before: float, limit: int, *, latest: float = inf) -> int:
+        return self._session.change(_SWEEP, {"before": before, "limit": limit, "latest": latest})
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        self._session.protect("work")
+        counted, locked = self._counters.copy(), self._locked.copy()
+        try:
+            yield
+            self._session.end("RELEASE SAVEPOINT work")
+        except BaseException as error:
+            self._counters.restore(counted)
+            self._locked = locked
+            self._session.undo_to("work")
+            if isinstance(error, psycopg.Error):
+                raise change_error(error) from None
+            raise
+
+    def finish(self) -> None:
+        """Commit. The counters come last: nobody waits for them for longer than a commit."""
+        self._counters.send()
+        self._session.end()
+
+
+def read_item(session: Session, collection: str, id: str, suffix: str = "") -> Record:
+    """A record. Raises RecordNotFound."""
+    if (row := session.row(_READ + suffix, (collection, clean(id)))) is None:
+        raise RecordNotFound(_NOT_FOUND)
+    return Record._make(row)
+
+
+def find_response(session: Session, id: bytes) -> StoredResponse | None:
+    """See `contract.Store.find_response`."""
+    row = session.row("SELECT given, body FROM answers WHERE id = %s", (id,))
+    return StoredResponse._make(row) if row else None
+
+
+def change_error(error: psycopg.Error) -> StoreError:
+    """The error of a change: a duplicate, a response that is stored already, or as `store_error`."""
+    if isinstance(error, psycopg.errors.UniqueViolation):
+        name = error.diag.constraint_name or ""
+        return DuplicateValue("id" if name == "items_pkey" else sql.field_of(name))
+    if isinstance(error, psycopg.errors.NotNullViolation) and error.diag.table_name == "answers":
+        return ResponseStored("the response to this request is stored")
+    return store_error(error)
+
+
+def _columns(record: Record) -> tuple[Any, ...]:
+    """The values of a record in the order of _INSERT and _UPDATE, without its id."""
+    _, version, updated_at, fingerprint, body, owner, older = record
+    rest = None if older is None else older.decode()
+    owner = None if owner is None else clean(owner)
+    return version, updated_at, fingerprint, body.decode(), owner, rest, *fields_of(body)
+
+
+def _require_one(count: int) -> None:
+    if count == 0:
+        raise RecordNotFound(_NOT_FOUND)

@@ -1,0 +1,64 @@
+"""The location of a store in PostgreSQL. It does not import psycopg: see `connection`."""
+
+import importlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, ClassVar, cast
+from urllib.parse import parse_qs, urlsplit
+
+from restkeeper.clock import Clock
+from restkeeper.storage.contract import Collection, Store
+from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.location import Restored
+
+
+class PostgresLocation:
+    """A database of PostgreSQL. See `location.Location`."""
+
+    form: ClassVar[str] = "postgresql://USER:PASSWORD@HOST/DATABASE"
+    temporary: ClassVar[bool] = False
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        parts = urlsplit(url)
+        if parts.scheme not in ("postgresql", "postgres") or not parts.path.strip("/"):
+            raise ValueError(url)
+        host = parts.netloc.rpartition("@")[2] or "".join(parse_qs(parts.query).get("host", []))
+        self.name = f"postgresql://{f'{parts.username}@' if parts.username else ''}{host}{parts.path}"
+
+    @property
+    def folder(self) -> None:
+        return None
+
+    def store(
+        self,
+        collections: Iterable[Collection],
+        *,
+        synchronous: str,
+        min_free_space: int,
+        connections: int = 10,
+        creates: bool = True,
+        clock: Clock,
+    ) -> Store:
+        made = _backend().PostgresStore(self._url, collections, connections=connections, creates=creates, clock=clock)
+        return cast(Store, made)
+
+    def require(self) -> None:
+        if _backend().size_of(self._url) is None:
+            raise StoreUnavailable(f"there is no store in the database {self.name}")
+
+    def size(self) -> int:
+        return int(_backend().size_of(self._url) or 0)
+
+    def restore(self, backup: Path, *, discard: bool) -> Restored:
+        raise StoreUnavailable("PostgreSQL has its own tools for a restore: pg_restore, or a restore to a point in time")
+
+
+def _backend() -> Any:
+    """The module of the store. Raises StoreUnavailable if psycopg is not installed."""
+    try:
+        return importlib.import_module("restkeeper.storage.postgresql.store")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("psycopg", "psycopg_pool"):
+            raise
+        raise StoreUnavailable(f"{error.name} is not installed: pip install 'restkeeper[postgresql]'") from error

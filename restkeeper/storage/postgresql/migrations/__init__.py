@@ -1,0 +1,167 @@
+"""The tables of a store in PostgreSQL, the indexes that the collections declare, and their schemas.
+
+The first line of a migration is `-- oldest: N`: a program that has the first N migrations can work with the store after
+this one, too. Old and new programs can then use it at the same time. Migrations run in one transaction; indexes are
+built after it and one by one, while others read and write (`CREATE INDEX CONCURRENTLY`).
+"""
+
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+
+from restkeeper.clock import Clock
+from restkeeper.storage.contract import Collection
+from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.postgresql import counters, schemas, sql
+from restkeeper.storage.postgresql.connection import Session
+from restkeeper.storage.postgresql.identity import new_epoch, note_place
+
+MIGRATIONS = sorted(Path(__file__).parent.glob("[0-9]*.sql"))
+LOCK = 0x7265737462  # of whoever builds indexes: an advisory lock, as an index waits for all transactions
+TURN_SECONDS = 0.1  # between two attempts to lock
+
+_PRESENT = """\
+SELECT
+    relname::text,
+    indisvalid
+FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
+WHERE indrelid = 'items'::regclass AND starts_with(relname::text, %s)"""
+
+
+def migrate(session: Session, collections: Sequence[Collection], clock: Clock) -> None:
+    """Run the migrations that are missing, register the schemas, and build the indexes.
+
+    A start that is refused changes nothing but indexes, so that the program before can start again. Raises
+    StoreUnavailable as `require_known` and as `schemas.register`.
+    """
+    if _migration_of(session) < len(MIGRATIONS) or not all(_is_declared(session, each) for each in collections):
+        with _alone(session):
+            _run_missing(session)
+            require_known(session)  # a newer program can have been first
+            for collection in collections:
+                schemas.register(session, collection)
+                session.change(counters.CREATE, (collection.name,))
+    require_known(session)
+    note_place(session)
+    _build_indexes(session, collections, clock)
+
+
+def require_known(session: Session) -> None:
+    """Raises StoreUnavailable if a newer program has migrated the store so that this one cannot work with it."""
+    migration, oldest = session.rows("SELECT migration, oldest FROM store")[0]
+    if oldest > len(MIGRATIONS):
+        raise StoreUnavailable(
+            f"the store is of a newer program (migration {migration} of {len(MIGRATIONS)}): "
+            f"use one that has migration {oldest}"
+        )
+
+
+def require_present(session: Session) -> None:
+    """Raises StoreUnavailable as `require_known`, or if migrations are missing: it is another database."""
+    if (migration := _migration_of(session)) < len(MIGRATIONS):
+        raise StoreUnavailable(f"the store has migration {migration}, this program needs {len(MIGRATIONS)}")
+    require_known(session)
+
+
+def drop_undeclared(session: Session, collections: Iterable[Collection]) -> list[str]:
+    """Drop the indexes of these collections that they do not declare; return their names."""
+    names = [
+        name for each in collections for name in _present(session, each) if name not in sql.indexes_of(each)
+    ]
+    for name in names:
+        session.change(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
+    return names
+
+
+def is_empty(session: Session) -> bool:
+    """Whether the database has no store."""
+    return session.row("SELECT to_regclass('store') IS NULL") == (True,)
+
+
+def _migration_of(session: Session) -> int:
+    """The number of migrations that the store has; 0 in an empty database."""
+    if is_empty(session):
+        return 0
+    row = session.row("SELECT migration FROM store")
+    return int(row[0]) if row else 0
+
+
+@contextmanager
+def _alone(session: Session) -> Iterator[None]:
+    """A transaction in which no other program migrates."""
+    session.begin()
+    try:
+        session.rows("SELECT pg_advisory_xact_lock(%s)", (LOCK + 1,))
+        yield
+        session.end()
+    finally:
+        session.undo()
+
+
+def _run_missing(session: Session) -> None:
+    for number, migration in enumerate(MIGRATIONS[_migration_of(session) :], start=_migration_of(session) + 1):
+        script = migration.read_text(encoding="utf-8")
+        oldest = _oldest_of(script)
+        session.execute(script.encode())  # without parameters it may have several statements
+        if number == 1:
+            row = (new_epoch(), secrets.token_hex(16))
+            session.change("INSERT INTO store (epoch, place, secret, migration, oldest) VALUES (%s, '', %s, 1, 1)", row)
+        session.change("UPDATE store SET migration = %s, oldest = greatest(oldest, %s)", (number, oldest))
+
+
+def _oldest_of(script: str) -> int:
+    """The number in the first line of a migration. Raises ValueError."""
+    if not (found := re.match(r"-- oldest: (\d+)\n", script)):
+        raise ValueError("the first line of a migration is: -- oldest: N")
+    return int(found[1])
+
+
+def _is_declared(session: Session, collection: Collection) -> bool:
+    counted = session.row("SELECT count(*) FROM counters WHERE collection = %s", (collection.name,))
+    return counted == (counters.SHARDS,) and schemas.is_registered(session, collection)
+
+
+def _build_indexes(session: Session, collections: Iterable[Collection], clock: Clock) -> None:
+    """Build what is missing, and again what was interrupted."""
+    missing = [
+        (name, statement)
+        for each in collections
+        for present in [_present(session, each)]
+        for name, statement in sql.indexes_of(each).items()
+        if not present.get(name)
+    ]
+    if not missing:
+        return
+    while session.row("SELECT pg_try_advisory_lock(%s)", (LOCK,)) != (True,):  # to wait inside would block the other
+        clock.sleep(TURN_SECONDS)
+    try:
+        for name, statement in missing:
+            _build(session, name, statement)
+    finally:
+        session.row("SELECT pg_advisory_unlock(%s)", (LOCK,))
+
+
+def _build(session: Session, name: str, statement: str) -> None:
+    if _is_valid(session, name) is False:
+        session.change(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
+    try:
+        session.change(statement)
+    except psycopg.errors.UniqueViolation as error:
+        session.change(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
+        collection, field = name.split(".")[1:3]
+        raise StoreUnavailable(f"some items of {collection} have the same {field}, which must be unique") from error
+
+
+def _is_valid(session: Session, name: str) -> bool | None:
+    """Whether an index is complete; None if it does not exist."""
+    row = session.row("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)", (f'"{name}"',))
+    return None if row is None else bool(row[0])
+
+
+def _present(session: Session, collection: Collection) -> dict[str, bool]:
+    """The indexes of a collection: name to whether it is complete."""
+    return dict(session.rows(_PRESENT, (sql.index_prefix(collection),)))  # type: ignore[arg-type]

@@ -1,0 +1,261 @@
+"""The store in PostgreSQL: any number of processes and machines can use one database.
+
+Each statement sees one moment (READ COMMITTED). A change locks its item and compares what it was computed from; the
+responses to requests with an idempotency key are claimed by a unique key. So no transaction has to run again, and
+writers of different items do not wait for each other.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import IO, Concatenate, ParamSpec, TypeVar
+
+import psycopg
+
+from restkeeper.clock import Clock
+from restkeeper.storage.contract import ALL, Collection, Page, Query, Record, StoredResponse, StoredSchema, Transaction
+from restkeeper.storage.errors import StoreGone, StoreUnavailable
+from restkeeper.storage.eventid import parse_id
+from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
+from restkeeper.storage.postgresql import events, sql
+from restkeeper.storage.postgresql.connection import Connections, Session, connect
+from restkeeper.storage.postgresql.counters import revision_of, state_of
+from restkeeper.storage.postgresql.deliveries import find_subscriptions, read_log
+from restkeeper.storage.postgresql.identity import epoch_of, note_loss, note_place, secret_of
+from restkeeper.storage.postgresql.items import PostgresTransaction, change_error, find_response, read_item
+from restkeeper.storage.postgresql.migrations import drop_undeclared, is_empty, migrate, require_known, require_present
+from restkeeper.storage.postgresql.pages import find_page
+from restkeeper.storage.postgresql.schemas import read_schemas
+from restkeeper.storage.registry import Registry
+from restkeeper.storage.spool import records_in, spool
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+SEQUENCED = 64  # changes of a process, after which it numbers events, so that no reader finds many without a number
+SCANNED = 500  # records that a scan receives at a time
+
+_SCAN = f"""\
+SELECT
+{sql.COLUMNS}
+FROM items
+WHERE collection = %s
+ORDER BY id"""  # noqa: S608 - constant columns
+
+TABLES = ("items", "counters", "schemas", "answers", "events", "feed", "subscriptions", "deliveries", "store")
+
+_SIZES = "SELECT pg_total_relation_size(to_regclass(name)) FROM unnest(%s::text[]) AS name"
+
+
+class PostgresStore:
+    """See `contract.Store`. A process has at most `connections` open."""
+
+    def __init__(
+        self,
+        url: str,
+        collections: Iterable[Collection],
+        *,
+        connections: int,
+        creates: bool = True,
+        clock: Clock = time,
+    ) -> None:
+        self._url = url
+        self._most = connections
+        self._creates = creates
+        self._clock = clock
+        self._collections = {collection.name: collection for collection in collections}
+        self._registry = Registry(self._collections.values())
+        self._others = {name: sql.select_other_fingerprints(each) for name, each in self._collections.items()}
+        self._connections: Connections | None = None
+        self._opening = Lock()
+        self._secret = ""
+        self._seen = ("", 0)  # the epoch and the position of the newest event that this process has seen
+        self._changes = 0  # since events were numbered
+
+    def open(self) -> None:
+        with self._opening:
+            self._connections = self._connections or self._open()
+
+    def _open(self) -> Connections:
+        session = connect(self._url, is_long=True)
+        try:
+            if not self._creates and is_empty(session):
+                raise StoreGone("the database has no store")
+            migrate(session, list(self._collections.values()), self._clock)
+            self._secret = secret_of(session)
+        except psycopg.Error as error:
+            raise change_error(error) from error
+        finally:
+            session.close()
+        return Connections(self._url, self._most, self._configure, self._clock)
+
+    def _configure(self, session: Session) -> None:
+        """Check a new connection: the database can be another one than before."""
+        if is_empty(session):
+            raise StoreGone("the database has no store")
+        require_known(session)
+        note_place(session)
+        note_loss(session, *self._seen)
+
+    @property
+    def _parts(self) -> Connections:
+        """The connections. Raises StoreUnavailable."""
+        while (connections := self._connections) is None:
+            self.open()
+        return connections
+
+    @property
+    def secret(self) -> str:
+        self.open()
+        return self._secret
+
+    @property
+    def epoch(self) -> str:
+        return self._read(epoch_of)
+
+    def read(self, collection: str, id: str) -> Record:
+        with self._parts.session() as session:
+            record = read_item(session, collection, id)
+            self._require(session, collection, record.fingerprint)
+            return record
+
+    def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
+        with self._parts.session() as session:
+            page = find_page(session, self._collections[collection], query, max_bytes)
+            self._require(session, collection, *page.fingerprints)
+            return page
+
+    def count(self, collection: str, query: Query = ALL) -> int:
+        if not query.narrows:
+            return self._read(state_of, collection)[2]
+        statement, parameters = sql.select_count(self._collections[collection], query)
+        return int(self._read(Session.rows, statement, parameters)[0][0])
+
+    def revision(self, collection: str) -> str:
+        return self._read(revision_of, collection)
+
+    def schemas(self, collection: str) -> list[StoredSchema]:
+        return self._read(read_schemas, collection)
+
+    def other_fingerprints(self, collection: str) -> list[str]:
+        statement = self._others[collection]
+        return [fingerprint for (fingerprint,) in self._read(Session.rows, statement)] if statement else []
+
+    def last_event(self) -> str:
+        return self._note(self._read(events.newest_id))
+
+    def events(self, after: str, filter: EventFilter, limit: int) -> Events:
+        with self._parts.session() as session:
+            found = events.find_events(session, after, filter, limit, partial(self._require, session))
+        self._note(found.last)
+        return found
+
+    def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
+        return self._read(find_subscriptions, active, now)
+
+    def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[LogEntry]:
+        return self._read(read_log, webhook, before, limit, state)
+
+    def find_response(self, id: bytes) -> StoredResponse | None:
+        return self._read(find_response, id)
+
+    def _read(self, read: Callable[Concatenate[Session, P], T], *arguments: P.args, **options: P.kwargs) -> T:
+        with self._parts.session() as session:
+            return read(session, *arguments, **options)
+
+    def _require(self, session: Session, collection: str, *fingerprints: str) -> None:
+        self._registry.require(collection, fingerprints, partial(read_schemas, session, collection))
+
+    def _note(self, event: str) -> str:
+        """Remember the newest event."""
+        position, origin = parse_id(event)
+        if origin != self._seen[0] or position > self._seen[1]:
+            self._seen = origin, position
+        return event
+
+    def write(
+        self,
+        work: Callable[[Transaction], T],
+        *,
+        wait: bool = True,
+        use_reserve: bool = False,
+        deadline: float | None = None,
+    ) -> T:
+        with self._parts.session(deadline=deadline if wait else self._clock.monotonic()) as session:
+            session.begin()
+            if not wait:
+                session.send("SET LOCAL lock_timeout = 1")
+            transaction = PostgresTransaction(session, partial(self._require, session), self._others)
+            try:
+                result = work(transaction)
+                transaction.finish()
+            except psycopg.Error as error:
+                raise change_error(error) from error
+            finally:
+                session.undo()
+            self._sequence(session)
+        return result
+
+    def _sequence(self, session: Session) -> None:
+        self._changes += 1
+        if self._changes >= SEQUENCED:
+            self._changes = 0
+            events.sequence(session)
+
+    def scan(self, collection: str) -> Iterator[Record]:
+        fingerprint = None
+        for record in records_in(self._spooled(collection)):
+            if record.fingerprint != fingerprint:
+                fingerprint = record.fingerprint
+                with self._parts.session() as session:
+                    self._require(session, collection, fingerprint)
+            yield record
+
+    def _spooled(self, collection: str) -> IO[bytes]:
+        with self._parts.session(is_long=True) as session:
+            session.begin()
+            try:
+                session.change("SET LOCAL statement_timeout = 0")
+                with session.cursor("scan", binary=True) as cursor:
+                    cursor.itersize = SCANNED
+                    return spool(cursor.execute(_SCAN, (collection,)))
+            finally:
+                session.undo()
+
+    def tidy(self) -> list[str]:
+        session = connect(self._url, is_long=True)
+        try:
+            return drop_undeclared(session, self._collections.values())
+        finally:
+            session.close()
+
+    def backup(self, target: Path) -> None:
+        if target.exists():
+            raise FileExistsError(f"{target} exists")
+        raise StoreUnavailable("PostgreSQL has its own tool for a backup: pg_dump; or use continuous archiving")
+
+    def check(self) -> None:
+        with self._parts.session() as session:
+            require_present(session)
+            if session.row("SELECT pg_is_in_recovery()") == (True,):
+                raise StoreUnavailable("the database is a copy that can only be read")
+
+    def close(self) -> None:
+        connections, self._connections = self._connections, None
+        if connections:
+            connections.close()
+
+
+def size_of(url: str) -> int | None:
+    """The bytes of a store's tables and indexes; None if the database has no store."""
+    session = connect(url)
+    try:
+        if is_empty(session):
+            return None
+        return sum(size for (size,) in session.rows(_SIZES, (list(TABLES),)))
+    except psycopg.Error as error:
+        raise change_error(error) from error
+    finally:
+        session.close()

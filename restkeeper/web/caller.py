@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 from flask import request
 
+from restkeeper.storage.caller import work_for
+
 ADMIN = "admin"  # the scope that holds all others
 
 
@@ -39,8 +41,9 @@ def caller_in(environ: dict[str, Any]) -> Caller:
 
 
 def remember(environ: dict[str, Any], who: Caller) -> None:
-    """Set the caller."""
+    """Set the caller, also for the store."""
     environ[_KEY] = who
+    work_for(name_of(environ))
 
 
 def name_of(environ: dict[str, Any]) -> str:

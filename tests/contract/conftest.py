@@ -10,19 +10,13 @@ from restkeeper.storage.contract import Collection, Store
 from tests.dict_store import DictStore
 from tests.things import OTHERS, THINGS
 
-KINDS = ["file", "memory", "dictionaries", "postgresql"]
+KINDS = ["file", "memory", "dictionaries"]
 
 
 def opened(kind: str, folder: Path, *collections: Collection) -> Store:
     """Open a new store."""
     if kind == "dictionaries":
         return DictStore(collections)  # type: ignore[return-value]  # it has no outbox
-    if kind == "postgresql":
-        import random, psycopg
-        name = f"t{random.randrange(10**12)}"
-        with psycopg.connect("postgresql://postgres:@/postgres?host=/tmp/pgscratch", autocommit=True) as c:
-            c.execute(f"create database {name}")
-        return open_store(f"postgresql://postgres:@/{name}?host=/tmp/pgscratch", collections)
     number = len(list(folder.glob("*.db")))
     return open_store(f"sqlite:///{folder}/{number}.db" if kind == "file" else "memory://", collections)
 

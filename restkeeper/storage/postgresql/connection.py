@@ -78,9 +78,7 @@ class Session(psycopg.Connection[Row]):
         """Execute a change now, after all queued ones, and return the number of its rows."""
         return self._run(statement, parameters).rowcount
 
-    def send(
-        self, statement: str, parameters: Parameters = None, *, done: Callable[[int], None] | None = None
-    ) -> None:
+    def send(self, statement: str, parameters: Parameters = None, *, done: Callable[[int], None] | None = None) -> None:
         """Queue a change. `done` is called with the number of its rows when that is known, and may raise an error."""
         self._queue.append((statement, parameters, done))
 
@@ -126,7 +124,9 @@ class Session(psycopg.Connection[Row]):
             self._reused.execute(f"ROLLBACK TO SAVEPOINT {savepoint}")
             self._reused.execute(f"RELEASE SAVEPOINT {savepoint}")
 
-    def _run(self, statement: str, parameters: Parameters, done: Callable[[int], None] | None = None) -> Any:
+    def _run(
+        self, statement: str, parameters: Parameters, done: Callable[[int], None] | None = None
+    ) -> psycopg.Cursor[Row]:
         """The cursor with the result of a statement, which is sent after the queued ones."""
         if not self._queue:
             cursor = self._reused.execute(statement, parameters)
@@ -146,7 +146,7 @@ class Session(psycopg.Connection[Row]):
 class Connections:
     """The connections of a process: at most `most`, of which one caller uses at most half.
 
-    `configure` is called with each new connection.
+    `configure` is called with each new connection, which it has to `prepare`.
     """
 
     def __init__(self, url: str, most: int, configure: Callable[[Session], None], clock: Clock) -> None:
@@ -164,7 +164,7 @@ class Connections:
             max_waiting=WAITING,
             max_idle=LONGEST_IDLE_SECONDS,
             reconnect_timeout=RECONNECT_SECONDS,
-            configure=lambda session: (session.prepare(), configure(session))[1],
+            configure=configure,
             check=_require_open,
             open=True,
         )
@@ -274,7 +274,11 @@ def store_error(error: psycopg.Error) -> StoreUnavailable | StoreFull:
 def require_cooperation() -> None:
     """Raises RuntimeError if gevent has patched this process, but only after psycopg had chosen how to wait."""
     gevent = sys.modules.get("gevent.monkey")
-    if gevent and gevent.is_module_patched("select") and psycopg.waiting.wait.__name__ == "wait_c":
+    if (
+        gevent
+        and gevent.is_module_patched("select")
+        and psycopg.waiting.wait is getattr(psycopg.waiting, "wait_c", None)
+    ):
         raise RuntimeError("psycopg was imported before gevent had patched this process: queries would block it")
 
 

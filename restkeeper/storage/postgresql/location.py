@@ -51,7 +51,9 @@ class PostgresLocation:
         return int(_backend().size_of(self._url) or 0)
 
     def restore(self, backup: Path, *, discard: bool) -> Restored:
-        raise StoreUnavailable("PostgreSQL has its own tools for a restore: pg_restore, or a restore to a point in time")
+        raise StoreUnavailable(
+            "PostgreSQL has its own tools for a restore: pg_restore, or a restore to a point in time"
+        )
 
 
 def _backend() -> Any:

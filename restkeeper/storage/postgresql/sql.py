@@ -12,7 +12,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from restkeeper.storage.contract import Collection, Field, Filter, Index, Kind, Op, Position, Query, Scalar, Sort
+from restkeeper.storage.contract import Collection, Field, Filter, Index, Kind, Op, Query, Scalar, Sort
 from restkeeper.storage.postgresql.fields import clean
 
 BEGINNING = 500  # characters of a text in an index
@@ -89,7 +89,8 @@ def _beginning(field: Field, expression: str) -> str:
 
 def unique_of(expression: str) -> str:
     """The expression for unique texts: the text itself, or of a long one its beginning and a digest."""
-    return f"(left({expression}, {BEGINNING}) || CASE WHEN length({expression}) > {BEGINNING} THEN md5({expression}) ELSE '' END)"
+    digest = f"CASE WHEN length({expression}) > {BEGINNING} THEN md5({expression}) ELSE '' END"
+    return f"(left({expression}, {BEGINNING}) || {digest})"
 
 
 def index_prefix(collection: Collection) -> str:
@@ -293,11 +294,13 @@ def _condition(collection: Collection, filter: Filter, name: str) -> str:
     type = "numeric" if field.kind in _NUMBERS else "text"
     is_many = filter.op is Op.IN
     if field.kind is Kind.LIST and filter.op in (Op.EQ, Op.IN):
-        return f"coalesce(fields -> {literal(field.name)} {'?|' if is_many else '?'} {given}::text{'[]' * is_many}, false)"
+        return (
+            f"coalesce(fields -> {literal(field.name)} {'?|' if is_many else '?'} {given}::text{'[]' * is_many}, false)"
+        )
     if filter.op is Op.LIKE:
         return f"coalesce(strpos({_searched(field)}, {given}) > 0, false)"
     folds = _folds(collection, field)
-    each = f"lower({given}::text COLLATE \"C\")" if folds else f"{given}::{type}"
+    each = f'lower({given}::text COLLATE "C")' if folds else f"{given}::{type}"
     if filter.op in (Op.EQ, Op.IN) and _is_text(field) and _is_unique(collection, field):
         key, each = unique_of(_folded(collection, field)), unique_of(each)
     elif _has_index(collection, field) and _is_text(field) and filter.op in _INDEXED:

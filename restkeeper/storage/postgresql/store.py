@@ -92,7 +92,8 @@ class PostgresStore:
         return Connections(self._url, self._most, self._configure, self._clock)
 
     def _configure(self, session: Session) -> None:
-        """Check a new connection: the database can be another one than before."""
+        """Prepare and check a new connection: the database can be another one than before."""
+        session.prepare()
         if is_empty(session):
             raise StoreGone("the database has no store")
         require_known(session)
@@ -254,7 +255,7 @@ def size_of(url: str) -> int | None:
     try:
         if is_empty(session):
             return None
-        return sum(size for (size,) in session.rows(_SIZES, (list(TABLES),)))
+        return sum(int(size) for (size,) in session.rows(_SIZES, (list(TABLES),)))
     except psycopg.Error as error:
         raise change_error(error) from error
     finally:

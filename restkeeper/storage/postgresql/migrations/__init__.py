@@ -69,9 +69,7 @@ def require_present(session: Session) -> None:
 
 def drop_undeclared(session: Session, collections: Iterable[Collection]) -> list[str]:
     """Drop the indexes of these collections that they do not declare; return their names."""
-    names = [
-        name for each in collections for name in _present(session, each) if name not in sql.indexes_of(each)
-    ]
+    names = [name for each in collections for name in _present(session, each) if name not in sql.indexes_of(each)]
     for name in names:
         session.change(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
     return names
@@ -164,4 +162,4 @@ def _is_valid(session: Session, name: str) -> bool | None:
 
 def _present(session: Session, collection: Collection) -> dict[str, bool]:
     """The indexes of a collection: name to whether it is complete."""
-    return dict(session.rows(_PRESENT, (sql.index_prefix(collection),)))  # type: ignore[arg-type]
+    return dict(session.rows(_PRESENT, (sql.index_prefix(collection),)))

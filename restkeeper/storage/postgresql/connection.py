@@ -1,7 +1,8 @@
 """Connections to PostgreSQL: the pool of a process, a share of it for each caller, time-outs, and errors.
 
-psycopg waits cooperatively if gevent has patched the process before psycopg's first import; `require_cooperation` checks
-it. A server that does not answer at all, as one that is paused, cannot end a statement: a watch closes the connection.
+psycopg waits cooperatively if gevent has patched the process before psycopg's first import; `require_cooperation`
+checks it. A server that does not answer at all, as one that is paused, cannot end a statement: a watch closes the
+connection.
 """
 
 import os

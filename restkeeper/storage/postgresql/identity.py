@@ -1,11 +1,11 @@
 """The epoch: a random text that distinguishes a database and its present history from every other.
 
 A copy continues an older history: the same revisions and positions occur again, with other contents. So it needs
-another epoch. The store keeps, beside the epoch, the place where it was made: the system identifier of the database's cluster,
-the database, and the timeline of its log, which PostgreSQL increments when a standby becomes the primary or when a
-backup is restored to a point in time. A new connection that finds another place sets a new epoch. A process that has
-seen an event which the database does not have any more sets one, too: a copy of files has the same place.
-After a failover that has lost nothing the epoch changes without need, which costs clients their cached responses.
+another epoch. The store keeps, beside the epoch, the place where it was made: the system identifier of the database's
+cluster, the database, and the timeline of its log, which PostgreSQL increments when a standby becomes the primary or
+when a backup is restored to a point in time. A new connection that finds another place sets a new epoch. A process that
+has seen an event which the database does not have any more sets one, too: a copy of files has the same place. After a
+failover that has lost nothing the epoch changes without need, which costs clients their cached responses.
 """
 
 import secrets

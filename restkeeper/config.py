@@ -152,6 +152,11 @@ class Config:
         _text,
         "where items are stored: `sqlite:///FILE` or `memory://` (one process, gone at the end)",
     )
+    database_connections: int = _setting(
+        10,
+        _whole(2, 1000),
+        "connections that each process has to a database server at most; SQLite has no server",
+    )
     sqlite_synchronous: str = _setting(
         "full",
         _one_of("full", "normal"),

@@ -98,6 +98,7 @@ def make_service(
         collections,
         synchronous=config.sqlite_synchronous,
         min_free_space=config.min_free_space,
+        connections=config.database_connections,
         creates=location.name not in started_stores,
         clock=clock,
     )

@@ -85,6 +85,7 @@ def test_typed_values_are_checked_too() -> None:
 
 
 RANGES = {
+    "database_connections": (2, 1000),
     "min_free_space": (0, 2**50),
     "port": (0, 65535),
     "web_concurrency": (1, 256),

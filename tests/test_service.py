@@ -12,6 +12,7 @@ from restkeeper.config import Config, ConfigError
 from restkeeper.features.webhooks.deliverer import Deliverer
 from restkeeper.service import make_service, service_of
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.sqlite.location import SqliteMemory
 from restkeeper.web.application import Application
 from tests import issuer
 from tests.clock import SetClock
@@ -48,6 +49,19 @@ def test_items_and_responses_have_the_time_of_the_clock(clock: SetClock) -> None
     assert parsedate_to_datetime(changed.headers["Last-Modified"]).timestamp() == clock.now
     events = service.get("/api/v1/events", headers=ADMIN).json
     assert [event["timestamp"][11:13] for event in events] == ["08", "09"]
+
+
+def test_the_store_gets_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a file and those of a database server; a backend ignores what it has no use for."""
+    given: dict[str, object] = {}
+
+    def store(self: SqliteMemory, collections: object, **settings: object) -> None:
+        given.update(settings)
+
+    monkeypatch.setattr(SqliteMemory, "store", store)
+    make_service(Config(sqlite_synchronous="normal", min_free_space=1, database_connections=7), RESOURCES, [])
+    given.pop("clock")
+    assert given == {"synchronous": "normal", "min_free_space": 1, "connections": 7, "creates": True}
 
 
 @pytest.mark.needs("keys", "limits")

@@ -34,9 +34,12 @@ def open_store(
     *,
     synchronous: str = "full",
     min_free_space: int = 0,
+    connections: int = 10,
     clock: Clock = time,
 ) -> Store:
     """Open the store that a URL names. See `Location.store` and `Store.open`."""
-    store = locate(url).store(collections, synchronous=synchronous, min_free_space=min_free_space, clock=clock)
+    store = locate(url).store(
+        collections, synchronous=synchronous, min_free_space=min_free_space, connections=connections, clock=clock
+    )
     store.open()
     return store

@@ -40,13 +40,15 @@ class Location(Protocol):
         *,
         synchronous: str,
         min_free_space: int,
+        connections: int,
         creates: bool = True,
         clock: Clock,
     ) -> Store:
         """The store, which is not open yet. Unless it `creates` a missing one, each use of that raises StoreGone.
 
         If `synchronous` is "full", a commit survives a loss of power; if it is "normal", the end of the process.
-        Writes raise StoreFull while a local disk has less than `min_free_space` free bytes.
+        Writes raise StoreFull while a local disk has less than `min_free_space` free bytes. `connections` is how many
+        this process has to a database server at most, 2 or more.
         """
 
     def require(self) -> None:

@@ -39,6 +39,7 @@ class SqliteFile:
         *,
         synchronous: str,
         min_free_space: int,
+        connections: int,
         creates: bool = True,
         clock: Clock,
     ) -> Store:

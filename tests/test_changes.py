@@ -112,6 +112,25 @@ def test_a_change_is_prepared_again_after_another_write(
     assert response.json["attributes"] == ({"a0": 1, "a1": 1, "a2": 1} if method == "PATCH" else {})
 
 
+@pytest.mark.needs("keys", "webhooks")
+@pytest.mark.parametrize(
+    ("path", "sent"),
+    [("/api/v1/webhooks", {"url": "https://example.org/"}), ("/api/v1/keys", {"name": "x", "scopes": ["admin"]})],
+)
+def test_a_rotation_is_prepared_again_after_another_write(
+    client: FlaskClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, sent: dict[str, Any]
+) -> None:
+    """The response has the secret that is stored, and the version after the other process's change."""
+    second = create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db")).test_client()
+    where = client.post(path, json=sent).headers["Location"]
+    write_first(monkeypatch, 1, lambda: second.post(f"{where}/rotate"))
+    rotated = client.post(f"{where}/rotate")
+    assert (rotated.status_code, rotated.json["version"]) == (200, 3)
+    assert client.get(where).headers["ETag"] == rotated.headers["ETag"]
+    if path == "/api/v1/keys":
+        assert second.get("/products", headers={"X-API-Key": rotated.json["secret"]}).status_code == 200
+
+
 def test_a_condition_is_checked_in_the_transaction(
     client: FlaskClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,9 +1,11 @@
 """Idempotency-Key: a repeated request gets the first response, and its work is done once."""
 
+import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ from restkeeper.config import Config
 from restkeeper.errors import ValidationFailed
 from restkeeper.features.idempotency import Idempotency
 from restkeeper.resources.resource import Resource
-from restkeeper.storage.contract import Store, Transaction
+from restkeeper.storage.contract import Store, StoredResponse, Transaction
+from restkeeper.storage.errors import ResponseStored
 from restkeeper.web.application import Application
 from tests.clock import SetClock
 from tests.live import Gunicorn, HttpResponse
@@ -264,6 +267,69 @@ def test_a_replay_ignores_a_changed_schema(client: FlaskClient, post: Post, monk
     monkeypatch.setattr(Resource, "create", refuse)
     assert post().data == first.data
     assert post("another").status_code == 422
+
+
+def hide_responses(app: Application, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Let the next look for a stored response find none: as if the first request were committed after it."""
+    store: Store = app.extensions["restkeeper"].store
+    looks: list[bytes] = []
+    find = store.find_response
+
+    def find_later(id: bytes) -> StoredResponse | None:
+        looks.append(id)
+        return find(id) if len(looks) > 1 else None
+
+    monkeypatch.setattr(store, "find_response", find_later)
+    return looks
+
+
+@pytest.mark.needs("keys", "webhooks")
+@pytest.mark.parametrize("path", ["/products", "/api/v1/keys", "{key}/rotate", "/api/v1/webhooks", "{webhook}/ping"])
+def test_a_twin_gets_the_response_that_was_stored_meanwhile(
+    app: Application, client: FlaskClient, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """It finds no response, cannot store its own, finds the first one then, and changes nothing."""
+    sent = {
+        "/products": LAMP | {"sku": "unique"},
+        "/api/v1/keys": {"name": "x", "scopes": ["admin"]},
+        "/api/v1/webhooks": {"url": "https://example.org/"},
+    }
+    key, webhook = (client.post(f"/api/v1/{name}", json=sent[f"/api/v1/{name}"]).json for name in ("keys", "webhooks"))
+    where = path.format(key=f"/api/v1/keys/{key['id']}", webhook=f"/api/v1/webhooks/{webhook['id']}")
+    store: Store = app.extensions["restkeeper"].store
+
+    def state() -> list[str]:
+        return [*map(store.revision, ("products", "keys", "webhooks")), store.last_event()]
+
+    first = client.post(where, json=sent.get(path), headers={"Idempotency-Key": KEY})
+    before, looks = state(), hide_responses(app, monkeypatch)
+    second = client.post(where, json=sent.get(path), headers={"Idempotency-Key": KEY})
+    assert (second.status_code, second.data, len(looks)) == (200, first.data, 2)
+    assert second.headers["Idempotent-Replayed"] == "true" and state() == before
+
+
+@pytest.mark.needs("keys", "limits")
+def test_a_twin_counts_no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it has counted before its transaction failed."""
+    admin = {"X-API-Key": "an-admin-key-of-enough-characters"}
+    app = create_app(Config(auth="required", admin_key=admin["X-API-Key"], write_bytes="100000 per day"))
+    client, store = app.test_client(), app.extensions["restkeeper"].store
+
+    def post() -> str:
+        response = client.post("/products", json=LAMP, headers=admin | {"Idempotency-Key": KEY})
+        assert response.status_code == 200
+        return re.findall(r'"write-bytes";r=[0-9]+', response.headers["RateLimit"])[0]
+
+    left, kind, store_response = post(), store.write(type), store.write(type).store_response
+
+    def store_late(transaction: Any, *arguments: Any, **options: Any) -> None:
+        """A backend may raise the error of a change later than it is called."""
+        with suppress(ResponseStored):
+            store_response(transaction, *arguments, **options)
+
+    monkeypatch.setattr(kind, "store_response", store_late)
+    looks = hide_responses(app, monkeypatch)
+    assert (post(), len(looks)) == (left, 2)
 
 
 @pytest.mark.needs("keys")

@@ -165,6 +165,7 @@ def create_app(
         mount(app, service, partial(_routes_of, service, resource), unversioned=True)
     install("webhooks", "health", "pages", "openapi")  # the last one documents what there is
     guard.learn(app)
+    service.ahead.learn(app)
     for check in app.ready:
         check()
 

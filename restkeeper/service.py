@@ -17,6 +17,7 @@ from restkeeper.storage import Location, Store, locate
 from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreGone, StoreUnavailable
 from restkeeper.versions import V1, Version, Versions, prefix_of
+from restkeeper.web.ahead import Ahead
 from restkeeper.web.description import Contribution
 from restkeeper.web.guard import Guard
 
@@ -42,6 +43,7 @@ class Service:
     clock: Clock
     features: frozenset[str]
     guard: Guard
+    ahead: Ahead
     hooks: Hooks
     versions: Versions
     served: tuple[Version, ...]
@@ -105,7 +107,10 @@ def make_service(
     guard = Guard(required=config.auth == "required", local_only=config.auth == "open")
     served = tuple(versions.served(clock.time(), config.previews))
     names, hooks = frozenset(features), Hooks()
-    return Service(config, tuple(resources), location, store, clock, names, guard, hooks, versions, served, serves)
+    ahead = Ahead(store)
+    return Service(
+        config, tuple(resources), location, store, clock, names, guard, ahead, hooks, versions, served, serves
+    )
 
 
 def mount(app: Flask, service: Service, routes: Callable[[str], Blueprint], *, unversioned: bool = False) -> None:

@@ -5,8 +5,8 @@ It is as simple as possible, and has only the contract in common with SQLite.
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from decimal import Decimal
 from math import inf
@@ -18,6 +18,7 @@ from restkeeper.storage.contract import (
     ALL,
     Collection,
     Filter,
+    Key,
     Kind,
     Op,
     Page,
@@ -258,9 +259,14 @@ class DictStore:
             records = [row.record for row in self._tables[collection].rows.values()]
         return iter(sorted(records))
 
-    def find_response(self, id: bytes) -> StoredResponse | None:
+    def look_up(self, keys: Sequence[Key]) -> list[Record | StoredResponse | None]:
         with self._lock:
-            return self._responses.get(id)
+            return [self._responses.get(key) if isinstance(key, bytes) else self._found(*key) for key in keys]
+
+    def _found(self, collection: str, id: str) -> Record | None:
+        with suppress(RecordNotFound):
+            return self.read(collection, id)
+        return None
 
     def write(self, work: Callable[[DictTransaction], T], **_: Any) -> T:
         transaction = DictTransaction(self)

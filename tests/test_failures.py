@@ -128,9 +128,9 @@ def test_nothing_is_looked_up_for_a_guess_beyond_the_limit(monkeypatch: pytest.M
     """The refusal comes before the check of the credentials, so that it needs no read of the store."""
     client = secured()
     store = client.application.extensions["restkeeper"].store
-    reads: list[str] = []
-    read = store.read
-    monkeypatch.setattr(store, "read", lambda collection, id: reads.append(id) or read(collection, id))
+    reads: list[Any] = []
+    look_up = store.look_up
+    monkeypatch.setattr(store, "look_up", lambda keys: reads.append(keys) or look_up(keys))
     for n in range(LIMIT + 50):
         by_bearer(client, f"rk_{n:016x}_secret")
     assert len(reads) == LIMIT

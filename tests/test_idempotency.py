@@ -3,7 +3,7 @@
 import re
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +17,7 @@ from restkeeper.config import Config
 from restkeeper.errors import ValidationFailed
 from restkeeper.features.idempotency import Idempotency
 from restkeeper.resources.resource import Resource
-from restkeeper.storage.contract import Store, StoredResponse, Transaction
+from restkeeper.storage.contract import Key, Record, Store, StoredResponse, Transaction
 from restkeeper.storage.errors import ResponseStored
 from restkeeper.web.application import Application
 from tests.clock import SetClock
@@ -273,13 +273,16 @@ def hide_responses(app: Application, monkeypatch: pytest.MonkeyPatch) -> list[by
     """Let the next look for a stored response find none: as if the first request were committed after it."""
     store: Store = app.extensions["restkeeper"].store
     looks: list[bytes] = []
-    find = store.find_response
+    look_up = store.look_up
 
-    def find_later(id: bytes) -> StoredResponse | None:
-        looks.append(id)
-        return find(id) if len(looks) > 1 else None
+    def find_later(keys: Sequence[Key]) -> list[Record | StoredResponse | None]:
+        looks.extend(key for key in keys if isinstance(key, bytes))
+        return [
+            None if isinstance(key, bytes) and len(looks) == 1 else each
+            for key, each in zip(keys, look_up(keys), strict=True)
+        ]
 
-    monkeypatch.setattr(store, "find_response", find_later)
+    monkeypatch.setattr(store, "look_up", find_later)
     return looks
 
 

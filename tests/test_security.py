@@ -397,7 +397,7 @@ def test_owasp_api8_security_misconfiguration(secured: FlaskClient) -> None:
 def test_owasp_api8_an_unexpected_error_reveals_nothing(secured: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unexpected error is a 500 with an id for the log, and without its cause."""
     store = secured.application.extensions["restkeeper"].store
-    monkeypatch.setattr(store, "read", lambda *_: 1 / 0)
+    monkeypatch.setattr(store, "look_up", lambda *_: 1 / 0)
     response = secured.get("/products/x", headers=ADMIN)
     assert response.status_code == 500 and response.json["request_id"] == response.headers["X-Request-Id"]
     assert "division" not in response.text and "Traceback" not in response.text

@@ -10,12 +10,13 @@ import re
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any
 
 import orjson
 from cryptography.fernet import Fernet, InvalidToken
-from flask import request
+from flask import Request, request
 from werkzeug.datastructures import Headers
 
 from restkeeper.config import Config
@@ -24,6 +25,7 @@ from restkeeper.resources.changes import IdempotencyRecord, add_written
 from restkeeper.service import Service
 from restkeeper.storage.contract import Store, StoredResponse, Transaction
 from restkeeper.web import exactjson
+from restkeeper.web.ahead import look_up
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.caller import caller_in
 from restkeeper.web.description import Contribution
@@ -43,6 +45,7 @@ def install(app: Application, service: Service) -> None:
     config, now = service.config, service.clock.time
     policy = Idempotency(config.idempotency_ttl, required=config.idempotency == "required", now=now)
     service.hooks.idempotency = policy.record
+    service.ahead.plans.append(key_ahead)
     service.contributions.extend(_contributions(config))
 
 
@@ -111,8 +114,7 @@ class Idempotency:
                 raise IdempotencyKeyMissing("send an Idempotency-Key, a new one for each new request")
             return IdempotencyRecord()
         key = read_key(field)
-        place = [environ.get("SCRIPT_NAME", ""), environ.get("PATH_INFO", "")]  # PEP 3333: they may be missing
-        id = sha256(orjson.dumps([caller_in(environ).id, *place, key])).digest()
+        id = _id_of(environ, caller_in(environ).id, key)
         seal = _seal_of(environ, key) if secret else None
         now = self._now()
         return _Keyed(id, _print_of(sent), seal, now, now - self.seconds)
@@ -121,6 +123,21 @@ class Idempotency:
         """Delete at most `limit` expired responses and return their number."""
         now = self._now()
         return transaction.sweep_responses(now - self.seconds, limit, latest=now + self.seconds)
+
+
+def key_ahead(request: Request, caller: str) -> bytes | None:
+    """The id of the response that a request of this caller will look for; None without a valid idempotency key."""
+    field = request.environ.get("HTTP_IDEMPOTENCY_KEY")
+    if field is None or request.method != "POST":
+        return None
+    with suppress(IdempotencyKeyInvalid):  # it is refused later, in its place
+        return _id_of(request.environ, caller, read_key(field))
+    return None
+
+
+def _id_of(environ: dict[str, Any], caller: str, key: str) -> bytes:
+    place = [environ.get("SCRIPT_NAME", ""), environ.get("PATH_INFO", "")]  # PEP 3333: they may be missing
+    return sha256(orjson.dumps([caller, *place, key])).digest()
 
 
 def _seal_of(environ: dict[str, Any], key: str) -> Fernet:
@@ -157,8 +174,8 @@ class _Keyed(IdempotencyRecord):
         self._oldest = oldest
 
     def find(self, store: Store) -> Reply | None:
-        found = store.find_response(self._id)
-        if found is None or found.stored_at < self._oldest:
+        found = look_up(store, self._id)
+        if not isinstance(found, StoredResponse) or found.stored_at < self._oldest:
             return None
         head, _, body = found.body.partition(b"\n")
         print_, status, headers = orjson.loads(head)

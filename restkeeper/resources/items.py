@@ -11,12 +11,14 @@ from werkzeug.datastructures import ImmutableMultiDict, MultiDict
 
 from restkeeper.clock import Clock, rfc3339
 from restkeeper.config import Config
+from restkeeper.errors import NotFound
 from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord
 from restkeeper.resources.form import Form
 from restkeeper.resources.resource import ItemLimits, JsonObject, Resource
 from restkeeper.resources.turns import LARGE, SECONDS, Stale, Turns, until_current
 from restkeeper.storage.contract import Page, Query, Record, Store, Transaction
 from restkeeper.storage.errors import DuplicateValue
+from restkeeper.web.ahead import look_up
 from restkeeper.web.application import OwnHeaders, Reply
 from restkeeper.web.cache import Cache
 from restkeeper.web.content import JSON, read_object, require_acceptable
@@ -142,7 +144,8 @@ class Items:
         """One item, or some of its fields; 304 if the client has it already. Raises NotFound."""
         require_acceptable(JSON)
         fields = parse_fields(request.args, self.form.queryable) if request.query_string else None
-        record = self.store.read(self.name, id)
+        if not isinstance(record := look_up(self.store, (self.name, id)), Record):
+            raise NotFound("there is no such item")
         self._access.require_sight(record)
         if is_conditional() and (unchanged := self._not_modified(self.tag(record), self._changed_at(record))):
             return unchanged

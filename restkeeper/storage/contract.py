@@ -191,6 +191,9 @@ class StoredResponse(NamedTuple):
     body: bytes
 
 
+Key = tuple[str, str] | bytes  # of an item, its collection and id; or of the response to a request, the id
+
+
 class ItemTransaction(Protocol):
     """Records inside `Store.write`."""
 
@@ -306,8 +309,11 @@ class Store(ItemStore, OutboxStore, Protocol):
         Raises StoreUnavailable for a schema that cannot follow those that are registered.
         """
 
-    def find_response(self, id: bytes) -> StoredResponse | None:
-        """Return the response to the request with this id, if it is stored."""
+    def look_up(self, keys: Sequence[Key]) -> list[Record | StoredResponse | None]:
+        """Return the records and responses with these keys, and None for each that does not exist, at one moment.
+
+        A database with a server is asked once.
+        """
 
     def write(
         self,

@@ -20,16 +20,16 @@ def put(store: Store, **responses: float) -> None:
 
 
 def left(store: Store, ids: str) -> str:
-    return "".join(id for id in ids if store.find_response(id.encode()))
+    return "".join(id for id in ids if store.look_up([id.encode()])[0])
 
 
 def test_a_stored_response_is_found(store: Store) -> None:
     """It is read byte for byte, by its id only."""
     response = StoredResponse(1.5, b"\x00\xff")
-    assert store.find_response(b"\x00\xff") is None
+    assert store.look_up([b"\x00\xff"])[0] is None
     store.write(lambda transaction: transaction.store_response(b"\x00\xff", response, expired_before=0.0))
-    assert store.find_response(b"\x00\xff") == response
-    assert store.find_response(b"\x00") is None
+    assert store.look_up([b"\x00\xff"])[0] == response
+    assert store.look_up([b"\x00"])[0] is None
 
 
 @pytest.mark.parametrize("stored_at", [1.0, 99.0])
@@ -43,7 +43,7 @@ def test_a_stored_response_is_not_replaced(store: Store, stored_at: float) -> No
 
     with pytest.raises(ResponseStored):
         store.write(work)
-    assert (store.find_response(b"a"), ids(store)) == ((stored_at, b"of a"), [])
+    assert (store.look_up([b"a"])[0], ids(store)) == ((stored_at, b"of a"), [])
 
 
 def test_a_response_is_stored_once_in_a_transaction(store: Store) -> None:
@@ -55,14 +55,14 @@ def test_a_response_is_stored_once_in_a_transaction(store: Store) -> None:
 
     with pytest.raises(ResponseStored):
         store.write(work)
-    assert store.find_response(b"a") is None
+    assert store.look_up([b"a"])[0] is None
 
 
 def test_an_expired_response_is_replaced(store: Store) -> None:
     """It is the newest then: a sweep finds those before it."""
     put(store, a=1.0, b=2.0)
     put(store, a=3.0)
-    assert store.find_response(b"a") == (3.0, b"of a")
+    assert store.look_up([b"a"])[0] == (3.0, b"of a")
     assert store.write(lambda transaction: transaction.sweep_responses(3.0, 1)) == 1
     assert left(store, "ab") == "a"
 
@@ -78,8 +78,8 @@ def test_a_failed_transaction_stores_no_response(store: Store) -> None:
 
     with pytest.raises(LookupError):
         store.write(work)
-    assert store.find_response(b"a") == (1.0, b"of a")
-    assert store.find_response(b"b") is None
+    assert store.look_up([b"a"])[0] == (1.0, b"of a")
+    assert store.look_up([b"b"])[0] is None
 
 
 def test_expired_responses_are_swept(store: Store) -> None:

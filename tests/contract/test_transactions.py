@@ -119,7 +119,7 @@ def test_a_savepoint_undoes_its_changes(store: Store) -> None:
     assert before == after
     assert list(store.scan("things")) == [record("a"), record("d")]
     assert (list(store.scan("others")), store.count("things")) == ([record("b")], 2)
-    assert store.find_response(b"x") is None
+    assert store.look_up([b"x"])[0] is None
 
 
 def test_a_savepoint_without_an_exception_changes_nothing(store: Store) -> None:

@@ -19,7 +19,9 @@ def install(app: Application, service: Service) -> None:
     """Accept keys as credentials, also by Basic, and serve /api/VERSION/keys."""
     store, clock = service.store, service.clock
     service.guard.schemes["basic"] = basic_token
-    service.guard.resolvers.append(KeyResolver(store, note_use(store), admin_key=service.config.admin_key, clock=clock))
+    service.guard.resolvers.append(
+        KeyResolver(service.ahead, note_use(store), admin_key=service.config.admin_key, clock=clock)
+    )
     handlers = KeyHandlers(service)
     mount(app, service, lambda version: handlers.blueprint())
     service.contributions.append(Contribution(security=SCHEMES, tags={KEYS.name: ABOUT}))

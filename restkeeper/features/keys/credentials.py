@@ -17,8 +17,9 @@ from typing import NamedTuple
 import orjson
 
 from restkeeper.clock import Clock, rfc3339
-from restkeeper.storage.contract import Collection, Record, Store
+from restkeeper.storage.contract import Collection, Record
 from restkeeper.storage.errors import RecordNotFound, StoreError
+from restkeeper.web.ahead import Ahead
 from restkeeper.web.caller import ADMIN, Caller
 from restkeeper.web.guard import InvalidCredential, digest_of
 
@@ -75,9 +76,9 @@ class KeyResolver:
     """
 
     def __init__(
-        self, store: Store, note_use: Callable[[str, str], None], *, admin_key: str = "", clock: Clock
+        self, ahead: Ahead, note_use: Callable[[str, str], None], *, admin_key: str = "", clock: Clock
     ) -> None:
-        self._store = store
+        self._ahead = ahead
         self._note_use = note_use
         self._admin = digest_of(admin_key) if admin_key else ""
         self._clock = clock
@@ -91,7 +92,7 @@ class KeyResolver:
             return None
         id = token[len(_PREFIX) :][:_ID_DIGITS]
         try:
-            record = self._store.read(CREDENTIALS.name, id)
+            record = self._ahead.read(CREDENTIALS.name, id, f"key:{id}")
         except RecordNotFound:
             record = _NONE  # then the same steps as for any key, so that the time reveals nothing
         known, who, expires = _known(id, record.body)

@@ -1,13 +1,14 @@
 """Items and responses in PostgreSQL."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from math import inf
 from typing import Any
 
 import psycopg
 
-from restkeeper.storage.contract import Record, StoredResponse
+from restkeeper.storage.contract import Key, Record, StoredResponse
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound, ResponseStored, StoreError
 from restkeeper.storage.postgresql import sql
 from restkeeper.storage.postgresql.connection import Session, store_error
@@ -20,6 +21,28 @@ SELECT
 {sql.COLUMNS}
 FROM items
 WHERE collection = %s AND id = %s"""  # noqa: S608 - constant columns
+
+_FIND_ITEM = f"""\
+SELECT
+    {{n}},
+    NULL::double precision,
+{sql.COLUMNS}
+FROM items
+WHERE collection = %(c{{n}})s AND id = %(k{{n}})s"""  # noqa: S608 - constant columns
+
+_FIND_RESPONSE = """\
+SELECT
+    {n},
+    given,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+    body,
+    NULL,
+    NULL
+FROM answers
+WHERE id = %(k{n})s"""
 
 _INSERT = """\
 INSERT INTO items
@@ -134,10 +157,22 @@ def read_item(session: Session, collection: str, id: str, suffix: str = "") -> R
     return Record._make(row)
 
 
-def find_response(session: Session, id: bytes) -> StoredResponse | None:
-    """See `contract.Store.find_response`."""
-    row = session.row("SELECT given, body FROM answers WHERE id = %s", (id,))
-    return StoredResponse._make(row) if row else None
+def look_up(session: Session, keys: Sequence[Key]) -> list[Record | StoredResponse | None]:
+    """See `contract.Store.look_up`."""
+    parameters: dict[str, Any] = {}
+    for n, key in enumerate(keys):
+        parameters |= {f"k{n}": key} if isinstance(key, bytes) else {f"c{n}": key[0], f"k{n}": clean(key[1])}
+    found: list[Record | StoredResponse | None] = [None] * len(keys)
+    for place, given, *row in session.rows(_look_up(tuple(isinstance(key, bytes) for key in keys)), parameters):
+        found[place] = Record._make(row) if given is None else StoredResponse(given, row[4])
+    return found
+
+
+@lru_cache(maxsize=8)  # of items and responses, two at most
+def _look_up(are_responses: tuple[bool, ...]) -> str:
+    """The statement that looks up these, each in a row with its place and, of a response, its time."""
+    parts = [_FIND_RESPONSE if is_response else _FIND_ITEM for is_response in are_responses]
+    return "\nUNION ALL\n".join(part.format(n=n) for n, part in enumerate(parts))
 
 
 def change_error(error: psycopg.Error) -> StoreError:

@@ -15,7 +15,17 @@ from typing import IO, Concatenate, ParamSpec, TypeVar
 import psycopg
 
 from restkeeper.clock import Clock
-from restkeeper.storage.contract import ALL, Collection, Page, Query, Record, StoredResponse, StoredSchema, Transaction
+from restkeeper.storage.contract import (
+    ALL,
+    Collection,
+    Key,
+    Page,
+    Query,
+    Record,
+    StoredResponse,
+    StoredSchema,
+    Transaction,
+)
 from restkeeper.storage.errors import StoreGone, StoreUnavailable
 from restkeeper.storage.eventid import parse_id
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
@@ -24,7 +34,7 @@ from restkeeper.storage.postgresql.connection import Connections, Session, conne
 from restkeeper.storage.postgresql.counters import revision_of, state_of
 from restkeeper.storage.postgresql.deliveries import find_subscriptions, read_log
 from restkeeper.storage.postgresql.identity import epoch_of, note_loss, note_place, secret_of
-from restkeeper.storage.postgresql.items import PostgresTransaction, change_error, find_response, read_item
+from restkeeper.storage.postgresql.items import PostgresTransaction, change_error, look_up, read_item
 from restkeeper.storage.postgresql.migrations import drop_undeclared, is_empty, migrate, require_known, require_present
 from restkeeper.storage.postgresql.pages import find_page
 from restkeeper.storage.postgresql.schemas import read_schemas
@@ -159,8 +169,13 @@ class PostgresStore:
     def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[LogEntry]:
         return self._read(read_log, webhook, before, limit, state)
 
-    def find_response(self, id: bytes) -> StoredResponse | None:
-        return self._read(find_response, id)
+    def look_up(self, keys: Sequence[Key]) -> list[Record | StoredResponse | None]:
+        with self._parts.session() as session:
+            found = look_up(session, keys)
+            for key, each in zip(keys, found, strict=True):
+                if isinstance(each, Record):
+                    self._require(session, str(key[0]), each.fingerprint)
+            return found
 
     def _read(self, read: Callable[Concatenate[Session, P], T], *arguments: P.args, **options: P.kwargs) -> T:
         with self._parts.session() as session:

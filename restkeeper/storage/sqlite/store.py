@@ -10,15 +10,25 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import IO, Concatenate, ParamSpec, TypeVar
 
 from restkeeper.clock import Clock
-from restkeeper.storage.contract import ALL, Collection, Page, Query, Record, StoredResponse, StoredSchema, Transaction
-from restkeeper.storage.errors import StoreFull, StoreGone, StoreUnavailable
+from restkeeper.storage.contract import (
+    ALL,
+    Collection,
+    Key,
+    Page,
+    Query,
+    Record,
+    StoredResponse,
+    StoredSchema,
+    Transaction,
+)
+from restkeeper.storage.errors import RecordNotFound, StoreFull, StoreGone, StoreUnavailable
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
 from restkeeper.storage.spool import records_in, spool
 from restkeeper.storage.sqlite import health, sql
@@ -245,8 +255,8 @@ class SqliteStore:
         opened.readers += 1
         return connection
 
-    def find_response(self, id: bytes) -> StoredResponse | None:
-        return self._read(find_response, id)
+    def look_up(self, keys: Sequence[Key]) -> list[Record | StoredResponse | None]:
+        return self._read(_look_up, keys, self._registry)
 
     def write(
         self,
@@ -355,6 +365,21 @@ def _find_page(
         page = find_page(connection, collection, query, max_bytes)
         registry.learn(connection, collection.name, *page.fingerprints)
         return page._replace(revision=revision, total=None if query.narrows else items)
+
+
+def _look_up(
+    connection: sqlite3.Connection, keys: Sequence[Key], registry: SqliteRegistry
+) -> list[Record | StoredResponse | None]:
+    with snapshot(connection) if len(keys) > 1 else nullcontext():
+        return [_found(connection, key, registry) for key in keys]
+
+
+def _found(connection: sqlite3.Connection, key: Key, registry: SqliteRegistry) -> Record | StoredResponse | None:
+    if isinstance(key, bytes):
+        return find_response(connection, key)
+    with suppress(RecordNotFound):
+        return read_item(connection, *key, registry)
+    return None
 
 
 def _spool_items(connection: sqlite3.Connection, collection: str, path: str) -> IO[bytes]:

@@ -18,7 +18,7 @@ from restkeeper.features.webhooks.deliverer import GIVE_UP_SECONDS, LEASE_SECOND
 from restkeeper.features.webhooks.handlers import disable_webhook
 from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.storage.contract import Store
-from restkeeper.storage.outbox import Event
+from restkeeper.storage.outbox import Attempt, Delivery, Event, StoredEvent
 from restkeeper.web.application import Application
 from tests.waiting import join
 
@@ -256,6 +256,18 @@ class TestSending:
         client.post("/users", json={"email": "a@example.org", "name": "Ada"})
         assert len(record) == 3 * QUEUED and worker.deliver_once() == 1
         assert endpoints.names() == ["Ada"]
+
+    def test_results_are_settled_in_the_order_of_webhooks(
+        self, worker: Deliverer, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Two workers that settle results of the same webhooks then do not wait for each other in a circle."""
+        settled: list[int] = []
+        monkeypatch.setattr(store.write(type), "settle", lambda self, each: settled.append(each.delivery.id))
+        event = StoredEvent("evt_00000000_1", "product.created", rfc3339(0), b"{}")
+        deliveries = [Delivery(n, 1, webhook, False, 0, event) for n, webhook in enumerate("bab")]
+        tried = [Attempt(each, 1.0, True, 200, 0.1, "") for each in deliveries]
+        store.write(lambda transaction: worker._work(transaction, tried, [], 1.0))
+        assert settled == [1, 0, 2]
 
     def test_a_thread_that_cannot_start_loses_no_delivery(
         self,

@@ -1,0 +1,109 @@
+"""An outbox in PostgreSQL without the items of a store, for the tests of its two modules."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psycopg
+
+from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
+from restkeeper.storage.postgresql import deliveries, events
+from restkeeper.storage.postgresql.connection import Session, connect
+from restkeeper.storage.postgresql.deliveries import Outbox
+from tests.waiting import SECONDS
+
+T = TypeVar("T")
+EPOCH = "0123abcd"
+MIGRATION = Path(events.__file__).parent / "migrations" / "0001.sql"
+STORE = "CREATE TABLE IF NOT EXISTS store (epoch text, place text, secret text, migration integer, oldest integer)"
+
+
+def ignore(collection: str, fingerprint: str) -> None:
+    """The registry of schemas of events that have none."""
+
+
+class OutboxOnly:
+    """The part of a store that `outbox` describes; each call has a connection, as if it were of another process."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._idle: list[Session] = []
+
+    def create(self) -> None:
+        with self.session() as session:
+            session.execute(MIGRATION.read_bytes())
+            session.execute(STORE.encode())
+            session.change("INSERT INTO store VALUES (%s, '', '', 1, 1)", (EPOCH,))
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        session = self._idle.pop() if self._idle else connect(self._url)
+        try:
+            yield session
+        finally:
+            session.undo()
+            self._idle.append(session)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Outbox]:
+        """A transaction that is committed at the end of the block."""
+        with self.session() as session:
+            session.begin()
+            yield Outbox(session, ignore)
+            session.end()
+
+    def write(self, work: Callable[[Outbox], T]) -> T:
+        with self.transaction() as outbox:
+            return work(outbox)
+
+    def last_event(self) -> str:
+        with self.session() as session:
+            return events.newest_id(session)
+
+    def events(self, after: str, filter: EventFilter, limit: int) -> Events:
+        with self.session() as session:
+            return events.find_events(session, after, filter, limit, ignore)
+
+    def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
+        with self.session() as session:
+            return deliveries.find_subscriptions(session, active, now)
+
+    def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[LogEntry]:
+        with self.session() as session:
+            return deliveries.read_log(session, webhook, before, limit, state)
+
+    def rows(self, statement: str, parameters: Any = None) -> list[tuple[Any, ...]]:
+        with self.session() as session:
+            return session.rows(statement, parameters)
+
+    def close(self) -> None:
+        for session in self._idle:
+            with suppress(psycopg.Error):
+                session.close()
+
+    def wait_until_blocked(self) -> None:
+        """Wait until one transaction waits for another."""
+        count = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        end = time.monotonic() + SECONDS
+        while self.rows(count) != [(1,)]:
+            assert time.monotonic() < end, "nothing waits"
+
+
+class Parallel:
+    """Threads that run at the same time. `join` waits for them, and raises the first error of one."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(32)
+        self._futures: list[Future[Any]] = []
+
+    def start(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        self._futures.append(self._pool.submit(function, *arguments))
+        return self._futures[-1]
+
+    def join(self) -> None:
+        for each in self._futures:
+            each.result(SECONDS)
+        self._pool.shutdown()

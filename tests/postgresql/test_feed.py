@@ -1,0 +1,186 @@
+"""The feed in PostgreSQL: no event is skipped or repeated, and those of an item are in order, whoever commits when."""
+
+import random
+import threading
+from collections import defaultdict
+
+import psycopg
+import pytest
+
+from restkeeper.storage.outbox import EventFilter
+from restkeeper.storage.postgresql import events
+from restkeeper.storage.postgresql.deliveries import Outbox
+from tests.outbox import SECRETS, THINGS, all_of, event, lease
+from tests.postgresql.helpers import EPOCH, OutboxOnly, Parallel, ignore
+
+WRITERS, CHANGES, ITEMS = 8, 60, 3
+
+
+def record(outbox: OutboxOnly, *items: str, at: str = "2026-01-01") -> None:
+    with outbox.transaction() as transaction:
+        for item in items:
+            transaction.record(event(item, at=at))
+
+
+def items_of(outbox: OutboxOnly) -> list[str]:
+    """The items of all events in the order of the feed."""
+    outbox.last_event()
+    return [item for (item,) in outbox.rows("SELECT item FROM events WHERE position IS NOT NULL ORDER BY position")]
+
+
+def write(outbox: OutboxOnly, number: int) -> None:
+    """Change items, each change with an event that has the item's version. Every fifth transaction is rolled back."""
+    chance = random.Random(number)  # noqa: S311 - not a secret
+    for _ in range(CHANGES):
+        with outbox.session() as session:
+            session.begin()
+            transaction = Outbox(session, ignore)
+            for item in sorted(chance.sample("abc"[:ITEMS], chance.randint(1, 2))):
+                row = session.row(
+                    "UPDATE versions SET version = version + 1 WHERE item = %s RETURNING version", (item,)
+                )
+                assert row is not None
+                transaction.record(event(item, data=str(row[0]).encode()))  # type: ignore[arg-type]
+            session.flush()
+            if chance.random() < 0.2:
+                session.undo()
+            else:
+                session.end()
+
+
+def follow(outbox: OutboxOnly, is_end: threading.Event) -> list[tuple[str, bytes]]:
+    """What a client that polls the feed has read when all is written."""
+    read, after = [], outbox.last_event()
+    while True:
+        was_end = is_end.is_set()
+        page = outbox.events(after, THINGS, 20)
+        read += [(each.id, each.data) for each in page.events]
+        after = page.last
+        if was_end and not page.more:
+            return read
+
+
+def number_until(outbox: OutboxOnly, is_end: threading.Event) -> None:
+    while not is_end.is_set():
+        with outbox.session() as session:
+            events.sequence(session, limit=3)
+
+
+def test_nothing_is_skipped_or_inverted(outbox: OutboxOnly) -> None:
+    """Two readers that poll beside many writers, rollbacks and rival sequencers read every event once, in order."""
+    with outbox.session() as session:
+        session.change("CREATE TABLE versions (item text PRIMARY KEY, version bigint NOT NULL)")
+        session.change("INSERT INTO versions SELECT item, 0 FROM unnest(ARRAY['a', 'b', 'c']) AS item")
+    is_end, helpers, writers = threading.Event(), Parallel(), Parallel()
+    try:
+        readers = [helpers.start(follow, outbox, is_end) for _ in range(2)]
+        for _ in range(3):
+            helpers.start(number_until, outbox, is_end)
+        for number in range(WRITERS):
+            writers.start(write, outbox, number)
+        writers.join()
+    finally:
+        is_end.set()
+        helpers.join()
+    stored = outbox.rows("SELECT item, data FROM events ORDER BY position")
+    versions = defaultdict(list)
+    for item, data in stored:
+        versions[item].append(int(data))
+    assert {item: len(each) for item, each in versions.items()} == dict(outbox.rows("SELECT * FROM versions"))
+    assert all(each == list(range(1, len(each) + 1)) for each in versions.values()), "in the order of the versions"
+    for reader in readers:
+        assert reader.result() == [
+            (f"evt_{EPOCH}_{position:x}", data.encode()) for position, (_, data) in enumerate(stored, start=1)
+        ]
+
+
+def test_an_open_transaction_delays_its_own_events_only(outbox: OutboxOnly) -> None:
+    """The events of others are read meanwhile; its own are read after its commit, after the others."""
+    with outbox.transaction() as late:
+        late.record(event("late"))
+        late._session.flush()
+        record(outbox, "a", "b")
+        assert items_of(outbox) == ["a", "b"]
+        last = outbox.last_event()
+        assert outbox.events(last, THINGS, 10).events == []
+    assert items_of(outbox) == ["a", "b", "late"]
+    assert len(outbox.events(last, THINGS, 10).events) == 1
+
+
+def test_an_open_transaction_outlives_a_sweep(outbox: OutboxOnly) -> None:
+    """Its old event is not deleted with others of its time, also if they have a higher number."""
+    with outbox.transaction() as late:
+        late.record(event("late"))
+        late._session.flush()
+        record(outbox, "a", "b")
+        last = outbox.last_event()
+        assert outbox.write(lambda transaction: transaction.sweep_events("2027", 10)) == 1
+    assert items_of(outbox) == ["b", "late"]
+    assert [each.id for each in outbox.events(last, THINGS, 10).events] == all_of(outbox)[1:]
+
+
+def test_an_event_without_a_position_is_not_swept(outbox: OutboxOnly) -> None:
+    """It is deleted when readers could have seen it."""
+    record(outbox, "a", "b", "c")
+    sweep = lambda: outbox.write(lambda transaction: transaction.sweep_events("2027", 10))  # noqa: E731
+    assert sweep() == 0 and items_of(outbox) == ["a", "b", "c"]
+    assert sweep() == 2 and items_of(outbox) == ["c"]
+
+
+def test_the_sequencer_works_in_pieces(outbox: OutboxOnly) -> None:
+    """Each run numbers a limited number of events, the oldest first, and says how many."""
+    record(outbox, "a", "b", "c")
+    with outbox.session() as session:
+        assert [events.sequence(session, limit=2) for _ in range(3)] == [2, 1, 0]
+    assert items_of(outbox) == ["a", "b", "c"]
+
+
+def test_the_sequencer_works_until_nothing_is_left(outbox: OutboxOnly) -> None:
+    """All that is committed is numbered before it is read."""
+    record(outbox, *"abcde")
+    with outbox.session() as session:
+        events.sequence_all(session, limit=2)
+        assert session.rows("SELECT item FROM events WHERE position IS NULL") == []
+    assert items_of(outbox) == list("abcde")
+
+
+def test_a_failed_run_changes_nothing(outbox: OutboxOnly) -> None:
+    """The connection can be used after it, and the next run numbers the events."""
+    record(outbox, "a")
+    with outbox.session() as session:
+        session.change("ALTER TABLE feed ADD CHECK (newest = 0)")
+        with pytest.raises(psycopg.errors.CheckViolation):
+            events.sequence(session)
+        session.change("ALTER TABLE feed DROP CONSTRAINT feed_newest_check")
+        assert events.sequence(session) == 1
+
+
+def test_ids_have_the_epoch_of_their_moment(outbox: OutboxOnly) -> None:
+    """Another epoch changes the ids of new events alone, and an older cursor is still valid."""
+    record(outbox, "a")
+    first = outbox.last_event()
+    outbox.rows("UPDATE store SET epoch = 'fedcba98' RETURNING epoch")
+    record(outbox, "b")
+    assert all_of(outbox) == [first, "evt_fedcba98_2"] == [f"evt_{EPOCH}_1", outbox.last_event()]
+    assert [each.id for each in outbox.events(first, THINGS, 10).events] == ["evt_fedcba98_2"]
+
+
+def test_a_subscription_begins_with_its_commit(outbox: OutboxOnly) -> None:
+    """What was committed before is not delivered, numbered or not; what was open then is delivered."""
+    with outbox.transaction() as late:
+        late.record(event("late"))
+        late._session.flush()
+        record(outbox, "before")
+        outbox.write(lambda transaction: transaction.subscribe("w", SECRETS))
+    record(outbox, "after")
+    assert outbox.subscriptions(["w"], 1.0) == [("w", SECRETS, True, False, True)]
+    outbox.write(lambda transaction: transaction.queue("w", THINGS, 1.0, 10))
+    assert [each.event.id for each in lease(outbox)] == all_of(outbox)[1:]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("type", ["thing_created", "thing%", "thing\\*", "\0*", "thing.creat", "THING.*", "[t]hing.*"])
+def test_a_star_is_the_only_wildcard(outbox: OutboxOnly, type: str) -> None:
+    """Characters that are special in LIKE or cannot be stored match no event."""
+    record(outbox, "a")
+    assert outbox.events("", EventFilter(("things",), (type,)), 10).events == []
+    assert len(outbox.events("", EventFilter(("things", "\0"), ("*.created",), ("\0",), "\0"), 10).events) == 1

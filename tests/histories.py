@@ -51,6 +51,14 @@ class Operation(NamedTuple):
     id: str = ""
 
 
+class FeedEvent(NamedTuple):
+    """An event of the feed: its type without the collection, and the item with its version and value."""
+
+    type: str  # created, updated or deleted
+    item: str
+    stored: Stored
+
+
 class State(NamedTuple):
     """An item: what its create returned, and what it has now. Both are None before the create, `now` after a delete."""
 
@@ -240,3 +248,49 @@ def until(operations: Iterable[Operation], end: float) -> list[Operation]:
     """The history as it was at a moment: later results are not there yet."""
     begun = [each for each in operations if each.start <= end]
     return [each if each.result is None or each.end <= end else each._replace(end=inf, result=None) for each in begun]
+
+
+TYPES = {"create": "created", "change": "updated", "delete": "deleted"}
+
+
+def check_feed(events: Sequence[FeedEvent], history: Iterable[Operation]) -> list[str]:
+    """What is wrong with the complete feed of a history.
+
+    Each acknowledged change has one event, each event a change, those of an item are in the order of its versions, and
+    a change that began after the end of another one comes after it.
+    """
+    times: dict[FeedEvent, tuple[float, float]] = {}  # the start, and the end or infinity
+    lost: dict[tuple[str, str, str], float] = {}  # the start of a change without a result
+    for each in history:
+        if isinstance(each.result, Stored) and each.kind in TYPES:
+            event = FeedEvent(TYPES[each.kind], each.item, each.result)
+            start, end = times.get(event, (inf, inf))
+            times[event] = min(start, each.start), min(end, each.end)
+        elif each.result is None and each.kind in TYPES:
+            id = TYPES[each.kind], each.item, each.value
+            lost[id] = min(lost.get(id, inf), each.start)
+    found = [f"no event: {event}" for event in times.keys() - set(events)]
+    newest: dict[str, FeedEvent] = {}
+    latest = -inf
+    for event in events:
+        if not _follows(newest.get(event.item), event):
+            found.append(f"out of order: {event} after {newest.get(event.item)}")
+        newest[event.item] = event
+        id = event.type, event.item, "" if event.type == "deleted" else event.stored.value
+        start, end = times.get(event, (lost.get(id, inf), inf))
+        if start == inf:
+            found.append(f"nobody did this: {event}")
+        elif end < latest:
+            found.append(f"after a later change: {event}")
+        else:
+            latest = max(latest, start)
+    return found
+
+
+def _follows(before: FeedEvent | None, event: FeedEvent) -> bool:
+    """Whether an event can be the next one of its item."""
+    if before is None or before.type == "deleted":
+        return before is None and event.type == "created" and event.stored.version == 1
+    if event.type == "deleted":
+        return event.stored == before.stored
+    return event.type == "updated" and event.stored.version == before.stored.version + 1

@@ -8,7 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.histories import Operation, Refusal, Result, State, Stored, Verdict, beginning, check, effect, search
+from tests.histories import (
+    FeedEvent,
+    Operation,
+    Refusal,
+    Result,
+    State,
+    Stored,
+    Verdict,
+    beginning,
+    check,
+    check_feed,
+    effect,
+    search,
+)
 
 Span = tuple[float, float]
 ONE, TWO, THREE = Stored(1, "a"), Stored(2, "b"), Stored(3, "c")
@@ -264,3 +277,41 @@ def test_the_search_finds_what_trying_all_orders_finds(history: list[Operation],
         history[number] = history[number]._replace(result=data.draw(RESULTS), end=history[number].start + 3)
     verdict = Verdict.LINEARIZABLE if explained(history) else Verdict.WRONG
     assert search(history) is verdict
+
+
+CREATED, UPDATED, DELETED = (
+    FeedEvent(type, "x", stored) for type, stored in (("created", ONE), ("updated", TWO), ("deleted", TWO))
+)
+LATER = create((10, 11))._replace(item="y")
+LATER_EVENT = CREATED._replace(item="y")
+LOST = [create(lost(0), None), change(lost(1), None, "b"), delete(lost(2), None)]
+GOOD_FEEDS: dict[str, tuple[list[FeedEvent], list[Operation]]] = {
+    "all": ([CREATED, UPDATED, DELETED, LATER_EVENT], [*BASE, LATER]),
+    "changes without a response": ([CREATED, UPDATED, DELETED], LOST),
+    "changes that never happened": ([CREATED], [*BASE[:1], *LOST[1:]]),
+    "repeated creates": ([CREATED], [create((0, 9), None), create((1, 2)), create((5, 6))]),
+    "at the same time": ([LATER_EVENT, CREATED], [create((0, 15)), LATER]),
+}
+WRONG_FEEDS: dict[str, tuple[list[FeedEvent], list[Operation]]] = {
+    "no event": ([CREATED, UPDATED], BASE),
+    "an event twice": ([CREATED, UPDATED, UPDATED, DELETED], BASE),
+    "out of order": ([UPDATED, CREATED, DELETED], BASE),
+    "a version is missing": ([CREATED, FeedEvent("updated", "x", THREE)], [*BASE[:1], change((2, 3), THREE, "c")]),
+    "another value": ([CREATED, FeedEvent("updated", "x", Stored(2, "z"))], BASE[:2]),
+    "of a refused change": ([CREATED, UPDATED], [*BASE[:1], change((2, 3), Refusal.CONFLICT, "b", 1)]),
+    "of nothing": ([CREATED, DELETED._replace(stored=ONE)], BASE[:1]),
+    "after the delete": ([CREATED, UPDATED, DELETED, FeedEvent("updated", "x", THREE)], [*BASE, LOST[1]]),
+    "another order than the changes": ([LATER_EVENT, CREATED], [BASE[0], LATER]),
+}
+
+
+@pytest.mark.parametrize(("events", "history"), GOOD_FEEDS.values(), ids=GOOD_FEEDS)
+def test_a_feed_of_a_history_is_accepted(events: list[FeedEvent], history: list[Operation]) -> None:
+    """Each change has its event; one without a response has one or none."""
+    assert check_feed(events, history) == []
+
+
+@pytest.mark.parametrize(("events", "history"), WRONG_FEEDS.values(), ids=WRONG_FEEDS)
+def test_a_wrong_feed_is_refused(events: list[FeedEvent], history: list[Operation]) -> None:
+    """Events are missing, doubled, out of order, or of nothing that was done."""
+    assert check_feed(events, history) != []

@@ -1,0 +1,219 @@
+"""A test of linearizability: clients on the same items while faults are injected, and a check of the history.
+
+`python -m tests.soak_histories` runs it on SQLite with two workers of which one is killed with -9 every half second;
+with base URLs, on those services. `make test` runs it for some seconds.
+"""
+
+import argparse
+import os
+import random
+import signal
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from tests.histories import FeedEvent, Refusal, check, check_feed
+from tests.live import Gunicorn
+from tests.recorder import BACKOFF, PATIENCE, Client, NotSent, Recorder
+
+CLIENTS = 8
+EVERY = 0.5  # seconds from the end of a fault to the next
+
+T = TypeVar("T")
+
+
+class Fault(NamedTuple):
+    """What disturbs the service: `inject` begins it, and `heal` ends it after so many `seconds`."""
+
+    name: str
+    inject: Callable[[], None]
+    heal: Callable[[], None] = lambda: None
+    seconds: float = 0.0
+
+
+class HistoryRun:
+    """Clients, and faults in turn, for so many `seconds`. All `bases` are instances of one service."""
+
+    def __init__(
+        self,
+        bases: Sequence[str],
+        faults: Sequence[Fault] = (),
+        *,
+        seconds: float,
+        every: float = EVERY,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.recorder = Recorder()
+        self.injected: Counter[str] = Counter()
+        self._faults, self._seconds, self._every = faults, seconds, every
+        self._stop = threading.Event()
+        start = "/api/v1/events?collection=products&after="
+        self._auditor = Client(CLIENTS, self.recorder, bases, f"{start}latest", headers)
+        until_clear(self._auditor.follow)
+        cursor = self._auditor.cursor
+        self._clients = [Client(number, self.recorder, bases, cursor, headers) for number in range(CLIENTS)]
+
+    def run(self) -> None:
+        """Record a history and check it. Raises AssertionError with what is wrong."""
+        try:
+            self._record()
+            self._read_everything()
+        finally:
+            for client in (self._auditor, *self._clients):
+                client.close()
+        self._check()
+
+    def _record(self) -> None:
+        with ThreadPoolExecutor(CLIENTS + 1) as pool:
+            running = [pool.submit(self._until_stop, task) for task in self._tasks()]
+            self._stop.wait(self._seconds)
+            self._stop.set()
+        for each in running:
+            each.result()
+
+    def _tasks(self) -> Iterator[Callable[[], None]]:
+        yield self._inject_faults
+        for client in self._clients:
+            yield lambda client=client: client.run(self._stop)  # type: ignore[misc]
+
+    def _until_stop(self, task: Callable[[], None]) -> None:
+        """Run a task that ends at the stop. If it fails, all stop."""
+        try:
+            task()
+        except BaseException:
+            self._stop.set()
+            raise
+
+    def _inject_faults(self) -> None:
+        while self._faults and not self._stop.is_set():
+            for fault in self._faults:
+                if self._stop.wait(self._every):
+                    return
+                fault.inject()
+                self.injected[fault.name] += 1
+                try:
+                    self._stop.wait(fault.seconds)
+                finally:
+                    fault.heal()
+
+    def _read_everything(self) -> None:
+        """Read all items and the feed, again if there was a change meanwhile: by a request without a response."""
+        deadline = time.monotonic() + PATIENCE
+        self._follow_to_the_end()
+        while True:
+            events, mark = len(self._auditor.events), len(self.recorder.history)
+            for item in list(self.recorder.items.values()):
+                until_clear(lambda item=item: self._auditor.find(item))  # type: ignore[misc]
+                if item.id:
+                    until_clear(lambda item=item: self._auditor.read(item))  # type: ignore[misc]
+            listed = self._list_all()
+            self._follow_to_the_end()
+            if len(self._auditor.events) == events:
+                return self._compare(mark, listed)
+            assert time.monotonic() < deadline, "the service changes items by itself"
+
+    def _follow_to_the_end(self) -> None:
+        for client in (self._auditor, *self._clients):
+            before = -1
+            while before < len(client.events):
+                before = len(client.events)
+                until_clear(client.follow)
+
+    def _list_all(self) -> Counter[str]:
+        names: Counter[str] = Counter()
+        path = "/products?limit=100"
+        while path:
+            page, path = until_clear(lambda path=path: self._auditor.page(path))  # type: ignore[misc]
+            names.update(page)
+        return names
+
+    def _compare(self, mark: int, listed: Counter[str]) -> None:
+        """Raises AssertionError unless the reads since `mark` and the complete list are what the feed says."""
+        last = {event.item: event for event in self._auditor.events}
+        expected = {name: each.stored for name, each in last.items() if each.type != "deleted"}
+        for read in self.recorder.history[mark:]:
+            assert read.result == expected.get(read.item, Refusal.MISSING), f"{read}, but {last.get(read.item)}"
+        assert listed == Counter(expected.keys()), f"{listed.items() ^ Counter(expected.keys()).items()}"
+
+    def _check(self) -> None:
+        for client in self._clients:
+            assert client.events == self._auditor.events, f"two feeds: {_difference(client, self._auditor)}"
+        found = [*check(self.recorder.history), *check_feed(self._auditor.events, self.recorder.history)]
+        assert not found, "\n".join(found)
+
+    def report(self) -> str:
+        """The counts, by kind of operation and result."""
+        counts = self.recorder.counts
+        results = {
+            kind: [f"{result}: {counts[kind, result]}" for one, result in sorted(counts) if one == kind]
+            for kind, _ in sorted(counts)
+        }
+        faults = ", ".join(f"{count} × {name}" for name, count in self.injected.items()) or "none"
+        return (
+            f"{len(self.recorder.history)} operations on {len(self.recorder.items)} items are linearizable, each of "
+            f"{len(self._auditor.events)} events once and in order; the slowest response took "
+            f"{self.recorder.slowest:.1f} s; faults: {faults}"
+        ) + "".join(f"\n  {kind}: {', '.join(each)}" for kind, each in results.items())
+
+
+def until_clear(send: Callable[[], T]) -> T:
+    """Repeat a request until it has a clear response. Raises TimeoutError."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        with suppress(NotSent):
+            if result := send():
+                return result
+        time.sleep(BACKOFF)
+    raise TimeoutError("the service does not recover")
+
+
+def _difference(one: Client, other: Client) -> tuple[FeedEvent, FeedEvent] | str:
+    pairs = zip(one.events, other.events, strict=False)
+    return next((pair for pair in pairs if pair[0] != pair[1]), f"{len(one.events)} and {len(other.events)} events")
+
+
+def kill_a_worker(server: Gunicorn) -> Fault:
+    """A worker of a service is killed with -9; its arbiter starts another one."""
+    chance = random.Random(0)  # noqa: S311
+
+    def kill() -> None:
+        while not (pids := server.worker_pids()):
+            time.sleep(0.01)  # the only ones have just ended
+        with suppress(ProcessLookupError):
+            os.kill(chance.choice(pids), signal.SIGKILL)
+
+    return Fault("worker killed", kill)
+
+
+def soak(seconds: float) -> HistoryRun:
+    """A run on SQLite with its own service."""
+    with tempfile.TemporaryDirectory() as folder, Gunicorn(Path(folder), workers=2, LOG_LEVEL="error") as server:
+        run = HistoryRun([server.base], [kill_a_worker(server)], seconds=seconds)
+        run.run()
+    print(run.report())
+    return run
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(prog="python -m tests.soak_histories")
+    options.add_argument("--seconds", type=float, default=60.0)
+    options.add_argument(
+        "bases", nargs="*", metavar="URL", help="instances of a running service, instead of one on SQLite"
+    )
+    arguments = options.parse_args()
+    if not arguments.bases:
+        soak(arguments.seconds)
+        return
+    run = HistoryRun(arguments.bases, seconds=arguments.seconds)
+    run.run()
+    print(run.report())
+
+
+if __name__ == "__main__":
+    main()

@@ -37,8 +37,9 @@ fmt: $(VENV)/.dev ## format the code and fix what ruff can fix
 bench: $(VENV)/.bench ## compare with bare Flask and with peers, as ratios
 	$(BIN)/python -m bench
 
-soak: $(VENV)/.dev ## the proofs at full length: exactly once under kill -9, the feed, deliveries, and the attacks with measurements
+soak: $(VENV)/.dev ## the proofs at full length: exactly once and linearizable under kill -9, the feed, deliveries, and the attacks with measurements
 	@$(BIN)/python -m tests.soak
+	@$(BIN)/python -m tests.soak_histories
 	@$(BIN)/python -m tests.follow
 	@$(BIN)/python -m tests.soak_webhooks
 	@$(BIN)/python -m tests.attacks

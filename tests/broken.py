@@ -1,4 +1,4 @@
-"""Services with faults that a history shows, for tests of the recorder: WSGI applications around the tests' service."""
+"""A service that breaks a promise, for tests of the recorder: a request names the promise in the header `Broken`."""
 
 import json
 import re
@@ -16,19 +16,19 @@ ONE_PRODUCT = re.compile(r"/products/[^/]+")
 EVENTS = "/api/v1/events"
 
 
-def lost_updates() -> Wsgi:
+def lost_updates(app: Wsgi) -> Wsgi:
     """It ignores If-Match."""
-    return _without("HTTP_IF_MATCH")
+    return _without(app, "HTTP_IF_MATCH")
 
 
-def doubled_creates() -> Wsgi:
+def doubled_creates(app: Wsgi) -> Wsgi:
     """It ignores Idempotency-Key."""
-    return _without("HTTP_IDEMPOTENCY_KEY")
+    return _without(app, "HTTP_IDEMPOTENCY_KEY")
 
 
-def stale_reads() -> Wsgi:
+def stale_reads(app: Wsgi) -> Wsgi:
     """It answers each tenth GET of an item from a cache that no write changes."""
-    app, turns = create_app(), count(1)
+    turns = count(1)
     cache: dict[str, tuple[tuple[Any, ...], list[bytes]]] = {}
 
     def cached(environ: Environ, start: Start) -> Iterable[bytes]:
@@ -44,9 +44,9 @@ def stale_reads() -> Wsgi:
     return cached
 
 
-def phantom_successes() -> Wsgi:
+def phantom_successes(app: Wsgi) -> Wsgi:
     """It makes each tenth change, and says that it was refused."""
-    app, turns = create_app(), count(1)
+    turns = count(1)
 
     def refused(environ: Environ, start: Start) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] not in ("PATCH", "PUT") or next(turns) % 10:
@@ -58,19 +58,27 @@ def phantom_successes() -> Wsgi:
     return refused
 
 
-def lost_events() -> Wsgi:
+def lost_events(app: Wsgi) -> Wsgi:
     """It leaves out the first event of each tenth page of the feed."""
-    return _with_other_events(lambda events: events[1:])
+    return _with_other_events(app, lambda events: events[1:])
 
 
-def doubled_events() -> Wsgi:
+def doubled_events(app: Wsgi) -> Wsgi:
     """It returns the last event of each tenth page of the feed twice."""
-    return _with_other_events(lambda events: [*events, *events[-1:]])
+    return _with_other_events(app, lambda events: [*events, *events[-1:]])
 
 
-def _without(header: str) -> Wsgi:
+PROMISES = (lost_updates, doubled_creates, stale_reads, phantom_successes, lost_events, doubled_events)
+
+
+def create_broken() -> Wsgi:
+    """The service of the tests, broken for the requests that name a promise."""
     app = create_app()
+    broken = {each.__name__: each(app) for each in PROMISES}
+    return lambda environ, start: broken.get(environ.get("HTTP_BROKEN", ""), app)(environ, start)
 
+
+def _without(app: Wsgi, header: str) -> Wsgi:
     def without(environ: Environ, start: Start) -> Iterable[bytes]:
         environ.pop(header, None)
         return app(environ, start)
@@ -78,8 +86,8 @@ def _without(header: str) -> Wsgi:
     return without
 
 
-def _with_other_events(changed: Callable[[list[Any]], list[Any]]) -> Wsgi:
-    app, turns = create_app(), count(1)
+def _with_other_events(app: Wsgi, changed: Callable[[list[Any]], list[Any]]) -> Wsgi:
+    turns = count(1)
 
     def other(environ: Environ, start: Start) -> Iterable[bytes]:
         if environ["PATH_INFO"] != EVENTS:

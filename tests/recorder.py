@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from tests.histories import FeedEvent, Operation, Refusal, Result, Stored
 from tests.live import HttpResponse
 
-ITEMS = 8  # that the clients work on at a time
+ITEMS = 4  # that the clients work on at a time
 LONGEST = 1000  # operations on an item, and
 MOST_LOST = 20  # writes without a response, after which another item takes its place: the check stays quick
 RESPONSE_SECONDS = 15.0  # for which a client waits for a response
@@ -73,7 +73,8 @@ class Recorder:
         self.run = secrets.token_hex(4)
         self.history: list[Operation] = []
         self.counts: Counter[tuple[str, str]] = Counter()
-        self.slowest = 0.0  # seconds until a clear response
+        self.slowest = 0.0  # seconds until a response, of any status
+        self.clear = 0  # responses
         self.items: dict[str, Item] = {}
         self._current: list[Item] = []
         self._left: deque[Item] = deque(maxlen=ITEMS)
@@ -108,8 +109,6 @@ class Recorder:
             item.operations += 1
             item.lost += result is None and operation.kind != "read"
             item.id = item.id or operation.id
-            if result is not None:
-                self.slowest = max(self.slowest, operation.end - operation.start)
             if etag and isinstance(result, Stored) and (not item.seen or item.seen[-1].stored.version < result.version):
                 item.seen.append(Seen(etag, result))
             gone = item.id and (result is Refusal.MISSING or operation.kind == "delete" and result is not None)
@@ -120,6 +119,13 @@ class Recorder:
     def count(self, label: str, result: str) -> None:
         with self._lock:
             self.counts[label, result] += 1
+
+    def responded(self, status: int, seconds: float) -> None:
+        """Count a complete response."""
+        self.count("request", f"{status // 100}xx" if status < 500 else str(status))
+        with self._lock:
+            self.slowest = max(self.slowest, seconds)
+            self.clear += status < 500
 
     def stored(self, item: dict[str, Any], etag: str = "") -> Stored:
         """The version and value of an item. Raises AssertionError if that version was different before."""
@@ -170,7 +176,7 @@ class Client:
             try:
                 clear = self.step()
             except NotSent:
-                self._recorder.count("connect", "refused")
+                self._recorder.count("request", "not sent")
                 clear = False
             if not clear:
                 stop.wait(BACKOFF)
@@ -348,15 +354,17 @@ class Client:
                 connection.connect()
         except OSError:
             raise NotSent from None
+        start = time.monotonic()
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
             content = response.read()
-        except (OSError, HTTPException):
+        except (OSError, HTTPException) as error:
             connection.close()
+            self._recorder.count("request", "timed out" if isinstance(error, TimeoutError) else "broken off")
             return None
+        self._recorder.responded(response.status, time.monotonic() - start)
         if response.status >= 500:
-            self._recorder.count(method, str(response.status))
             return None
         return HttpResponse(response.status, {k.lower(): v for k, v in response.getheaders()}, content)
 

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -38,20 +39,26 @@ class Fault(NamedTuple):
 
 
 class HistoryRun:
-    """Clients, and faults in turn, for so many `seconds`. All `bases` are instances of one service."""
+    """Clients and faults in turn. All `bases` are instances of one service.
+
+    It lasts for so many `seconds`, until there were so many `responses`, and each fault `times` times.
+    """
 
     def __init__(
         self,
         bases: Sequence[str],
         faults: Sequence[Fault] = (),
         *,
-        seconds: float,
+        seconds: float = 0.0,
+        responses: int = 0,
+        times: int = 0,
         every: float = EVERY,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self.recorder = Recorder()
         self.injected: Counter[str] = Counter()
-        self._faults, self._seconds, self._every = faults, seconds, every
+        self._faults, self._every = faults, every
+        self._seconds, self._responses, self._times = seconds, responses, times
         self._stop = threading.Event()
         start = "/api/v1/events?collection=products&after="
         self._auditor = Client(CLIENTS, self.recorder, bases, f"{start}latest", headers)
@@ -63,19 +70,28 @@ class HistoryRun:
         """Record a history and check it. Raises AssertionError with what is wrong."""
         try:
             self._record()
-            self._read_everything()
+            found = self._read_everything()
         finally:
             for client in (self._auditor, *self._clients):
                 client.close()
-        self._check()
+        events, history = self._auditor.events, self.recorder.history
+        found += [f"two feeds: {_difference(each, self._auditor)}" for each in self._clients if each.events != events]
+        found += [*check(history), *check_feed(events, history)]
+        assert not found, "\n".join(found)
 
     def _record(self) -> None:
         with ThreadPoolExecutor(CLIENTS + 1) as pool:
             running = [pool.submit(self._until_stop, task) for task in self._tasks()]
-            self._stop.wait(self._seconds)
+            end = time.monotonic() + self._seconds
+            while not (time.monotonic() > end and self._is_enough()) and not self._stop.wait(0.02):
+                pass
             self._stop.set()
         for each in running:
             each.result()
+
+    def _is_enough(self) -> bool:
+        often = all(self.injected[fault.name] >= self._times for fault in self._faults)
+        return often and self.recorder.clear >= self._responses
 
     def _tasks(self) -> Iterator[Callable[[], None]]:
         yield self._inject_faults
@@ -91,19 +107,29 @@ class HistoryRun:
             raise
 
     def _inject_faults(self) -> None:
-        while self._faults and not self._stop.is_set():
-            for fault in self._faults:
-                if self._stop.wait(self._every):
-                    return
-                fault.inject()
-                self.injected[fault.name] += 1
-                try:
-                    self._stop.wait(fault.seconds)
-                finally:
-                    fault.heal()
+        """Inject the faults in turn. Raises AssertionError if the service does not recover from one."""
+        for fault in cycle(self._faults):
+            self._await_progress(fault)
+            if self._stop.wait(self._every):
+                return
+            fault.inject()
+            self.injected[fault.name] += 1
+            try:
+                self._stop.wait(fault.seconds)
+            finally:
+                fault.heal()
 
-    def _read_everything(self) -> None:
-        """Read all items and the feed, again if there was a change meanwhile: by a request without a response."""
+    def _await_progress(self, fault: Fault) -> None:
+        """Wait until each client can have had a clear response again."""
+        due, deadline = self.recorder.clear + CLIENTS, time.monotonic() + PATIENCE
+        while self.recorder.clear < due and not self._stop.wait(0.01):
+            assert time.monotonic() < deadline, f"no recovery before the next {fault.name}"
+
+    def _read_everything(self) -> list[str]:
+        """Read all items and the feed, again if there was a change meanwhile: by a request without a response.
+
+        What differs between them is returned.
+        """
         deadline = time.monotonic() + PATIENCE
         self._follow_to_the_end()
         while True:
@@ -133,19 +159,15 @@ class HistoryRun:
             names.update(page)
         return names
 
-    def _compare(self, mark: int, listed: Counter[str]) -> None:
-        """Raises AssertionError unless the reads since `mark` and the complete list are what the feed says."""
+    def _compare(self, mark: int, listed: Counter[str]) -> list[str]:
+        """The reads since `mark` and the items of the complete list that are not what the feed says."""
         last = {event.item: event for event in self._auditor.events}
         expected = {name: each.stored for name, each in last.items() if each.type != "deleted"}
-        for read in self.recorder.history[mark:]:
-            assert read.result == expected.get(read.item, Refusal.MISSING), f"{read}, but {last.get(read.item)}"
-        assert listed == Counter(expected.keys()), f"{listed.items() ^ Counter(expected.keys()).items()}"
-
-    def _check(self) -> None:
-        for client in self._clients:
-            assert client.events == self._auditor.events, f"two feeds: {_difference(client, self._auditor)}"
-        found = [*check(self.recorder.history), *check_feed(self._auditor.events, self.recorder.history)]
-        assert not found, "\n".join(found)
+        reads = self.recorder.history[mark:]
+        wrong = [each for each in reads if each.result != expected.get(each.item, Refusal.MISSING)]
+        found = [f"the feed ends with {last.get(each.item)}, but there is {each}" for each in wrong]
+        names = sorted((listed - Counter(expected.keys())) + (Counter(expected.keys()) - listed))
+        return found + [f"{name} is in the list {listed[name]} times" for name in names]
 
     def report(self) -> str:
         """The counts, by kind of operation and result."""
@@ -191,10 +213,10 @@ def kill_a_worker(server: Gunicorn) -> Fault:
     return Fault("worker killed", kill)
 
 
-def soak(seconds: float) -> HistoryRun:
-    """A run on SQLite with its own service."""
+def soak(seconds: float, kills: int = 0) -> HistoryRun:
+    """A run on SQLite with its own service, of so many seconds and kills at least."""
     with tempfile.TemporaryDirectory() as folder, Gunicorn(Path(folder), workers=2, LOG_LEVEL="error") as server:
-        run = HistoryRun([server.base], [kill_a_worker(server)], seconds=seconds)
+        run = HistoryRun([server.base], [kill_a_worker(server)], seconds=seconds, times=kills)
         run.run()
     print(run.report())
     return run

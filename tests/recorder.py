@@ -38,7 +38,7 @@ WEIGHTS = {
     "unconditional change": 6,
     "invalid change": 2,
     "delete": 2,
-    "create": 3,
+    "create": 1,
     "repeated create": 4,
 }
 
@@ -111,7 +111,8 @@ class Recorder:
             item.id = item.id or operation.id
             if etag and isinstance(result, Stored) and (not item.seen or item.seen[-1].stored.version < result.version):
                 item.seen.append(Seen(etag, result))
-            gone = item.id and (result is Refusal.MISSING or operation.kind == "delete" and result is not None)
+            deleted = operation.kind == "delete" and isinstance(result, Stored)
+            gone = deleted or bool(item.id and result is Refusal.MISSING)
             if (gone or item.operations > LONGEST or item.lost > MOST_LOST) and item in self._current:
                 self._current.remove(item)
                 self._left.append(item)

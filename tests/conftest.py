@@ -18,7 +18,9 @@ from restkeeper.features import cors
 from restkeeper.features.limits.mapped import shared_path
 from restkeeper.web import edge, errors, observe, origins
 from restkeeper.web.application import Application, Reply
+from tests import stores
 from tests.live import Gunicorn
+from tests.postgresql_stores import PostgresStores
 from tests.shop import CLOSE, closed_features, create_app
 
 
@@ -26,18 +28,60 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--close", choices=sorted(FEATURES), help="the tests that do without this feature, which is closed"
     )
+    parser.addoption(
+        "--store", choices=["sqlite", "postgresql"], default="sqlite", help="the tests of the service, on this store"
+    )
+    parser.addoption(
+        "--at-least", type=int, default=0, metavar="N", help="fail if fewer than N tests passed on PostgreSQL"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if name := config.getoption("--close"):
         os.environ[CLOSE] = name
+    config.pluginmanager.register(Passed(config))
+    if config.getoption("--store") == "postgresql":
+        chosen = PostgresStores(config)
+        config.pluginmanager.register(chosen)
+        stores.choose(chosen)
+
+
+class Passed:
+    """Counts the tests that passed on PostgreSQL, and fails a run that has too few."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._all = config.getoption("--store") == "postgresql"
+        self._least = 0 if hasattr(config, "workerinput") else config.getoption("--at-least")
+        self._count = 0
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        on_postgresql = self._all or "[postgresql" in report.nodeid
+        self._count += report.when == "call" and report.passed and on_postgresql
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self._count < self._least and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._count or self._least:
+            least = f"; at least {self._least} have to" if self._least else ""
+            terminalreporter.write_line(f"{self._count} tests passed on PostgreSQL{least}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With a closed feature: deselect the tests that need it, and those without an application."""
-    if not (closed := closed_features()):
+    """Deselect what does not apply to the closed feature, or to the store.
+
+    With a closed feature: the tests that need it, and those without an application. On PostgreSQL: the tests of
+    SQLite's files, and those without a service. The contract suite has its own store of each kind.
+    """
+    closed = closed_features()
+    if config.getoption("--store") == "postgresql":
+        selected = {item: uses_service(item) and not any(item.iter_markers("sqlite")) for item in items}
+    elif closed:
+        selected = {item: uses_application(item) and not closed & needed_by(item) for item in items}
+    else:
         return
-    selected = {item: uses_application(item) and not closed & needed_by(item) for item in items}
     config.hook.pytest_deselected(items=[item for item in items if not selected[item]])
     items[:] = [item for item in items if selected[item]]
 
@@ -60,12 +104,20 @@ def needed_by(item: pytest.Item) -> set[str]:
 
 def uses_application(item: pytest.Item) -> bool:
     """Whether a test uses the tests' application in its own process. A server is tested once, with all features."""
+    used = used_in(item)
+    return not any(item.iter_markers("top")) and create_app in used and Gunicorn not in used
+
+
+def uses_service(item: pytest.Item) -> bool:
+    """Whether a test uses the tests' application, in its own process or in a server."""
+    return bool({create_app, Gunicorn} & used_in(item))
+
+
+def used_in(item: pytest.Item) -> set[object]:
+    """The functions and classes of the tests that a test uses, itself or by its fixtures."""
     assert isinstance(item, pytest.Function)
-    if any(item.iter_markers("top")):
-        return False
     fixtures = [each.func for name in item.fixturenames for each in item._fixtureinfo.name2fixturedefs.get(name, ())]
-    used = set().union(*map(used_by, (item.function, *fixtures)))
-    return create_app in used and Gunicorn not in used
+    return set().union(*map(used_by, (item.function, *fixtures)))
 
 
 @cache

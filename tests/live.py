@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from restkeeper.features.limits.mapped import shared_path
+from tests import stores
 from tests.shop import CLOSE
 
 ROOT = Path(__file__).parent.parent
@@ -72,7 +73,7 @@ class Gunicorn:
             CLOSE: os.environ.get(CLOSE, ""),
             **settings,
         }
-        self._database = Path(environ["DATABASE_URL"].removeprefix("sqlite:///"))
+        self._database_url = environ["DATABASE_URL"] = stores.url(environ["DATABASE_URL"])
         configuration = ["-c", str(root / "gunicorn.conf.py")] if configured else ["-c", os.devnull]
         command = [sys.executable, "-m", "gunicorn", *configuration, *arguments]
         with self.log.open("wb") as log, listener:
@@ -98,8 +99,14 @@ class Gunicorn:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         self.process.wait(timeout=START_SECONDS)
-        if counters := counters_of(self._database):
+        if counters := self._counters():
             counters.unlink(missing_ok=True)
+
+    def _counters(self) -> Path | None:
+        """The file with its counters; None if it has none."""
+        if chosen := stores.chosen():
+            return shared_path(chosen.secret(self._database_url))
+        return counters_of(Path(self._database_url.removeprefix("sqlite:///")))
 
     def request(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, timeout: float = 10

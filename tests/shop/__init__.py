@@ -5,10 +5,12 @@ RESTKEEPER_TESTS_CLOSE names the feature that is closed in this run of the tests
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import restkeeper
 from restkeeper import Application, Config, Resource
+from tests import stores
 from tests.shop import products, users
 
 RESOURCES: Sequence[Resource] = (products.RESOURCE, users.RESOURCE)
@@ -24,5 +26,11 @@ def closed_features() -> set[str]:
 
 
 def create_app(config: Config | None = None, resources: Sequence[Resource] = RESOURCES, **options: Any) -> Application:
-    """The WSGI application, with all features but the closed ones."""
-    return restkeeper.create_app(config, resources, **{"without": closed_features(), **options})
+    """The WSGI application, with all features but the closed ones, on the store that `pytest --store` chooses."""
+    chosen = stores.chosen()
+    if chosen and config:
+        config = replace(config, database_url=chosen.url(config.database_url))
+    app = restkeeper.create_app(config, resources, **{"without": closed_features(), **options})
+    if chosen:
+        chosen.opened(app)
+    return app

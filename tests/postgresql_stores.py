@@ -1,0 +1,81 @@
+"""`pytest --store postgresql`: each application and each server of the tests has a database of its own on PostgreSQL.
+
+A database stands in the place of each SQLite store that a test names: a new one for memory://, one and the same for
+each use of a file. It is deleted after the test, or after the fixture, that asked for it first.
+"""
+
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from restkeeper.service import service_of
+from restkeeper.web.application import Application
+from tests.postgresql_server import Databases, shared_server
+
+
+class PostgresStores:
+    """The databases of one process of the tests: a plugin of pytest, and what `tests.stores` chooses."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._users: list[ExitStack] = []  # the running test, and the fixtures that are being set up
+        self._of_files: dict[str, str] = {}
+
+    @cached_property
+    def _databases(self) -> Databases:
+        return shared_server(run_folder(self._config))
+
+    def url(self, url: str) -> str:
+        if url == "memory://":
+            return self._new()
+        if not url.startswith("sqlite:///"):
+            return url
+        if url not in self._of_files:
+            self._of_files[url] = self._new()
+            self._users[-1].callback(self._of_files.pop, url)
+        return self._of_files[url]
+
+    def _new(self) -> str:
+        url = self._databases.create_database()
+        self._users[-1].callback(self._databases.drop_database, url)
+        return url
+
+    def secret(self, url: str) -> str:
+        with psycopg.connect(url) as connection:
+            row = connection.execute("SELECT secret FROM store").fetchone()
+        assert row
+        return str(row[0])
+
+    def opened(self, app: Application) -> None:
+        self._users[-1].callback(service_of(app).store.close)
+
+    @contextmanager
+    def _used_by(self, user: ExitStack) -> Iterator[None]:
+        self._users.append(user)
+        try:
+            yield
+        finally:
+            assert self._users.pop() is user
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+        databases = ExitStack()
+        fixturedef.addfinalizer(databases.close)  # the first one is called last, after the fixture's own end
+        with self._used_by(databases):
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self) -> Generator[None, object, object]:
+        with ExitStack() as databases, self._used_by(databases):
+            return (yield)
+
+
+def run_folder(config: pytest.Config) -> Path:
+    """The temporary folder of a run of the tests, which all of its processes have."""
+    own: Path = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # the fixture's, for a plugin
+    return own.parent if hasattr(config, "workerinput") else own

@@ -20,7 +20,8 @@ from restkeeper.web import edge, errors, observe, origins
 from restkeeper.web.application import Application, Reply
 from tests import stores
 from tests.live import Gunicorn
-from tests.postgresql_stores import PostgresStores
+from tests.postgresql_server import Databases, shared_server
+from tests.postgresql_stores import PostgresStores, run_folder
 from tests.shop import CLOSE, closed_features, create_app
 
 
@@ -157,6 +158,12 @@ def counters_are_deleted() -> Iterator[None]:
         yield
     for path in made:
         path.unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="session")
+def databases(pytestconfig: pytest.Config) -> Databases:
+    """The PostgreSQL of this run, which the first test that uses it starts."""
+    return shared_server(run_folder(pytestconfig))
 
 
 @pytest.fixture

@@ -26,15 +26,15 @@ time.sleep(600)
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
+def postgresql() -> Iterator[PostgresServer]:
     """A server of these tests alone, which they stop."""
     with PostgresServer(tcp=True) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def database(server: PostgresServer) -> str:
-    url = server.create_database()
+def database(postgresql: PostgresServer) -> str:
+    url = postgresql.create_database()
     with psycopg.connect(url) as connection:
         connection.execute("CREATE TABLE words AS SELECT word FROM unnest(ARRAY['b', 'a', 'B', 'A']) word")
     return url
@@ -55,41 +55,43 @@ def test_the_default_collation_is_the_reverse_of_code_points(database: str) -> N
 
 
 @pytest.mark.parametrize("end", ["stop", "crash", "kill"])
-def test_a_server_starts_again_with_its_data_at_its_address(server: PostgresServer, database: str, end: str) -> None:
+def test_a_server_starts_again_with_its_data_at_its_address(
+    postgresql: PostgresServer, database: str, end: str
+) -> None:
     """After a fast stop, an immediate one and kill -9. Meanwhile connections are refused."""
-    {"stop": server.stop, "crash": lambda: server.stop(immediate=True), "kill": server.kill}[end]()
+    {"stop": postgresql.stop, "crash": lambda: postgresql.stop(immediate=True), "kill": postgresql.kill}[end]()
     with pytest.raises(psycopg.OperationalError, match="refused"):
         psycopg.connect(database)
-    server.start()
+    postgresql.start()
     assert words(database) == ["b", "a", "B", "A"]
 
 
-def test_a_paused_server_responds_later(server: PostgresServer, database: str) -> None:
+def test_a_paused_server_responds_later(postgresql: PostgresServer, database: str) -> None:
     """All of its processes stop: those of open connections, and the one that accepts new ones."""
     with psycopg.connect(database, autocommit=True) as connection:
-        server.pause()
+        postgresql.pause()
         try:
             connection.pgconn.send_query(b"SELECT 1")
-            assert {state(pid) for pid in processes(server.data)} == {"T"}
+            assert {state(pid) for pid in processes(postgresql.data)} == {"T"}
         finally:
-            server.resume()
+            postgresql.resume()
         while connection.pgconn.get_result():
             pass
     assert words(database) == ["b", "a", "B", "A"]
 
 
-def test_connections_are_cut(server: PostgresServer, database: str) -> None:
+def test_connections_are_cut(postgresql: PostgresServer, database: str) -> None:
     """Those of all clients; new ones are accepted."""
     with psycopg.connect(database) as connection:
-        server.cut_connections()
+        postgresql.cut_connections()
         with pytest.raises(psycopg.OperationalError):
             connection.execute("SELECT 1")
     assert words(database)
 
 
-def test_a_server_on_tcp_is_on_a_port(server: PostgresServer) -> None:
-    with socket.create_connection(("127.0.0.1", server.port)):
-        assert f"@127.0.0.1:{server.port}/" in server.administration
+def test_a_server_on_tcp_is_on_a_port(postgresql: PostgresServer) -> None:
+    with socket.create_connection(("127.0.0.1", postgresql.port)):
+        assert f"@127.0.0.1:{postgresql.port}/" in postgresql.administration
 
 
 def test_a_durable_server_waits_for_the_disk() -> None:
@@ -111,13 +113,15 @@ def test_a_database_is_new_and_can_be_dropped(pytestconfig: pytest.Config) -> No
         psycopg.connect(url)
 
 
-def test_another_server_can_be_used(server: PostgresServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_another_server_can_be_used(
+    postgresql: PostgresServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """TEST_DATABASE_URL is any database of it, in which databases can be created."""
-    monkeypatch.setenv("TEST_DATABASE_URL", f"{server.administration}?application_name=tests")
+    monkeypatch.setenv("TEST_DATABASE_URL", f"{postgresql.administration}?application_name=tests")
     other = shared_server(tmp_path)
     assert type(other) is Databases
     url = other.create_database()
-    assert url.startswith(f"postgresql://postgres@127.0.0.1:{server.port}/test_") and url.endswith(
+    assert url.startswith(f"postgresql://postgres@127.0.0.1:{postgresql.port}/test_") and url.endswith(
         "?application_name=tests"
     )
     with psycopg.connect(url):

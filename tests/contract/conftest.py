@@ -1,6 +1,7 @@
-"""The stores that the contract is tested on: SQLite in a file and in memory, and a store of dictionaries."""
+"""The stores that the contract is tested on: SQLite in a file and in memory, PostgreSQL, and dictionaries."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -8,31 +9,42 @@ import pytest
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Collection, Store
 from tests.dict_store import DictStore
+from tests.postgresql_server import Databases
 from tests.things import OTHERS, THINGS
 
-KINDS = ["file", "memory", "dictionaries"]
+COMPLETE = ["file", "memory", "postgresql"]
+KINDS = [*COMPLETE, "dictionaries"]
 
 
-def opened(kind: str, folder: Path, *collections: Collection) -> Store:
-    """Open a new store."""
-    if kind == "dictionaries":
-        return DictStore(collections)  # type: ignore[return-value]  # it has no outbox
-    number = len(list(folder.glob("*.db")))
-    return open_store(f"sqlite:///{folder}/{number}.db" if kind == "file" else "memory://", collections)
+@contextmanager
+def stores(request: pytest.FixtureRequest, folder: Path) -> Iterator[Callable[..., Store]]:
+    """Opens new stores of the fixture's kind with given collections, and closes them at the end."""
+    with ExitStack() as opened:
+
+        def url() -> str:
+            if request.param == "postgresql":
+                databases: Databases = request.getfixturevalue("databases")
+                made = databases.create_database()
+                opened.callback(databases.drop_database, made)
+                return made
+            number = len(list(folder.glob("*.db")))
+            return f"sqlite:///{folder}/{number}.db" if request.param == "file" else "memory://"
+
+        def open_with(*collections: Collection) -> Store:
+            if request.param == "dictionaries":
+                return DictStore(collections)  # type: ignore[return-value]  # it has no outbox
+            store = open_store(url(), collections)
+            opened.callback(store.close)
+            return store
+
+        yield open_with
 
 
 @pytest.fixture(params=KINDS)
 def open_one(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Store]]:
     """Opens a store with given collections."""
-    stores: list[Store] = []
-
-    def open_with(*collections: Collection) -> Store:
-        stores.append(opened(request.param, tmp_path, *collections))
-        return stores[-1]
-
-    yield open_with
-    for store in stores:
-        store.close()
+    with stores(request, tmp_path) as open_with:
+        yield open_with
 
 
 @pytest.fixture
@@ -41,17 +53,15 @@ def store(open_one: Callable[..., Store]) -> Store:
     return open_one(THINGS, OTHERS)
 
 
-@pytest.fixture(params=["file", "memory"])
+@pytest.fixture(params=COMPLETE)
 def outbox(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A store with an outbox."""
-    store = opened(request.param, tmp_path, Collection("things", {}))
-    yield store
-    store.close()
+    with stores(request, tmp_path) as open_with:
+        yield open_with(Collection("things", {}))
 
 
 @pytest.fixture(params=KINDS, scope="module")
 def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """A store that all examples of a property use."""
-    store = opened(request.param, tmp_path_factory.mktemp("shared"), THINGS)
-    yield store
-    store.close()
+    with stores(request, tmp_path_factory.mktemp("shared")) as open_with:
+        yield open_with(THINGS)

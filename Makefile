@@ -3,6 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# The tests of the service that `make test` runs on PostgreSQL too, and how many tests have to pass there, at least.
+PART := $(addprefix tests/test_,$(addsuffix .py,items lists events idempotency preconditions))
+CONTRACT_TESTS := 180
+PART_TESTS := 300
+SERVICE_TESTS := 1500
+
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # else each process of the tests compiles all of them again, which takes 4 seconds
 .PHONY: help run test test-matrix fmt lint pytest bench soak mutants lock clean
@@ -21,11 +27,14 @@ lint: $(VENV)/.dev ## ruff and mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-pytest: $(VENV)/.dev ## the tests alone, in parallel
-	$(BIN)/pytest -n 4 --dist worksteal --cov --cov-report=term:skip-covered
+pytest: $(VENV)/.dev ## the tests alone, in parallel: on SQLite, the stores' contract and a part of the service on PostgreSQL
+	$(BIN)/pytest -n 4 --dist worksteal --cov --cov-report= --cov-fail-under=0 --at-least $(CONTRACT_TESTS)
+	$(BIN)/pytest -n 4 --dist worksteal --cov --cov-append --cov-report=term:skip-covered \
+	  --store postgresql --at-least $(PART_TESTS) $(PART)
 
-test-matrix: $(VENV)/.dev ## the longer tests: the wheel alone, kill -9 under load, the rest of schemathesis, and each feature closed in turn
+test-matrix: $(VENV)/.dev ## the longer tests: the wheel alone, kill -9 under load, the rest of schemathesis, all on PostgreSQL, each feature closed
 	$(BIN)/pytest -m matrix -n 2 --dist loadscope
+	$(BIN)/pytest --store postgresql --at-least $(SERVICE_TESTS) -n 4 --dist worksteal
 	@features=$$($(BIN)/python -c 'import restkeeper; print(*sorted(restkeeper.FEATURES))') && \
 	printf "%s\n" $$features | xargs -P 2 -I NAME sh -c \
 	  'out=$$($(BIN)/pytest --close NAME 2>&1); status=$$?; printf "Without %s:\n%s\n" NAME "$$out"; exit $$status'

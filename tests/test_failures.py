@@ -3,7 +3,7 @@
 import time
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from restkeeper.errors import TooManyRequests
 from restkeeper.features.limits.counters import SITE_QUOTAS, Quota
 from restkeeper.features.limits.failures import KNOWN_SECONDS, NOTED, NOTED_SECONDS, Failures
 from tests import issuer
-from tests.redis_server import RedisServer
+from tests.redis_server import Redis
 from tests.shop import create_app
 
 pytestmark = pytest.mark.needs("keys", "limits")
@@ -316,13 +316,7 @@ def test_a_success_is_stored_once_for_a_site_of_ipv6(failures: Failures, storage
     )
 
 
-@pytest.fixture
-def redis() -> Iterator[RedisServer]:
-    with RedisServer() as server:
-        yield server
-
-
-def test_instances_count_failures_together_in_redis(redis: RedisServer) -> None:
+def test_instances_count_failures_together_in_redis(redis: Redis) -> None:
     """Guesses on one machine count on the other."""
     one, other = (secured(redis_url=redis.url) for _ in range(2))
     assert [by_bearer(client, "guess") for client in (one, other, one, other)] == [401] * LIMIT + [429]

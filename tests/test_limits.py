@@ -4,7 +4,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from restkeeper.features.limits.mapped import uri_of
 from restkeeper.web import errors, observe
 from restkeeper.web.application import Application, Reply
 from tests.clock import SetClock
-from tests.redis_server import RedisServer
+from tests.redis_server import Redis, RedisServer
 from tests.shop import create_app
 from tests.waiting import join
 
@@ -301,19 +301,13 @@ def test_writes_have_the_limit_of_reads_by_default() -> None:
     assert Config(rate_limit="2/day", rate_limit_write="1/day").quotas == {"read": "2/day", "write": "1/day"}
 
 
-@pytest.fixture
-def redis() -> Iterator[RedisServer]:
-    with RedisServer() as server:
-        yield server
-
-
-def test_instances_count_together_in_redis(redis: RedisServer, tmp_path: Path) -> None:
+def test_instances_count_together_in_redis(redis: Redis, tmp_path: Path) -> None:
     """Two instances, each with a file on its own machine, admit the quota together."""
     one, other = (limited(redis_url=redis.url, shared=tmp_path / name) for name in ("one", "other"))
     assert (admitted(one, 2), admitted(other)) == (2, 1)
 
 
-def test_a_check_is_one_round_trip(redis: RedisServer) -> None:
+def test_a_check_is_one_round_trip(redis: Redis) -> None:
     """A request is one command to Redis, once the script is loaded and the connection is open."""
     client = limited(redis_url=redis.url)
     client.get("/")
@@ -348,7 +342,7 @@ def test_a_lost_redis_connection_is_tried_once() -> None:
     assert (status, len(attempts)) == (200, 1)
 
 
-def test_a_redis_counter_expires_after_its_window(redis: RedisServer) -> None:
+def test_a_redis_counter_expires_after_its_window(redis: Redis) -> None:
     """A counter in Redis expires only when no machine's clock can be in its window any more."""
     limited(redis_url=redis.url).get("/")
     (key,) = redis.client.keys()
@@ -357,27 +351,27 @@ def test_a_redis_counter_expires_after_its_window(redis: RedisServer) -> None:
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_without_redis_limits_are_local(
-    redis: RedisServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, shared: bool
+    redis_server: RedisServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, shared: bool
 ) -> None:
     """Without Redis, requests are limited by the machine's own counters, and the log says so once.
 
     Then Redis counts again.
     """
     clock = SetClock(0.0)
-    client = limited(redis_url=redis.url, clock=clock, shared=tmp_path / "counters" if shared else None)
+    client = limited(redis_url=redis_server.url, clock=clock, shared=tmp_path / "counters" if shared else None)
     assert admitted(client, 2) == 2
-    redis.stop()
+    redis_server.stop()
     assert admitted(client) == 3
     clock.now += RETRY_SECONDS + 1
     assert admitted(client) == 0
-    redis.start()
+    redis_server.start()
     assert admitted(client) == 0
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "Redis does not respond" in caplog.text
     clock.now += RETRY_SECONDS + 1
     assert admitted(client) == 3  # a restarted Redis
     assert ["Redis responds again" in record.message for record in caplog.records] == [False, True]
-    assert redis.calls()["incrby"] == 10
+    assert redis_server.calls()["incrby"] == 10
 
 
 def test_the_service_starts_without_redis(caplog: pytest.LogCaptureFixture) -> None:

@@ -20,7 +20,7 @@ from limits.strategies import FixedWindowRateLimiter, MovingWindowRateLimiter
 from restkeeper.features.limits import mapped
 from restkeeper.features.limits.mapped import PROBES, MappedStorage, shared_path, uri_of
 from tests.live import ROOT
-from tests.redis_server import RedisServer
+from tests.redis_server import empty_redis
 from tests.waiting import join
 
 WAIT_SECONDS = 30.0
@@ -28,8 +28,8 @@ WAIT_SECONDS = 30.0
 
 @pytest.fixture(scope="module")
 def redis_url() -> Iterator[str]:
-    with RedisServer() as server:
-        yield server.url
+    with empty_redis() as redis:
+        yield redis.url
 
 
 @pytest.fixture(params=["memory", "mapped", "redis"])

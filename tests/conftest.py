@@ -57,8 +57,8 @@ class Passed:
         self._count = 0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        on_postgresql = self._all or "[postgresql" in report.nodeid
-        self._count += report.when == "call" and report.passed and on_postgresql
+        of_contract = report.nodeid.startswith("tests/contract/") and "[postgresql" in report.nodeid
+        self._count += report.when == "call" and report.passed and (self._all or of_contract)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -58,7 +58,7 @@ class PostgresStores:
             self._users[-1].callback(service_of(app).store.close)
 
     @contextmanager
-    def _used_by(self, user: ExitStack) -> Iterator[None]:
+    def used_by(self, user: ExitStack) -> Iterator[None]:
         self._users.append(user)
         try:
             yield
@@ -69,12 +69,12 @@ class PostgresStores:
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
         databases = ExitStack()
         fixturedef.addfinalizer(databases.close)  # the first one is called last, after the fixture's own end
-        with self._used_by(databases):
+        with self.used_by(databases):
             return (yield)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
-        with ExitStack() as databases, self._used_by(databases):
+        with ExitStack() as databases, self.used_by(databases):
             return (yield)
 
 

@@ -112,7 +112,7 @@ _TRY_LOCK = f"{_LOCK} SKIP LOCKED"
 _QUEUE = f"""\
 WITH
 oldest AS (SELECT {OLDEST} AS oldest),
-span AS (
+search AS (
     SELECT
         greatest(position, oldest - 1) AS start,
         least(greatest(position, oldest - 1) + %(limit)s, newest) AS until
@@ -123,7 +123,7 @@ matching AS (
     SELECT
         position,
         collection || '/' || item AS key
-    FROM events, span
+    FROM events
     WHERE {MATCHES}
 ),
 queued AS (
@@ -139,7 +139,7 @@ queued AS (
     ORDER BY position
 )
 UPDATE subscriptions SET position = until
-FROM span
+FROM search
 WHERE webhook = %(webhook)s
 RETURNING until - start"""  # noqa: S608 - constant expressions
 

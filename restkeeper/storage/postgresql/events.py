@@ -14,7 +14,7 @@ from restkeeper.storage.eventid import id_of, parse_id
 from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, EventFilter, Events, StoredEvent
 from restkeeper.storage.postgresql.connection import Session
 
-NUMBERED = 2000  # events that one run of the sequencer numbers, in some 50 milliseconds
+NUMBERED = 2000  # events that one run of the sequencer numbers, in some 100 milliseconds
 MOST_RUNS = 20  # for one reader
 
 LOCK_FEED = "SELECT newest FROM feed FOR UPDATE"
@@ -42,9 +42,9 @@ NUMBER_ITEM = _NUMBER.format("AND collection = %(collection)s AND item = %(item)
 
 IS_UNNUMBERED = "EXISTS (SELECT 1 FROM events WHERE position IS NULL)"
 
-# The events between two positions that match a filter.
+# The events between the two positions of the row `search` that match a filter. A join would not use the index for both.
 MATCHES = """\
-position > start AND position <= until
+position > (SELECT start FROM search) AND position <= (SELECT until FROM search)
     AND (collection = ANY(%(collections)s::text[]) OR (owner = %(owner)s AND collection = ANY(%(own)s::text[])))
     AND type LIKE ANY(%(types)s::text[])"""
 
@@ -76,15 +76,15 @@ search AS (
 ),
 matching AS (
     SELECT
-        position,
+        first.*,
         sum(octet_length(data) + coalesce(octet_length(older), 0)) OVER (ORDER BY position) AS bytes
-    FROM (SELECT events.* FROM events, search WHERE {MATCHES} ORDER BY position LIMIT %(limit)s) AS first
+    FROM (SELECT * FROM events WHERE {MATCHES} ORDER BY position LIMIT %(limit)s) AS first
 ),
 page AS (
     SELECT
         {STORED},
         bytes
-    FROM matching JOIN events USING (position)
+    FROM matching AS events
     WHERE bytes - octet_length(data) - coalesce(octet_length(older), 0) <= %(bytes)s
 )
 SELECT
@@ -124,10 +124,10 @@ def sequence(session: Session, limit: int = NUMBERED) -> int:
     return numbered[0]
 
 
-def sequence_all(session: Session) -> None:
-    """Number all events that are committed now, or as many as MOST_RUNS can."""
+def sequence_all(session: Session, limit: int = NUMBERED) -> None:
+    """Number all events that are committed now, or as many as MOST_RUNS runs can."""
     for _ in range(MOST_RUNS):
-        if sequence(session) < NUMBERED:
+        if sequence(session, limit) < limit:
             return
 
 

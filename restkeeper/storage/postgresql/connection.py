@@ -194,7 +194,7 @@ class Connections:
     def close(self) -> None:
         """Close all connections."""
         self._is_closed.set()
-        self._pool.close(timeout=0)
+        self._pool.close(timeout=CUT_SECONDS)
 
     def _take(self, seconds: float) -> Session:
         try:

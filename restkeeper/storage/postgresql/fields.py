@@ -19,7 +19,10 @@ def fields_of(body: bytes) -> tuple[str, str | None]:
     Null is left out, and so are objects and mixed lists. Folding is `str.casefold`; for other texts, PostgreSQL's
     `lower` of the collation "C" is the same.
     """
-    values = {name: value for name, value in orjson.loads(body).items() if _is_comparable(value)}
+    item = orjson.loads(body)
+    if not isinstance(item, dict):  # a record of a feature, which no query compares
+        return "{}", None
+    values = {name: value for name, value in item.items() if _is_comparable(value)}
     if b"\\u0000" in body:
         values = {name: _each(clean, value) for name, value in values.items()}
     folded = {

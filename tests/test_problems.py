@@ -14,6 +14,7 @@ from restkeeper.storage.errors import (
     DuplicateValue,
     EventsExpired,
     RecordNotFound,
+    ResponseStored,
     StoreError,
     StoreFull,
     StoreGone,
@@ -215,10 +216,10 @@ def test_a_missing_store_is_one_line_in_the_log(
 
 
 def test_every_exception_of_a_store_has_a_problem() -> None:
-    """Each has its own row in the table, or that of its base class; the feed handles its own exception."""
+    """Each has its own row in the table, or that of its base class; two are handled before."""
     kinds = [RecordNotFound, DuplicateValue, StoreUnavailable, StoreFull]
     assert kinds == list(web_errors._OF_STORE)
-    assert set(StoreError.__subclasses__()) == {*kinds, EventsExpired}
+    assert set(StoreError.__subclasses__()) == {*kinds, EventsExpired, ResponseStored}
 
 
 def test_an_exception_without_description_has_no_detail() -> None:

@@ -49,8 +49,8 @@ _BY_STATUS: dict[int, type[Problem]] = {
     503: errors.Unavailable,
 }
 
-# What a store raises, as a problem; a subclass is as its base, unless it has a row before that. EventsExpired has none:
-# the feed handles it.
+# What a store raises, as a problem; a subclass is as its base, unless it has a row before that. EventsExpired and
+# ResponseStored have none: the feed handles the one, and a request that is repeated the other.
 _OF_STORE: dict[type[StoreError], Callable[[Any], Problem]] = {
     RecordNotFound: lambda error: errors.NotFound(error.detail),
     DuplicateValue: lambda error: errors.Duplicate(

@@ -11,10 +11,11 @@ from flask.testing import FlaskClient
 
 from restkeeper.config import Config
 from restkeeper.features.events.envelope import enveloped
-from restkeeper.features.events.longpoll import Waiters
+from restkeeper.features.events.longpoll import SHARED_SECONDS, Newest, Waiters
 from restkeeper.storage.contract import Store
 from restkeeper.storage.outbox import StoredEvent
 from restkeeper.web.application import Application
+from tests.clock import SetClock
 from tests.shop import create_app
 from tests.test_permissions import ADMIN, key, service
 
@@ -366,3 +367,15 @@ class TestPermissions:
         make(guarded, headers=ADMIN)
         some, full = (guarded.get(FEED, headers=who) for who in (key(guarded, "products:read"), ADMIN))
         assert some.headers["ETag"] != full.headers["ETag"] and some.headers["Cache-Control"].startswith("private")
+
+
+def test_requests_that_wait_ask_the_store_once() -> None:
+    """For some hundredths of a second they share what one has found; what a page has shown is known to all at once."""
+    clock = SetClock()
+    looks: list[int] = []
+    newest = Newest(lambda: looks.append(1) or f"event {len(looks)}", clock)  # type: ignore[func-returns-value]
+    assert [newest() for _ in range(500)] == ["event 1"] * 500
+    newest.note("event 5")
+    assert (newest(), len(looks)) == ("event 5", 1)
+    clock.sleep(SHARED_SECONDS)
+    assert (newest(), len(looks)) == ("event 2", 2)

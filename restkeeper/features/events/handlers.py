@@ -13,7 +13,7 @@ from restkeeper.clock import TURN
 from restkeeper.errors import Forbidden, InvalidQuery, PreconditionFailed, Problem, TooManyRequests, shortened
 from restkeeper.features.events.envelope import enveloped
 from restkeeper.features.events.forms import EventForms
-from restkeeper.features.events.longpoll import LONGEST, Waiters, wait_until
+from restkeeper.features.events.longpoll import LONGEST, Newest, Waiters, wait_until
 from restkeeper.features.events.types import OF_SERVICE, feed_collections, known_types
 from restkeeper.parsing import whole
 from restkeeper.resources.items import OF_CALLER, PAGE_OVERHEAD
@@ -101,6 +101,7 @@ class EventHandlers:
         self._config = service.config
         self._clock = service.clock
         self._waiters = Waiters(service.config.waits_per_caller)
+        self._newest = Newest(service.store.last_event, service.clock)
         self._found: Cache[tuple[str, EventFilter, int, str], Events] = Cache(FOUND_BYTES)
 
     def blueprint(self) -> Blueprint:
@@ -146,15 +147,17 @@ class EventHandlers:
         deadline = self._clock.monotonic() + params.wait
         with self._waiters.place(caller_keys(request.environ)[0]):
             while not page.events and self._clock.monotonic() < deadline:
-                if not page.more and not self._wait(page.last, deadline):
-                    break
+                if not page.more:
+                    self._newest.note(page.last)
+                    if not self._wait(page.last, deadline):
+                        break
                 self._clock.sleep(TURN)  # other requests have their turn, however many events are skipped
                 page = self._search(page.last, event_filter, params.limit)
         return page
 
     def _search(self, after: str, event_filter: EventFilter, limit: int) -> Events:
         """Requests that wait at one cursor with one filter share a cached page until the next event."""
-        key = (after, event_filter, limit, self._store.last_event())
+        key = (after, event_filter, limit, self._newest())
         if (page := self._found.get(key)) is None:
             page = self._store.events(after, event_filter, limit)
             size = PAGE_OVERHEAD + len(repr(key)) + sum(len(event.data) for event in page.events)
@@ -165,7 +168,7 @@ class EventHandlers:
         return wait_until(partial(self._is_behind, last), deadline, self._clock)
 
     def _is_behind(self, last: str) -> bool:
-        return self._store.last_event() != last
+        return self._newest() != last
 
     def _parameters(self) -> _FeedRequest:
         """The parsed parameters. Raises InvalidQuery with every fault."""

@@ -15,6 +15,7 @@ from restkeeper.errors import TooManyRequests, Unavailable
 
 LONGEST = 30  # seconds: below the idle time-outs of the usual proxies (60)
 LOOK_SECONDS = 0.1  # between two checks
+SHARED_SECONDS = 0.05  # for which all requests that wait share one look at the store
 MOST = 500  # requests that wait in one process at a time: half of the connections that gunicorn accepts
 
 IS_CANCELLED = "restkeeper.is_cancelled"  # in the WSGI environment: whether the server stops or the client has left
@@ -55,6 +56,31 @@ class Waiters:
         self._waiting[caller] -= 1
         if not self._waiting[caller]:
             del self._waiting[caller]
+
+
+class Newest:
+    """The id of the newest event, for requests that wait: the store is asked for it once for all of them."""
+
+    def __init__(self, look: Callable[[], str], clock: Clock) -> None:
+        self._look = look
+        self._clock = clock
+        self._id = ""
+        self._until = 0.0
+        self._looking = threading.Lock()
+
+    def __call__(self) -> str:
+        """The newest event, some hundredths of a second ago at most, or when the last look that is under way began."""
+        if self._clock.monotonic() >= self._until and self._looking.acquire(blocking=False):
+            try:
+                self._id = self._look()
+                self._until = self._clock.monotonic() + SHARED_SECONDS
+            finally:
+                self._looking.release()
+        return self._id
+
+    def note(self, id: str) -> None:
+        """Note that an event was the newest one just now."""
+        self._id = id
 
 
 def wait_until(is_ready: Callable[[], bool], deadline: float, clock: Clock) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from restkeeper.cli import running
 from restkeeper.config import Config
 from restkeeper.service import service_of, started_stores
 from restkeeper.storage.errors import StoreUnavailable
@@ -77,8 +78,8 @@ def test_a_worker_that_waits_for_the_store_can_be_stopped(tmp_path: Path, monkey
     """No file is created."""
     checks: list[int] = []
     module = sys.modules["restkeeper.cli.deliver"]  # in the package, the command of this name hides the module
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(module, "_stop_requested", lambda: lambda: checks.append(1) or len(checks) > 3)
+    monkeypatch.setattr(running, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(module, "stop_requested", lambda: lambda: checks.append(1) or len(checks) > 3)
     app = create_app(Config(database_url=f"sqlite:///{tmp_path}/typo.db"), RESOURCES, serves=False)
     result = app.test_cli_runner().invoke(args=["deliver"])
     assert (result.exit_code, len(checks)) == (1, 4)
@@ -89,8 +90,8 @@ def test_a_worker_that_waits_for_the_store_can_be_stopped(tmp_path: Path, monkey
 def test_a_worker_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistyped path ends it after GIVE_UP_SECONDS."""
     module = sys.modules["restkeeper.cli.deliver"]
-    monkeypatch.setattr(module, "GIVE_UP_SECONDS", 0.0)
-    monkeypatch.setattr(module, "_stop_requested", lambda: lambda: False)
+    monkeypatch.setattr(running, "GIVE_UP_SECONDS", 0.0)
+    monkeypatch.setattr(module, "stop_requested", lambda: lambda: False)
     app = create_app(Config(database_url=f"sqlite:///{tmp_path}/typo.db"), RESOURCES, serves=False)
     result = app.test_cli_runner().invoke(args=["deliver"])
     assert result.exit_code == 1 and "there is no store at" in result.stderr

@@ -94,6 +94,16 @@ def test_a_list_by_a_changed_field_waits_for_migrate(deployment: Deployment, ver
     )
 
 
+def test_a_release_leaves_older_programs_their_indexes(deployment: Deployment) -> None:
+    """`migrate --prepare` changes no item: the old program still finds each by its unique name, and refuses a twin."""
+    old = deployment.serve(OLD)
+    prepared = deployment.serve(NEW).application.test_cli_runner().invoke(args=["migrate", "--prepare"])
+    assert prepared.exit_code == 0, prepared.output
+    assert [item["name"] for item in old.get("/notes?name=a").json] == ["a"]
+    assert old.post("/notes", json={"name": "a"}).status_code == 409
+    assert deployment.migrate().stdout.startswith("notes: 3 of 3 brought into the present form")
+
+
 @pytest.mark.parametrize("query", ["", "count=0", "sort=code", "colour[ne]=x", "id[gt]=0", "limit=2", "fields=title"])
 def test_other_lists_work_before_migrate(deployment: Deployment, query: str) -> None:
     """Also by fields that were added, whose defaults older items do not have yet."""

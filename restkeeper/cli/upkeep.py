@@ -9,14 +9,17 @@ from flask.cli import with_appcontext
 
 from restkeeper.cli.batches import in_batches
 from restkeeper.cli.common import Command, service_of_app
+from restkeeper.cli.running import pause, service_in_time, stop_requested
 from restkeeper.clock import rfc3339
 from restkeeper.features.idempotency import Idempotency
 from restkeeper.resources.resource import NotUpgradable, Resource
+from restkeeper.service import Service
 from restkeeper.storage.contract import Store, Transaction
-from restkeeper.storage.errors import DuplicateValue, RecordNotFound
+from restkeeper.storage.errors import DuplicateValue, RecordNotFound, StoreGone, StoreUnavailable
 
 MOST_FAILURES = 20  # that are listed
 BATCH = 500  # records per transaction: limits how long other writes wait
+LONGEST_PAUSE = 24 * 3600  # seconds between two runs of `restkeeper reap`
 
 
 @click.command(cls=Command)
@@ -48,13 +51,19 @@ def restore(file: Path, discard: bool) -> None:
 
 
 @click.command(cls=Command)
+@click.option("--prepare", is_flag=True, help="Only create what is missing, before the new version serves.")
 @with_appcontext
-def migrate() -> None:
+def migrate(prepare: bool) -> None:
     """Bring items of an older schema into the present form, and delete indexes that are not declared any more.
 
-    The versions of items do not change. Older processes that still run become slower without their indexes.
+    The versions of items do not change. Older processes that still run become slower without their indexes. With
+    --prepare only the tables and indexes of this version are created, as at its start; older processes can run on.
     """
     service = service_of_app(creates=True)
+    if prepare:
+        service.store.open()
+        click.echo(f"{service.location.name} is ready for this version")
+        return
     failures: list[str] = []
     for resource in service.resources:
         count, failed = _migrate_all(service.store, resource)
@@ -100,21 +109,43 @@ def _migrate_item(resource: Resource, failures: list[str], transaction: Transact
 
 
 @click.command(cls=Command)
+@click.option(
+    "--every",
+    type=click.IntRange(1, LONGEST_PAUSE),
+    metavar="SECONDS",
+    help="Repeat it after so many seconds (a day at most), until SIGTERM or Ctrl-C.",
+)
 @with_appcontext
-def reap() -> None:
-    """Delete what has expired. Run it once a day.
+def reap(every: int | None) -> None:
+    """Delete what has expired. Run it once a day or more often.
 
     That is responses stored for idempotency keys (IDEMPOTENCY_TTL), and events with their deliveries (EVENTS_TTL).
     """
-    service = service_of_app()
+    if every is None:
+        _reap(service_of_app(), lambda: False)
+        return
+    is_stopping = stop_requested()
+    service = service_in_time(is_stopping)
+    while not is_stopping():
+        try:
+            _reap(service, is_stopping)
+        except StoreGone:
+            raise
+        except StoreUnavailable as error:
+            click.echo(f"nothing deleted, next attempt in {every} s: {error.detail}", err=True)
+        pause(every, is_stopping)
+
+
+def _reap(service: Service, is_stopping: Callable[[], bool]) -> None:
+    """Delete what has expired, and print how much. It ends early if `is_stopping`."""
     ttl, clock = service.config.events_ttl, service.clock
     idempotency, now = Idempotency(service.config.idempotency_ttl, now=clock.time), clock.time()
     sweep_events = partial(_sweep_events, rfc3339(now - ttl), rfc3339(now + ttl))
     responses = events = 0
     if "idempotency" in service.features:
-        responses = _sweep_all(service.store, lambda transaction: idempotency.sweep(transaction, BATCH))
+        responses = _sweep_all(service.store, lambda transaction: idempotency.sweep(transaction, BATCH), is_stopping)
     if "events" in service.features:
-        events = _sweep_all(service.store, sweep_events)
+        events = _sweep_all(service.store, sweep_events, is_stopping)
     click.echo(f"deleted {responses} expired responses and {events} expired events")
 
 
@@ -122,9 +153,9 @@ def _sweep_events(before: str, latest: str, transaction: Transaction) -> int:
     return transaction.sweep_events(before, BATCH, latest=latest)
 
 
-def _sweep_all(store: Store, sweep: Callable[[Transaction], int]) -> int:
-    """Sweep until nothing is left; returns the number of deleted records."""
+def _sweep_all(store: Store, sweep: Callable[[Transaction], int], is_stopping: Callable[[], bool]) -> int:
+    """Sweep until nothing is left, or `is_stopping`; returns the number of deleted records."""
     total = 0
-    while count := store.write(sweep, use_reserve=True):
+    while not is_stopping() and (count := store.write(sweep, use_reserve=True)):
         total += count
     return total

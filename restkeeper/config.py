@@ -151,6 +151,7 @@ class Config:
         "memory://",
         _text,
         "where items are stored: `sqlite:///FILE` or `memory://` (one process, gone at the end)",
+        secret=True,  # it may contain a password
     )
     database_connections: int = _setting(
         10,

@@ -148,6 +148,14 @@ def test_a_secret_may_come_from_a_file(tmp_path: Path) -> None:
     assert "s3cret" not in repr(config)
 
 
+def test_the_address_of_the_store_is_a_secret(tmp_path: Path) -> None:
+    """It may contain a password."""
+    (tmp_path / "url").write_text("postgresql://shop:s3cret@db/shop\n")
+    config = Config.from_env({"DATABASE_URL_FILE": str(tmp_path / "url")})
+    assert config.database_url == "postgresql://shop:s3cret@db/shop"
+    assert "s3cret" not in repr(config)
+
+
 def test_flags_accept_the_usual_words() -> None:
     """1, true, yes and on are true; 0, false, no, off and the empty text are false."""
     values = [

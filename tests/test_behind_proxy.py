@@ -1,0 +1,205 @@
+"""The service behind nginx and Caddy with the example files of deploy/: nothing gets lost, and the bounds hold."""
+
+import json
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+from tests.live import Gunicorn
+from tests.proxy import NAME, Caddy, Nginx, Proxy
+from tests.test_process import until
+from tests.waiting import SECONDS
+
+pytestmark = [pytest.mark.matrix, pytest.mark.timeout(120), pytest.mark.needs("events", "limits")]
+
+PROXIES = {"nginx": Nginx, "caddy": Caddy}
+MAX_BODY = 1024 * 1024
+JSON = {"Content-Type": "application/json"}
+BODY_SECONDS = 30  # as in nginx.conf
+LEEWAY = 5  # seconds
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gunicorn]:
+    folder = tmp_path_factory.mktemp("server")
+    settings = {"TRUSTED_PROXIES": "1", "TRUSTED_HOSTS": NAME, "RATE_LIMIT": "5000 per hour"}
+    with Gunicorn(folder, AUTH="open-to-all", **settings) as made:
+        yield made
+
+
+@pytest.fixture(scope="module", params=PROXIES)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def proxy(kind: str, server: Gunicorn, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    with PROXIES[kind](tmp_path_factory.mktemp(kind), server.port) as made:
+        yield made
+
+
+def log_line(server: Gunicorn, id: str) -> str:
+    """The log line of a request, when it is written."""
+    until(lambda: f"request_id={id} " in server.log.read_text())
+    return next(line for line in server.lines() if f"request_id={id} " in line)
+
+
+def ended_after(connection: ssl.SSLSocket) -> tuple[float, bytes]:
+    """The seconds until the proxy closes a connection, and what it sent."""
+    begun, received = time.monotonic(), b""
+    with connection:
+        try:
+            while data := connection.recv(65536):
+                received += data
+        except ConnectionError:
+            pass
+    return time.monotonic() - begun, received
+
+
+def test_an_item_is_created_and_changed(proxy: Proxy) -> None:
+    """The ETag stays strong, also for a client that accepts compression, so that conditions work."""
+    accepts = {**JSON, "Accept-Encoding": "gzip, br, zstd"}
+    made = proxy.request("POST", "/products", b'{"name": "Lamp"}', accepts)
+    assert made.status == 200 and made.headers["etag"].startswith('"')
+    path = f"/products/{made.json()['id']}"
+    read = proxy.request("GET", path, headers=accepts)
+    assert (read.headers["etag"], read.body) == (made.headers["etag"], made.body)
+    assert "content-encoding" not in read.headers
+    changed = proxy.request("PATCH", path, b'{"stock": 3}', {**JSON, "If-Match": read.headers["etag"]})
+    assert changed.status == 200
+    late = proxy.request("PATCH", path, b'{"stock": 4}', {**JSON, "If-Match": read.headers["etag"]})
+    assert late.status == 412
+    assert read.headers["strict-transport-security"] == "max-age=31536000"
+    assert made.headers.get("location", "").endswith(path)
+
+
+def test_a_page_of_a_mebibyte_passes(proxy: Proxy) -> None:
+    """Whole, and byte for byte what the service sends."""
+    body = json.dumps({"name": "Large", "attributes": {"text": "x" * 120_000}}).encode()
+    for _ in range(9):
+        assert proxy.request("POST", "/products", body, JSON).status == 200
+    page = proxy.request("GET", "/products?name=Large&limit=100")
+    assert page.status == 200 and len(page.json()) >= 8 and len(page.body) > 900_000
+
+
+@pytest.mark.parametrize(
+    "spoofed",
+    [
+        {"X-Forwarded-For": "203.0.113.9"},
+        {"X-Forwarded-For": "203.0.113.9, 198.51.100.7", "X-Forwarded-Proto": "gopher"},
+        {"Forwarded": "for=203.0.113.9;proto=http;host=evil.example", "X-Real-IP": "203.0.113.9"},
+        {"X_Forwarded_For": "203.0.113.9"},
+    ],
+)
+def test_a_client_cannot_choose_its_address(
+    proxy: Proxy, server: Gunicorn, kind: str, spoofed: dict[str, str], request: pytest.FixtureRequest
+) -> None:
+    """The limits count the address of the connection, and the log has it, whatever the client sends."""
+    id = f"spoof-{kind}-{abs(hash(request.node.name))}"
+    response = proxy.request("GET", "/products?limit=1", headers={**spoofed, "X-Request-Id": id}, source="127.0.0.9")
+    assert response.status == 200
+    line = log_line(server, id)
+    assert "127.0.0.9" in line and "203.0.113.9" not in line
+    rest = proxy.request("GET", "/products?limit=1", source="127.0.0.9").headers["x-ratelimit-remaining"]
+    assert int(rest) < int(response.headers["x-ratelimit-remaining"])
+
+
+def test_a_body_has_the_bound_of_the_service(proxy: Proxy, kind: str) -> None:
+    """One byte more is refused with a problem, by nginx itself; a body at the bound reaches the service."""
+    at = proxy.request("POST", "/products", b" " * MAX_BODY, JSON)
+    assert at.status == 400 and "x-request-id" in at.headers
+    over = proxy.request("POST", "/products", b" " * (MAX_BODY + 1), JSON)
+    assert (over.status, over.headers["content-type"]) == (413, "application/problem+json")
+    assert over.json()["status"] == 413
+    assert kind == "caddy" or "x-request-id" not in over.headers
+
+
+def test_a_long_head_is_refused(proxy: Proxy, kind: str) -> None:
+    """It does not reach the service, which accepts 64 KiB."""
+    fields = {f"X-Field-{number}": "x" * 8000 for number in range(10)}
+    refused = proxy.request("GET", "/products", headers=fields)
+    assert refused.status == 431 and "x-request-id" not in refused.headers
+    assert kind == "caddy" or refused.json()["status"] == 431
+    assert proxy.request("GET", "/products", headers={"X-Field": "x" * 8000}).status == 200
+
+
+def test_slow_heads_end_and_long_polls_do_not(proxy: Proxy, server: Gunicorn, kind: str) -> None:
+    """A client with a slow head is disconnected, and the service never sees it; a poll of 30 s passes."""
+    slow = proxy.connect()
+    slow.sendall(f"GET /products HTTP/1.1\r\nHost: {NAME}\r\nX-Request-Id: slow-head-{kind}\r\n".encode())
+    begun = time.monotonic()
+    poll = proxy.request("GET", "/api/v1/events?type=user.deleted&wait=30")
+    assert (poll.status, poll.body) == (200, b"[]") and 29 < time.monotonic() - begun < 30 + LEEWAY
+    seconds, _ = ended_after(slow)
+    assert seconds < 1  # it was closed long before the poll's end
+    assert f"slow-head-{kind}" not in server.log.read_text()
+
+
+def test_a_slow_body_does_not_reach_the_service(server: Gunicorn, tmp_path: Path) -> None:
+    """nginx waits 30 s for more of it, and then closes the connection."""
+    with Nginx(tmp_path, server.port) as proxy:
+        slow = proxy.connect()
+        head = f"POST /products HTTP/1.1\r\nHost: {NAME}\r\nX-Request-Id: slow-body\r\nContent-Length: 20\r\n\r\n{{"
+        slow.sendall(head.encode())
+        seconds, _ = ended_after(slow)
+        assert BODY_SECONDS - 1 < seconds < BODY_SECONDS + LEEWAY
+        assert "slow-body" not in server.log.read_text()
+
+
+def test_it_speaks_http_2(proxy: Proxy) -> None:
+    """The response to a GET over HTTP/2 begins with the status 200 (RFC 7541: 0x88)."""
+    with proxy.connect(protocol="h2") as connection:
+        assert connection.selected_alpn_protocol() == "h2"
+        block = b"\x82\x87\x44\x08/healthz\x41" + bytes([len(NAME)]) + NAME.encode()
+        settings = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+        headers = len(block).to_bytes(3, "big") + b"\x01\x05\x00\x00\x00\x01" + block
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings + headers)
+        with connection.makefile("rb") as frames:
+            while (frame := frames.read(9))[3] != 1:  # HEADERS
+                frames.read(int.from_bytes(frame[:3], "big"))
+            payload = frames.read(int.from_bytes(frame[:3], "big"))
+    assert payload.lstrip(b"\x20\x3f\xe1\x1f")[0] == 0x88  # after a change of the table's size
+
+
+def test_plain_http_is_redirected(proxy: Proxy) -> None:
+    """To the same path, with the same method."""
+    connection = HTTPConnection("127.0.0.1", proxy.plain_port, timeout=10)
+    connection.request("GET", "/products?a=1", headers={"Host": NAME})
+    response = connection.getresponse()
+    assert response.status == 308
+    assert (response.getheader("Location") or "").endswith("/products?a=1")
+    connection.close()
+
+
+def test_another_name_does_not_reach_the_service(proxy: Proxy) -> None:
+    """The handshake for it fails, as there is no certificate."""
+    with pytest.raises(ssl.SSLError):
+        proxy.connect(name="evil.example")
+
+
+def test_an_address_has_a_limited_number_of_connections(server: Gunicorn, tmp_path: Path) -> None:
+    """nginx refuses more than 100 requests of an address at a time with 503; other addresses are served."""
+    head = f"POST /products HTTP/1.1\r\nHost: {NAME}\r\nContent-Length: 9\r\n\r\n{{".encode()
+    with Nginx(tmp_path, server.port) as proxy, ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(proxy.connect("127.0.0.7")).sendall(head)
+        until(lambda: proxy.request("GET", "/healthz", source="127.0.0.7").status == 503)
+        refused = proxy.request("GET", "/healthz", source="127.0.0.7")
+        assert (refused.headers["retry-after"], refused.json()["status"]) == ("1", 503)
+        assert proxy.request("GET", "/healthz", source="127.0.0.8").status == 200
+
+
+def test_a_service_that_is_down_is_a_503(kind: str, tmp_path: Path) -> None:
+    """With Retry-After, and as a problem."""
+    with Gunicorn(tmp_path, AUTH="open-to-all") as server, PROXIES[kind](tmp_path, server.port) as proxy:
+        assert proxy.request("GET", "/products").status == 200
+        server.process.terminate()
+        server.process.wait(timeout=SECONDS)
+        refused = proxy.request("GET", "/products")
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        assert refused.headers["content-type"] == "application/problem+json" and refused.json()["status"] == 503

@@ -1,0 +1,140 @@
+"""The files of deploy/: each is checked by its own tool as far as that needs no container engine, and by its rules."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from restkeeper.config import Config
+from tests.live import ROOT, Gunicorn
+from tests.proxy import CADDY, DEPLOY, NAME
+
+BIN = Path(sys.executable).parent
+CONTAINERFILE = DEPLOY / "Containerfile"
+COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+OWN = ["release", "web", "worker", "reaper"]
+PROCFILE = dict(line.split(": ", 1) for line in (ROOT / "Procfile").read_text().splitlines())
+
+
+def run(*command: str | Path, **environ: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
+
+
+def stages() -> list[list[tuple[str, str]]]:
+    """The instructions of each stage of the Containerfile, with their arguments."""
+    text = re.sub(r"^\s*#.*\n", "", CONTAINERFILE.read_text(), flags=re.M).replace("\\\n", " ")
+    instructions = [(line.split()[0], " ".join(line.split()[1:])) for line in text.splitlines() if line.strip()]
+    starts = [place for place, (name, _) in enumerate(instructions) if name == "FROM"]
+    return [instructions[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
+
+
+def test_the_containerfile_is_free_of_findings() -> None:
+    """Of hadolint."""
+    done = run(BIN / "hadolint", CONTAINERFILE)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_image_has_no_tools_to_build() -> None:
+    """Packages come from wheels with hashes, in the first stage; the last one installs nothing and removes pip."""
+    build, last = stages()
+    (install,) = [text for name, text in build if name == "RUN" and " install " in text]
+    assert {"--require-hashes", "--only-binary=:all:"} <= set(install.split())
+    commands = [text for name, text in last if name == "RUN"]
+    assert [text for text in commands if re.search(r"\b(install|apt-get|apk|gcc|make|curl)\b", text)] == []
+    assert commands[0].startswith("pip uninstall")
+    assert [text for name, text in last if name == "COPY"] == ["--from=build /opt/restkeeper /opt/restkeeper"]
+
+
+def test_the_image_runs_as_an_ordinary_user() -> None:
+    """By number, so that an orchestrator can check it; set before the commands, and the base has an exact version."""
+    last = stages()[-1]
+    names = [name for name, _ in last]
+    assert dict(last)["USER"] == "10001:10001" and names.index("USER") < names.index("HEALTHCHECK") < names.index("CMD")
+    assert dict(last)["CMD"] == json.dumps(PROCFILE["web"].split())
+    assert re.search(r"^ARG PYTHON=\S+:\d+\.\d+\.\d+-slim-\w+$", CONTAINERFILE.read_text(), re.M)
+
+
+def test_the_image_gets_what_it_copies_and_no_more() -> None:
+    """The list of what the engine may see has exactly the sources of the Containerfile."""
+    lines = (ROOT / ".containerignore").read_text().splitlines()
+    seen = {line[1:] for line in lines if line.startswith("!")}
+    copied = {source for name, text in stages()[0] if name == "COPY" for source in text.split()[:-1]}
+    assert "*" in lines and seen == copied
+    assert [path for path in seen if not (ROOT / path).exists()] == []
+    assert (ROOT / ".dockerignore").read_text() == (ROOT / ".containerignore").read_text()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "code"), [(NAME, 0), (f"*.{NAME},x.example", 0), (f".{NAME}", 0), ("", 0), ("other.example", 1)]
+)
+def test_the_health_check_needs_no_curl(served: Gunicorn, hosts: str, code: int) -> None:
+    """It asks with a host that the service accepts; the exit code says whether the service responds."""
+    done = run(sys.executable, DEPLOY / "healthcheck.py", PORT=str(served.port), TRUSTED_HOSTS=hosts)
+    assert done.returncode == code, done.stdout
+    assert ('"status":"ok"' in done.stdout) == (code == 0)
+
+
+def test_the_health_check_fails_without_a_service() -> None:
+    """Nothing listens on port 1."""
+    done = run(sys.executable, DEPLOY / "healthcheck.py", PORT="1")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "refused" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    hosts = f"{NAME},*.{NAME},localhost"
+    with Gunicorn(tmp_path_factory.mktemp("served"), workers=1, TRUSTED_HOSTS=hosts, FAILURE_LIMIT="off") as server:
+        yield server
+
+
+def test_compose_has_its_form() -> None:
+    """The JSON Schema of the Compose Specification."""
+    done = run(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", DEPLOY / "compose.yaml")
+    assert done.returncode == 0, done.stdout
+
+
+def test_compose_runs_the_processes_of_the_procfile() -> None:
+    """With the same commands; `web` is the command of the image. All but the proxy can be reached from inside alone."""
+    services = COMPOSE["services"]
+    commands = {name: services[name].get("command", PROCFILE["web"].split()) for name in OWN}
+    assert commands == {name: command.split() for name, command in PROCFILE.items()}
+    assert [name for name, each in services.items() if "ports" in each] == ["proxy"]
+    assert COMPOSE["networks"]["data"] == {"internal": True}
+    assert [services[name]["networks"] for name in ("postgresql", "redis", "proxy")] == [["data"], ["data"], ["front"]]
+
+
+@pytest.mark.parametrize("name", COMPOSE["services"])
+def test_compose_limits_each_service(name: str) -> None:
+    """No capability, a read-only file system, limits of memory, processors and processes; the version is exact."""
+    service = COMPOSE["services"][name]
+    assert service["read_only"] and service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert set(service["deploy"]["resources"]["limits"]) == {"cpus", "memory", "pids"}
+    assert service["image"] == "restkeeper" or re.search(r":\d+\.\d+", service["image"])
+    assert name in OWN or service["healthcheck"]["test"][0] == "CMD"
+
+
+def test_compose_has_only_settings_that_exist() -> None:
+    """Passwords are in files, and no start of the service would report a misspelt name."""
+    settings = {name.upper() for name in Config.__dataclass_fields__} | {"DATABASE_CONNECTIONS"}
+    for name in OWN:
+        environment = COMPOSE["services"][name]["environment"]
+        assert {key.removesuffix("_FILE") for key in environment} <= settings
+        files = {value.removeprefix("/run/secrets/") for key, value in environment.items() if key.endswith("_FILE")}
+        assert files == set(COMPOSE["services"][name]["secrets"]) <= set(COMPOSE["secrets"])
+    assert COMPOSE["services"]["web"]["environment"]["TRUSTED_PROXIES"] == "1"
+
+
+def test_the_caddyfile_is_valid(tmp_path: Path) -> None:
+    """Caddy loads it, and would format it the same way."""
+    file = DEPLOY / "Caddyfile"
+    environ = {"HOME": str(tmp_path), "SITE": NAME, "UPSTREAM": "web:8000"}
+    checked = run(CADDY, "validate", "--config", file, "--adapter", "caddyfile", **environ)
+    assert checked.returncode == 0, checked.stderr
+    assert run(CADDY, "fmt", file, **environ).stdout == file.read_text()

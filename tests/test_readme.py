@@ -38,6 +38,9 @@ RUN_ELSEWHERE = {
     "restkeeper": "tests/test_live_server.py, tests/test_delivering.py",
     "pip": "tests/test_wheel.py",
     "python": "make bench",
+    **dict.fromkeys(("cp", "install", "systemctl"), "tests/test_systemd.py"),
+    "honcho": "tests/test_procfile.py",
+    "podman": "tests/test_deployment.py",
     **dict.fromkeys(("mkdir", "npm", "npx", "curl"), "whoever has Node.js: docs/openapi.md"),
 }
 

@@ -63,6 +63,17 @@ ACCEPTED = {
     "a lost change that lost against another": [
         *[create((0, 1)), change(lost(2), None, "c", 1), change((3, 4), TWO, "b", 1), read((5, 6), TWO)],
     ],
+    "a lost change that happened, and one before it that did not": [
+        *[
+            create((0, 1)),
+            change(lost(2), None, "b", 9),
+            change(lost(3), None, "c", 1),
+            change((4, 5), Stored(3, "d"), "d"),
+        ],
+    ],
+    "one of two lost changes": [
+        *[create((0, 1)), change(lost(2), None, "b"), change(lost(3), None, "c"), change((4, 5), Stored(3, "d"), "d")],
+    ],
     "a lost delete": [create((0, 1)), delete(lost(2), None), read((3, 4), ONE), read((5, 6), Refusal.MISSING)],
     "one of two changes with the same If-Match": [
         *[create((0, 1)), change((2, 5), TWO, "b", 1), change((2, 5), Refusal.CONFLICT, "c", 1), read((6, 7), TWO)],
@@ -301,6 +312,12 @@ WRONG_FEEDS: dict[str, tuple[list[FeedEvent], list[Operation]]] = {
     "of a refused change": ([CREATED, UPDATED], [*BASE[:1], change((2, 3), Refusal.CONFLICT, "b", 1)]),
     "of nothing": ([CREATED, DELETED._replace(stored=ONE)], BASE[:1]),
     "after the delete": ([CREATED, UPDATED, DELETED, FeedEvent("updated", "x", THREE)], [*BASE, LOST[1]]),
+    "a first version of 2": ([CREATED._replace(stored=Stored(2, "a"))], LOST),
+    "a delete of another version": ([CREATED, UPDATED, DELETED._replace(stored=ONE)], LOST),
+    "another order than two changes, with a third between": (
+        [LATER_EVENT, CREATED, CREATED._replace(item="z")],
+        [create((0, 15)), LATER, create((2, 3))._replace(item="z")],
+    ),
     "another order than the changes": ([LATER_EVENT, CREATED], [BASE[0], LATER]),
 }
 

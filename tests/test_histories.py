@@ -5,7 +5,7 @@ from itertools import chain, combinations, permutations
 from math import inf
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.histories import (
@@ -182,6 +182,8 @@ def test_a_long_history_costs_little() -> None:
 
 # Histories from an execution: each operation has its effect at one moment, and its time is around it.
 
+# Another process can have the processor.
+SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 KINDS = st.sampled_from(["read", "read", "change", "change", "create", "delete"])
 AROUND = st.floats(0, 4, allow_nan=False)
 
@@ -207,6 +209,7 @@ def executions(draw: st.DrawFn, *, overlapping: bool = True, longest: int = 40) 
     return history
 
 
+@SETTINGS
 @given(executions())
 def test_every_execution_is_accepted(history: list[Operation]) -> None:
     """Whatever overlaps, is lost or never happens."""
@@ -218,6 +221,7 @@ RESULTS: st.SearchStrategy[Result] = st.sampled_from(
 )
 
 
+@SETTINGS
 @given(executions(overlapping=False), st.data())
 def test_no_other_result_is_accepted(history: list[Operation], data: st.DataObject) -> None:
     """In a history without overlaps each result follows from those before it."""
@@ -229,6 +233,7 @@ def test_no_other_result_is_accepted(history: list[Operation], data: st.DataObje
     assert search(history) is Verdict.WRONG
 
 
+@SETTINGS
 @given(executions(), st.data())
 def test_some_results_are_never_accepted(history: list[Operation], data: st.DataObject) -> None:
     """A value that nobody wrote, and a version above the number of writes, whatever overlaps."""
@@ -242,6 +247,7 @@ def test_some_results_are_never_accepted(history: list[Operation], data: st.Data
     assert search(history) is Verdict.WRONG
 
 
+@SETTINGS
 @given(executions(), st.data())
 def test_a_success_that_is_said_to_have_failed_is_refused(history: list[Operation], data: st.DataObject) -> None:
     """A change whose value another operation returned cannot have been refused."""
@@ -281,6 +287,7 @@ def fits(order: Iterable[Operation]) -> bool:
     return True
 
 
+@SETTINGS
 @given(executions(longest=5), st.data())
 def test_the_search_finds_what_trying_all_orders_finds(history: list[Operation], data: st.DataObject) -> None:
     """With some random results the verdict is the same as that of a search without any cleverness."""

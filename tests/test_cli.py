@@ -22,6 +22,7 @@ from restkeeper.storage import open_store
 from restkeeper.storage.contract import Record, StoredResponse, Transaction
 from restkeeper.storage.outbox import Event
 from restkeeper.web.application import Application
+from tests import stores
 from tests.live import ROOT, Gunicorn
 from tests.shop import create_app
 from tests.shop.products import RESOURCE as PRODUCTS
@@ -77,7 +78,7 @@ def count(app: Application) -> int:
 
 def command(folder: Path, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     """Run `flask` as an operator does, on the store that tests.live serves in that folder."""
-    environ = {"PATH": os.environ["PATH"], "DATABASE_URL": f"sqlite:///{folder}/restkeeper.db"}
+    environ = {"PATH": os.environ["PATH"], "DATABASE_URL": stores.url(f"sqlite:///{folder}/restkeeper.db")}
     environ["FLASK_APP"] = "tests.shop"
     return subprocess.Popen([sys.executable, "-m", "flask", *arguments], cwd=ROOT, env=environ, **options)
 

@@ -18,6 +18,7 @@ import pytest
 from restkeeper.features.limits.mapped import shared_path
 from restkeeper.server.ownfolder import make_folder
 from restkeeper.storage import open_store
+from tests import stores
 from tests.issuer import jwk
 from tests.live import ROOT, Gunicorn, counters_of
 from tests.receiver import Receiver
@@ -75,7 +76,7 @@ def test_a_bad_key_set_stops_the_start(tmp_path: Path) -> None:
 
 def test_unusable_counters_stop_the_start(tmp_path: Path) -> None:
     """If the file is no file of counters, one line names it."""
-    store = open_store(f"sqlite:///{tmp_path}/restkeeper.db", [])
+    store = open_store(stores.url(f"sqlite:///{tmp_path}/restkeeper.db"), [])
     counters = shared_path(store.secret)
     store.close()
     counters.write_text("of another")

@@ -22,6 +22,7 @@ from restkeeper.cli.main import COMMANDS, main
 from restkeeper.config import Config
 from restkeeper.errors import Problem
 from restkeeper.web.queries import RESERVED
+from tests import stores
 from tests.live import ROOT, Gunicorn
 from tests.receiver import Receiver
 
@@ -78,7 +79,7 @@ def environ_of(folder: Path) -> dict[str, str]:
     return {
         "PATH": f"{command.parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
-        "DATABASE_URL": f"sqlite:///{folder}/restkeeper.db",
+        "DATABASE_URL": stores.url(f"sqlite:///{folder}/restkeeper.db"),
     }
 
 

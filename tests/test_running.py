@@ -20,6 +20,7 @@ from restkeeper.config import Config
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Transaction
 from restkeeper.web.uuid7 import uuid7
+from tests import stores
 from tests.live import Gunicorn, HttpResponse
 from tests.shop.products import RESOURCE
 from tests.waiting import SECONDS, join
@@ -72,7 +73,7 @@ def test_patches_without_condition_lose_nothing(server: Gunicorn) -> None:
 @pytest.mark.matrix
 def test_paging_over_100_000_items_while_two_write(tmp_path: Path) -> None:
     """By `next` links a reader gets every remaining item exactly once, while others insert, change and delete."""
-    url = f"sqlite:///{tmp_path}/restkeeper.db"
+    url = stores.url(f"sqlite:///{tmp_path}/restkeeper.db")
     store = open_store(url, [RESOURCE.collection])
     now = rfc3339(time.time())
     staying = [uuid7() for _ in range(100_000)]
@@ -196,7 +197,7 @@ def test_an_invalid_idna_host_returns_400(server: Gunicorn) -> None:
 
 def test_a_long_search_does_not_block_other_requests(tmp_path: Path) -> None:
     """While a process searches many items, it responds to other requests before the search is done."""
-    store = open_store(f"sqlite:///{tmp_path}/restkeeper.db", [RESOURCE.collection])
+    store = open_store(stores.url(f"sqlite:///{tmp_path}/restkeeper.db"), [RESOURCE.collection])
     record = RESOURCE.create({"name": "x", "description": "y" * 200}, id="0", now=rfc3339(time.time()))
     store.write(lambda transaction: [transaction.insert("products", record._replace(id=f"{n}")) for n in range(50_000)])
     store.close()

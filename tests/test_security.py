@@ -24,7 +24,7 @@ from restkeeper.features.keys import credentials
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import service_of
 from restkeeper.web import edge, guard
-from tests import issuer
+from tests import issuer, stores
 from tests.live import ROOT, Gunicorn
 from tests.shop import create_app
 from tests.shop.products import ProductSchema
@@ -148,7 +148,8 @@ def test_a_revoked_key_is_refused_by_every_worker_at_once(tmp_path: Path) -> Non
 
 def test_flask_keys_manages_the_keys_of_a_running_service(tmp_path: Path) -> None:
     """`flask keys` creates, lists, rotates and revokes keys in the store of a running service."""
-    environ = {**os.environ, "DATABASE_URL": f"sqlite:///{tmp_path}/restkeeper.db", "FLASK_APP": str(ROOT / "app.py")}
+    url = stores.url(f"sqlite:///{tmp_path}/restkeeper.db")
+    environ = {**os.environ, "DATABASE_URL": url, "FLASK_APP": str(ROOT / "app.py")}
 
     def flask(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "flask", "keys", *arguments]

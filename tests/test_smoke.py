@@ -1,6 +1,8 @@
 """The service as it is deployed."""
 
 from restkeeper import __version__
+from restkeeper.storage import locate
+from tests import stores
 from tests.live import Gunicorn
 
 
@@ -15,5 +17,5 @@ def test_create_and_read_back(server: Gunicorn) -> None:
 def test_the_start_prints_what_is_served(server: Gunicorn) -> None:
     """Version, number of collections, address and store, in one line."""
     first = server.lines()[0]
-    store = f"sqlite:///{server.log.parent}/restkeeper.db"
+    store = locate(stores.url(f"sqlite:///{server.log.parent}/restkeeper.db")).name
     assert first == f"Restkeeper {__version__} serves 2 collections at {server.base}, stored in {store}"

@@ -24,6 +24,7 @@ from restkeeper.schemas.item import ItemSchema
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Index, StoredSchema
 from restkeeper.storage.errors import StoreUnavailable
+from tests import stores
 from tests.shop import closed_features, create_app
 
 TITLE = Text(1, 50, required=True)
@@ -235,8 +236,9 @@ def test_a_limited_number_of_items_is_examined(tmp_path: Path, monkeypatch: pyte
         return derived(fingerprint, seen[0])
 
     collection = replace(resource(without(colour=COLOUR)).collection, derive=derive)
-    open_store(f"sqlite:///{tmp_path}/store.db", [collection]).close()
-    open_store(f"sqlite:///{tmp_path}/store.db", [collection]).close()
+    url = stores.url(f"sqlite:///{tmp_path}/store.db")
+    open_store(url, [collection]).close()
+    open_store(url, [collection]).close()
     assert [len(each) for each in seen] == [3]
 
 

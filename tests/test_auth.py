@@ -207,6 +207,7 @@ def test_a_use_does_not_change_the_version(client: FlaskClient) -> None:
         assert client.delete(path, headers=headers).status_code == status
 
 
+@pytest.mark.sqlite
 def test_a_request_does_not_wait_to_store_the_last_use(tmp_path: Path) -> None:
     """While another process writes, a key is accepted, and its request does not wait."""
     path = tmp_path / "a.db"

@@ -351,6 +351,7 @@ def test_a_restored_item_has_a_new_etag(client: FlaskClient, tmp_path: Path) -> 
     assert client.patch(where, json={"stock": 1}, headers={"If-Match": tag}).status_code == 412
 
 
+@pytest.mark.sqlite
 def test_a_condition_is_compared_with_the_store(client: FlaskClient, tmp_path: Path) -> None:
     """A record with the same version and another body does not match: a change beside the service is not lost."""
     where = client.post("/products", json={"name": "x"}).headers["Location"]

@@ -332,6 +332,7 @@ def test_backup_refuses_an_existing_file(run: Callable[..., Result], tmp_path: P
     assert (tmp_path / "b.db").read_text() == "mine"
 
 
+@pytest.mark.sqlite
 def test_backup_while_writing(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
     """A backup made while another thread writes is complete, with the state of one moment."""
     client, enough, done = app.test_client(), threading.Event(), threading.Event()
@@ -402,6 +403,7 @@ def test_each_error_is_one_line(run: Callable[..., Result], arguments: list[str]
 
 
 @pytest.mark.parametrize("arguments", [["import", "users", "x"], ["export", "users"], ["backup", "x"], ["migrate"]])
+@pytest.mark.sqlite
 def test_memory(arguments: list[str]) -> None:
     """Every command refuses a store in memory, which would end with the command."""
     result = create_app(Config()).test_cli_runner().invoke(args=arguments)

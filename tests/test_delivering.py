@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import stores
 from tests.live import ROOT, Gunicorn
 from tests.receiver import Receiver
 from tests.soak_webhooks import soak
@@ -38,7 +39,7 @@ def worker_command() -> list[str]:
 def deliver(folder: Path, *arguments: str, **settings: str) -> "subprocess.Popen[str]":
     environ = {
         "PATH": os.environ["PATH"],
-        "DATABASE_URL": f"sqlite:///{folder}/restkeeper.db",
+        "DATABASE_URL": stores.url(f"sqlite:///{folder}/restkeeper.db"),
         "WEBHOOK_ALLOW_PRIVATE": "1",
         "FLASK_APP": "tests.shop",
         **settings,

@@ -80,6 +80,7 @@ def _await_progress(writers: list[Writer], progress: threading.Condition) -> Non
 
 
 @pytest.mark.parametrize(("settings", "level"), [({}, 2), ({"SQLITE_SYNCHRONOUS": "normal"}, 1)])
+@pytest.mark.sqlite
 def test_every_connection_is_as_durable_as_configured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], level: int
 ) -> None:
@@ -103,6 +104,7 @@ def test_every_connection_is_as_durable_as_configured(
 
 @pytest.mark.matrix
 @pytest.mark.timeout(240)  # it takes half a minute on an idle machine
+@pytest.mark.sqlite
 def test_no_acknowledged_write_is_lost(tmp_path: Path) -> None:
     """A hundred kills of workers and of the whole service lose no acknowledged write and leave no partial one."""
     progress = threading.Condition()

@@ -113,6 +113,7 @@ def test_a_store_is_checked_only_after_a_crash(tmp_path: Path, monkeypatch: pyte
     assert len(checked_paths) == 1
 
 
+@pytest.mark.sqlite
 def test_damage_makes_the_store_unready_until_it_is_restored(tmp_path: Path) -> None:
     """The first process after a crash finds the damage; all processes are unready, also after a restart."""
     store = opened(tmp_path)

@@ -336,6 +336,7 @@ def test_a_twin_counts_no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.needs("keys")
+@pytest.mark.sqlite
 def test_a_replayed_secret_is_stored_encrypted(tmp_path: Path) -> None:
     """A client that lost a secret gets it again with its idempotency key, which the store does not have."""
     client = create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db")).test_client()
@@ -384,6 +385,7 @@ def test_retries_and_killed_workers_create_each_item_once() -> None:
     assert tally.broken > 0
 
 
+@pytest.mark.sqlite
 def test_an_invalid_body_is_refused_without_waiting(tmp_path: Path) -> None:
     """While another process writes, an invalid body is refused at once, with a key or without."""
     path = tmp_path / "a.db"

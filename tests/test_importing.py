@@ -173,6 +173,7 @@ def test_a_named_pipe_is_read_before_any_lock(
     assert first_line(run(*options, tmp_path / "file")) == "imported 0 products, 101 already there"  # the same content
 
 
+@pytest.mark.sqlite
 def test_temporary_files_are_beside_the_store(
     run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +190,7 @@ def test_temporary_files_are_beside_the_store(
     assert folders == [str(tmp_path)]
 
 
+@pytest.mark.sqlite
 def test_the_size_of_the_store_is_reported(run: Callable[..., Result], tmp_path: Path) -> None:
     """That of the file and its log."""
     message = run(lines(tmp_path / "a.ndjson", {"name": "a"})).stdout.splitlines()[1]

@@ -17,6 +17,8 @@ from tests.shop import RESOURCES, create_app
 from tests.test_delivering import deliver
 from tests.test_process import until
 
+pytestmark = pytest.mark.sqlite
+
 
 @pytest.mark.needs("keys", "webhooks")
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ from restkeeper.storage.outbox import Event, EventFilter
 from tests.live import ROOT
 from tests.shop import RESOURCES, create_app
 
+pytestmark = pytest.mark.sqlite
+
 READER = """\
 import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1])

@@ -152,6 +152,7 @@ SAMPLE = {"title": "x", "note": "text"}
 
 
 @pytest.mark.parametrize(("after", "reason", "steps"), INCOMPATIBLE.values(), ids=INCOMPATIBLE)
+@pytest.mark.sqlite
 def test_items_show_what_a_schema_from_before_the_registry_was(
     tmp_path: Path, after: dict[str, Any], reason: str, steps: str
 ) -> None:
@@ -168,6 +169,7 @@ def test_items_show_what_a_schema_from_before_the_registry_was(
 
 
 @pytest.mark.parametrize("after", COMPATIBLE.values(), ids=COMPATIBLE)
+@pytest.mark.sqlite
 def test_a_compatible_change_after_the_registry_needs_nothing(tmp_path: Path, after: dict[str, Any]) -> None:
     """The schema of the items is registered before the new one, so that the next start compares it, too."""
     before = start(tmp_path, BEFORE, events=False)
@@ -195,6 +197,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize(("one", "other"), VALUES.values(), ids=VALUES)
+@pytest.mark.sqlite
 def test_a_value_can_be_of_several_types(tmp_path: Path, one: fields.Field[Any], other: fields.Field[Any]) -> None:
     """What stored values do not show is no reason to refuse a schema."""
     where = start(tmp_path, {"title": TITLE, "x": one}).post("/notes", json={"title": "x"}).headers["Location"]
@@ -222,6 +225,7 @@ def test_the_values_of_all_items_show_a_type() -> None:
     }
 
 
+@pytest.mark.sqlite
 def test_a_limited_number_of_items_is_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many there are: a start takes a limited time."""
     monkeypatch.setattr("restkeeper.storage.sqlite.schemas.SAMPLE", 3)

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from threading import Event as Flag
 from typing import NamedTuple
@@ -227,7 +228,12 @@ class Deliverer:
         now: float,
     ) -> tuple[list[_Job], int]:
         """The transaction of a turn; returns the deliveries to start, and the number of events read."""
-        for each in sorted(tried, key=lambda each: each.delivery.webhook):  # all deliverers in one order: no deadlock
+        # No deadlock: all lock webhooks before their subscriptions, and in one order.
+        tried = sorted(tried, key=lambda each: each.delivery.webhook)
+        for webhook in dict.fromkeys(each.delivery.webhook for each in tried if must_disable(each)):
+            with suppress(RecordNotFound):  # it was deleted
+                transaction.read(WEBHOOKS, webhook)
+        for each in tried:
             if transaction.settle(each) and must_disable(each):
                 self._disable(transaction, each.delivery.webhook, reason_of(each), now)
         jobs: list[_Job] = []

@@ -150,7 +150,7 @@ class Config:
     database_url: str = _setting(
         "memory://",
         _text,
-        "where items are stored: `sqlite:///FILE` or `memory://` (one process, gone at the end)",
+        "where items are stored: `sqlite:///FILE`, `postgresql://…` or `memory://` (one process, gone at the end)",
         secret=True,  # it may contain a password
     )
     database_connections: int = _setting(

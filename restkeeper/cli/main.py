@@ -21,13 +21,14 @@ COMMANDS = {
     "export": "restkeeper.cli.exporting:export_items",
     "backup": "restkeeper.cli.upkeep:backup",
     "restore": "restkeeper.cli.upkeep:restore",
+    "copy": "restkeeper.cli.copying:copy",
     "migrate": "restkeeper.cli.upkeep:migrate",
     "reap": "restkeeper.cli.upkeep:reap",
     "deliver": "restkeeper.cli.deliver:deliver",
     "contract": "restkeeper.cli.contract:contract",
     "deprecations": "restkeeper.cli.deprecations:deprecations",
 }
-WITHOUT_SERVICE = {"new", "serve", "contract"}  # they need none, or load it themselves
+WITHOUT_SERVICE = {"new", "serve", "contract", "copy"}  # they need none, or load it themselves
 
 
 class _Commands(click.Group):

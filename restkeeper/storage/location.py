@@ -6,6 +6,7 @@ from typing import ClassVar, NamedTuple, Protocol
 
 from restkeeper.clock import Clock
 from restkeeper.storage.contract import Collection, Store
+from restkeeper.storage.transfer import Transfer
 
 
 class Restored(NamedTuple):
@@ -63,3 +64,6 @@ class Location(Protocol):
         The former store is renamed, or with `discard` deleted. Raises StoreUnavailable, and changes nothing, if the
         store is in use, if the file is no backup, or if the database needs a tool of its own for this.
         """
+
+    def transfer(self, clock: Clock) -> Transfer:
+        """The store as the source or the target of a copy. It is not opened yet, and need not exist."""

@@ -36,6 +36,8 @@ PREPARED = 5  # uses of a statement, after which its plan is kept
 Parameters = Mapping[str, Any] | Sequence[Any] | None
 Row = tuple[Any, ...]
 
+MOVED = "RK001"  # the error of our trigger
+
 _FAILED = "the database does not answer"
 
 # What errors mean to a caller. The message of the server is for the log.
@@ -49,6 +51,7 @@ _CAUSES = {
     "25006": "the database is a copy that can only be read",
     "53300": "the database has no connection left",
     "57P03": "the database starts or stops",
+    MOVED: "the store was moved to another one: this one can be read, and not changed",
 }
 
 

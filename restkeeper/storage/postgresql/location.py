@@ -10,6 +10,7 @@ from restkeeper.clock import Clock
 from restkeeper.storage.contract import Collection, Store
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.location import Restored
+from restkeeper.storage.transfer import Transfer
 
 
 class PostgresLocation:
@@ -55,11 +56,14 @@ class PostgresLocation:
             "PostgreSQL has its own tools for a restore: pg_restore, or a restore to a point in time"
         )
 
+    def transfer(self, clock: Clock) -> Transfer:
+        return cast(Transfer, _backend("transfer").PostgresTransfer(self._url, clock))
 
-def _backend() -> Any:
-    """The module of the store. Raises StoreUnavailable if psycopg is not installed."""
+
+def _backend(module: str = "store") -> Any:
+    """A module of the backend. Raises StoreUnavailable if psycopg is not installed."""
     try:
-        return importlib.import_module("restkeeper.storage.postgresql.store")
+        return importlib.import_module(f"restkeeper.storage.postgresql.{module}")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("psycopg", "psycopg_pool"):
             raise

@@ -13,6 +13,8 @@ from restkeeper.storage.sqlite.files import size_of
 from restkeeper.storage.sqlite.health import log_size
 from restkeeper.storage.sqlite.restore import restore
 from restkeeper.storage.sqlite.store import SqliteStore
+from restkeeper.storage.sqlite.transfer import SqliteTransfer
+from restkeeper.storage.transfer import Transfer
 
 _SCHEME = "sqlite:///"
 
@@ -61,6 +63,9 @@ class SqliteFile:
 
     def restore(self, backup: Path, *, discard: bool) -> Restored:
         return restore(self._path, backup, discard=discard)
+
+    def transfer(self, clock: Clock) -> Transfer:
+        return SqliteTransfer(self._path, clock)
 
 
 class SqliteMemory(SqliteFile):

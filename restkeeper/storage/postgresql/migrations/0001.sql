@@ -106,10 +106,12 @@ CREATE INDEX deliveries_rest ON deliveries (webhook, state, id) WHERE state <> '
 CREATE INDEX deliveries_event ON deliveries (event);
 
 -- The identity of this store (`identity.py`), and the migrations: the last one, and the oldest that a program must have.
+-- `mark` says why it does not serve as usual, if it does not (`transfer.py`).
 CREATE TABLE store (
     epoch     text COLLATE "C" NOT NULL,
     place     text COLLATE "C" NOT NULL,
     secret    text COLLATE "C" NOT NULL,
     migration integer NOT NULL,
-    oldest    integer NOT NULL
+    oldest    integer NOT NULL,
+    mark      text COLLATE "C" NOT NULL DEFAULT ''
 );

@@ -19,6 +19,7 @@ from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.postgresql import counters, schemas, sql
 from restkeeper.storage.postgresql.connection import Session
 from restkeeper.storage.postgresql.identity import new_epoch, note_place
+from restkeeper.storage.transfer import Mark, mark_in
 
 MIGRATIONS = sorted(Path(__file__).parent.glob("[0-9]*.sql"))
 LOCK = 0x7265737462  # of whoever builds indexes: an advisory lock, as an index waits for all transactions
@@ -51,8 +52,13 @@ def migrate(session: Session, collections: Sequence[Collection], clock: Clock) -
 
 
 def require_known(session: Session) -> None:
-    """Raises StoreUnavailable if a newer program has migrated the store so that this one cannot work with it."""
-    migration, oldest = session.rows("SELECT migration, oldest FROM store")[0]
+    """Raises StoreUnavailable if this program may not read the store.
+
+    A newer program has migrated it so that this one cannot work with it, or it is an incomplete copy.
+    """
+    migration, oldest, mark = session.rows("SELECT migration, oldest, mark FROM store")[0]
+    if found := mark_in(mark):
+        found.require_readable()
     if oldest > len(MIGRATIONS):
         raise StoreUnavailable(
             f"the store is of a newer program (migration {migration} of {len(MIGRATIONS)}): "
@@ -61,10 +67,27 @@ def require_known(session: Session) -> None:
 
 
 def require_present(session: Session) -> None:
-    """Raises StoreUnavailable as `require_known`, or if migrations are missing: it is another database."""
+    """Raises StoreUnavailable as `require_known`, if it was moved, or if migrations are missing."""
     if (migration := _migration_of(session)) < len(MIGRATIONS):
         raise StoreUnavailable(f"the store has migration {migration}, this program needs {len(MIGRATIONS)}")
+    if mark := mark_of(session):
+        mark.require_current()
     require_known(session)
+
+
+def mark_of(session: Session) -> Mark | None:
+    """The mark of the store."""
+    row = session.row("SELECT mark FROM store")
+    return mark_in(row[0]) if row else None
+
+
+def create(session: Session, epoch: str, mark: Mark) -> None:
+    """Create the tables of a store that has this epoch and mark. Raises StoreUnavailable if there is one."""
+    with _alone(session):
+        if not is_empty(session):
+            raise StoreUnavailable("the database has a store already")
+        _run_missing(session)
+        session.change("UPDATE store SET epoch = %s, mark = %s", (epoch, mark.text))
 
 
 def drop_undeclared(session: Session, collections: Iterable[Collection]) -> list[str]:

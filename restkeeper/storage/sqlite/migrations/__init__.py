@@ -2,6 +2,9 @@
 
 The first line of a migration is `-- oldest: N`: a program that has the first N migrations can work with the store after
 this one, too. Old and new programs can then use it at the same time.
+
+A store with a mark (`transfer.Mark`) has higher numbers than any program has migrations: also a program from before
+there were marks checks them before it writes.
 """
 
 import re
@@ -14,11 +17,13 @@ from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.sqlite import schemas, sql
 from restkeeper.storage.sqlite.identity import epoch_of, note_schema
+from restkeeper.storage.transfer import Mark, mark_in
 
 MIGRATIONS = sorted(Path(__file__).parent.glob("[0-9]*.sql"))
 
 _IDENTITY = 4  # the first migration with which the file stores its schema version
 _OLDEST = 7  # the first one with which it stores the oldest program
+MARKED = 1_000_000  # is added to the numbers of a store with a mark
 
 
 def migrate(connection: sqlite3.Connection, collections: Sequence[Collection] = ()) -> None:
@@ -27,11 +32,15 @@ def migrate(connection: sqlite3.Connection, collections: Sequence[Collection] = 
     That is one transaction: a start that is refused changes nothing, so that the program before can start again. One
     process does it at a time. Raises StoreUnavailable as `require_known` and as `schemas.register`.
     """
+    if mark := mark_of(connection):
+        mark.require_readable()
     if _version(connection) >= len(MIGRATIONS):
-        require_known(connection)
+        _require_oldest(connection)
         if all(_is_declared(connection, collection) for collection in collections):
             return  # without the write lock, which an import can hold for long
     with _changing_schema(connection):
+        if mark := mark_of(connection):
+            mark.require_writable()
         _run_missing(connection)
         require_known(connection)  # a newer program can have been first
         for collection in collections:
@@ -51,22 +60,60 @@ def _run_missing(connection: sqlite3.Connection) -> None:
 
 
 def require_known(connection: sqlite3.Connection, name: str = "the store") -> None:
-    """Raises StoreUnavailable if a newer program has migrated the store so that this one cannot work with it."""
+    """Raises StoreUnavailable if this program may not write to the store.
+
+    A newer program has migrated it so that this one cannot work with it, or it has a mark.
+    """
+    if connection.execute("PRAGMA user_version").fetchone()[0] <= len(MIGRATIONS):
+        return
+    if mark := mark_of(connection):
+        mark.require_writable()
+    _require_oldest(connection, name)
+
+
+def require_present(connection: sqlite3.Connection) -> None:
+    """Raises StoreUnavailable if migrations are missing (it is another file), or if this program may not read it."""
+    if (version := _version(connection)) < len(MIGRATIONS):
+        raise StoreUnavailable(f"the store has migration {version}, this program needs {len(MIGRATIONS)}")
+    if mark := mark_of(connection):
+        mark.require_current()
+    _require_oldest(connection)
+
+
+def mark_of(connection: sqlite3.Connection) -> Mark | None:
+    """The mark of the store."""
+    marked = connection.execute("PRAGMA user_version").fetchone()[0] > MARKED
+    return mark_in(connection.execute("SELECT mark FROM store").fetchone()[0]) if marked else None
+
+
+def set_mark(connection: sqlite3.Connection, mark: Mark | None) -> None:
+    """Set or delete the mark, in the transaction that is open. All migrations have run."""
+    added = MARKED if mark else 0
+    version = _version(connection) + added
+    statement = "UPDATE store SET mark = ?, oldest = oldest % ? + ?"
+    connection.execute(statement, (mark.text if mark else "", MARKED, added))
+    connection.execute(f"PRAGMA user_version = {version}")
+
+
+def create(connection: sqlite3.Connection, epoch: str, mark: Mark) -> None:
+    """Create the tables of a store that has this epoch and mark. Raises StoreUnavailable if there is one."""
+    with _changing_schema(connection):
+        if _version(connection):
+            raise StoreUnavailable("the file has a store already")
+        _run_missing(connection)
+        connection.execute("UPDATE store SET epoch = ?", (epoch,))
+        set_mark(connection, mark)
+
+
+def _require_oldest(connection: sqlite3.Connection, name: str = "the store") -> None:
     version, known = _version(connection), len(MIGRATIONS)
     if version <= known:
         return
-    (oldest,) = connection.execute("SELECT oldest FROM store").fetchone()
+    (oldest,) = connection.execute("SELECT oldest % ? FROM store", (MARKED,)).fetchone()
     if oldest > known:
         raise StoreUnavailable(
             f"{name} is of a newer program (migration {version} of {known}): use one that has migration {oldest}"
         )
-
-
-def require_present(connection: sqlite3.Connection) -> None:
-    """Raises StoreUnavailable as `require_known`, or if migrations are missing: it is another file."""
-    if (version := _version(connection)) < len(MIGRATIONS):
-        raise StoreUnavailable(f"the store has migration {version}, this program needs {len(MIGRATIONS)}")
-    require_known(connection)
 
 
 def _oldest_of(script: str) -> int:
@@ -77,7 +124,8 @@ def _oldest_of(script: str) -> int:
 
 
 def _version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+    """The number of migrations that have run."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0]) % MARKED
 
 
 @contextmanager

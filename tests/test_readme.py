@@ -36,7 +36,7 @@ SECONDS = 30.0  # that any wait may take
 RUN_ELSEWHERE = {
     "make": "the checks of this repository",
     "gunicorn": "tests/live.py",
-    "restkeeper": "tests/test_live_server.py, tests/test_delivering.py",
+    "restkeeper": "tests/test_live_server.py, tests/test_delivering.py, tests/test_copying.py",
     "pip": "tests/test_wheel.py",
     "python": "make bench",
     **dict.fromkeys(("cp", "install", "systemctl"), "tests/test_systemd.py"),

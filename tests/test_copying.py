@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from itertools import count
 from pathlib import Path
@@ -29,7 +29,8 @@ from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.outbox import Attempt, Event, EventFilter, LogEntry
 from restkeeper.storage.postgresql.transfer import PostgresTransfer
 from restkeeper.storage.sqlite import migrations
-from restkeeper.storage.transfer import PARTS
+from restkeeper.storage.sqlite.transfer import SqliteTransfer
+from restkeeper.storage.transfer import PARTS, Part, Row
 from restkeeper.web.application import Application
 from tests.live import ROOT, Gunicorn
 from tests.postgresql_server import Databases
@@ -103,7 +104,7 @@ def moved(source: str, target: str) -> str:
     return result.output
 
 
-class Service_(NamedTuple):
+class Shop(NamedTuple):
     """A client of a service, the credentials of an owner of notes, and a webhook."""
 
     client: FlaskClient
@@ -124,7 +125,7 @@ class Service_(NamedTuple):
         return self.client.get(path, headers={**credentials, **headers})
 
 
-def filled(app: Application) -> Service_:
+def filled(app: Application) -> Shop:
     """Fill a store: items, keys, stored responses, events, and deliveries in every state."""
     client = app.test_client()
     hook = client.post("/api/v1/webhooks", json={"url": "https://example.org/hook"}, headers=ADMIN).json["id"]
@@ -137,7 +138,7 @@ def filled(app: Application) -> Service_:
     listed = client.get("/products", headers=ADMIN).json
     client.patch(f"/products/{listed[2]['id']}", json={"stock": 9}, headers=ADMIN)
     client.delete(f"/products/{listed[3]['id']}", headers=ADMIN)
-    made = Service_(client, owner, hook)
+    made = Shop(client, owner, hook)
     made.service.store.last_event()  # in PostgreSQL, all events have positions now
     made.service.store.write(lambda transaction: deliver(transaction, hook))
     return made
@@ -152,7 +153,7 @@ def deliver(transaction: Transaction, hook: str) -> None:
     transaction.settle(Attempt(third, NOW + 3, False, None, 1.5, "", NOW + 60, 0.0))
 
 
-def walk(service: Service_, path: str) -> Iterator[TestResponse]:
+def walk(service: Shop, path: str) -> Iterator[TestResponse]:
     """The pages from a path on, by their `next` links."""
     for _ in range(20):
         yield (page := service.get(path))
@@ -185,7 +186,7 @@ KINDS = ("sqlite", "postgresql")
 @pytest.mark.parametrize("kinds", [(one, other) for one in KINDS for other in KINDS], ids="-".join)
 class TestMoved:
     @pytest.fixture
-    def both(self, kinds: tuple[str, str], url: Url, serve: Callable[..., Application]) -> tuple[Service_, Service_]:
+    def both(self, kinds: tuple[str, str], url: Url, serve: Callable[..., Application]) -> tuple[Shop, Shop]:
         """A service that has run since before the move, and the service on the target."""
         source, target = map(url, kinds)
         serve(source, OLDER, USERS, NOTES).test_client().post("/products", json={"name": "Old"}, headers=ADMIN)
@@ -193,7 +194,7 @@ class TestMoved:
         moved(source, target)
         return old, old._replace(client=serve(target).test_client())
 
-    def test_every_response_is_the_same(self, both: tuple[Service_, Service_]) -> None:
+    def test_every_response_is_the_same(self, both: tuple[Shop, Shop]) -> None:
         """Lists, pages by cursor and the feed; and each ETag of the source is valid on the target."""
         old, new = both
         for start in LISTS:
@@ -208,7 +209,7 @@ class TestMoved:
                 if tag := page.headers.get("ETag"):
                     assert new.get(path, **{"If-None-Match": tag}).status_code == 304
 
-    def test_each_item_is_the_same(self, both: tuple[Service_, Service_]) -> None:
+    def test_each_item_is_the_same(self, both: tuple[Shop, Shop]) -> None:
         """The ETag that a client received from the source makes the target respond 304, and is a precondition there."""
         old, new = both
         for collection in ("/products", "/api/v1/users", "/api/v1/notes", "/api/v1/webhooks", "/api/v1/keys"):
@@ -222,7 +223,7 @@ class TestMoved:
                     done = new.client.patch(path, json={"stock": 3}, headers={**ADMIN, "If-Match": tag})
                     assert done.status_code == 200 and done.json["version"] == one.json["version"] + 1
 
-    def test_the_source_is_read_only(self, both: tuple[Service_, Service_], serve: Callable[..., Application]) -> None:
+    def test_the_source_is_read_only(self, both: tuple[Shop, Shop], serve: Callable[..., Application]) -> None:
         """In a service that runs and in one that starts after it: writes are 503, and it is not ready."""
         old, _ = both
         url = old.service.config.database_url
@@ -236,19 +237,19 @@ class TestMoved:
                 service.client.get("/readyz"),
             ):
                 assert response.status_code == 503, response.text
-                assert "was moved to another one: this one can be read, and not changed" in response.text
+                assert "the store was moved to another one: this one can be read, and not changed" in response.text
             assert service.get(path).status_code == service.get("/api/v1/events").status_code == 200
             with pytest.raises(StoreUnavailable, match="was moved"):
                 service.service.store.write(lambda transaction: transaction.lease(old.webhook, NOW, NOW, 1))
 
-    def test_a_repeated_request_gets_the_stored_response(self, both: tuple[Service_, Service_]) -> None:
+    def test_a_repeated_request_gets_the_stored_response(self, both: tuple[Shop, Shop]) -> None:
         """Also on the target; another request with the same key is refused."""
         for service in both:
             again = service.client.post("/products", json=LAMP, headers=CREATE)
             assert (again.status_code, again.headers["Idempotent-Replayed"]) == (200, "true")
             assert service.client.post("/products", json={"name": "x"}, headers=CREATE).status_code == 422
 
-    def test_the_target_continues(self, both: tuple[Service_, Service_]) -> None:
+    def test_the_target_continues(self, both: tuple[Shop, Shop]) -> None:
         """Keys are valid; new changes have the next revision, event and delivery."""
         old, new = both
         assert new.log() == old.log()
@@ -270,12 +271,12 @@ class TestMoved:
         assert leased - waiting == {log[0].id + 1} and {3, 4} <= leased
         assert len(waiting - leased) == 1  # it comes after another one of the same item
 
-    def test_schemas_are_registered(self, both: tuple[Service_, Service_]) -> None:
+    def test_schemas_are_registered(self, both: tuple[Shop, Shop]) -> None:
         """In the order in which items were stored with them."""
         old, new = (each.service.store.schemas("products") for each in both)
         assert old == new and len(new) == 2
 
-    def test_the_same_command_again_changes_nothing(self, both: tuple[Service_, Service_]) -> None:
+    def test_the_same_command_again_changes_nothing(self, both: tuple[Shop, Shop]) -> None:
         """The copy is complete: it says so, also after the target has changed."""
         urls = [each.service.config.database_url for each in both]
         both[1].client.post("/products", json={"name": "after"}, headers=ADMIN)
@@ -376,6 +377,36 @@ class TestInterrupted:
             with closing(open_store(target, [THINGS])) as other:
                 assert list(other.scan("things")) == list(store.scan("things"))
                 assert other.revision("things") == store.revision("things")
+
+    def test_it_ends_in_the_right_order(
+        self, kind: str, url: Url, source: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Killed between its last two steps, the source is not released any more, and the target not open yet."""
+        first, target = url(kind), url(kind)
+        moved(source, first)
+        with monkeypatch.context() as patch:
+            for each in (PostgresTransfer, SqliteTransfer):
+                patch.setattr(each, "release", lambda *arguments: 1 / 0)
+            assert isinstance(copy(first, target).exception, ZeroDivisionError)
+        assert "was moved completely" in copy("--release", first).output
+        with pytest.raises(StoreUnavailable, match="incomplete copy"):
+            open_store(target, [THINGS])
+        moved(first, target)
+        assert rows(target) == rows(first)
+        open_store(target, [THINGS]).close()
+
+    def test_a_source_says_that_it_is_being_moved(
+        self, kind: str, url: Url, source: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Until the copy is complete: it refuses changes, and is ready, as it serves all that can be served."""
+        first = url(kind)
+        moved(source, first)
+        with closing(open_store(first, [THINGS])) as store:
+            interrupted(first, url("sqlite"), monkeypatch)
+            with pytest.raises(StoreUnavailable, match="is being moved to another one: until then it can be read"):
+                store.write(lambda transaction: transaction.delete("things", "000001"))
+            store.check()
+            assert store.count("things") == 10
 
     def test_another_target_or_source_is_refused(
         self, kind: str, url: Url, source: str, monkeypatch: pytest.MonkeyPatch
@@ -549,6 +580,25 @@ def test_a_transaction_that_commits_late_is_waited_for(url: Url, databases: Data
     with closing(open_store(target, [THINGS])) as store:
         assert len(store.events("", EventFilter(("things",)), 10).events) == 4
         assert store.count("things") == 3
+
+
+def test_large_rows_are_copied_in_small_batches(url: Url, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the memory nor a transaction grows with their size."""
+    source, target, sizes = url("sqlite"), url("sqlite"), []
+    body = b'{"text":"%s"}' % (b"x" * 3_000_000)
+    with closing(open_store(source, [THINGS])) as store:
+        for number in range(7):
+            one = Record(str(number), 1, "2026", "0123abcd", body)
+            store.write(lambda transaction, one=one: transaction.insert("things", one))  # type: ignore[misc]
+    write = SqliteTransfer.write
+
+    def note(self: SqliteTransfer, part: Part, rows: Sequence[Row]) -> None:
+        sizes.append(len(rows))
+        write(self, part, rows)
+
+    monkeypatch.setattr(SqliteTransfer, "write", note)
+    moved(source, target)
+    assert sizes == [1, 3, 3, 1]  # the counters, and the items
 
 
 def test_a_copy_beside_another_one_is_refused(

@@ -7,10 +7,10 @@ last row of each part.
 import secrets
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from hashlib import blake2b
-from itertools import islice, zip_longest
+from itertools import zip_longest
 from typing import Any
 
 import click
@@ -21,7 +21,8 @@ from restkeeper.storage import Location, locate
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.transfer import PARTS, Kind, Mark, Part, Row, Transfer, cleaned
 
-BATCH = 2000  # rows in one transaction
+BATCH = 2000  # rows in one transaction, and
+BATCH_BYTES = 8 * 1024 * 1024  # of them, about
 SHOWN = 12  # digits of a digest
 
 
@@ -101,9 +102,13 @@ class _Copy:
         click.echo(f"{self._names[0]} can be read, and not changed, from now on", err=True)
         self._begin(mark, epoch)
         counts = {part: self._source.count(part) for part in PARTS}
-        with _bar(sum(counts.values()), "copying") as bar:
-            for part in PARTS:
-                self._copy(part, bar.update)
+        try:
+            with _bar(sum(counts.values()), "copying") as bar:
+                for part in PARTS:
+                    self._copy(part, bar.update)
+        except BaseException:
+            click.echo("the copy is not complete: the same command continues, and --release gives up", err=True)
+            raise
         with _bar(sum(counts.values()), "comparing") as bar:
             digests = {part: self._compare(part, bar.update) for part in PARTS}
         self._source.freeze(mark._replace(kind=Kind.MOVED))
@@ -138,7 +143,7 @@ class _Copy:
         rows = self._source.read(part, last)
         if last:
             advance(self._target.count(part))
-        while batch := list(islice(rows, BATCH)):
+        while batch := _batch(rows):
             self._target.write(part, batch)
             advance(len(batch))
 
@@ -164,6 +169,17 @@ class _Copy:
             key, fault = other, "is not in the source"
         named = "/".join(map(str, key or ()))
         return f"{part.name} {named} {fault}: {self._names[1]} was changed by another program; empty it, and copy again"
+
+
+def _batch(rows: Iterator[Row]) -> list[Row]:
+    """The next rows."""
+    batch, size = [], 0
+    for row in rows:
+        batch.append(row)
+        size += sum(len(each) for each in row if isinstance(each, (str, bytes)))
+        if len(batch) == BATCH or size > BATCH_BYTES:
+            break
+    return batch
 
 
 def _bar(length: int, label: str) -> Any:

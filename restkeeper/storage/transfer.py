@@ -52,7 +52,7 @@ class Kind(StrEnum):
     INCOMPLETE = "incomplete"  # a target
 
 
-_DETAILS = {
+DETAILS = {
     Kind.MOVING: "the store is being moved to another one: until then it can be read, and not changed",
     Kind.MOVED: "the store was moved to another one: this one can be read, and not changed",
     Kind.INCOMPLETE: "the store is an incomplete copy: run restkeeper copy again",
@@ -77,7 +77,7 @@ class Mark(NamedTuple):
     def refuse(self, *kinds: Kind) -> None:
         """Raises StoreUnavailable if it is one of these kinds."""
         if self.kind in kinds:
-            raise StoreUnavailable(_DETAILS[self.kind])
+            raise StoreUnavailable(DETAILS[self.kind])
 
     def require_readable(self) -> None:
         """Raises StoreUnavailable if no program may use the store."""

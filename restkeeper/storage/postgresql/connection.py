@@ -22,6 +22,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout, TooManyRequests
 from restkeeper.clock import Clock
 from restkeeper.storage.caller import caller
 from restkeeper.storage.errors import StoreFull, StoreUnavailable
+from restkeeper.storage.transfer import DETAILS, Kind
 
 ANSWER_SECONDS = 5.0  # for which a statement may work or wait for a lock, and a caller may wait for a connection
 IDLE_SECONDS = 5.0  # between two statements of a transaction
@@ -36,9 +37,9 @@ PREPARED = 5  # uses of a statement, after which its plan is kept
 Parameters = Mapping[str, Any] | Sequence[Any] | None
 Row = tuple[Any, ...]
 
-MOVED = "RK001"  # the error of our trigger
-
 _FAILED = "the database does not answer"
+
+REFUSED = {Kind.MOVING: "RK001", Kind.MOVED: "RK002"}  # the errors of our triggers, see `transfer.py`
 
 # What errors mean to a caller. The message of the server is for the log.
 _CAUSES = {
@@ -51,7 +52,7 @@ _CAUSES = {
     "25006": "the database is a copy that can only be read",
     "53300": "the database has no connection left",
     "57P03": "the database starts or stops",
-    MOVED: "the store was moved to another one: this one can be read, and not changed",
+    **{code: DETAILS[kind] for kind, code in REFUSED.items()},
 }
 
 

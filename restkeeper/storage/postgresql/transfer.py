@@ -11,7 +11,7 @@ import psycopg
 from restkeeper.clock import Clock
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.postgresql import counters
-from restkeeper.storage.postgresql.connection import MOVED, Session, connect
+from restkeeper.storage.postgresql.connection import REFUSED, Session, connect
 from restkeeper.storage.postgresql.events import LOCK_FEED, NUMBER, NUMBERED
 from restkeeper.storage.postgresql.fields import fields_of
 from restkeeper.storage.postgresql.identity import epoch_of, new_epoch
@@ -19,7 +19,7 @@ from restkeeper.storage.postgresql.migrations import create, is_empty, mark_of, 
 from restkeeper.storage.transfer import PARTS, Mark, Part, Row, cleaned
 
 FREEZE_ATTEMPTS = 12  # of some seconds each, to lock all tables at once
-FETCHED = 1000  # rows that are received at a time
+FETCHED = 200  # rows that are received at a time
 
 TABLES = ("items", "counters", "schemas", "answers", "events", "feed", "subscriptions", "deliveries")
 
@@ -37,10 +37,10 @@ _COLUMNS = {
     "events": (*next(part.columns for part in PARTS if part.name == "events"), "seq"),
 }
 
-_REFUSE = f"""\
+_REFUSE = """\
 CREATE OR REPLACE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    RAISE EXCEPTION 'the store was moved' USING ERRCODE = '{MOVED}';
+    RAISE EXCEPTION 'the store was moved' USING ERRCODE = '{}';
 END $$"""
 
 _CREATE_TRIGGER = """\
@@ -102,7 +102,7 @@ class PostgresTransfer:
             session.rows(LOCK_FEED)
             while session.change(NUMBER, {"limit": NUMBERED}):
                 pass
-            session.change(_REFUSE)
+            session.change(_REFUSE.format(REFUSED[mark.kind]))
             for table in TABLES:
                 session.change(_CREATE_TRIGGER.format(table))
             self._set_mark(mark)
@@ -114,7 +114,7 @@ class PostgresTransfer:
             self._set_mark(None)
             if renew:
                 self._session.change("UPDATE store SET epoch = %s", (new_epoch(),))
-            self._session.change("ANALYZE")
+            self._session.change(f"ANALYZE {', '.join(TABLES)}")
 
     def create(self, epoch: str, mark: Mark) -> None:
         with _translated():

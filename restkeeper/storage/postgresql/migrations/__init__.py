@@ -99,8 +99,11 @@ def drop_undeclared(session: Session, collections: Iterable[Collection]) -> list
 
 
 def is_empty(session: Session) -> bool:
-    """Whether the database has no store."""
-    return session.row("SELECT to_regclass('store') IS NULL") == (True,)
+    """Whether the database has no store.
+
+    It reads the catalog: to_regclass would not see a table that was made while this transaction waited for its turn.
+    """
+    return session.row("SELECT 1 FROM pg_class WHERE relname = 'store' AND pg_table_is_visible(oid)") is None
 
 
 def _migration_of(session: Session) -> int:

@@ -45,7 +45,7 @@ class HealthHandlers:
         try:
             self._store.check()
         except StoreUnavailable as error:
-            raise Unavailable(f"store: {error.detail}") from error
+            raise Unavailable(f"store: {error.detail}") from (error if error.__cause__ else None)
         return _ok({"status": "ok", "store": "ok"})
 
 

@@ -2,22 +2,24 @@
 
 psycopg waits cooperatively if gevent has patched the process before psycopg's first import; `require_cooperation`
 checks it. A server that does not answer at all, as one that is paused, cannot end a statement: a watch closes the
-connection.
+connection. While no connection can be opened, requests fail at once, and one thread tries to open one.
 """
 
+import logging
 import os
 import socket
 import sys
 import threading
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 import psycopg.waiting
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg_pool import ConnectionPool, PoolTimeout, TooManyRequests
+from psycopg_pool import ConnectionPool, PoolTimeout
 
 from restkeeper.clock import Clock
 from restkeeper.storage.caller import caller
@@ -27,9 +29,11 @@ from restkeeper.storage.transfer import DETAILS, Kind
 ANSWER_SECONDS = 5.0  # for which a statement may work or wait for a lock, and a caller may wait for a connection
 IDLE_SECONDS = 5.0  # between two statements of a transaction
 TRANSACTION_SECONDS = 15.0  # of a whole transaction (PostgreSQL 17 and later)
-CUT_SECONDS = 1.0  # beyond ANSWER_SECONDS, after which the watch closes a connection whose server is silent
-WAITING = 500  # callers that wait for a connection in each process
-RECONNECT_SECONDS = 2.0  # for which the pool tries again, before it waits for the next caller
+CUT_SECONDS = 0.5  # beyond ANSWER_SECONDS, after which the watch closes a connection whose server is silent
+WAITING = 500  # uses that wait for a connection in each process
+OPEN_SECONDS = 0.25  # for which a use waits for the pool, before it looks whether connections can be opened
+RECONNECT_SECONDS = 0.5  # between two attempts to connect while the database does not answer
+LOG_SECONDS = 60.0  # between two lines of a process about the same failure
 LONGEST_IDLE_SECONDS = 300.0  # of a connection that is not needed
 
 PREPARED = 5  # uses of a statement, after which its plan is kept
@@ -38,6 +42,7 @@ Parameters = Mapping[str, Any] | Sequence[Any] | None
 Row = tuple[Any, ...]
 
 _FAILED = "the database does not answer"
+UNKNOWN = "the connection to the database was lost: it is not known whether the change was stored"
 
 REFUSED = {Kind.MOVING: "RK001", Kind.MOVED: "RK002"}  # the errors of our triggers, see `transfer.py`
 
@@ -51,9 +56,14 @@ _CAUSES = {
     "25P04": "the transaction took too long",
     "25006": "the database is a copy that can only be read",
     "53300": "the database has no connection left",
+    "57P01": "the database starts or stops",
+    "57P02": "the database starts or stops",
     "57P03": "the database starts or stops",
     **{code: DETAILS[kind] for kind, code in REFUSED.items()},
 }
+
+_log = logging.getLogger("restkeeper")
+_logged: dict[str, float] = {}  # the time of the last line about each kind of failure
 
 
 class Session(psycopg.Connection[Row]):
@@ -64,7 +74,8 @@ class Session(psycopg.Connection[Row]):
 
     _queue: list[tuple[str, Parameters, Callable[[int], None] | None]]
     _reused: psycopg.Cursor[Row]
-    deadline: float | None = None  # of the present use, by time.monotonic
+    used_at = 0.0  # when it has sent something last, by time.monotonic
+    is_long = False  # whether the present use may take any time
 
     def prepare(self) -> None:
         """Make it ready for use, once after it was opened."""
@@ -106,6 +117,7 @@ class Session(psycopg.Connection[Row]):
     def undo(self) -> None:
         """Roll back the transaction, if one has begun; a broken connection has none."""
         self._queue = []
+        self.used_at = time.monotonic()
         if not self.closed and self.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             with suppress(psycopg.Error):  # then the connection is lost, and so is the transaction
                 self.rollback()  # which also makes psycopg forget statements that the server did not get to prepare
@@ -133,6 +145,7 @@ class Session(psycopg.Connection[Row]):
         self, statement: str, parameters: Parameters, done: Callable[[int], None] | None = None
     ) -> psycopg.Cursor[Row]:
         """The cursor with the result of a statement, which is sent after the queued ones."""
+        self.used_at = time.monotonic()
         if not self._queue:
             cursor = self._reused.execute(statement, parameters)
         else:
@@ -156,24 +169,30 @@ class Connections:
 
     def __init__(self, url: str, most: int, configure: Callable[[Session], None], clock: Clock) -> None:
         require_cooperation()
+        logging.getLogger("psycopg").addHandler(logging.NullHandler())  # the log has one line about an outage: ours
+        self._url = with_limits(url)
         self._clock = clock
-        self._shares = _Shares(max(1, most // 2), clock)
+        self._configure = configure
+        self._shares = _Shares(most, max(1, most // 2), clock)
         self._used: set[Session] = set()
+        self._new: set[Session] = set()  # that are being prepared
         self._is_closed = threading.Event()
+        self._failure: StoreUnavailable | None = None  # of the last attempt to connect
+        self._has_failed = threading.Event()
         self._pool = ConnectionPool(
-            with_limits(url),
+            self._url,
             connection_class=Session,
             kwargs={"autocommit": True},
             min_size=1,
             max_size=most,
-            max_waiting=WAITING,
             max_idle=LONGEST_IDLE_SECONDS,
-            reconnect_timeout=RECONNECT_SECONDS,
-            configure=configure,
-            check=_require_open,
+            reconnect_timeout=0.0,
+            reconnect_failed=lambda _: self._fail(),
+            configure=self._prepare,
             open=True,
         )
-        threading.Thread(target=self._watch, name="restkeeper-database", daemon=True).start()
+        for task in (self._watch, self._reconnect):
+            threading.Thread(target=task, name="restkeeper-database", daemon=True).start()
 
     @contextmanager
     def session(self, *, deadline: float | None = None, is_long: bool = False) -> Iterator[Session]:
@@ -181,16 +200,15 @@ class Connections:
 
         It waits for one until `deadline`. A `long` use is not ended by the watch.
         """
-        start = self._clock.monotonic()
-        deadline = start + ANSWER_SECONDS if deadline is None else deadline
+        deadline = self._clock.monotonic() + ANSWER_SECONDS if deadline is None else deadline
         with self._shares.of(caller(), deadline):
-            session = self._take(max(0.001, deadline - self._clock.monotonic()))
-            session.deadline = None if is_long else max(start, deadline) + ANSWER_SECONDS + CUT_SECONDS
+            session = self._take(deadline)
+            session.is_long, session.used_at = is_long, time.monotonic()
             self._used.add(session)
             try:
                 yield session
             except psycopg.Error as error:
-                raise store_error(error) from error
+                raise store_error(error) from cause_of(error)
             finally:
                 self._used.discard(session)
                 self._pool.putconn(session)
@@ -198,47 +216,136 @@ class Connections:
     def close(self) -> None:
         """Close all connections."""
         self._is_closed.set()
+        self._has_failed.set()
         self._pool.close(timeout=CUT_SECONDS)
 
-    def _take(self, seconds: float) -> Session:
+    def _take(self, deadline: float) -> Session:
+        """An open connection: an idle one, or one that the pool opens. Raises StoreUnavailable."""
+        while True:
+            if (failure := self._failure) and not self._used and not self._pool.get_stats()["pool_available"]:
+                raise type(failure)(failure.detail)
+            with suppress(PoolTimeout):
+                session = self._pool.getconn(timeout=OPEN_SECONDS)
+                if _is_open(session):
+                    return session
+                self._pool.putconn(session)  # which opens another
+                continue
+            if self._clock.monotonic() >= deadline:
+                raise StoreUnavailable(_FAILED)
+
+    def _prepare(self, session: Session) -> None:
+        """Prepare a new connection, while the watch looks."""
+        session.used_at = time.monotonic()
+        self._new.add(session)
         try:
-            return self._pool.getconn(timeout=seconds)
-        except (PoolTimeout, TooManyRequests) as error:
-            raise StoreUnavailable(f"{_FAILED}, or all of its connections are in use") from error
+            self._configure(session)
+            if session.info.server_version >= 170_000:
+                session.change(f"SET transaction_timeout = '{TRANSACTION_SECONDS:g}s'")
+        except BaseException:
+            session.close()
+            raise
+        finally:
+            self._new.discard(session)
 
     def _watch(self) -> None:
+        """Close the connections whose server is silent."""
         while not self._is_closed.wait(CUT_SECONDS):
-            now = self._clock.monotonic()
-            for session in list(self._used):
-                if session.deadline is not None and now > session.deadline:
-                    _cut(session)
+            latest = time.monotonic() - ANSWER_SECONDS - CUT_SECONDS
+            for session in [each for each in self._used | self._new if not each.is_long and each.used_at < latest]:
+                _cut(session)
+                self._fail()
+
+    def _fail(self) -> None:
+        """Let requests fail that have no connection, until one can be opened."""
+        self._failure = self._failure or StoreUnavailable(_FAILED)
+        self._has_failed.set()
+
+    def _reconnect(self) -> None:
+        """After a failure, try to connect until it succeeds."""
+        while self._has_failed.wait() and not self._is_closed.is_set():
+            since = time.monotonic()
+            while not self._can_connect() and not self._is_closed.wait(RECONNECT_SECONDS):
+                pass
+            self._failure = None
+            self._has_failed.clear()
+            _log_rarely("reconnected", "the database answers again after %.1f s", time.monotonic() - since)
+
+    def _can_connect(self) -> bool:
+        try:
+            with Session.connect(self._url, autocommit=True) as session:
+                self._prepare(session)
+        except psycopg.Error as error:
+            self._failure = store_error(error)  # type: ignore[assignment]
+        except StoreUnavailable as error:
+            self._failure = error
+        else:
+            return True
+        return False
+
+
+class _Place(NamedTuple):
+    """A use that waits."""
+
+    name: str
+    given: threading.Event
 
 
 class _Shares:
-    """The connections that each caller uses: at most `share`."""
+    """The connections in use: at most `most`, and at most `share` of each caller. Others wait in order of arrival."""
 
-    def __init__(self, share: int, clock: Clock) -> None:
+    def __init__(self, most: int, share: int, clock: Clock) -> None:
+        self._most = most
         self._share = share
         self._clock = clock
         self._used: Counter[str] = Counter()
-        self._changed = threading.Condition()
+        self._waiting: deque[_Place] = deque()
+        self._changing = threading.Lock()
 
     @contextmanager
     def of(self, name: str, deadline: float) -> Iterator[None]:
         """A place for one use. Raises StoreUnavailable if there is none until the deadline."""
-        with self._changed:
-            while self._used[name] >= self._share:
-                if not self._changed.wait(max(0.0, deadline - self._clock.monotonic())):
-                    raise StoreUnavailable(f"your other requests use {self._share} connections of the database")
-            self._used[name] += 1
+        with self._changing:
+            place = self._take_or_queue(name)
+        if place and not place.given.wait(max(0.0, deadline - self._clock.monotonic())):
+            self._leave(place)
         try:
             yield
         finally:
-            with self._changed:
-                self._used[name] -= 1
-                if not self._used[name]:
-                    del self._used[name]
-                self._changed.notify_all()
+            with self._changing:
+                self._release(name)
+
+    def _has_room(self, name: str) -> bool:
+        return self._used[name] < self._share and self._used.total() < self._most
+
+    def _take_or_queue(self, name: str) -> _Place | None:
+        if self._has_room(name):
+            self._used[name] += 1
+            return None
+        if len(self._waiting) >= WAITING:
+            raise StoreUnavailable(f"{WAITING} requests already wait for a connection of the database")
+        place = _Place(name, threading.Event())
+        self._waiting.append(place)
+        return place
+
+    def _leave(self, place: _Place) -> None:
+        """Raises StoreUnavailable if it still waits."""
+        with self._changing:
+            if place.given.is_set():
+                return
+            self._waiting.remove(place)
+            is_own = self._used[place.name] >= self._share
+        used = f"your other requests use {self._share}" if is_own else f"other requests use all {self._most}"
+        raise StoreUnavailable(f"{used} connections of the database")
+
+    def _release(self, name: str) -> None:
+        """Give a place to the first that waits and may have it."""
+        self._used[name] -= 1
+        if not self._used[name]:
+            del self._used[name]
+        if place := next((each for each in self._waiting if self._has_room(each.name)), None):
+            self._waiting.remove(place)
+            self._used[place.name] += 1
+            place.given.set()
 
 
 def connect(url: str, *, is_long: bool = False) -> Session:
@@ -247,11 +354,17 @@ def connect(url: str, *, is_long: bool = False) -> Session:
         session = Session.connect(with_limits(url), autocommit=True)
         session.prepare()
         if is_long:
-            session.change("SET statement_timeout = 0")
-            session.change("SET transaction_timeout = 0") if session.info.server_version >= 170_000 else None
+            without_limits(session)
     except psycopg.Error as error:
-        raise store_error(error) from error
+        raise store_error(error) from cause_of(error)
     return session
+
+
+def without_limits(session: Session, scope: str = "SESSION") -> None:
+    """Let statements and transactions take any time: in the present transaction if the scope is LOCAL."""
+    session.change(f"SET {scope} statement_timeout = 0")
+    if session.info.server_version >= 170_000:
+        session.change(f"SET {scope} transaction_timeout = 0")
 
 
 def with_limits(url: str) -> str:
@@ -269,11 +382,28 @@ def with_limits(url: str) -> str:
 
 
 def store_error(error: psycopg.Error) -> StoreUnavailable | StoreFull:
-    """The error of a store: what a caller can know of the reason."""
-    code = error.sqlstate or ""
+    """The error of a store: what a caller can know of the reason. The log gets the server's message, not too often."""
+    code = error.sqlstate or "08000"  # the connection is lost
+    if cause_of(error) is None:
+        kind = "outage" if code[:2] in ("08", "57") and code != "57014" else code
+        _log_rarely(kind, "requests get 503: the database does not do its work: %s", str(error).partition("\n")[0])
     if code == "53100":
         return StoreFull("the disk of the database is full")
     return StoreUnavailable(_CAUSES.get(code, _FAILED))
+
+
+def cause_of(error: psycopg.Error) -> psycopg.Error | None:
+    """The cause to log in full for each request: a mistake in a statement, but not what happens in an outage."""
+    code = error.sqlstate or "08000"  # lost
+    return None if code in _CAUSES or code[:2] in ("08", "53", "57", "58") else error
+
+
+def _log_rarely(kind: str, message: str, *arguments: object) -> None:
+    """Log a line, unless there was one of its kind in the last LOG_SECONDS."""
+    now = time.monotonic()
+    if now - _logged.get(kind, -LOG_SECONDS) >= LOG_SECONDS:
+        _logged[kind] = now
+        _log.warning(message, *arguments)
 
 
 def require_cooperation() -> None:
@@ -287,9 +417,14 @@ def require_cooperation() -> None:
         raise RuntimeError("psycopg was imported before gevent had patched this process: queries would block it")
 
 
-def _require_open(session: Session) -> None:
-    """Raises psycopg.OperationalError if the server has closed the connection. It sends nothing, and does not wait."""
-    session.pgconn.consume_input()
+def _is_open(session: Session) -> bool:
+    """Whether the server has not closed the connection. It sends nothing, and does not wait."""
+    try:
+        session.pgconn.consume_input()  # the server's last words, if there are any,
+        session.pgconn.consume_input()  # and then the end
+    except psycopg.Error:
+        return False
+    return not session.closed
 
 
 def _cut(session: Session) -> None:

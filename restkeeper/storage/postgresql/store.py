@@ -7,6 +7,7 @@ writers of different items do not wait for each other.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -30,7 +31,7 @@ from restkeeper.storage.errors import StoreGone, StoreUnavailable
 from restkeeper.storage.eventid import parse_id
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
 from restkeeper.storage.postgresql import events, sql
-from restkeeper.storage.postgresql.connection import Connections, Session, connect
+from restkeeper.storage.postgresql.connection import UNKNOWN, Connections, Session, cause_of, connect, without_limits
 from restkeeper.storage.postgresql.counters import revision_of, state_of
 from restkeeper.storage.postgresql.deliveries import find_subscriptions, read_log
 from restkeeper.storage.postgresql.identity import epoch_of, note_loss, note_place, secret_of
@@ -204,11 +205,15 @@ class PostgresStore:
             if not wait:
                 session.send("SET LOCAL lock_timeout = 1")
             transaction = PostgresTransaction(session, partial(self._require, session), self._others)
+            is_ending = False
             try:
                 result = work(transaction)
+                is_ending = True
                 transaction.finish()
             except psycopg.Error as error:
-                raise change_error(error) from error
+                if is_ending and session.closed:
+                    raise StoreUnavailable(UNKNOWN) from None
+                raise change_error(error) from cause_of(error)
             finally:
                 session.undo()
             self._sequence(session)
@@ -218,7 +223,8 @@ class PostgresStore:
         self._changes += 1
         if self._changes >= SEQUENCED:
             self._changes = 0
-            events.sequence(session)
+            with suppress(psycopg.Error):  # the change is stored; readers number events, too
+                events.sequence(session)
 
     def scan(self, collection: str) -> Iterator[Record]:
         fingerprint = None
@@ -233,7 +239,7 @@ class PostgresStore:
         with self._parts.session(is_long=True) as session:
             session.begin()
             try:
-                session.change("SET LOCAL statement_timeout = 0")
+                without_limits(session, "LOCAL")
                 with session.cursor("scan", binary=True) as cursor:
                     cursor.itersize = SCANNED
                     return spool(cursor.execute(_SCAN, (collection,)))

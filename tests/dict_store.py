@@ -18,6 +18,7 @@ from restkeeper.storage.contract import (
     ALL,
     Collection,
     Filter,
+    Found,
     Key,
     Kind,
     Op,
@@ -28,7 +29,7 @@ from restkeeper.storage.contract import (
     StoredResponse,
     StoredSchema,
 )
-from restkeeper.storage.errors import DuplicateValue, RecordNotFound, ResponseStored, StoreError
+from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ResponseStored, StoreError
 
 T = TypeVar("T")
 
@@ -175,6 +176,11 @@ class DictTransaction:
     def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
         return self._tables[collection].get(id).record
 
+    def require(self, collection: str, record: Record) -> None:
+        with self._change():
+            if self._store.look_up([(collection, record.id)]) != [record]:
+                raise RecordChanged("the item was changed meanwhile")
+
     def revision(self, collection: str) -> str:
         return self._store.revision(collection)
 
@@ -259,9 +265,14 @@ class DictStore:
             records = [row.record for row in self._tables[collection].rows.values()]
         return iter(sorted(records))
 
-    def look_up(self, keys: Sequence[Key]) -> list[Record | StoredResponse | None]:
+    def look_up(self, keys: Sequence[Key]) -> list[Found]:
         with self._lock:
-            return [self._responses.get(key) if isinstance(key, bytes) else self._found(*key) for key in keys]
+            return list(map(self._look_up, keys))
+
+    def _look_up(self, key: Key) -> Found:
+        if isinstance(key, str):
+            return self.revision(key)
+        return self._responses.get(key) if isinstance(key, bytes) else self._found(*key)
 
     def _found(self, collection: str, id: str) -> Record | None:
         with suppress(RecordNotFound):

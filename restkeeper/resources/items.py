@@ -122,7 +122,7 @@ class Items:
     def page(self) -> Reply:
         """The requested page of the list; 304 if the client has it already."""
         require_acceptable(JSON)
-        revision, owner = self.store.revision(self.name), self._access.visible_owner()
+        revision, owner = self._revision(), self._access.visible_owner()
         path, query_string, form = request.path, request.query_string, self.form.fingerprint
         if (page := self._pages.get((revision, owner, form, path, query_string))) is None:
             listing = self._list_request()
@@ -144,8 +144,7 @@ class Items:
         """One item, or some of its fields; 304 if the client has it already. Raises NotFound."""
         require_acceptable(JSON)
         fields = parse_fields(request.args, self.form.queryable) if request.query_string else None
-        if not isinstance(record := look_up(self.store, (self.name, id)), Record):
-            raise NotFound("there is no such item")
+        record = self._find(id)
         self._access.require_sight(record)
         if is_conditional() and (unchanged := self._not_modified(self.tag(record), self._changed_at(record))):
             return unchanged
@@ -223,7 +222,7 @@ class Items:
         """
 
         def attempt(deadline: float) -> Record:
-            before = self.store.read(self.name, id)
+            before = self._find(id)
             self._access.require_change(before)
             self._require_match(before)
             length = LARGE if request.content_length is None else request.content_length  # None: the body is chunked
@@ -234,8 +233,7 @@ class Items:
             check(before, after)
 
             def work(transaction: Transaction) -> None:
-                if transaction.read(self.name, id) != before:
-                    raise Stale
+                transaction.require(self.name, before)
                 self.hooks.apply(transaction, Change("updated", self.resource, before, after, after.updated_at))
                 after_update(transaction, before, after)
 
@@ -248,18 +246,23 @@ class Items:
         """Delete an item; the response is the item as it last was. Raises NotFound, Forbidden, PreconditionFailed."""
         require_acceptable(JSON)
 
-        def work(transaction: Transaction) -> bytes:
-            record = transaction.read(self.name, id)
+        def attempt(deadline: float) -> bytes:
+            record = self._find(id)
             self._access.require_change(record)
             self._require_match(record)
             body = self.form.body(record)  # which is not possible for every item of a newer program
-            if delete:
-                delete(transaction, record)
-            else:
-                self.hooks.apply(transaction, Change("deleted", self.resource, record, None, self.now()))
+
+            def work(transaction: Transaction) -> None:
+                transaction.require(self.name, record)
+                if delete:
+                    delete(transaction, record)
+                else:
+                    self.hooks.apply(transaction, Change("deleted", self.resource, record, None, self.now()))
+
+            self.store.write(work, use_reserve=True, deadline=deadline)
             return body
 
-        return Reply(self.store.write(work, use_reserve=True), content_type=JSON)
+        return Reply(self._turns.change(id, attempt), content_type=JSON)
 
     def represent(self, record: Record, fields: Iterable[str] | None = None) -> Reply:
         """The response with an item, or with only these of its fields."""
@@ -279,6 +282,17 @@ class Items:
     def tag(self, record: Record) -> str:
         """The strong ETag of an item: a digest of its representation, so that no two of them share one."""
         return _digest(self.form.body(record))
+
+    def _find(self, id: str) -> Record:
+        """An item, as it was read ahead, or now. Raises NotFound."""
+        if not isinstance(record := look_up(self.store, (self.name, id)), Record):
+            raise NotFound("there is no such item")
+        return record
+
+    def _revision(self) -> str:
+        """The revision of the collection, as it was read ahead, or now."""
+        found = look_up(self.store, self.name)
+        return found if isinstance(found, str) else self.store.revision(self.name)
 
     def _changed_at(self, record: Record) -> str:
         """When the representation of an item last changed, by the item or by its form."""

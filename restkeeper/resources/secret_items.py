@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from restkeeper.resources.items import UNCACHED, Items, Prepared
 from restkeeper.resources.resource import JsonObject
-from restkeeper.resources.turns import Stale
 from restkeeper.storage.contract import Record, Transaction
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
@@ -48,8 +47,7 @@ def rotate_secret(
         after, secret = renew(before)
 
         def work(transaction: Transaction) -> None:
-            if transaction.read(items.name, id) != before:
-                raise Stale
+            transaction.require(items.name, before)
             update(transaction, after, secret)
 
         return Prepared(_with_secret(items, after, secret), work)

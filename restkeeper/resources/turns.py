@@ -10,7 +10,8 @@ from typing import TypeVar
 from restkeeper.clock import TURN, Clock
 from restkeeper.errors import Unavailable
 from restkeeper.resources.changes import forget_written
-from restkeeper.storage.errors import ResponseStored
+from restkeeper.storage.errors import RecordChanged, ResponseStored
+from restkeeper.web.ahead import forget
 
 T = TypeVar("T")
 
@@ -24,14 +25,14 @@ class Stale(Exception):
 
 
 def until_current(attempt: Callable[[], T], deadline: float, clock: Clock = time) -> T:
-    """What `attempt` returns, called again while it raises Stale, or ResponseStored for a response to look up.
+    """What `attempt` returns, called again while it raises Stale or RecordChanged, or ResponseStored, to look that up.
 
     Raises Unavailable after `deadline`, by `clock`.
     """
     while True:
         try:
             return attempt()
-        except (Stale, ResponseStored):
+        except (Stale, RecordChanged, ResponseStored):
             forget_written()
             if clock.monotonic() >= deadline:
                 raise Unavailable("others change this item at the same time; try again") from None
@@ -57,8 +58,10 @@ class Turns:
         """
         deadline = self._clock.monotonic() + SECONDS
         lock = self._locks[hash(id) % LOCKS]
-        if not lock.acquire(timeout=SECONDS):
-            raise Unavailable("others are changing this item; try again")
+        if not lock.acquire(blocking=False):
+            if not lock.acquire(timeout=SECONDS):
+                raise Unavailable("others are changing this item; try again")
+            forget()
         try:
             return until_current(partial(attempt, deadline), deadline, self._clock)
         finally:

@@ -191,7 +191,9 @@ class StoredResponse(NamedTuple):
     body: bytes
 
 
-Key = tuple[str, str] | bytes  # of an item, its collection and id; or of the response to a request, the id
+# Of an item, its collection and id; of the response to a request, the id; of the revision of a collection, its name.
+Key = tuple[str, str] | bytes | str
+Found = Record | StoredResponse | str | None
 
 
 class ItemTransaction(Protocol):
@@ -202,6 +204,9 @@ class ItemTransaction(Protocol):
 
         Raises RecordNotFound, after which the transaction continues.
         """
+
+    def require(self, collection: str, record: Record) -> None:
+        """Lock a record until this transaction ends. Raises RecordChanged if it is not stored, or not just so."""
 
     def revision(self, collection: str) -> str:
         """As `ItemStore.revision`, with the changes of this transaction.
@@ -309,8 +314,8 @@ class Store(ItemStore, OutboxStore, Protocol):
         Raises StoreUnavailable for a schema that cannot follow those that are registered.
         """
 
-    def look_up(self, keys: Sequence[Key]) -> list[Record | StoredResponse | None]:
-        """Return the records and responses with these keys, and None for each that does not exist, at one moment.
+    def look_up(self, keys: Sequence[Key]) -> list[Found]:
+        """Return what has these keys, and None for each that does not exist, at one moment.
 
         A database with a server is asked once.
         """

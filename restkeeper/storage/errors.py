@@ -21,6 +21,10 @@ class DuplicateValue(StoreError):
         self.field = field
 
 
+class RecordChanged(StoreError):
+    """The record is not the one (any more) that a change was computed from; nothing was changed."""
+
+
 class ResponseStored(StoreError):
     """A response to this request is stored already; nothing was changed."""
 

@@ -3,36 +3,39 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from flask import Flask, Request, request
+from flask import Flask, Request, has_request_context, request
 
-from restkeeper.storage.contract import Key, Record, Store, StoredResponse
+from restkeeper.storage.contract import Found, Key, Record, Store
 from restkeeper.storage.errors import RecordNotFound
 
 _READ = "restkeeper.read"  # in the WSGI environment: the _Read
 
+_READING = {"GET", "PUT", "PATCH", "DELETE"}  # methods that first read the item, or the revision of the list
+
 
 class _Read(NamedTuple):
     key: Key
-    found: Record | StoredResponse | None
+    found: Found
 
 
 class Ahead:
     """Reads the record of a credential, and what the request that has it will read if it is valid.
 
-    That is an item, for routes that read one, and what the `plans` say: each returns a key, given the request and the
-    id of its caller, or None.
+    That is an item, for routes that read or change one; the revision of a collection, for its list; and what the
+    `plans` say: each returns a key, given the request and the id of its caller, or None.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._collections: dict[str | None, str] = {}  # by the endpoint that reads an item
+        self._collections: dict[str | None, str] = {}  # by the endpoint of an item, or of the list
         self.plans: list[Callable[[Request, str], Key | None]] = []
 
     def learn(self, app: Flask) -> None:
-        """Learn which routes read an item of a collection."""
+        """Learn which routes read or change an item of a collection, or read its list."""
         for rule in app.url_map.iter_rules():
             view: Any = app.view_functions[rule.endpoint]
-            if rule.arguments == {"id"} and "GET" in (rule.methods or ()) and getattr(view, "needs", "") == "read":
+            is_read = rule.arguments <= {"id"} and not _READING.isdisjoint(rule.methods or ())
+            if is_read and getattr(view, "needs", "") in ("read", "write"):
                 self._collections[rule.endpoint] = view.__self__.name
 
     def read(self, collection: str, id: str, caller: str) -> Record:
@@ -46,15 +49,21 @@ class Ahead:
         return first
 
     def _key(self, request: Request, caller: str) -> Key | None:
-        if (collection := self._collections.get(request.endpoint)) is not None and request.view_args:
-            return collection, request.view_args["id"]
+        if (collection := self._collections.get(request.endpoint)) is not None:
+            return (collection, request.view_args["id"]) if request.view_args else collection
         return next((key for plan in self.plans if (key := plan(request, caller)) is not None), None)
 
 
-def look_up(store: Store, key: Key) -> Record | StoredResponse | None:
-    """The record or response of a key, as it was read ahead, or now. It is None if there is none.
+def look_up(store: Store, key: Key) -> Found:
+    """What has a key, as it was read ahead, or now. It is None if there is none.
 
     What was read ahead is used once.
     """
     read: _Read | None = request.environ.pop(_READ, None)
     return read.found if read and read.key == key else store.look_up([key])[0]
+
+
+def forget() -> None:
+    """Forget what was read ahead for the current request, if there is one: it has waited, and that may have changed."""
+    if has_request_context():
+        request.environ.pop(_READ, None)

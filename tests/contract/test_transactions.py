@@ -7,8 +7,8 @@ from contextvars import ContextVar
 
 import pytest
 
-from restkeeper.storage.contract import Record, Store, StoredResponse, Transaction
-from restkeeper.storage.errors import DuplicateValue, RecordNotFound
+from restkeeper.storage.contract import Key, Record, Store, StoredResponse, Transaction
+from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound
 from tests.things import ids, insert, record
 from tests.waiting import join
 
@@ -45,17 +45,30 @@ FAILING: list[Callable[[Transaction], None]] = [
     lambda transaction: transaction.update("things", record("b", 2, sku="s")),
     lambda transaction: transaction.update("things", record("x")),
     lambda transaction: transaction.delete("things", "x"),
+    lambda transaction: transaction.require("things", record("x")),
+    *(
+        lambda transaction, other=other: transaction.require("things", other)
+        for other in (
+            record("b", 2),
+            record("b", stock=1),
+            record("b")._replace(updated_at="2026-01-01T00:00:02.000000Z"),
+            record("b")._replace(fingerprint=""),
+            record("b")._replace(owner="o"),
+            record("b")._replace(older=b"{}"),
+        )
+    ),
 ]
+ERRORS = (DuplicateValue, RecordNotFound, RecordChanged)
 
 
 def test_a_transaction_continues_after_an_error_in_a_savepoint(store: Store) -> None:
-    """After DuplicateValue or RecordNotFound inside of a savepoint the transaction continues unchanged."""
+    """After such an error inside of a savepoint the transaction continues unchanged."""
     insert(store, record("a", sku="s"), record("b"))
 
     def work(transaction: Transaction) -> bool:
         before = transaction.revision("things")
         for attempt in FAILING:
-            with pytest.raises((DuplicateValue, RecordNotFound)), transaction.savepoint():
+            with pytest.raises(ERRORS), transaction.savepoint():
                 attempt(transaction)
         is_same = transaction.revision("things") == before
         transaction.insert("things", record("d"))
@@ -64,6 +77,33 @@ def test_a_transaction_continues_after_an_error_in_a_savepoint(store: Store) -> 
     assert store.write(work)
     assert list(store.scan("things")) == [record("a", sku="s"), record("b"), record("d")]
     assert store.count("things") == 3
+
+
+def test_a_change_can_require_the_record_that_it_was_computed_from(store: Store) -> None:
+    """It is as it was stored, by another transaction or by this one."""
+    stored = record("a", name="é")._replace(owner="o", older=b'{"x": 1.50}')
+    insert(store, stored)
+
+    def work(transaction: Transaction) -> None:
+        transaction.require("things", stored)
+        transaction.update("things", record("a", 2))
+        transaction.require("things", record("a", 2))
+        transaction.delete("things", "a")
+
+    store.write(work)
+    assert ids(store) == []
+
+
+def test_keys_are_looked_up_at_one_moment(store: Store) -> None:
+    """An item, a response and a revision, in the order of the keys; None stands for what does not exist."""
+    insert(store, record("a"), record("b"))
+    revision = store.revision("things")
+    response = StoredResponse(1.0, b"body")
+    store.write(lambda transaction: transaction.store_response(b"r", response, expired_before=0.0))
+    keys: list[Key] = [("things", "b"), "things", b"r", ("things", "x"), b"x", ("things", "a"), "others"]
+    found = store.look_up(keys)
+    assert found == [record("b"), revision, response, None, None, record("a"), store.revision("others")]
+    assert store.look_up(["things"]) == [revision] != [found[-1]]
 
 
 @pytest.mark.parametrize("change", FAILING)
@@ -75,10 +115,10 @@ def test_an_error_outside_of_a_savepoint_ends_the_transaction(
 
     def work(transaction: Transaction) -> None:
         transaction.insert("things", record("d"))
-        with suppress(DuplicateValue, RecordNotFound):
+        with suppress(*ERRORS):
             change(transaction)
 
-    with pytest.raises((DuplicateValue, RecordNotFound)):
+    with pytest.raises(ERRORS):
         store.write(work)
     assert ids(store) == ["a", "b"]
     insert(store, record("d"))  # and the next transaction is not concerned

@@ -8,11 +8,11 @@ from typing import Any
 
 import psycopg
 
-from restkeeper.storage.contract import Key, Record, StoredResponse
-from restkeeper.storage.errors import DuplicateValue, RecordNotFound, ResponseStored, StoreError
+from restkeeper.storage.contract import Found, Key, Record, StoredResponse
+from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ResponseStored, StoreError
 from restkeeper.storage.postgresql import sql
 from restkeeper.storage.postgresql.connection import Session, store_error
-from restkeeper.storage.postgresql.counters import Counters, revision_of
+from restkeeper.storage.postgresql.counters import Counters, revision, revision_of
 from restkeeper.storage.postgresql.deliveries import Outbox
 from restkeeper.storage.postgresql.fields import clean, fields_of
 
@@ -21,6 +21,17 @@ SELECT
 {sql.COLUMNS}
 FROM items
 WHERE collection = %s AND id = %s"""  # noqa: S608 - constant columns
+
+# An error ends the transaction, also in the middle of several statements: a division by zero.
+_REQUIRE = """\
+SELECT 1 / count(*)
+FROM (
+    SELECT 1
+    FROM items
+    WHERE collection = %s AND id = %s AND version = %s AND updated_at = %s AND fingerprint = %s AND body = %s
+        AND owner IS NOT DISTINCT FROM %s AND older IS NOT DISTINCT FROM %s
+    FOR UPDATE
+) AS same"""
 
 _FIND_ITEM = f"""\
 SELECT
@@ -43,6 +54,20 @@ SELECT
     NULL
 FROM answers
 WHERE id = %(k{n})s"""
+
+_FIND_REVISION = """\
+SELECT
+    {n},
+    NULL,
+    (SELECT epoch FROM store),
+    sum(changes)::bigint,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+    NULL
+FROM counters
+WHERE collection = %(k{n})s"""
 
 _INSERT = """\
 INSERT INTO items
@@ -95,6 +120,10 @@ class PostgresTransaction(Outbox):
         if lock:
             self._locked.add((collection, id))
         return record
+
+    def require(self, collection: str, record: Record) -> None:
+        self._session.send(_REQUIRE, (collection, clean(record.id), *_columns(record)[:6]))
+        self._locked.add((collection, record.id))
 
     def revision(self, collection: str) -> str:
         self._counters.lock(collection)
@@ -157,31 +186,36 @@ def read_item(session: Session, collection: str, id: str, suffix: str = "") -> R
     return Record._make(row)
 
 
-def look_up(session: Session, keys: Sequence[Key]) -> list[Record | StoredResponse | None]:
+def look_up(session: Session, keys: Sequence[Key]) -> list[Found]:
     """See `contract.Store.look_up`."""
     parameters: dict[str, Any] = {}
     for n, key in enumerate(keys):
-        parameters |= {f"k{n}": key} if isinstance(key, bytes) else {f"c{n}": key[0], f"k{n}": clean(key[1])}
-    found: list[Record | StoredResponse | None] = [None] * len(keys)
-    for place, given, *row in session.rows(_look_up(tuple(isinstance(key, bytes) for key in keys)), parameters):
-        found[place] = Record._make(row) if given is None else StoredResponse(given, row[4])
+        parameters |= {f"c{n}": key[0], f"k{n}": clean(key[1])} if isinstance(key, tuple) else {f"k{n}": key}
+    found: list[Found] = [None] * len(keys)
+    for place, given, *row in session.rows(_look_up(tuple(map(type, keys))), parameters):
+        if isinstance(keys[place], str):
+            found[place] = revision(row[0], row[1] or 0)
+        else:
+            found[place] = Record._make(row) if given is None else StoredResponse(given, row[4])
     return found
 
 
-@lru_cache(maxsize=8)  # of items and responses, two at most
-def _look_up(are_responses: tuple[bool, ...]) -> str:
-    """The statement that looks up these, each in a row with its place and, of a response, its time."""
-    parts = [_FIND_RESPONSE if is_response else _FIND_ITEM for is_response in are_responses]
-    return "\nUNION ALL\n".join(part.format(n=n) for n, part in enumerate(parts))
+@lru_cache(maxsize=16)  # of an item, a response and a revision, two at most
+def _look_up(kinds: tuple[type, ...]) -> str:
+    """The statement that looks up keys of these types, each in a row with its place and, of a response, its time."""
+    of_kind: dict[type, str] = {tuple: _FIND_ITEM, bytes: _FIND_RESPONSE, str: _FIND_REVISION}
+    return "\nUNION ALL\n".join(of_kind[kind].format(n=n) for n, kind in enumerate(kinds))
 
 
 def change_error(error: psycopg.Error) -> StoreError:
-    """The error of a change: a duplicate, a response that is stored already, or as `store_error`."""
+    """The error of a change: a duplicate, what another transaction has stored, or as `store_error`."""
     if isinstance(error, psycopg.errors.UniqueViolation):
         name = error.diag.constraint_name or ""
         return DuplicateValue("id" if name == "items_pkey" else sql.field_of(name))
     if isinstance(error, psycopg.errors.NotNullViolation) and error.diag.table_name == "answers":
         return ResponseStored("the response to this request is stored")
+    if isinstance(error, psycopg.errors.DivisionByZero):
+        return RecordChanged("the item was changed meanwhile")
     return store_error(error)
 
 

@@ -19,11 +19,11 @@ from restkeeper.clock import Clock
 from restkeeper.storage.contract import (
     ALL,
     Collection,
+    Found,
     Key,
     Page,
     Query,
     Record,
-    StoredResponse,
     StoredSchema,
     Transaction,
 )
@@ -170,7 +170,7 @@ class PostgresStore:
     def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[LogEntry]:
         return self._read(read_log, webhook, before, limit, state)
 
-    def look_up(self, keys: Sequence[Key]) -> list[Record | StoredResponse | None]:
+    def look_up(self, keys: Sequence[Key]) -> list[Found]:
         with self._parts.session() as session:
             found = look_up(session, keys)
             for key, each in zip(keys, found, strict=True):

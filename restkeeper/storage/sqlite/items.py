@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 
 from restkeeper.storage.contract import Record, StoredResponse
-from restkeeper.storage.errors import DuplicateValue, RecordNotFound, ResponseStored
+from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ResponseStored
 from restkeeper.storage.sqlite import sql
 from restkeeper.storage.sqlite.deliveries import Outbox
 from restkeeper.storage.sqlite.identity import revision
@@ -74,6 +74,10 @@ class SqliteTransaction(Outbox):
 
     def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
         return read_item(self._connection, collection, id, self._registry)
+
+    def require(self, collection: str, record: Record) -> None:
+        if self._connection.execute(_READ, (collection, record.id)).fetchone() != record:
+            raise self._failed(RecordChanged("the item was changed meanwhile"))
 
     def revision(self, collection: str) -> str:
         statement = "SELECT revision FROM collections WHERE name = ?"

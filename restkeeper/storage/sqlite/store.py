@@ -20,11 +20,11 @@ from restkeeper.clock import Clock
 from restkeeper.storage.contract import (
     ALL,
     Collection,
+    Found,
     Key,
     Page,
     Query,
     Record,
-    StoredResponse,
     StoredSchema,
     Transaction,
 )
@@ -255,7 +255,7 @@ class SqliteStore:
         opened.readers += 1
         return connection
 
-    def look_up(self, keys: Sequence[Key]) -> list[Record | StoredResponse | None]:
+    def look_up(self, keys: Sequence[Key]) -> list[Found]:
         return self._read(_look_up, keys, self._registry)
 
     def write(
@@ -367,14 +367,14 @@ def _find_page(
         return page._replace(revision=revision, total=None if query.narrows else items)
 
 
-def _look_up(
-    connection: sqlite3.Connection, keys: Sequence[Key], registry: SqliteRegistry
-) -> list[Record | StoredResponse | None]:
+def _look_up(connection: sqlite3.Connection, keys: Sequence[Key], registry: SqliteRegistry) -> list[Found]:
     with snapshot(connection) if len(keys) > 1 else nullcontext():
         return [_found(connection, key, registry) for key in keys]
 
 
-def _found(connection: sqlite3.Connection, key: Key, registry: SqliteRegistry) -> Record | StoredResponse | None:
+def _found(connection: sqlite3.Connection, key: Key, registry: SqliteRegistry) -> Found:
+    if isinstance(key, str):
+        return revision_of(connection, key) or None
     if isinstance(key, bytes):
         return find_response(connection, key)
     with suppress(RecordNotFound):

@@ -1,0 +1,177 @@
+"""How often a request asks the database, counted on the wire: the real application, with an API key.
+
+Where the database is on another machine, the time of a request is mostly that of its round trips.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from restkeeper.config import Config
+from restkeeper.features import idempotency
+from restkeeper.features.keys.credentials import USE_SECONDS
+from restkeeper.service import service_of
+from restkeeper.storage.contract import Store
+from restkeeper.storage.postgresql import store
+from restkeeper.storage.postgresql.connection import PREPARED
+from tests.clock import SetClock
+from tests.postgresql.wire import Wire, counted
+from tests.postgresql_server import Databases
+from tests.shop import create_app
+
+pytestmark = [pytest.mark.needs("keys"), pytest.mark.needs("idempotency"), pytest.mark.needs("events")]
+
+REPEATED = 3 * PREPARED
+ADMIN_KEY = "an-admin-key-of-enough-characters"
+
+
+@pytest.fixture
+def wire(databases: Databases) -> Iterator[Wire]:
+    """A proxy in front of a new database."""
+    url = databases.create_database()
+    with counted(url) as made:
+        yield made
+    databases.drop_database(url)
+
+
+class Shop:
+    """A client with a key whose use was noted, of an application behind the proxy. `ask` counts round trips."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.clock = SetClock()
+        config = Config(database_url=wire.url, auth="required", admin_key=ADMIN_KEY, rate_limit="", rate_limit_write="")
+        self._app = create_app(config, clock=self.clock)
+        self._client: FlaskClient = self._app.test_client()
+        self._wire = wire
+        sent = {"name": "test", "scopes": ["products:read", "products:write"]}
+        made = self._client.post("/api/v1/keys", json=sent, headers={"X-API-Key": ADMIN_KEY})
+        self._key = made.json["secret"]
+        self._numbers = count()
+        self.store: Store = service_of(self._app).store
+        self.ask("GET", "/products")
+
+    def close(self) -> None:
+        self.store.close()
+
+    def ask(self, method: str, path: str = "/products", *, headers: dict[str, str] | None = None, **sent: Any) -> Any:
+        """The response, with the round trips as `trips`."""
+        self._wire.trips()
+        headers = {"X-API-Key": self._key, **(headers or {})}
+        response = self._client.open(path, method=method, headers=headers, **sent)
+        assert response.status_code < 400, response.text
+        response.trips = self._wire.trips()
+        return response
+
+    def create(self, *, once: bool = True) -> Any:
+        """Create a product, by default with a new idempotency key."""
+        number = next(self._numbers)
+        headers = {"Idempotency-Key": f"key-{number}"} if once else {}
+        return self.ask("POST", json={"name": f"name {number}", "price": number}, headers=headers)
+
+    def path(self) -> str:
+        """The path of a new product."""
+        return str(self.create().headers["Location"])
+
+
+@pytest.fixture
+def shop(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    """The work that only some requests do has tests of its own: deleting old responses, and numbering events."""
+    monkeypatch.setattr(idempotency, "SWEEP_ONE_IN", 257)
+    monkeypatch.setattr(store, "SEQUENCED", 10**9)
+    made = Shop(wire)
+    yield made
+    made.close()
+
+
+def steady(ask: Callable[[], Any]) -> int:
+    """The round trips of a request of which there were many: at some of the first ones its statements were prepared."""
+    trips = [ask().trips for _ in range(REPEATED)]
+    assert trips[-3:] == [min(trips)] * 3, trips
+    return min(trips)
+
+
+def test_reading_an_item_takes_one(shop: Shop) -> None:
+    """The credential and the item are read together; a 304 is no different."""
+    path = shop.path()
+    tag = shop.ask("GET", path).headers["ETag"]
+    assert steady(lambda: shop.ask("GET", path)) == 1
+    assert steady(lambda: shop.ask("GET", path, headers={"If-None-Match": tag})) == 1
+
+
+def test_creating_takes_two(shop: Shop) -> None:
+    """One finds the credential, and with it the response to an earlier request; the other one is the transaction."""
+    assert steady(shop.create) == 2
+    assert steady(lambda: shop.create(once=False)) == 2
+
+
+def test_repeating_a_creation_takes_one(shop: Shop) -> None:
+    """The stored response is found with the credential."""
+    first, key = {"name": "a"}, {"Idempotency-Key": "mine"}
+    made = shop.ask("POST", json=first, headers=key)
+    repeat = lambda: shop.ask("POST", json=first, headers=key)  # noqa: E731
+    assert repeat().json == made.json and steady(repeat) == 1
+
+
+@pytest.mark.parametrize("method", ["PATCH", "PUT"])
+def test_changing_takes_two(shop: Shop, method: str) -> None:
+    """One reads the credential and the item; the transaction compares the item, changes it, and commits."""
+    path, numbers = shop.path(), count()
+    assert steady(lambda: shop.ask(method, path, json={"name": f"{method} {next(numbers)}"})) == 2
+    assert steady(lambda: shop.ask("PATCH", path, json={})) == 1, "nothing changes"
+
+
+def test_deleting_takes_two(shop: Shop) -> None:
+    """As a change."""
+    paths = iter([shop.path() for _ in range(REPEATED)])
+    assert steady(lambda: shop.ask("DELETE", next(paths))) == 2
+
+
+def test_a_page_takes_two_and_its_cached_copy_one(shop: Shop) -> None:
+    """The revision of the collection comes with the credential. With a filter, a first page is also counted."""
+    shop.path()
+    numbers = count(1)
+    assert steady(lambda: shop.ask("GET", f"/products?limit={next(numbers)}")) == 2
+    assert steady(lambda: shop.ask("GET", f"/products?price[lt]={next(numbers)}")) == 3
+    page = shop.ask("GET", "/products")
+    assert steady(lambda: shop.ask("GET", "/products")) == 1
+    assert steady(lambda: shop.ask("GET", "/products", headers={"If-None-Match": page.headers["ETag"]})) == 1
+
+
+def test_reading_events_takes_two(shop: Shop) -> None:
+    """One for the credential; events without a number take two more, once: the sequencer, and to read again."""
+    shop.path()
+    read = lambda: shop.ask("GET", "/api/v1/events")  # noqa: E731
+    assert steady(read) == 2
+    shop.path()
+    assert [read().trips, read().trips] == [4, 2]
+
+
+def test_the_newest_event_takes_one(shop: Shop, wire: Wire) -> None:
+    """Three if there are events without a number."""
+    shop.path()
+    last_event = shop.store.last_event
+    trips = []
+    for _ in range(2):
+        wire.trips()
+        last_event()
+        trips.append(wire.trips())
+    assert trips == [3, 1]
+
+
+def test_noting_the_use_of_a_key_takes_three(shop: Shop) -> None:
+    """Once in a minute for each key, whatever the number of its requests."""
+    ask = lambda: shop.ask("GET", "/products").trips  # noqa: E731
+    assert [ask(), ask()] == [1, 1]
+    shop.clock.now += USE_SECONDS + 1
+    assert [ask(), ask()] == [1 + 3, 1]
+
+
+def test_what_some_requests_do_takes_one(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of 16 new responses deletes old ones; one of 64 changes of a process numbers events."""
+    monkeypatch.setattr(idempotency, "SWEEP_ONE_IN", 1)
+    assert shop.create().trips == 2 + 1
+    monkeypatch.setattr(store, "SEQUENCED", 1)
+    assert shop.create(once=False).trips == 2 + 1

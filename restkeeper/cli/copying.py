@@ -77,7 +77,8 @@ def _release(store: Transfer, name: str, *, force: bool) -> None:
             "--force releases it with new ETags"
         )
     store.release(renew=mark.kind is Kind.MOVED)
-    click.echo(f"{name} can be changed again; its copy in {mark.other} is of no use any more")
+    rest = "now it has other ETags than" if mark.kind is Kind.MOVED else "the next copy begins anew, also that to"
+    click.echo(f"{name} can be changed again; {rest} {mark.other}")
 
 
 class _Copy:

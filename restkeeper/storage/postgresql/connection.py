@@ -24,6 +24,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from restkeeper.clock import Clock
 from restkeeper.storage.caller import caller
 from restkeeper.storage.errors import StoreFull, StoreUnavailable
+from restkeeper.storage.postgresql import waiting
 from restkeeper.storage.transfer import DETAILS, Kind
 
 ANSWER_SECONDS = 5.0  # for which a statement may work or wait for a lock, and a caller may wait for a connection
@@ -81,6 +82,12 @@ class Session(psycopg.Connection[Row]):
         """Make it ready for use, once after it was opened."""
         self._queue = []
         self._reused = self.cursor(binary=True)
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        """See `psycopg.Connection.wait`: all that is sent and received comes through here."""
+        if timeout is None and waiting.is_patched():
+            return waiting.run(gen, self.pgconn.socket)
+        return super().wait(gen, interval, timeout)
 
     def rows(self, statement: str, parameters: Parameters = None) -> list[Row]:
         """The rows of a statement, after all queued changes."""

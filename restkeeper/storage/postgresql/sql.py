@@ -34,6 +34,7 @@ _LOWEST = {Kind.INTEGER: "'-Infinity'::numeric", Kind.NUMBER: "'-Infinity'::nume
 _COMPARISON = {Op.EQ: "=", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
 _INDEXED = (Op.EQ, Op.IN, Op.GT, Op.GTE, Op.LT, Op.LTE)
 _INFINITY = Decimal("Infinity")
+_LONG = "x" * BEGINNING
 
 
 class SortKey(NamedTuple):
@@ -173,7 +174,7 @@ def select_page(collection: Collection, query: Query) -> tuple[str, dict[str, An
 
 def _outline(query: Query) -> Query:
     """The query without the values of its parameters: queries with the same outline have the same statement."""
-    filters = tuple(Filter(each.field, each.op, None) for each in query.filters)
+    filters = tuple(Filter(each.field, each.op, _LONG if _is_long(each) else None) for each in query.filters)
     owner = None if query.owner is None else "?"
     after, offset = query.after and ("?",), min(query.offset, 1)
     return Query(filters, query.search and "?", query.sort, query.limit, offset, after, query.backward, owner)
@@ -303,9 +304,13 @@ def _condition(collection: Collection, filter: Filter, name: str) -> str:
     each = f'lower({given}::text COLLATE "C")' if folds else f"{given}::{type}"
     if filter.op in (Op.EQ, Op.IN) and _is_text(field) and _is_unique(collection, field):
         key, each = unique_of(_folded(collection, field)), unique_of(each)
+    elif _has_index(collection, field) and _is_text(field) and filter.op in _INDEXED and not _is_long(filter):
+        key = _beginning(field, key)  # a shorter text is less, equal or greater as it is to all of the key
     elif _has_index(collection, field) and _is_text(field) and filter.op in _INDEXED:
         key, each = f"({_beginning(field, key)}, {key})", f"({_beginning(field, each)}, {each})"
-    if is_many:
+    if is_many and each == f"{given}::{type}":
+        term = f"{key} = ANY({each}[])"  # which the planner can estimate, unlike a subquery
+    elif is_many:
         chosen = each.replace(f"{given}::{type}", "given")
         chosen = chosen[1:-1] if chosen.startswith("(left(") and not _is_unique(collection, field) else chosen
         term = f"{key} IN (SELECT {chosen} FROM unnest({given}::{type}[]) AS given)"  # noqa: S608
@@ -314,6 +319,12 @@ def _condition(collection: Collection, filter: Filter, name: str) -> str:
     else:
         term = f"{key} {_COMPARISON[filter.op]} {each}"
     return f"({term} AND {value} IS NOT NULL)" if field.nullable else term
+
+
+def _is_long(filter: Filter) -> bool:
+    """Whether a text of a filter may be longer than those in indexes."""
+    values = filter.value if isinstance(filter.value, tuple) else (filter.value,)
+    return any(isinstance(each, str) and len(each) >= BEGINNING for each in values)
 
 
 def _has_index(collection: Collection, field: Field) -> bool:

@@ -9,7 +9,8 @@ rounds' ratios, so that other load on the machine affects both. Besides requests
 for each second of processor time of the server's processes, which does not depend on the speed of the client; "µs more"
 is the additional processor time of our side for a request.
 
-`--against COMMIT` (or a folder) compares with another checkout of this project instead.
+The part `postgresql` compares on PostgreSQL, the part `sqlite` is all of the rest. `--against COMMIT` (or a folder)
+compares with another checkout of this project instead. `python -m bench.large` is about large collections.
 """
 
 import argparse
@@ -25,11 +26,13 @@ from contextlib import ExitStack
 from http.client import HTTPConnection
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bench.against import compare_with
 from bench.deliveries import deliveries
 from bench.load import run
+from bench.postgresql import on_postgresql
+from bench.scenario import HEADINGS, Scenario, compare
 from bench.sides import PRODUCT, READS, Side, creates, get, mixed, post, take_turns, with_field
 from resources.products import RESOURCE
 from restkeeper.clock import rfc3339
@@ -49,16 +52,6 @@ SMALL, LARGE = 1_000, 1_000_000  # items
 MIXED = 10_000  # items that a mixed load reads, at random
 
 
-class Scenario(NamedTuple):
-    """Two sides to compare; `goal` is the lowest acceptable ratio, 0 for none."""
-
-    name: str
-    ours: Side
-    other: Side
-    goal: float
-    connections: int = 16
-
-
 def fill(path: Path, count: int) -> list[str]:
     """Store `count` products in a new store at `path`; return their ids."""
     store = open_store(f"sqlite:///{path}", [RESOURCE.collection])
@@ -72,20 +65,6 @@ def fill(path: Path, count: int) -> list[str]:
     store.write(work)
     store.close()
     return ids
-
-
-def compare(scenario: Scenario, rounds: int, seconds: float) -> None:
-    """Run a scenario and print its line."""
-    results = take_turns((scenario.ours, scenario.other), scenario.connections, rounds, seconds)
-    ratio = statistics.median(ours.load.rate / other.load.rate for ours, other in results)
-    per_cpu = statistics.median(ours.per_cpu / other.per_cpu for ours, other in results)
-    more = statistics.median(1e6 / ours.per_cpu - 1e6 / other.per_cpu for ours, other in results)
-    ours_rate, other_rate = (statistics.median(each.load.rate for each in side) for side in zip(*results, strict=True))
-    goal = f"goal {scenario.goal:.2f}" if scenario.goal else ""
-    print(
-        f"{scenario.name:<50} {ratio:6.2f}  {per_cpu:7.2f}  {more:7.1f}  {ours_rate:8.0f} {other_rate:8.0f}   {goal}",
-        flush=True,
-    )
 
 
 def mixed_load(server: Gunicorn, ids: list[str], rounds: int, seconds: float) -> None:
@@ -120,12 +99,13 @@ def latencies(sides: dict[str, Side], seconds: float) -> None:
     """Print the response times at 8 and at 64 connections."""
     for connections in (8, 64):
         for name, side in sides.items():
-            load = run(side.server.port, side.requests, connections=connections, seconds=seconds)
+            load = run(side.ports, side.requests, connections=connections, seconds=seconds)
             print(f"{name}, {connections} connections: p50 {load.p50:.1f} ms, p99 {load.p99:.1f} ms", flush=True)
 
 
 def main() -> None:
     options = argparse.ArgumentParser(prog="python -m bench")
+    options.add_argument("part", nargs="?", choices=("sqlite", "postgresql"), help="all of it by default")
     options.add_argument("--rounds", type=int, default=7)
     options.add_argument("--seconds", type=float, default=1.0, help="of load, for each side in each round")
     options.add_argument("--large", type=int, default=LARGE, help="items in the large store")
@@ -135,6 +115,15 @@ def main() -> None:
     if arguments.against:
         with tempfile.TemporaryDirectory() as scratch:
             return compare_with(arguments.against, Path(scratch), arguments.rounds, arguments.seconds, arguments.only)
+    if arguments.part != "sqlite":
+        with tempfile.TemporaryDirectory() as scratch:
+            on_postgresql(Path(scratch), arguments.rounds, arguments.seconds, arguments.only)
+    if arguments.part != "postgresql":
+        on_sqlite(arguments)
+
+
+def on_sqlite(arguments: argparse.Namespace) -> None:
+    """Compare on SQLite."""
     packages = ("flask", "gunicorn", "gevent", "marshmallow", "orjson", "flask-smorest", "sqlalchemy")
     print(
         f"Python {platform.python_version()}, {os.cpu_count()} cores; "
@@ -221,7 +210,7 @@ def scenarios(servers: dict[str, Gunicorn], ids: list[str], far: list[str], thei
 
     one, create = Side(ours, get(middle_item)), Side(ours, post("/products", PRODUCT))
     constants = {size: Side(stock, get(path)) for size, path in ((1, "/item"), (20, "/page/20"), (100, "/page/100"))}
-    print(f"\n{'':<50} {'ratio':>6}  {'per CPU':>7}  {'µs more':>7}  {'ours/s':>8} {'other/s':>8}")
+    print(HEADINGS)
     return [
         Scenario(
             "one item at random / bare Flask, gthread", reads([f"/products/{id}" for id in ids]), constants[1], 1.1

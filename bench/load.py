@@ -24,15 +24,17 @@ class Load(NamedTuple):
 Requests = Sequence[bytes] | Iterator[bytes]
 
 
-def run(port: int, requests: Requests, *, connections: int, seconds: float, expect: bytes = b"HTTP/1.1 200") -> Load:
-    """Send `requests` in turn, repeatedly; those of an iterator once each.
+def run(
+    ports: Sequence[int], requests: Requests, *, connections: int, seconds: float, expect: bytes = b"HTTP/1.1 200"
+) -> Load:
+    """Send `requests` in turn, repeatedly; those of an iterator once each. The connections are to these ports in turn.
 
     Raises RuntimeError for a response that does not begin as expected.
     """
     selector = selectors.DefaultSelector()
     turn = requests if isinstance(requests, Iterator) else cycle(requests)
-    for _ in range(connections):
-        connection = socket.create_connection(("127.0.0.1", port), timeout=30)
+    for number in range(connections):
+        connection = socket.create_connection(("127.0.0.1", ports[number % len(ports)]), timeout=30)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         selector.register(connection, selectors.EVENT_READ, _Exchange(connection, turn))
     reads: list[float] = []

@@ -1,7 +1,8 @@
-"""A peer that does the same with common libraries: flask-smorest, marshmallow, SQLAlchemy's ORM, SQLite.
+"""A peer that does the same with common libraries: flask-smorest, marshmallow, SQLAlchemy's ORM, on SQLite or
+PostgreSQL.
 
-Same fields, same validation, same durability (WAL, synchronous=FULL), same page size; an ETag, a request id and a log
-line for each response, with the means of these libraries.
+Same fields, same validation, same durability (of SQLite: WAL, synchronous=FULL), same page size; an ETag, a request id
+and a log line for each response, with the means of these libraries.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ from flask.views import MethodView
 from flask_smorest import Api, Blueprint
 from marshmallow import Schema, fields, validate
 from sqlalchemy import JSON, Numeric, String, create_engine, event, select
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
 
 
@@ -60,18 +61,23 @@ class ProductSchema(Schema):
 
 class PageSchema(Schema):
     limit = fields.Integer(load_default=20, validate=validate.Range(1, 100))
+    after = fields.String(load_default="")
 
 
-engine = create_engine(os.environ.get("BENCH_PEER_URL", "sqlite://"))
+URL = os.environ.get("BENCH_PEER_URL", "sqlite://")
+POOL = {"pool_size": int(os.environ.get("BENCH_PEER_CONNECTIONS", "10")), "max_overflow": 0}
+engine = create_engine(URL, **({} if URL.startswith("sqlite") else POOL))
 Session = sessionmaker(engine)
 
 
-@event.listens_for(engine, "connect")
 def set_up(connection: Any, _: object) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA busy_timeout = 5000")
 
+
+if URL.startswith("sqlite"):
+    event.listen(engine, "connect", set_up)
 
 blueprint = Blueprint("products", __name__, url_prefix="/products")
 
@@ -83,7 +89,8 @@ class Products(MethodView):
     @blueprint.response(200, ProductSchema(many=True))
     def get(self, page: dict[str, Any]) -> list[Product]:
         with Session() as session:
-            return list(session.scalars(select(Product).order_by(Product.id).limit(page["limit"])))
+            beyond = select(Product).where(Product.id > page["after"]) if page["after"] else select(Product)
+            return list(session.scalars(beyond.order_by(Product.id).limit(page["limit"])))
 
     @blueprint.arguments(ProductSchema)
     @blueprint.response(200, ProductSchema)
@@ -108,7 +115,7 @@ class OneProduct(MethodView):
 def create_app() -> Flask:
     app = Flask(__name__)
     app.config.update(API_TITLE="peer", API_VERSION="1", OPENAPI_VERSION="3.1.0")
-    with contextlib.suppress(OperationalError):  # the other worker was first
+    with contextlib.suppress(OperationalError, ProgrammingError, IntegrityError):  # the other worker was first
         Base.metadata.create_all(engine)
     Api(app).register_blueprint(blueprint)
     log = logging.getLogger("peer")

@@ -1,14 +1,14 @@
 """Two servers side by side: the requests to each, and rounds in which they take turns."""
 
 import json
-import os
 import random
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from itertools import count
-from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
+from bench.database import Server, cpu_of
 from bench.load import Load, Requests, run
 from tests.live import Gunicorn
 
@@ -24,18 +24,49 @@ PRODUCT = {
 }
 
 
-class Side(NamedTuple):
-    """One server and the requests to it: these in turn, or those of an iterator once each."""
+class Instances(NamedTuple):
+    """Several gunicorns; the connections of the client are distributed among them in turn."""
 
-    server: Gunicorn
+    servers: tuple[Gunicorn, ...]
+
+    @property
+    def ports(self) -> list[int]:
+        return [server.port for server in self.servers]
+
+    def worker_pids(self) -> list[int]:
+        return [pid for server in self.servers for pid in server.worker_pids()]
+
+
+class Side(NamedTuple):
+    """One server, or several, and the requests to it: these in turn, or those of an iterator once each.
+
+    `database` is the server of its store if that has processes of its own.
+    """
+
+    server: Gunicorn | Instances
     requests: Requests
+    database: Server | None = None
+
+    @property
+    def ports(self) -> list[int]:
+        return self.server.ports if isinstance(self.server, Instances) else [self.server.port]
 
 
 class Found(NamedTuple):
-    """The load of a side in one round, and its requests for each second of processor time."""
+    """The load of a side in one round, and its requests for each second of the workers' processor time.
+
+    `database` and `client` are the seconds of processor time of a request, there.
+    """
 
     load: Load
     per_cpu: float
+    database: float
+    client: float
+
+    @property
+    def cost(self) -> float:
+        """Seconds of processor time of a request, of the workers and the database."""
+        return 1 / self.per_cpu + self.database
 
 
 def get(*paths: str) -> tuple[bytes, ...]:
@@ -67,26 +98,26 @@ def mixed(reads: Requests, writes: Iterator[bytes]) -> Iterator[bytes]:
     return (chance.choice(reads) if chance.random() < READS else next(writes) for _ in count())
 
 
-def cpu_seconds(server: Gunicorn) -> float:
-    """Processor time of the server's workers so far."""
-    ticks = 0
-    for pid in server.worker_pids():
-        ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
 def measure(side: Side, connections: int, seconds: float) -> Found:
     """One period of load on a side."""
-    before = cpu_seconds(side.server)
-    load = run(side.server.port, side.requests, connections=connections, seconds=seconds)
-    return Found(load, load.requests / max(cpu_seconds(side.server) - before, 0.01))
+    before = _cpu_seconds(side)
+    load = run(side.ports, side.requests, connections=connections, seconds=seconds)
+    workers, database, client = (
+        max(after - earlier, 0.0) for after, earlier in zip(_cpu_seconds(side), before, strict=True)
+    )
+    return Found(load, load.requests / max(workers, 0.01), database / load.requests, client / load.requests)
 
 
-def take_turns(sides: tuple[Side, ...], connections: int, rounds: int, seconds: float) -> list[tuple[Found, ...]]:
+def _cpu_seconds(side: Side) -> tuple[float, float, float]:
+    """Processor time so far: of the workers, of the database, of this process."""
+    database = side.database.cpu_seconds() if side.database else 0.0
+    return sum(map(cpu_of, side.server.worker_pids())), database, time.process_time()
+
+
+def take_turns(sides: Sequence[Side], connections: int, rounds: int, seconds: float) -> list[tuple[Found, ...]]:
     """The results of each round, in the order of `sides`; every second round starts with the last side."""
-    results = []
+    results, places = [], range(len(sides))
     for number in range(rounds):
-        order = sides if number % 2 else sides[::-1]
-        found = {side: measure(side, connections, seconds) for side in order}
-        results.append(tuple(found[side] for side in sides))
+        found = {n: measure(sides[n], connections, seconds) for n in (places if number % 2 else reversed(places))}
+        results.append(tuple(found[n] for n in places))
     return results

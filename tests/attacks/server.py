@@ -150,7 +150,7 @@ def _idle(folder: Path, addresses: int) -> str:
 def attack_busy_connections(folder: Path) -> str:
     """64 connections are never idle; each new one gets a response in its turn."""
     with Gunicorn(folder, LOG_LEVEL="error") as server, ThreadPoolExecutor(1) as pool:
-        load = pool.submit(run, server.port, [HEALTHZ], connections=64, seconds=6)
+        load = pool.submit(run, [server.port], [HEALTHZ], connections=64, seconds=6)
         times = []
         while not load.done():
             line, took = status_of(server, HEALTHZ)

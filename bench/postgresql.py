@@ -1,0 +1,159 @@
+"""The service on PostgreSQL: beside flask-smorest and SQLAlchemy on the same server, and as several instances.
+
+Ours has a key, this machine's limits, a log, and for creates an idempotency key and an event; the peer has a log. Both
+have the same settings of gunicorn, as many connections, as many items, and a database of their own on one server with
+the durability of PostgreSQL's defaults. The client, the workers and the database share the processors of this machine,
+so a rate says less than the processor time of each part.
+"""
+
+import random
+import statistics
+from contextlib import ExitStack
+from itertools import cycle
+from pathlib import Path
+
+import psycopg
+from werkzeug.datastructures import MultiDict
+
+from bench.database import Server, server
+from bench.load import Requests
+from bench.rows import fill, id_of
+from bench.scenario import HEADINGS, Scenario, compare, costs
+from bench.sides import PRODUCT, Instances, Side, creates, get, mixed, post, take_turns, with_field
+from restkeeper.config import Config
+from restkeeper.web import pagination
+from tests.live import Gunicorn
+
+ITEMS = 10_000
+CONNECTIONS = Config().database_connections
+INSTANCES = 3
+ADMIN_KEY = "an-admin-key-of-enough-characters"
+SCOPES = ["products:read", "products:write"]
+SETTINGS = {"AUTH": "required", "ADMIN_KEY": ADMIN_KEY, "RATE_LIMIT": "999999999 per day", "LOG_FORMAT": "json"}
+CHANCE = random.Random(0)  # noqa: S311 - the same order in each run
+
+# Our items as the peer's, in the order of its columns.
+_COPY = """\
+COPY (
+    SELECT
+        id, fields ->> 'name', fields ->> 'description', fields ->> 'sku', fields -> 'price', fields ->> 'currency',
+        fields -> 'stock', body::json -> 'tags', body::json -> 'attributes', fields ->> 'status',
+        fields ->> 'created_at', fields ->> 'updated_at', version
+    FROM items
+    WHERE collection = 'products'
+) TO STDOUT"""
+
+
+def on_postgresql(folder: Path, rounds: int, seconds: float, only: str) -> None:
+    """Print how ours compares with the peer, and several instances with one."""
+    with ExitStack() as stack:
+        database = stack.enter_context(server(folder / "data"))
+        settings = ("server_version", "fsync", "synchronous_commit", "shared_buffers")
+        print("\nPostgreSQL: " + ", ".join(f"{name} {database.show(name)}" for name in settings))
+        ours, theirs = database.create("ours"), database.create("theirs")
+        fill(ours, ITEMS)
+        instances = [_serve(stack, folder / f"ours{n}", ours) for n in range(INSTANCES)]
+        peer = _peer(stack, folder / "theirs", theirs)
+        copy(ours, theirs)
+        key = _key(instances[0])
+        print(HEADINGS)
+        for scenario in _scenarios(database, instances[0], peer, key):
+            if only in scenario.name:
+                compare(scenario, rounds, seconds)
+        _scale(database, instances, key, rounds, seconds, only)
+
+
+def _serve(stack: ExitStack, folder: Path, url: str) -> Gunicorn:
+    folder.mkdir()
+    return stack.enter_context(Gunicorn(folder, app="app:create_app()", DATABASE_URL=url, **SETTINGS))
+
+
+def _peer(stack: ExitStack, folder: Path, url: str) -> Gunicorn:
+    """The peer, which creates its table."""
+    folder.mkdir()
+    psycopg_url = url.replace("postgresql:", "postgresql+psycopg:", 1)
+    options = {"BENCH_PEER_URL": psycopg_url, "BENCH_PEER_CONNECTIONS": str(CONNECTIONS)}
+    return stack.enter_context(Gunicorn(folder, app="bench.peer:create_app()", **options))
+
+
+def copy(ours: str, theirs: str) -> None:
+    """Copy our items to the peer, whose table is empty."""
+    with psycopg.connect(ours) as source, psycopg.connect(theirs, autocommit=True) as target:
+        with source.cursor().copy(_COPY) as rows, target.cursor().copy("COPY products FROM STDIN") as copied:
+            for row in rows:
+                copied.write(row)
+        target.execute("VACUUM (ANALYZE) products")
+
+
+def _key(instance: Gunicorn) -> str:
+    """The header field with a new key."""
+    made = instance.post("/api/v1/keys", {"name": "bench", "scopes": SCOPES}, {"X-API-Key": ADMIN_KEY})
+    return f"Authorization: Bearer {made.json()['secret']}"
+
+
+def reads(key: str, *paths: str) -> tuple[bytes, ...]:
+    """Requests with a key to these paths, in a random order."""
+    return tuple(with_field(each, key) for each in get(*CHANCE.sample(paths, len(paths))))
+
+
+def page_after(number: int) -> str:
+    """The path of our page that begins after the item with this number."""
+    return f"/products?cursor={cursor((False, id_of(number)))}"
+
+
+def cursor(place: tuple[object, ...], **order: str) -> str:
+    """The cursor of a place in the list of products, in an order (`sort=…`)."""
+    return pagination._cursor(place, pagination._bound("/products", MultiDict(order)))
+
+
+def _scenarios(database: Server, instance: Gunicorn, peer: Gunicorn, key: str) -> list[Scenario]:
+    numbers = range(ITEMS - 20)
+    items = [f"/products/{id_of(n)}" for n in numbers]
+    own, others = reads(key, *items), get(*CHANCE.sample(items, len(items)))
+    pages = reads(key, *map(page_after, numbers))  # many more than a process caches
+    other_pages = get(*(f"/products?after={id_of(n)}" for n in CHANCE.sample(numbers, len(numbers))))
+
+    def ours(requests: Requests) -> Side:
+        return Side(instance, requests, database)
+
+    def theirs(requests: Requests) -> Side:
+        return Side(peer, requests, database)
+
+    return [
+        Scenario("PostgreSQL: one item at random / peer", ours(own), theirs(others), 2.5),
+        Scenario("PostgreSQL: page of 20 at random / peer", ours(pages), theirs(other_pages), 4),
+        Scenario("PostgreSQL: page of 20 again / peer", ours(reads(key, "/products")), theirs(get("/products")), 0),
+        Scenario(
+            "PostgreSQL: create with an idempotency key / peer",
+            ours(creates(key)),
+            theirs(post("/products", PRODUCT)),
+            2.5,
+        ),
+        Scenario(
+            "PostgreSQL: 90 % reads, 10 % creates / peer",
+            ours(mixed(own, creates(key))),
+            theirs(mixed(others, cycle(post("/products", PRODUCT)))),
+            2.5,
+        ),
+    ]
+
+
+def _scale(database: Server, instances: list[Gunicorn], key: str, rounds: int, seconds: float, only: str) -> None:
+    """Print how several instances compare with one, of the same number of connections of the client in all."""
+    items = reads(key, *(f"/products/{id_of(n)}" for n in range(ITEMS)))
+    for name, requests, writes in (("one item at random", items, False), ("create", (), True)):
+        title = f"PostgreSQL: {name}, {INSTANCES} instances / 1"
+        if only not in title:
+            continue
+        sides = [
+            Side(Instances(tuple(instances[:count])), creates(key) if writes else requests, database)
+            for count in range(1, INSTANCES + 1)
+        ]
+        results = list(zip(*take_turns(sides, 24, rounds, seconds), strict=True))
+        one = results[0]
+        ratio = statistics.median(all.load.rate / each.load.rate for all, each in zip(results[-1], one, strict=True))
+        cost = statistics.median(all.cost / each.cost for all, each in zip(results[-1], one, strict=True))
+        print(f"{title:<50} {ratio:6.2f}   processor time of a request {cost:.2f} ×", flush=True)
+        for count, found in enumerate(results, 1):
+            rate = statistics.median(each.load.rate for each in found)
+            print(f"    {count}: {rate:6.0f}/s, {costs(found)}", flush=True)

@@ -51,6 +51,9 @@ fmt: $(VENV)/.dev ## format the code and fix what ruff can fix
 bench: $(VENV)/.bench ## compare with bare Flask and with peers, as ratios
 	$(BIN)/python -m bench
 
+bench-large: $(VENV)/.bench ## what 10,000,000 items cost on PostgreSQL (20 GB of disk, half an hour)
+	$(BIN)/python -m bench.large $(ARGUMENTS)
+
 soak: $(VENV)/.dev ## the proofs at full length: exactly once and linearizable under kill -9, the feed, deliveries, and the attacks with measurements
 	@$(BIN)/python -m tests.soak
 	@$(BIN)/python -m tests.soak_histories

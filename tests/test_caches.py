@@ -9,6 +9,7 @@ import restkeeper
 ENTRIES = {
     "restkeeper.storage.sqlite.sql._page_statements": 64,
     "restkeeper.storage.postgresql.sql._page_statement": 64,
+    "restkeeper.storage.postgresql.chain.chained": 64,
     "restkeeper.storage.postgresql.items._look_up": 16,
     "restkeeper.features.keys.credentials._known": 4096,
     "restkeeper.web.guard._is_here": 1024,

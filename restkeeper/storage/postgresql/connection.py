@@ -25,6 +25,7 @@ from restkeeper.clock import Clock
 from restkeeper.storage.caller import caller
 from restkeeper.storage.errors import StoreFull, StoreUnavailable
 from restkeeper.storage.postgresql import waiting
+from restkeeper.storage.postgresql.chain import can_be_chained, chained
 from restkeeper.storage.transfer import DETAILS, Kind
 
 ANSWER_SECONDS = 5.0  # for which a statement may work or wait for a lock, and a caller may wait for a connection
@@ -118,8 +119,20 @@ class Session(psycopg.Connection[Row]):
         """End the transaction, or with another statement a savepoint, if no queued change fails."""
         if any(done for _, _, done in self._queue):
             self.flush()
+        if statement == "COMMIT" and self._chain():
+            return
         self.send(statement)
         self.flush()
+
+    def _chain(self) -> bool:
+        """Make all changes of a transaction, of which nothing was sent, by one statement; False if that cannot be."""
+        (first, _, _), *changes = self._queue or [("", None, None)]
+        statements = tuple(statement for statement, _, _ in changes)
+        if first != "BEGIN" or not can_be_chained(statements):
+            return False
+        self._queue = []
+        self._run(chained(statements), [value for _, values, _ in changes for value in values or ()])
+        return True
 
     def undo(self) -> None:
         """Roll back the transaction, if one has begun; a broken connection has none."""

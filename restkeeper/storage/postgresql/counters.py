@@ -7,6 +7,7 @@ sees one sum: no two states of a collection have the same.
 
 from collections import Counter
 
+from restkeeper.storage.postgresql.chain import AFTER
 from restkeeper.storage.postgresql.connection import Session
 
 SHARDS = 16  # rows of each collection
@@ -21,9 +22,10 @@ WHERE collection = %s"""
 
 _ADD = f"""\
 UPDATE counters SET
-    items = items + %(items)s,
-    changes = changes + %(changes)s
-WHERE collection = %(collection)s AND shard = pg_backend_pid() %% {SHARDS}"""  # noqa: S608 - a constant
+    items = items + %s,
+    changes = changes + %s
+{AFTER}
+WHERE collection = %s AND shard = pg_backend_pid() %% {SHARDS}"""  # noqa: S608 - a constant
 
 _LOCK = "SELECT 1 FROM counters WHERE collection = %s ORDER BY shard FOR UPDATE"
 
@@ -57,8 +59,7 @@ class Counters:
     def send(self) -> None:
         """Store what was counted."""
         for collection in sorted(self._changes):
-            row = {"collection": collection, "items": self._items[collection], "changes": self._changes[collection]}
-            self._session.send(_ADD, row)
+            self._session.send(_ADD, (self._items[collection], self._changes[collection], collection))
         self._items.clear()
         self._changes.clear()
 

@@ -25,6 +25,7 @@ from restkeeper.storage.outbox import (
     Secret,
     Subscription,
 )
+from restkeeper.storage.postgresql.chain import AFTER
 from restkeeper.storage.postgresql.connection import Session
 from restkeeper.storage.postgresql.events import (
     IS_UNNUMBERED,
@@ -41,10 +42,10 @@ from restkeeper.storage.postgresql.events import (
     stored_event,
 )
 
-_RECORD = """\
+_RECORD = f"""\
 INSERT INTO events
     (type, collection, item, at, data, owner, fingerprint, older)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"""
+SELECT %s, %s, %s, %s, %s, %s, %s, %s {AFTER}"""  # noqa: S608 - a constant
 
 # The oldest events up to the first that is not expired, so that the rest has no gaps.
 _EXPIRED = """\

@@ -11,6 +11,7 @@ import psycopg
 from restkeeper.storage.contract import Found, Key, Record, StoredResponse
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ResponseStored, StoreError
 from restkeeper.storage.postgresql import sql
+from restkeeper.storage.postgresql.chain import AFTER
 from restkeeper.storage.postgresql.connection import Session, store_error
 from restkeeper.storage.postgresql.counters import Counters, revision, revision_of
 from restkeeper.storage.postgresql.deliveries import Outbox
@@ -69,10 +70,10 @@ SELECT
 FROM counters
 WHERE collection = %(k{n})s"""
 
-_INSERT = """\
+_INSERT = f"""\
 INSERT INTO items
     (collection, id, version, updated_at, fingerprint, body, owner, older, fields, folded)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s::jsonb)"""
+SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s::jsonb {AFTER}"""  # noqa: S608 - a constant
 
 _UPDATE = """\
 UPDATE items SET
@@ -89,11 +90,13 @@ WHERE collection = %s AND id = %s"""
 _DELETE = "DELETE FROM items WHERE collection = %s AND id = %s"
 
 # A newer response is an error, which ends the transaction, also in the middle of several statements: no body is null.
-_STORE_RESPONSE = """\
-INSERT INTO answers (id, given, body) VALUES (%(id)s, %(given)s, %(body)s)
+_STORE_RESPONSE = f"""\
+INSERT INTO answers
+    (id, given, body)
+SELECT %s, %s, %s {AFTER}
 ON CONFLICT (id) DO UPDATE SET
     given = excluded.given,
-    body = CASE WHEN answers.given < %(expired_before)s THEN excluded.body END"""
+    body = CASE WHEN answers.given < %s THEN excluded.body END"""  # noqa: S608 - a constant
 
 _SWEEP = """\
 DELETE FROM answers
@@ -151,9 +154,7 @@ class PostgresTransaction(Outbox):
         self._session.send(statement, parameters, done=None if item in self._locked else _require_one)
 
     def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
-        given, body = response
-        row = {"id": id, "given": given, "body": body, "expired_before": expired_before}
-        self._session.send(_STORE_RESPONSE, row)
+        self._session.send(_STORE_RESPONSE, (id, *response, expired_before))
 
     def sweep_responses(self, before: float, limit: int, *, latest: float = inf) -> int:
         return self._session.change(_SWEEP, {"before": before, "limit": limit, "latest": latest})

@@ -31,7 +31,15 @@ from restkeeper.storage.errors import StoreGone, StoreUnavailable
 from restkeeper.storage.eventid import parse_id
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
 from restkeeper.storage.postgresql import events, sql
-from restkeeper.storage.postgresql.connection import UNKNOWN, Connections, Session, cause_of, connect, without_limits
+from restkeeper.storage.postgresql.connection import (
+    ANSWER_SECONDS,
+    UNKNOWN,
+    Connections,
+    Session,
+    cause_of,
+    connect,
+    without_limits,
+)
 from restkeeper.storage.postgresql.counters import revision_of, state_of
 from restkeeper.storage.postgresql.deliveries import find_subscriptions, read_log
 from restkeeper.storage.postgresql.identity import epoch_of, note_loss, note_place, secret_of
@@ -46,6 +54,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 SEQUENCED = 64  # changes of a process, after which it numbers events, so that no reader finds many without a number
+WAITED_SECONDS = 0.5  # for a connection or a turn, after which a write waits for locks for a shorter time
 SCANNED = 500  # records that a scan receives at a time
 
 _SCAN = f"""\
@@ -108,8 +117,9 @@ class PostgresStore:
         if is_empty(session):
             raise StoreGone("the database has no store")
         require_known(session)
-        note_place(session)
-        note_loss(session, *self._seen)
+        with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby has the history of its primary
+            note_place(session)
+            note_loss(session, *self._seen)
 
     @property
     def _parts(self) -> Connections:
@@ -200,10 +210,12 @@ class PostgresStore:
         use_reserve: bool = False,
         deadline: float | None = None,
     ) -> T:
-        with self._parts.session(deadline=deadline if wait else self._clock.monotonic()) as session:
+        now = self._clock.monotonic()
+        deadline = (now + ANSWER_SECONDS if deadline is None else deadline) if wait else now
+        with self._parts.session(deadline=deadline) as session:
             session.begin()
-            if not wait:
-                session.send("SET LOCAL lock_timeout = 1")
+            if (left := deadline - self._clock.monotonic()) < ANSWER_SECONDS - WAITED_SECONDS:
+                session.send(f"SET LOCAL lock_timeout = {max(1, round(left * 1000))}")
             transaction = PostgresTransaction(session, partial(self._require, session), self._others)
             is_ending = False
             try:
@@ -225,6 +237,7 @@ class PostgresStore:
             self._changes = 0
             with suppress(psycopg.Error):  # the change is stored; readers number events, too
                 events.sequence(session)
+                self._note(events.newest_id(session))
 
     def scan(self, collection: str) -> Iterator[Record]:
         fingerprint = None
@@ -261,7 +274,7 @@ class PostgresStore:
     def check(self) -> None:
         with self._parts.session() as session:
             require_present(session)
-            if session.row("SELECT pg_is_in_recovery()") == (True,):
+            if session.row("SELECT current_setting('transaction_read_only')") == ("on",):
                 raise StoreUnavailable("the database is a copy that can only be read")
 
     def close(self) -> None:

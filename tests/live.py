@@ -45,7 +45,8 @@ class Gunicorn:
     """gunicorn with the project's configuration, in `folder`; `settings` become environment variables.
 
     An empty setting means its default. AUTH is open by default. `root` is the checkout whose code runs, `app` is the
-    application; if it is empty, that of the configuration. Without `configured` gunicorn has its own defaults.
+    application; if it is empty, that of the configuration. Without `configured` gunicorn has its own defaults. It has a
+    free port if `port` is 0.
 
     The listening socket is created here and inherited, so that no other process can take the port before the start.
     """
@@ -59,10 +60,11 @@ class Gunicorn:
         root: Path = ROOT,
         app: str = "tests.shop:create_app()",
         configured: bool = True,
+        port: int = 0,
         **settings: str,
     ) -> None:
         self.log = folder / "log.txt"
-        listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        listener = socket.create_server(("127.0.0.1", port), backlog=512)
         self.port: int = listener.getsockname()[1]
         self.base = f"http://127.0.0.1:{self.port}"
         environ = {

@@ -1,26 +1,23 @@
 """A test of linearizability: clients on the same items while faults are injected, and a check of the history.
 
 `python -m tests.soak_histories` runs it on SQLite with two workers of which one is killed with -9 every half second;
-with base URLs, on those services. `make test` runs it for some seconds.
+with `--store postgresql` on three instances, with faults of the database too; with base URLs, on those services.
+`make test` runs it for some seconds.
 """
 
 import argparse
-import os
-import random
-import signal
-import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from itertools import cycle
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from tests.cluster import Cluster, add_options, running
 from tests.histories import FeedEvent, Refusal, check, check_feed
-from tests.live import Gunicorn
 from tests.recorder import BACKOFF, PATIENCE, Client, NotSent, Recorder
 
 CLIENTS = 8
@@ -200,23 +197,29 @@ def _difference(one: Client, other: Client) -> tuple[FeedEvent, FeedEvent] | str
     return next((pair for pair in pairs if pair[0] != pair[1]), f"{len(one.events)} and {len(other.events)} events")
 
 
-def kill_a_worker(server: Gunicorn) -> Fault:
-    """A worker of a service is killed with -9; its arbiter starts another one."""
-    chance = random.Random(0)  # noqa: S311
+def faults_of(cluster: Cluster) -> list[Fault]:
+    """What can happen to a service: a killed worker, and on a PostgreSQL of its own all that happens to a database."""
+    killed = Fault("worker killed", cluster.kill_worker)
+    if not (server := cluster.server):
+        return [killed]
+    crash = partial(server.stop, immediate=True)
+    return [
+        killed,
+        Fault("connections cut", server.cut_connections),
+        Fault("database restarted", server.stop, server.start),
+        killed,
+        Fault("database paused", server.pause, server.resume, 1.0),
+        Fault("connections cut", server.cut_connections),
+        Fault("database crashed", crash, server.start, 0.5),
+        Fault("instance killed", cluster.kill_instance),
+        Fault("database killed", server.kill, server.start),
+    ]
 
-    def kill() -> None:
-        while not (pids := server.worker_pids()):
-            time.sleep(0.01)  # the only ones have just ended
-        with suppress(ProcessLookupError):
-            os.kill(chance.choice(pids), signal.SIGKILL)
 
-    return Fault("worker killed", kill)
-
-
-def soak(seconds: float, kills: int = 0) -> HistoryRun:
-    """A run on SQLite with its own service, of so many seconds and kills at least."""
-    with tempfile.TemporaryDirectory() as folder, Gunicorn(Path(folder), workers=2, LOG_LEVEL="error") as server:
-        run = HistoryRun([server.base], [kill_a_worker(server)], seconds=seconds, times=kills)
+def soak(seconds: float, times: int = 0, store: str = "sqlite", instances: int = 0) -> HistoryRun:
+    """A run with its own service, of so many seconds and each fault so often at least."""
+    with running(store, instances=instances, LOG_LEVEL="error", RATE_LIMIT="off") as cluster:
+        run = HistoryRun(cluster.bases, faults_of(cluster), seconds=seconds, times=times)
         run.run()
     print(run.report())
     return run
@@ -226,11 +229,12 @@ def main() -> None:
     options = argparse.ArgumentParser(prog="python -m tests.soak_histories")
     options.add_argument("--seconds", type=float, default=60.0)
     options.add_argument(
-        "bases", nargs="*", metavar="URL", help="instances of a running service, instead of one on SQLite"
+        "bases", nargs="*", metavar="URL", help="instances of a running service, instead of one of its own"
     )
+    add_options(options)
     arguments = options.parse_args()
     if not arguments.bases:
-        soak(arguments.seconds)
+        soak(arguments.seconds, 1, arguments.store, arguments.instances)
         return
     run = HistoryRun(arguments.bases, seconds=arguments.seconds)
     run.run()

@@ -1,25 +1,23 @@
 """A test of at-least-once delivery: changes, three endpoints, killed workers of both kinds, and a count at the end.
 
 `python -m tests.soak_webhooks` makes 5,000 changes and kills a hundred processes with -9; `make test` makes fewer.
+With `--store postgresql` there are three instances.
 """
 
 import argparse
-import json
 import os
 import random
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from http.client import HTTPConnection, HTTPException
-from pathlib import Path
+from http.client import HTTPException
 from typing import Any
 
-from tests.live import ROOT, Gunicorn
+from tests.cluster import Client, Cluster, add_options, running
+from tests.live import ROOT
 from tests.receiver import Inbox, Receiver
 
 CLIENTS = 4
@@ -37,8 +35,8 @@ SETTINGS = {
 class Workers:
     """A number of `flask deliver` processes; a killed one is started again, as a supervisor would do it."""
 
-    def __init__(self, folder: Path) -> None:
-        self._environ = {"PATH": os.environ["PATH"], "DATABASE_URL": f"sqlite:///{folder}/restkeeper.db", **SETTINGS}
+    def __init__(self, database_url: str) -> None:
+        self._environ = {"PATH": os.environ["PATH"], "DATABASE_URL": database_url, **SETTINGS}
         self.running = [self._start() for _ in range(WORKERS)]
 
     def _start(self) -> "subprocess.Popen[bytes]":
@@ -66,8 +64,8 @@ class Workers:
 class Soak:
     """A run: `items` with their changes, while `kills` workers of both kinds are killed at random."""
 
-    def __init__(self, server: Gunicorn, workers: Workers, receiver: Receiver, items: int, kills: int) -> None:
-        self._server, self._workers, self._receiver = server, workers, receiver
+    def __init__(self, cluster: Cluster, workers: Workers, receiver: Receiver, items: int, kills: int) -> None:
+        self._cluster, self._workers, self._receiver = cluster, workers, receiver
         self._items, self._kills = items, kills
         self._numbers = iter(range(items))
         self._taking = threading.Lock()
@@ -81,31 +79,28 @@ class Soak:
             run.result()
 
     def _change_items(self) -> None:
-        connection = HTTPConnection("127.0.0.1", self._server.port, timeout=PATIENCE)
+        client = self._cluster.client(PATIENCE)
         while True:
             with self._taking:
                 number = next(self._numbers, None)
             if number is None:
-                return connection.close()
-            item = self._send(connection, "POST", "/products", {"name": f"item {number}"}, f"soak-{number}")
+                return client.close()
+            item = self._send(client, "POST", "/products", {"name": f"item {number}"}, f"soak-{number}")
             for stock in range(1, CHANGES_EACH):
-                self._send(connection, "PATCH", f"/products/{item['id']}", {"stock": stock})
+                self._send(client, "PATCH", f"/products/{item['id']}", {"stock": stock})
 
-    def _send(self, connection: HTTPConnection, method: str, path: str, body: Any, key: str = "") -> Any:
+    def _send(self, client: Client, method: str, path: str, body: Any, key: str = "") -> Any:
         """Send until there is a response: a POST with a key, and a PATCH, can be repeated."""
-        headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": key} if key else {})
+        headers = {"Idempotency-Key": key} if key else {}
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             try:
-                connection.request(method, path, json.dumps(body), headers)
-                response = connection.getresponse()
-                content = response.read()
+                response = client.send(method, path, body, headers)
             except (OSError, HTTPException):
-                connection.close()
                 continue
             if response.status == 200:
-                return json.loads(content)
-            assert response.status == 503, content
+                return response.json()
+            assert response.status == 503, response
         raise TimeoutError(f"{method} {path} was never answered")
 
     def _kill(self) -> None:
@@ -117,17 +112,11 @@ class Soak:
                 arrived = self._receiver.changed.wait_for(lambda due=due: len(inbox.ids) >= due, PATIENCE)
             assert arrived, "nothing arrives any more"
             if self._chance.random() < 0.5:
-                self._kill_web()
+                self._cluster.kill_worker()
+                self.killed["web"] += 1
             else:
                 self._workers.kill(self._chance.randrange(WORKERS))
                 self.killed["delivery"] += 1
-
-    def _kill_web(self) -> None:
-        while not (pids := self._server.worker_pids()):
-            time.sleep(0.01)  # all have been killed, and new ones are not there yet
-        with suppress(ProcessLookupError):  # it has just ended by itself
-            os.kill(self._chance.choice(pids), signal.SIGKILL)
-            self.killed["web"] += 1
 
     def check(self) -> None:
         """Wait until the healthy and the flaky have all.
@@ -135,7 +124,7 @@ class Soak:
         Raises AssertionError if events are missing or out of order.
         """
         feed, path = [], "/api/v1/events"
-        while events := (page := self._server.get(path)).json():
+        while events := (page := self._cluster.get(path)).json():
             feed += [event for event in events if event["type"] != "webhook.disabled"]
             path = page.headers["link"].split(">")[0][1:]
         assert len(feed) == self._items * CHANGES_EACH, f"{len(feed)} events"
@@ -159,18 +148,17 @@ def _require_order(inbox: Inbox) -> None:
         newest[item] = max(version, newest.get(item, 0))
 
 
-def soak(changes: int, kills: int) -> None:
+def soak(changes: int, kills: int, store: str = "sqlite", instances: int = 0) -> None:
     """A whole run. Raises AssertionError if anything is missing."""
     items = changes // CHANGES_EACH
-    with tempfile.TemporaryDirectory() as name, Receiver() as receiver:
-        folder = Path(name)
-        with Gunicorn(folder, workers=2, WEBHOOK_WORKER="inside", **SETTINGS) as server:  # they deliver, too
+    with Receiver() as receiver:
+        with running(store, instances=instances, WEBHOOK_WORKER="inside", **SETTINGS) as cluster:  # they deliver, too
             for each, inbox in receiver.inboxes.items():
-                response = server.post("/api/v1/webhooks", {"url": f"{receiver.base}/{each}", "types": ["product.*"]})
+                response = cluster.post("/api/v1/webhooks", {"url": f"{receiver.base}/{each}", "types": ["product.*"]})
                 inbox.secret = response.json()["secret"]
-            workers = Workers(folder)
+            workers = Workers(cluster.database_url)
             try:
-                run = Soak(server, workers, receiver, items, kills)
+                run = Soak(cluster, workers, receiver, items, kills)
                 run.run()
                 run.check()
             finally:
@@ -188,5 +176,6 @@ if __name__ == "__main__":
     options = argparse.ArgumentParser(prog="python -m tests.soak_webhooks")
     options.add_argument("--changes", type=int, default=5000)
     options.add_argument("--kills", type=int, default=100)
+    add_options(options)
     arguments = options.parse_args()
-    soak(arguments.changes, arguments.kills)
+    soak(arguments.changes, arguments.kills, arguments.store, arguments.instances)

@@ -31,7 +31,7 @@ def require_all_kinds(run: HistoryRun) -> None:
 
 def test_a_history_under_kills_is_linearizable() -> None:
     """Of two workers on one SQLite file one is killed with -9 every half second."""
-    run = soak(seconds=4, kills=5)
+    run = soak(seconds=4, times=5)
     require_all_kinds(run)
     assert run.injected["worker killed"] >= 5
 
@@ -40,9 +40,25 @@ def test_a_history_under_kills_is_linearizable() -> None:
 @pytest.mark.timeout(240)
 def test_a_longer_history_under_kills_is_linearizable() -> None:
     """The same with fifty kills."""
-    run = soak(seconds=45, kills=50)
+    run = soak(seconds=45, times=50)
     require_all_kinds(run)
     assert run.injected["worker killed"] >= 50
+
+
+@pytest.mark.timeout(120)
+def test_a_history_of_three_instances_under_faults_of_the_database_is_linearizable() -> None:
+    """PostgreSQL is restarted, paused, crashed and killed, connections are cut, workers and instances are killed."""
+    run = soak(seconds=8, times=1, store="postgresql")
+    require_all_kinds(run)
+    assert len(run.injected) == 7
+
+
+@pytest.mark.matrix
+@pytest.mark.timeout(400)
+def test_a_longer_history_of_three_instances_is_linearizable() -> None:
+    """The same with each fault eight times."""
+    run = soak(seconds=90, times=8, store="postgresql")
+    require_all_kinds(run)
 
 
 @pytest.fixture(scope="module")

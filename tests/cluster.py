@@ -1,0 +1,170 @@
+"""Instances of one service that share a database and a Redis: each is a real gunicorn, with some workers."""
+
+import argparse
+import itertools
+import json
+import os
+import random
+import signal
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from restkeeper.features.limits.mapped import shared_path
+from tests.live import Gunicorn, HttpResponse
+from tests.postgresql_server import URL, Databases, PostgresServer, free_port, state, until
+from tests.redis_server import empty_redis
+from tests.waiting import SECONDS
+
+INSTANCES = 3
+WORKERS = 2
+
+
+class Cluster:
+    """`instances` of the tests' service on one database. Requests go to each of them in turn."""
+
+    def __init__(
+        self,
+        folder: Path,
+        database_url: str,
+        *,
+        instances: int = INSTANCES,
+        workers: int = WORKERS,
+        server: PostgresServer | None = None,
+        **settings: str,
+    ) -> None:
+        self.database_url = database_url
+        self.server = server
+        self._folder, self._workers, self._settings = folder, workers, settings
+        self._ports = [free_port() for _ in range(instances)]
+        self.instances = [self._new(number) for number in range(instances)]
+        self._turns = itertools.cycle(range(instances))
+        self._chance = random.Random(0)  # noqa: S311
+
+    def _new(self, number: int) -> Gunicorn:
+        folder = self._folder / str(number)
+        folder.mkdir(exist_ok=True)
+        settings = {"LOG_LEVEL": "warning", **self._settings, "DATABASE_URL": self.database_url}
+        port, workers = self._ports[number], self._workers
+        return Gunicorn(folder, workers=workers, port=port, start_new_session=True, **settings)
+
+    @property
+    def bases(self) -> list[str]:
+        """The base URL of each instance, which it keeps."""
+        return [f"http://127.0.0.1:{port}" for port in self._ports]
+
+    def request(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, timeout: float = 15
+    ) -> HttpResponse:
+        """Send a request to the next instance."""
+        return self.instances[next(self._turns)].request(method, path, body, headers, timeout)
+
+    def get(self, path: str, headers: dict[str, str] | None = None, timeout: float = 15) -> HttpResponse:
+        return self.request("GET", path, None, headers, timeout)
+
+    def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> HttpResponse:
+        return self.request("POST", path, body, headers)
+
+    def client(self, timeout: float) -> "Client":
+        """One more client."""
+        return Client(self._ports, timeout)
+
+    def worker_pids(self) -> list[int]:
+        """The workers of all instances."""
+        return [pid for each in self.instances for pid in each.worker_pids()]
+
+    def kill_worker(self) -> None:
+        """Kill one worker with SIGKILL; its instance starts another one."""
+        while not (pids := self.worker_pids()):
+            time.sleep(0.01)  # the only ones have just ended
+        with suppress(ProcessLookupError):
+            os.kill(self._chance.choice(pids), signal.SIGKILL)
+
+    def kill_instance(self) -> None:
+        """Kill all processes of an instance with SIGKILL, and start it again."""
+        number = self._chance.randrange(len(self.instances))
+        killed = self.instances[number]
+        workers = killed.worker_pids()
+        os.killpg(killed.process.pid, signal.SIGKILL)
+        killed.process.wait(SECONDS)
+        until(lambda: all(state(pid) in ("", "Z") for pid in workers))  # else its port is still in use
+        self.instances[number] = self._new(number).__enter__()
+
+    def lines(self) -> list[str]:
+        """The lines of all logs, without what is printed at the start."""
+        return [line for each in self.instances for line in each.lines() if not line.startswith("Restkeeper ")]
+
+    def __enter__(self) -> "Cluster":
+        for each in self.instances:
+            each.__enter__()
+        if self.database_url.startswith("postgresql:"):
+            with psycopg.connect(self.database_url) as connection:
+                self._secret = str(connection.execute("SELECT secret FROM store").fetchall()[0][0])
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for each in self.instances:
+            each.process.send_signal(signal.SIGTERM)
+        for each in self.instances:
+            each.__exit__(*exc)
+        if self.database_url.startswith("postgresql:"):
+            shared_path(self._secret).unlink(missing_ok=True)
+
+
+class Client:
+    """One client: it has a connection to each instance, and sends its requests to them in turn."""
+
+    def __init__(self, ports: Iterable[int], timeout: float) -> None:
+        self._connections = [HTTPConnection("127.0.0.1", port, timeout=timeout) for port in ports]
+        self._turns = itertools.cycle(self._connections)
+
+    def send(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> HttpResponse:
+        """Send a request. Raises OSError or HTTPException if there is no response."""
+        connection = next(self._turns)
+        content = None if body is None else json.dumps(body)
+        try:
+            connection.request(method, path, content, {"Content-Type": "application/json", **(headers or {})})
+            response = connection.getresponse()
+            return HttpResponse(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+        except (OSError, HTTPException):
+            connection.close()  # the next request opens it again
+            raise
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+
+
+@contextmanager
+def running(store: str, *, instances: int = 0, workers: int = WORKERS, **settings: str) -> Iterator[Cluster]:
+    """A service with a store of its own.
+
+    On SQLite it is one instance; on PostgreSQL three, unless said otherwise, with a Redis. TEST_DATABASE_URL names
+    another PostgreSQL, TEST_REDIS_URL another Redis.
+    """
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = None
+        if store == "sqlite":
+            url, instances = f"sqlite:///{folder}/restkeeper.db", instances or 1
+        else:
+            if other := os.environ.get(URL):
+                databases = Databases(other)
+            else:
+                databases = server = stack.enter_context(PostgresServer())
+            url, instances = databases.create_database(), instances or INSTANCES
+            stack.callback(databases.drop_database, url)
+            settings["REDIS_URL"] = stack.enter_context(empty_redis()).url
+        yield stack.enter_context(Cluster(folder, url, instances=instances, workers=workers, server=server, **settings))
+
+
+def add_options(options: argparse.ArgumentParser) -> None:
+    """The options of a proof that choose its service."""
+    options.add_argument("--store", choices=["sqlite", "postgresql"], default="sqlite")
+    options.add_argument("--instances", type=int, default=0, help="default: 1 on SQLite, 3 on PostgreSQL")

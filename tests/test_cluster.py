@@ -1,0 +1,171 @@
+"""Several instances on one PostgreSQL and one Redis: any of them can answer any request."""
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import cycle, islice
+from typing import Any
+
+import pytest
+
+from tests.cluster import Cluster, running
+from tests.follow import follow
+from tests.live import HttpResponse
+from tests.receiver import Receiver
+from tests.soak import soak
+from tests.soak_webhooks import soak as soak_webhooks
+from tests.waiting import SECONDS
+
+QUOTA = 60
+BEYOND = 50
+ADMIN = "rk_cluster_0123456789abcdef0123456789abcdef"
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Three instances with two workers each."""
+    with running("postgresql", RATE_LIMIT="off") as made:
+        yield made
+
+
+def next_of(response: HttpResponse) -> str:
+    """The path of the next page."""
+    links = (link.split(">")[0][1:] for link in response.headers["link"].split(", ") if 'rel="next"' in link)
+    return next(links, "")
+
+
+def create(cluster: Cluster, **values: Any) -> HttpResponse:
+    response = cluster.post("/products", values)
+    assert response.status == 200, response
+    return response
+
+
+def test_each_item_is_created_once_under_kills() -> None:
+    """Clients retry at the next instance while workers and instances are killed with -9."""
+    tally = soak(300, 6, store="postgresql")
+    assert tally.kills == 6 and tally.instances_killed > 0
+
+
+def test_the_feed_of_any_instance_skips_nothing() -> None:
+    """Writers and the reader use all instances in turn."""
+    follow(400, store="postgresql")
+
+
+@pytest.mark.matrix
+def test_webhooks_arrive_under_kills() -> None:
+    """All workers of all instances deliver, and more beside them; some are killed."""
+    soak_webhooks(100, 4, store="postgresql")
+
+
+def test_a_delivery_is_sent_by_one_worker() -> None:
+    """Nobody is killed, so each of the many workers could send a delivery, but one does."""
+    with Receiver() as receiver, running("postgresql", WEBHOOK_ALLOW_PRIVATE="1", WEBHOOK_WORKER="inside") as made:
+        inbox = receiver.inboxes["healthy"]
+        webhook = {"url": f"{receiver.base}/healthy", "types": ["product.*"]}
+        inbox.secret = made.post("/api/v1/webhooks", webhook).json()["secret"]
+        for number in range(60):
+            create(made, name=f"item {number}")
+        with receiver.changed:
+            assert receiver.changed.wait_for(lambda: len(set(inbox.ids)) == 60, SECONDS)
+        receiver.ended.set()
+    assert (inbox.tries, len(inbox.ids)) == (60, 60)
+
+
+def test_a_quota_is_exact_over_all_instances() -> None:
+    """Of more requests than the quota, sent at once to all instances, exactly the quota is admitted."""
+    with running("postgresql", RATE_LIMIT=f"{QUOTA} per 9999 days") as made:
+        gate = threading.Barrier(QUOTA + BEYOND)
+
+        def send(number: int) -> int:
+            gate.wait(SECONDS)
+            return made.instances[number % 3].get("/products", timeout=SECONDS).status
+
+        with ThreadPoolExecutor(QUOTA + BEYOND) as pool:
+            statuses = Counter(pool.map(send, range(QUOTA + BEYOND)))
+    assert statuses == {200: QUOTA, 429: BEYOND}
+
+
+def test_a_key_is_revoked_everywhere_at_once() -> None:
+    """After its revocation on one instance the very next request at each other worker is refused."""
+    with running("postgresql", AUTH="required", ADMIN_KEY=ADMIN, FAILURE_LIMIT="999 per minute") as made:
+        admin = {"Authorization": f"Bearer {ADMIN}"}
+        for revoker in made.instances:
+            key = made.request("POST", "/api/v1/keys", {"name": "x", "scopes": ["products:read"]}, admin).json()
+            use = {"Authorization": f"Bearer {key['secret']}"}
+            assert {made.get("/products", use).status for _ in range(12)} == {200}  # each worker knows it now
+            gone = revoker.request("DELETE", f"/api/v1/keys/{key['id']}", None, admin)
+            assert gone.status == 200, gone
+            assert [each.get("/products", use).status for each in made.instances for _ in range(4)] == [401] * 12
+
+
+def test_a_write_is_read_everywhere_at_once(cluster: Cluster) -> None:
+    """The very next request at any instance sees it: the item, the list and the count."""
+    for number in range(6):
+        item = create(cluster, name="new", stock=number).json()
+        assert {cluster.get(f"/products/{item['id']}").json()["stock"] for _ in range(3)} == {number}
+        pages = [cluster.get("/products?sort=-created_at&limit=1") for _ in range(3)]
+        assert {page.json()[0]["id"] for page in pages} == {item["id"]}
+        assert len({page.headers["x-total-count"] for page in pages}) == 1
+
+
+def test_etags_are_valid_everywhere(cluster: Cluster) -> None:
+    """Those of an item, a list and the feed: 304 at each instance, and a change with it at another."""
+    location = create(cluster, name="Lamp").headers["location"]
+    for path in (location, "/products?name=Lamp"):
+        tag = cluster.get(path).headers["etag"]
+        assert [cluster.get(path, {"If-None-Match": tag}).status for _ in range(3)] == [304] * 3
+    tag = cluster.get(location).headers["etag"]
+    results = [cluster.request("PATCH", location, {"stock": 1}, {"If-Match": tag}).status for _ in range(3)]
+    assert results == [200, 412, 412]
+
+
+def test_cursors_are_valid_everywhere(cluster: Cluster) -> None:
+    """Each page of a list, and of the feed, comes from another instance."""
+    names = [f"page {number}" for number in range(7)]
+    start = cluster.get("/api/v1/events?after=latest")
+    for name in names:
+        create(cluster, name=name, status="draft")
+    found, path = [], "/products?status=draft&sort=-name&limit=2"
+    while path:
+        page = cluster.get(path)
+        found += [item["name"] for item in page.json()]
+        path = next_of(page) if "cursor" in next_of(page) or page.json() else ""
+    assert found == sorted(names, reverse=True)
+    seen, path = [], next_of(start) + "&limit=2"
+    while events := (page := cluster.get(path)).json():
+        seen += [event["data"]["name"] for event in events]
+        path = next_of(page)
+    assert seen == names
+
+
+def test_a_response_is_replayed_everywhere(cluster: Cluster) -> None:
+    """Requests with one idempotency key, sent to all instances at once, create one item."""
+    send = partial(cluster.request, "POST", "/products", {"name": "once"}, {"Idempotency-Key": '"once"'})
+    with ThreadPoolExecutor(9) as pool:
+        responses = [each.result(SECONDS) for each in [pool.submit(send) for _ in range(9)]]
+    assert {response.status for response in responses} == {200}
+    assert len({response.body for response in responses}) == 1
+    assert [response.headers.get("idempotent-replayed") for response in responses].count(None) == 1
+
+
+def test_writers_of_one_item_take_turns(cluster: Cluster) -> None:
+    """No update is lost: each condition admits one of several writers at the instances."""
+    location = create(cluster, name="counter", stock=0).headers["location"]
+
+    def add(_: int) -> None:
+        for instance in cycle(cluster.instances):
+            item = instance.get(location)
+            body = {"stock": json.loads(item.body)["stock"] + 1}
+            status = instance.request("PATCH", location, body, {"If-Match": item.headers["etag"]}).status
+            assert status in (200, 412)
+            if status == 200:
+                return
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(add, islice(cycle([0]), 24)))
+    assert cluster.get(location).json()["stock"] == 24

@@ -1,0 +1,283 @@
+"""The connections of a process: how many, whose, for how long, and what happens if none can be opened."""
+
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import psycopg
+import pytest
+
+from restkeeper.storage.caller import work_for
+from restkeeper.storage.errors import StoreError, StoreFull, StoreUnavailable
+from restkeeper.storage.postgresql import connection as module
+from restkeeper.storage.postgresql.connection import Connections, Session
+from tests.live import ROOT
+from tests.postgresql_server import Databases, PostgresServer
+from tests.waiting import SECONDS
+
+MOST = 4
+
+Connect = Callable[..., Connections]
+
+
+@pytest.fixture
+def database(databases: Databases) -> Iterator[str]:
+    url = databases.create_database()
+    yield url
+    databases.drop_database(url)
+
+
+@pytest.fixture
+def connected() -> Iterator[Connect]:
+    """Opens connections, which are closed at the end."""
+    with ExitStack() as stack:
+
+        def connect(url: str, most: int = MOST) -> Connections:
+            made = Connections(url, most, Session.prepare, time)
+            stack.callback(made.close)
+            return made
+
+        yield connect
+
+
+def soon(seconds: float = 0.2) -> float:
+    return time.monotonic() + seconds
+
+
+def used_by(name: str, connections: Connections, stack: ExitStack, deadline: float) -> Session:
+    """A connection in use by a caller."""
+    work_for(name)
+    return stack.enter_context(connections.session(deadline=deadline))
+
+
+def count(url: str, state: str = "%") -> int:
+    """The connections of the service to a database, in this state."""
+    select = """\
+SELECT count(*)
+FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = 'restkeeper' AND state LIKE %s"""
+    with psycopg.connect(url) as connection:
+        return int(connection.execute(select, (state,)).fetchall()[0][0])
+
+
+def test_a_caller_uses_at_most_half_of_the_connections(database: str, connected: Connect) -> None:
+    """With its share in slow queries another caller is served, until all connections are in use."""
+    connections = connected(database)
+    with ExitStack() as stack:
+        for _ in range(MOST // 2):
+            used_by("one", connections, stack, soon(SECONDS))
+        with pytest.raises(StoreUnavailable, match="your other requests use 2 connections"):
+            used_by("one", connections, stack, soon())
+        for _ in range(MOST // 2):
+            assert used_by("other", connections, stack, soon(SECONDS)).row("SELECT 1") == (1,)
+        with pytest.raises(StoreUnavailable, match="other requests use all 4 connections"):
+            used_by("third", connections, stack, soon())
+        assert count(database) == MOST
+    with connections.session(deadline=soon()) as session:
+        assert session.row("SELECT 1") == (1,)
+
+
+def test_uses_wait_in_order_of_arrival(database: str, connected: Connect) -> None:
+    """Each gets the next free connection; a caller whose share is in use does not hold up others."""
+    connections = connected(database, most=2)
+    served: list[str] = []
+    shares = connections._shares
+
+    def use(name: str) -> None:
+        work_for(name)
+        with connections.session():
+            served.append(name)
+
+    with ThreadPoolExecutor(8) as pool:
+        with ExitStack() as stack:
+            used_by("one", connections, stack, soon(SECONDS))
+            with ExitStack() as first:
+                used_by("two", connections, first, soon(SECONDS))
+                waiting = []
+                for number, name in enumerate(("one", "three", "four", "three")):
+                    waiting.append(pool.submit(use, name))
+                    wait_until(lambda number=number: len(shares._waiting) == number + 1)  # type: ignore[misc]
+            wait_until(lambda: len(served) == 3)
+            assert served == ["three", "four", "three"]
+        for each in waiting:
+            each.result(SECONDS)
+    assert served[3:] == ["one"] and not shares._used
+
+
+def test_the_number_of_waiting_uses_is_limited(
+    database: str, connected: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WAITING", 1)
+    connections = connected(database, most=1)
+    with ExitStack() as stack, ThreadPoolExecutor(1) as pool:
+        used_by("one", connections, stack, soon(SECONDS))
+        waiting = pool.submit(lambda: used_by("two", connections, stack, soon(1)))
+        wait_until(lambda: bool(connections._shares._waiting))
+        with pytest.raises(StoreUnavailable, match="1 requests already wait"):
+            used_by("three", connections, stack, soon(SECONDS))
+        with pytest.raises(StoreUnavailable):
+            waiting.result(SECONDS)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
+
+
+def test_a_statement_ends_in_time(database: str, connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that waits for a lock."""
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.2)
+    connections = connected(database)
+    with psycopg.connect(database) as other:
+        other.execute("CREATE TABLE things (id integer)")
+        for statement in ("SELECT pg_sleep(30)", "SELECT * FROM things"):
+            start = time.monotonic()
+            with pytest.raises(StoreUnavailable), connections.session() as session:
+                session.rows(statement)
+            assert time.monotonic() - start < 2
+
+
+def test_an_idle_transaction_is_ended(database: str, connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that it holds no locks."""
+    monkeypatch.setattr(module, "IDLE_SECONDS", 0.1)
+    connections = connected(database)
+    with pytest.raises(StoreUnavailable), connections.session() as session:
+        session.begin()
+        session.rows("SELECT 1")
+        wait_until(lambda: count(database, "idle in transaction%") == 0)
+        session.rows("SELECT 1")
+
+
+def test_a_transaction_is_limited_in_time(database: str, connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that is not idle; so none delays its events for long."""
+    monkeypatch.setattr(module, "TRANSACTION_SECONDS", 0.3)
+    connections = connected(database)
+    start = time.monotonic()
+    with pytest.raises(StoreUnavailable), connections.session() as session:
+        session.begin()
+        while True:
+            session.rows("SELECT pg_sleep(0.02)")
+    assert time.monotonic() - start < SECONDS / 2
+
+
+def test_a_silent_server_is_left(connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A statement ends, though the server cannot end it; then uses fail at once until the server answers again."""
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.4)
+    monkeypatch.setattr(module, "CUT_SECONDS", 0.1)
+    with PostgresServer() as server:
+        connections = connected(server.create_database())
+        with connections.session() as session:
+            session.rows("SELECT 1")
+        server.pause()
+        try:
+            assert seconds_to_fail(connections) < 2
+            wait_until(lambda: seconds_to_fail(connections) < 0.1)  # as soon as no idle connection is left
+        finally:
+            server.resume()
+        wait_until(lambda: works(connections))
+        connections.close()
+
+
+def test_an_outage_of_any_length_is_survived(connected: Connect, caplog: pytest.LogCaptureFixture) -> None:
+    """Each of many uses fails at once, the log has one line, and the connections come back when the server does."""
+    module._logged.clear()
+    caplog.set_level(logging.WARNING, "restkeeper")
+    with PostgresServer() as server:
+        connections = connected(server.create_database())
+        wait_until(lambda: works(connections))
+        server.stop()
+        seconds_to_fail(connections)
+        wait_until(lambda: seconds_to_fail(connections) < 0.01)
+        assert sum(seconds_to_fail(connections) for _ in range(2 * module.WAITING)) < 5
+        server.start()
+        start = time.monotonic()
+        wait_until(lambda: works(connections))
+        assert time.monotonic() - start < 5
+        wait_until(lambda: len(of_us(caplog)) == 2)
+        connections.close()
+    first, last = of_us(caplog)
+    assert first.startswith("requests get 503: the database does not do its work: ") and "\n" not in first
+    assert last.startswith("the database answers again after ")
+
+
+def of_us(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "restkeeper"]
+
+
+def test_connections_that_the_server_closed_are_replaced_at_once(connected: Connect) -> None:
+    """Idle ones: nobody gets an error because of them, and nobody waits."""
+    with PostgresServer() as server:
+        connections = connected(server.create_database())
+        with ExitStack() as stack:
+            for name in ("one", "one", "other", "other"):
+                used_by(name, connections, stack, soon(SECONDS))
+        server.cut_connections()
+        start = time.monotonic()
+        with ExitStack() as stack:
+            for name in ("one", "one", "other", "other"):
+                assert used_by(name, connections, stack, soon(SECONDS)).row("SELECT 1") == (1,)
+        assert time.monotonic() - start < 2
+        connections.close()
+
+
+def seconds_to_fail(connections: Connections) -> float:
+    start = time.monotonic()
+    with pytest.raises(StoreUnavailable), connections.session() as session:
+        session.rows("SELECT 1")
+    return time.monotonic() - start
+
+
+def works(connections: Connections) -> bool:
+    try:
+        with connections.session() as session:
+            return session.row("SELECT 1") == (1,)
+    except StoreUnavailable:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "detail"),
+    [
+        ("40001", StoreUnavailable, "others change the same items"),
+        ("40P01", StoreUnavailable, "others change the same items"),
+        ("53100", StoreFull, "the disk of the database is full"),
+        ("53300", StoreUnavailable, "the database has no connection left"),
+        ("25006", StoreUnavailable, "a copy that can only be read"),
+    ],
+)
+def test_an_error_of_the_server_is_one_of_the_store(
+    database: str, connected: Connect, code: str, kind: type[StoreError], detail: str
+) -> None:
+    """Without a cause, which the log would have for each request. The connection can be used again."""
+    connections = connected(database, most=1)
+    raising = f"DO $$ BEGIN RAISE EXCEPTION 'no' USING errcode = '{code}'; END $$"
+    with pytest.raises(kind, match=detail) as raised, connections.session() as session:
+        session.begin()
+        try:
+            session.change(raising)
+        finally:
+            session.undo()
+    assert raised.value.__cause__ is None
+    assert works(connections)
+
+
+def test_a_mistake_in_a_statement_is_logged_in_full(database: str, connected: Connect) -> None:
+    with pytest.raises(StoreUnavailable) as raised, connected(database).session() as session:
+        session.rows("SELECT nothing")
+    assert isinstance(raised.value.__cause__, psycopg.errors.UndefinedColumn)
+
+
+@pytest.mark.parametrize(("first", "second", "refused"), [("psycopg", "gevent", True), ("gevent", "psycopg", False)])
+def test_queries_that_would_block_the_process_are_refused(first: str, second: str, refused: bool) -> None:
+    """psycopg chooses how to wait when it is imported: that must be after gevent has patched the process."""
+    steps = {"gevent": "from gevent import monkey; monkey.patch_all()", "psycopg": "import psycopg.waiting"}
+    check = "from restkeeper.storage.postgresql.connection import require_cooperation; require_cooperation()"
+    script = "\n".join([steps[first], steps[second], check])
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+    assert ("queries would block it" in done.stderr, done.returncode) == (refused, int(refused)), done.stderr

@@ -1,0 +1,323 @@
+"""Faults of PostgreSQL under a running service: clear responses in time, no wrong ones, and recovery without a restart.
+
+tests/test_outage_histories.py has what is stored under such faults.
+"""
+
+import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from tests.cluster import Cluster, running
+from tests.live import HttpResponse
+from tests.postgresql_server import PostgresServer
+from tests.redis_server import RedisServer
+from tests.waiting import SECONDS
+
+AT_ONCE = 1.0  # seconds, on a busy machine
+LONGEST = 7.0  # seconds until any response
+RECOVERY = 10.0
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Two instances on a PostgreSQL of their own."""
+    with running("postgresql", instances=2, RATE_LIMIT="off") as made:
+        if made.server is None:
+            pytest.skip("a server that is shared with others is not stopped")
+        yield made
+        await_recovery(made)
+
+
+@pytest.fixture
+def server(cluster: Cluster) -> PostgresServer:
+    assert cluster.server
+    await_recovery(cluster)
+    return cluster.server
+
+
+def await_recovery(cluster: Cluster) -> None:
+    """Wait until every request succeeds, at every worker."""
+    end = time.monotonic() + SECONDS
+    successes = 0
+    while successes < 16:
+        response = cluster.get("/readyz")
+        successes = successes + 1 if response.status == 200 else 0
+        assert time.monotonic() < end, response
+
+
+def create(cluster: Cluster, **values: Any) -> HttpResponse:
+    response = cluster.post("/products", values)
+    assert response.status == 200, response
+    return response
+
+
+def require_unavailable(cluster: Cluster, longest: float, status: int = 503) -> None:
+    """Reads, writes and the probe fail clearly and in time; the process is alive."""
+    for method, path, body in (
+        ("GET", "/products", None),
+        ("GET", "/products/x", None),
+        ("POST", "/products", {"name": "no"}),
+        ("GET", "/readyz", None),
+    ):
+        for _ in cluster.instances:
+            start = time.monotonic()
+            response = cluster.request(method, path, body)
+            assert time.monotonic() - start < longest, path
+            assert (response.status, response.headers["retry-after"]) == (status, "1"), response
+            assert response.headers["content-type"] == "application/problem+json"
+        assert cluster.get("/healthz").status == 200
+
+
+@contextmanager
+def run_sql(url: str, begin: str, end: str = "") -> Iterator[None]:
+    """Run statements, and others at the end."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(begin)
+        try:
+            yield
+        finally:
+            if end:
+                connection.execute(end)
+
+
+@pytest.mark.parametrize("end", ["stop", "crash", "kill"])
+def test_a_stopped_database_is_a_503_at_once(cluster: Cluster, server: PostgresServer, end: str) -> None:
+    """Stopped, crashed, or its first process killed with -9; started later, everything goes on."""
+    item = create(cluster, name="there")
+    {"stop": server.stop, "crash": lambda: server.stop(immediate=True), "kill": server.kill}[end]()
+    cluster.get("/products")  # the first requests can still meet a connection that closes
+    require_unavailable(cluster, AT_ONCE)
+    server.start()
+    start = time.monotonic()
+    await_recovery(cluster)
+    assert time.monotonic() - start < RECOVERY
+    assert cluster.get(item.headers["location"]).body == item.body
+
+
+def test_a_restarted_database_is_noticed_without_an_error(cluster: Cluster, server: PostgresServer) -> None:
+    """Connections that it has closed while they were idle are replaced before the next request uses them."""
+    item = create(cluster, name="there")
+    server.stop()
+    server.start()
+    assert {cluster.get(item.headers["location"]).status for _ in range(12)} == {200}
+    server.cut_connections()
+    assert {cluster.get(item.headers["location"]).status for _ in range(12)} == {200}
+
+
+def test_a_paused_database_is_a_503_in_time(cluster: Cluster, server: PostgresServer) -> None:
+    """All requests at once get their responses within some seconds, and later ones do not wait."""
+    item = create(cluster, name="there")
+    server.pause()
+    try:
+        with ThreadPoolExecutor(24) as pool:
+            start = time.monotonic()
+            responses = list(pool.map(lambda _: cluster.get("/products/x"), range(24)))
+            assert time.monotonic() - start < LONGEST + 1  # they also wait for each other's start
+        assert {(each.status, each.headers["retry-after"]) for each in responses} == {(503, "1")}
+        require_unavailable(cluster, LONGEST)
+    finally:
+        server.resume()
+    start = time.monotonic()
+    await_recovery(cluster)
+    assert time.monotonic() - start < RECOVERY
+    assert cluster.get(item.headers["location"]).body == item.body
+
+
+def test_an_outage_does_not_flood_the_log(tmp_path: Path) -> None:
+    """A process has a line at the begin and one at the end, however many requests fail."""
+    with running("postgresql", instances=1, RATE_LIMIT="off") as made:
+        if made.server is None:
+            pytest.skip("a server that is shared with others is not stopped")
+        made.server.stop()
+        statuses = [made.get(path).status for path in ("/products", "/readyz", "/products/x") for _ in range(100)]
+        made.server.start()
+        await_recovery(made)
+        lines = made.lines()
+    assert set(statuses) == {503}
+    assert sum("requests get 503" in line for line in lines) <= 2, lines  # workers
+    assert len(lines) <= 4, lines
+
+
+RAISE = """\
+CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'as the test wants it' USING errcode = '{code}';
+END $$;
+CREATE TRIGGER fail BEFORE INSERT ON items FOR EACH ROW WHEN (NEW.body LIKE '%unlucky%') EXECUTE FUNCTION fail()"""
+CALM = "DROP TRIGGER fail ON items; DROP FUNCTION fail"
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("40001", 503), ("40P01", 503), ("53100", 507), ("53200", 503), ("57014", 503), ("25006", 503), ("58030", 503)],
+)
+def test_an_error_of_the_database_is_clear(cluster: Cluster, server: PostgresServer, code: str, status: int) -> None:
+    """A serialization failure, a deadlock, a full disk, no memory, and others: nothing is stored, others go on."""
+    key = {"Idempotency-Key": f'"{code}"'}
+    before = cluster.get("/products?limit=1").headers["x-total-count"]
+    with run_sql(cluster.database_url, RAISE.format(code=code), CALM):
+        failed = cluster.request("POST", "/products", {"name": "unlucky"}, key)
+        assert (failed.status, failed.headers["retry-after"]) == (status, "1"), failed
+        assert "test wants" not in failed.body.decode()
+        assert cluster.get("/products?limit=1").headers["x-total-count"] == before
+        create(cluster, name="lucky")
+    again = cluster.request("POST", "/products", {"name": "unlucky"}, key)
+    assert again.status == 200 and "idempotent-replayed" not in again.headers
+
+
+def test_a_real_deadlock_ends(cluster: Cluster, server: PostgresServer) -> None:
+    """A change that waits for another program, which waits for it: the database ends one of them."""
+    paths = [create(cluster, name=f"dead {number}").headers["location"] for number in range(2)]
+    ids = [path.rpartition("/")[2] for path in paths]
+    lock = "SELECT 1 FROM items WHERE collection = 'products' AND id = %s FOR UPDATE"
+    slow = """\
+CREATE FUNCTION lock_other() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM items WHERE id = '{}' FOR UPDATE;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER lock_other BEFORE UPDATE ON items FOR EACH ROW WHEN (NEW.id = '{}') EXECUTE FUNCTION lock_other()"""
+    with (
+        run_sql(cluster.database_url, slow.format(ids[1], ids[0]), "DROP FUNCTION lock_other CASCADE"),
+        psycopg.connect(cluster.database_url) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        other.execute("SET deadlock_timeout = '30s'")  # so that the service's is the one that is ended
+        other.execute(lock, (ids[1],))
+        change = pool.submit(cluster.request, "PATCH", paths[0], {"stock": 1})
+        await_lock(cluster.database_url)
+        other.execute(lock, (ids[0],))
+        response = change.result(SECONDS)
+        other.rollback()
+    assert (response.status, response.headers["retry-after"]) == (503, "1"), response
+    assert cluster.request("PATCH", paths[0], {"stock": 1}).status == 200
+
+
+def await_lock(url: str) -> None:
+    """Wait until a connection of the service waits for a lock."""
+    count = (
+        "SELECT count(*) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND wait_event_type = 'Lock' AND application_name = 'restkeeper'"
+    )
+    end = time.monotonic() + SECONDS
+    with psycopg.connect(url, autocommit=True) as connection:
+        while connection.execute(count).fetchone() == (0,):
+            assert time.monotonic() < end, "nothing waits"
+
+
+def test_a_database_that_can_only_be_read_is_read(cluster: Cluster, server: PostgresServer) -> None:
+    """Reads go on, writes are a 503, and readiness shows it."""
+    item = create(cluster, name="there")
+    name = urlsplit(cluster.database_url).path[1:]
+    read_only = f"ALTER DATABASE {name} SET default_transaction_read_only = on"
+    server.execute(read_only)
+    try:
+        server.cut_connections()
+        for _ in range(4):
+            assert cluster.get(item.headers["location"]).body == item.body
+            refused = cluster.post("/products", {"name": "no"})
+            assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+            assert cluster.get("/readyz").status == 503
+    finally:
+        server.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+        server.cut_connections()
+    await_recovery(cluster)
+    create(cluster, name="again")
+
+
+def test_an_empty_database_is_refused(cluster: Cluster, server: PostgresServer) -> None:
+    """After a failover to one: nothing is created there. With the right one the service goes on."""
+    item = create(cluster, name="there")
+    name = urlsplit(cluster.database_url).path[1:]
+    move_away(server, name, "away")
+    server.execute(f"CREATE DATABASE {name} TEMPLATE template0")
+    cluster.get("/products")
+    require_unavailable(cluster, AT_ONCE)
+    with psycopg.connect(cluster.database_url) as connection:
+        assert connection.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").fetchone() == (0,)
+    move_away(server, name, "empty")
+    move_away(server, "away", name)
+    await_recovery(cluster)
+    assert cluster.get(item.headers["location"]).body == item.body
+
+
+def move_away(server: PostgresServer, name: str, other: str) -> None:
+    """Rename a database that is in use."""
+    server.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+    server.cut_connections()
+    server.execute(f"ALTER DATABASE {name} RENAME TO {other}")
+    server.execute(f"ALTER DATABASE {other} ALLOW_CONNECTIONS true")
+
+
+def test_an_older_copy_is_noticed(cluster: Cluster, server: PostgresServer) -> None:
+    """After a failover to a copy of the files: cursors of the lost future are a 410, earlier ones go on."""
+    location = create(cluster, name="old").headers["location"]
+    early = next_of(cluster.get("/api/v1/events?after=latest"))
+    kept = create(cluster, name="kept").headers["location"]
+    server.stop()
+    copy = server.folder / "copy"
+    shutil.copytree(server.data, copy, symlinks=True)
+    own(copy, server.data)
+    server.start()
+    await_recovery(cluster)
+    lost = [create(cluster, name=f"lost {number}").headers["location"] for number in range(5)]
+    lost_tag = cluster.request("PATCH", kept, {"stock": 1}).headers["etag"]
+    listed = {instance.get("/products?limit=5").headers["etag"] for instance in cluster.instances}
+    late = {next_of(cluster.get("/api/v1/events?after=latest")) for _ in range(8)}
+    tag = cluster.get(location).headers["etag"]
+    server.stop()
+    shutil.rmtree(server.data)
+    copy.rename(server.data)
+    server.start()
+    await_recovery(cluster)
+    for number in range(9):  # more than were lost
+        create(cluster, name=f"new {number}")
+    assert {cluster.get(path).status for path in lost for _ in range(2)} == {404}
+    assert {cluster.get(cursor).status for cursor in late for _ in range(8)} == {410}
+    assert cluster.request("PATCH", kept, {"stock": 2}).json()["version"] == 2
+    assert {cluster.get(kept, {"If-None-Match": lost_tag}).status for _ in range(4)} == {200}
+    assert {cluster.request("PATCH", kept, {"stock": 3}, {"If-Match": lost_tag}).status for _ in range(4)} == {412}
+    seen = [event["data"]["name"] for event in cluster.get(f"{early}&limit=100").json()]
+    assert seen == ["kept", *(f"new {number}" for number in range(9)), "kept"]
+    assert cluster.get(kept).status == 200
+    assert {cluster.get(location, {"If-None-Match": tag}).status for _ in range(4)} == {304}  # the same item
+    for each in listed:
+        assert cluster.get("/products?limit=5", {"If-None-Match": each}).status == 200
+
+
+def own(folder: Path, like: Path) -> None:
+    """Give a copy of a folder to the user of the original."""
+    status = like.stat()
+    for each in (folder, *folder.rglob("*")):
+        shutil.chown(each, status.st_uid, status.st_gid) if not each.is_symlink() else None
+    folder.chmod(0o700)
+
+
+def next_of(response: HttpResponse) -> str:
+    return response.headers["link"].split(">")[0][1:]
+
+
+def test_without_redis_each_machine_counts_for_itself(tmp_path: Path, databases: Any) -> None:
+    """The limits of the instances go on when Redis ends, and requests do not wait for it."""
+    url = databases.create_database()
+    with (
+        RedisServer() as redis,
+        Cluster(tmp_path, url, instances=2, workers=1, REDIS_URL=redis.url, RATE_LIMIT="5 per 9999 days") as made,
+    ):
+        assert [made.get("/products").status for _ in range(6)] == [200] * 5 + [429]
+        redis.stop()
+        start = time.monotonic()
+        statuses = [made.get("/products").status for _ in range(12)]
+        assert time.monotonic() - start < 5
+    assert statuses == [200] * 5 + [429] * 7  # both are on this machine
+    databases.drop_database(url)

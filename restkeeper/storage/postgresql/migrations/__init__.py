@@ -2,7 +2,8 @@
 
 The first line of a migration is `-- oldest: N`: a program that has the first N migrations can work with the store after
 this one, too. Old and new programs can then use it at the same time. Migrations run in one transaction; indexes are
-built after it and one by one, while others read and write (`CREATE INDEX CONCURRENTLY`).
+built after it and one by one, while others read and write (`CREATE INDEX CONCURRENTLY`). Those of a new store are
+created with its tables, which is faster.
 """
 
 import re
@@ -41,11 +42,14 @@ def migrate(session: Session, collections: Sequence[Collection], clock: Clock) -
     """
     if _migration_of(session) < len(MIGRATIONS) or not all(_is_declared(session, each) for each in collections):
         with _alone(session):
+            is_new = is_empty(session)
             _run_missing(session)
             require_known(session)  # a newer program can have been first
             for collection in collections:
                 schemas.register(session, collection)
                 session.change(counters.CREATE, (collection.name,))
+                if is_new:  # nobody writes yet
+                    _create_indexes(session, collection)
     require_known(session)
     note_place(session)
     _build_indexes(session, collections, clock)
@@ -147,6 +151,11 @@ def _oldest_of(script: str) -> int:
 def _is_declared(session: Session, collection: Collection) -> bool:
     counted = session.row("SELECT count(*) FROM counters WHERE collection = %s", (collection.name,))
     return counted == (counters.SHARDS,) and schemas.is_registered(session, collection)
+
+
+def _create_indexes(session: Session, collection: Collection) -> None:
+    for statement in sql.indexes_of(collection).values():
+        session.send(statement.replace(" CONCURRENTLY", "", 1))
 
 
 def _build_indexes(session: Session, collections: Iterable[Collection], clock: Clock) -> None:

@@ -145,6 +145,7 @@ def _reap(service: Service, is_stopping: Callable[[], bool]) -> None:
     if "idempotency" in service.features:
         responses = _sweep_all(service.store, lambda transaction: idempotency.sweep(transaction, BATCH), is_stopping)
     if "events" in service.features:
+        service.store.last_event()  # it gives all events an id, without which PostgreSQL sweeps none
         events = _sweep_all(service.store, sweep_events, is_stopping)
     click.echo(f"deleted {responses} expired responses and {events} expired events")
 

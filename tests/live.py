@@ -7,10 +7,11 @@ import socket
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import psycopg
 
 from restkeeper.features.limits.mapped import shared_path
 from tests import stores
@@ -31,14 +32,12 @@ class HttpResponse(NamedTuple):
         return json.loads(self.body)
 
 
-def counters_of(database: Path) -> Path | None:
-    """The file with the counters of the services on a database; None if it is no database."""
+def counters_of(url: str) -> Path | None:
+    """The file with the counters of the services on a store; None if it cannot be read."""
     try:
-        with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-            (secret,) = connection.execute("SELECT secret FROM store").fetchone()
-    except (sqlite3.Error, TypeError):  # a test may have written anything there
+        return shared_path(stores.secret_of(url))
+    except (sqlite3.Error, psycopg.Error):
         return None
-    return shared_path(secret)
 
 
 class Gunicorn:
@@ -101,14 +100,12 @@ class Gunicorn:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         self.process.wait(timeout=START_SECONDS)
-        if counters := self._counters():
+        if counters := self.counters():
             counters.unlink(missing_ok=True)
 
-    def _counters(self) -> Path | None:
-        """The file with its counters; None if it has none."""
-        if chosen := stores.chosen():
-            return shared_path(chosen.secret(self._database_url))
-        return counters_of(Path(self._database_url.removeprefix("sqlite:///")))
+    def counters(self) -> Path | None:
+        """The file with its counters; None if its store cannot be read any more."""
+        return counters_of(self._database_url)
 
     def request(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, timeout: float = 10

@@ -17,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,11 @@ NOT_DURABLE = {
     "max_wal_senders": "0",
     "wal_level": "minimal",
 }
+# Ends all connections of clients but this one.
+CUT = """\
+SELECT pg_terminate_backend(pid, 5000)
+FROM pg_stat_activity
+WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"""
 
 
 class Databases:
@@ -86,6 +92,18 @@ class Databases:
         """Delete a database. Its connections are closed."""
         name = urlsplit(url).path.removeprefix("/")
         self.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    @contextmanager
+    def closed(self, url: str) -> Iterator[None]:
+        """Meanwhile a database accepts no connections, and has none."""
+        name = urlsplit(url).path.removeprefix("/")
+        change = sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS {}")
+        self.execute(change.format(sql.Identifier(name), sql.Literal(False)))
+        try:
+            self.execute(sql.SQL(f"{CUT} AND datname = {{}}").format(sql.Literal(name)))
+            yield
+        finally:
+            self.execute(change.format(sql.Identifier(name), sql.Literal(True)))
 
     def execute(self, statement: Any) -> None:
         """Run a statement in the database for administration."""
@@ -178,10 +196,7 @@ class PostgresServer(Databases):
 
     def cut_connections(self) -> None:
         """Close the connections of all clients."""
-        self.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
-            "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
-        )
+        self.execute(CUT)
 
     def __enter__(self) -> "PostgresServer":
         self.start()

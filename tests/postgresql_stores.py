@@ -1,7 +1,8 @@
 """`pytest --store postgresql`: each application and each server of the tests has a database of its own on PostgreSQL.
 
-A database stands in the place of each SQLite store that a test names: a new one for memory://, one and the same for
-each use of a file. It is deleted after the test, or after the fixture, that asked for it first.
+A database stands in the place of each SQLite store that a test names: another one for memory://, one and the same for
+each use of a file. It is the test's, or the fixture's, that asked for it first, until the end of this; others then get
+it as it was when it was new.
 """
 
 from collections.abc import Generator, Iterator
@@ -12,10 +13,17 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 
+from restkeeper.app import stored_collections
 from restkeeper.service import service_of
 from restkeeper.web.application import Application
+from tests.postgresql_reuse import Reused
 from tests.postgresql_server import Databases, shared_server
+from tests.shop import RESOURCES
+
+_COLLECTIONS = stored_collections(RESOURCES)  # of most tests; the first one that uses a database makes their indexes
+_TABLES = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"
 
 
 class PostgresStores:
@@ -30,6 +38,10 @@ class PostgresStores:
     def _databases(self) -> Databases:
         return shared_server(run_folder(self._config))
 
+    @cached_property
+    def _reused(self) -> Reused:
+        return Reused(self._databases)
+
     def url(self, url: str) -> str:
         if not self._users:  # an application that is made to read its routes, while the tests are collected
             return url
@@ -43,19 +55,44 @@ class PostgresStores:
         return self._of_files[url]
 
     def _new(self) -> str:
-        url = self._databases.create_database()
-        self._users[-1].callback(self._databases.drop_database, url)
+        url = self._reused.take(_COLLECTIONS)
+        self._users[-1].callback(self._reused.give_back, url)
         return url
 
-    def secret(self, url: str) -> str:
-        with psycopg.connect(url) as connection:
-            row = connection.execute("SELECT secret FROM store").fetchone()
-        assert row
-        return str(row[0])
+    def execute(self, url: str, statement: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.url(url), autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def content(self, url: str) -> bytes:
+        found = []
+        with psycopg.connect(self.url(url)) as connection:
+            for (table,) in connection.execute(_TABLES).fetchall():
+                statement = sql.SQL("COPY {} TO STDOUT (FORMAT binary)").format(sql.Identifier(table))
+                with connection.cursor().copy(statement) as rows:
+                    found += map(bytes, rows)
+        return b"".join(found)
+
+    @contextmanager
+    def held(self, url: str) -> Iterator[None]:
+        with psycopg.connect(self.url(url)) as connection:
+            connection.execute("LOCK TABLE items IN EXCLUSIVE MODE")
+            yield
+
+    @contextmanager
+    def away(self, url: str) -> Iterator[None]:
+        with self._databases.closed(self.url(url)):
+            yield
 
     def opened(self, app: Application) -> None:
         if self._users:
             self._users[-1].callback(service_of(app).store.close)
+
+    def require_whole(self, url: str) -> None:
+        self.execute(url, "REINDEX SCHEMA public")  # it reads all rows, and fails if two have a value that is unique
+
+    def outdate(self, url: str) -> None:
+        self.execute(url, "UPDATE store SET migration = 99, oldest = 99")
 
     @contextmanager
     def used_by(self, user: ExitStack) -> Iterator[None]:

@@ -1,6 +1,15 @@
-"""The stores of the tests' applications and servers: those that they name, or others that `pytest --store` chooses."""
+"""The stores of the tests' applications and servers: those that they name, or others that `pytest --store` chooses.
 
-from typing import Protocol
+A test names a store by its URL for SQLite, and reaches it beside the service by the functions of this module, so that
+it runs on each kind of store.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from restkeeper.web.application import Application
 
@@ -11,14 +20,69 @@ class Stores(Protocol):
     def url(self, url: str) -> str:
         """The DATABASE_URL to use instead of one for SQLite."""
 
-    def secret(self, url: str) -> str:
-        """The secret of the store at an URL that `url` gave."""
-
     def opened(self, app: Application) -> None:
         """Note that an application has opened its store, so that it is closed at the end of the test."""
 
+    def execute(self, url: str, statement: str) -> list[tuple[Any, ...]]:
+        """The rows of an SQL statement, which another program executes and commits."""
 
-_chosen: list[Stores] = []
+    def content(self, url: str) -> bytes:
+        """Everything that is stored."""
+
+    def held(self, url: str) -> AbstractContextManager[None]:
+        """Another program has changed items, and has not committed."""
+
+    def away(self, url: str) -> AbstractContextManager[None]:
+        """The store cannot be reached."""
+
+    def outdate(self, url: str) -> None:
+        """Let a newer program migrate the store so that this one cannot work with it."""
+
+    def require_whole(self, url: str) -> None:
+        """Fail if a store has damaged tables or indexes."""
+
+
+class SqliteStores:
+    """The stores that the tests name."""
+
+    def url(self, url: str) -> str:
+        return url
+
+    def opened(self, app: Application) -> None:
+        pass
+
+    def execute(self, url: str, statement: str) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(f"file:{_file(url)}?mode=rw", uri=True)) as connection, connection:
+            return connection.execute(statement).fetchall()
+
+    def content(self, url: str) -> bytes:
+        return b"".join(path.read_bytes() for path in _file(url).parent.glob(f"{_file(url).name}*"))
+
+    @contextmanager
+    def held(self, url: str) -> Iterator[None]:
+        with closing(sqlite3.connect(_file(url), isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield
+
+    @contextmanager
+    def away(self, url: str) -> Iterator[None]:
+        elsewhere = _file(url).rename(_file(url).with_suffix(".away"))
+        yield
+        elsewhere.rename(_file(url))
+
+    def require_whole(self, url: str) -> None:
+        assert self.execute(url, "PRAGMA integrity_check") == [("ok",)]
+
+    def outdate(self, url: str) -> None:
+        for statement in ("UPDATE store SET oldest = 99", "PRAGMA user_version = 99"):
+            self.execute(url, statement)
+
+
+def _file(url: str) -> Path:
+    return Path(url.removeprefix("sqlite:///"))
+
+
+_chosen: list[Stores] = [SqliteStores()]
 
 
 def choose(stores: Stores) -> None:
@@ -26,12 +90,51 @@ def choose(stores: Stores) -> None:
     _chosen[:] = [stores]
 
 
-def chosen() -> Stores | None:
-    """What `pytest --store` chose; None for SQLite."""
-    return _chosen[0] if _chosen else None
+def chosen() -> Stores:
+    """What `pytest --store` chose."""
+    return _chosen[0]
 
 
 def url(url: str) -> str:
-    """The URL of the store for a test that names one of SQLite: on PostgreSQL, that of a database in its place."""
-    stores = chosen()
-    return stores.url(url) if stores else url
+    """See `Stores.url`."""
+    return chosen().url(url)
+
+
+def name_of(url: str) -> str:
+    """The name of a store's file or database."""
+    return urlsplit(chosen().url(url)).path.rpartition("/")[2]
+
+
+def secret_of(url: str) -> str:
+    """The secret of a store."""
+    return str(chosen().execute(url, "SELECT secret FROM store")[0][0])
+
+
+def execute(url: str, statement: str) -> list[tuple[Any, ...]]:
+    """See `Stores.execute`."""
+    return chosen().execute(url, statement)
+
+
+def content(url: str) -> bytes:
+    """See `Stores.content`."""
+    return chosen().content(url)
+
+
+def held(url: str) -> AbstractContextManager[None]:
+    """See `Stores.held`."""
+    return chosen().held(url)
+
+
+def away(url: str) -> AbstractContextManager[None]:
+    """See `Stores.away`."""
+    return chosen().away(url)
+
+
+def require_whole(url: str) -> None:
+    """See `Stores.require_whole`."""
+    chosen().require_whole(url)
+
+
+def outdate(url: str) -> None:
+    """See `Stores.outdate`."""
+    chosen().outdate(url)

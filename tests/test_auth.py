@@ -1,6 +1,6 @@
 """Authentication: which credentials are accepted, which are refused, and how."""
 
-import sqlite3
+import time
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,14 @@ from flask.testing import FlaskClient
 
 from restkeeper.config import Config
 from restkeeper.web.application import Application
+from tests import stores
 from tests.clock import SetClock
 from tests.shop import RESOURCES, create_app
 
 pytestmark = pytest.mark.needs("keys")
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
+WAIT_SECONDS = 5.0  # for which a change waits for others, in each kind of store
 INVALID = "the credentials are not valid, or not any more"
 
 
@@ -207,20 +209,17 @@ def test_a_use_does_not_change_the_version(client: FlaskClient) -> None:
         assert client.delete(path, headers=headers).status_code == status
 
 
-@pytest.mark.sqlite
 def test_a_request_does_not_wait_to_store_the_last_use(tmp_path: Path) -> None:
     """While another process writes, a key is accepted, and its request does not wait."""
-    path = tmp_path / "a.db"
-    app = create_app(Config(database_url=f"sqlite:///{path}", auth="required", admin_key=ADMIN_KEY))
-    key = make_key(app.test_client(), "products:read")
-    other = sqlite3.connect(path, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    waited: list[float] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("restkeeper.storage.sqlite.store.time.sleep", waited.append)
-        assert app.test_client().get("/products", headers=bearer(key["secret"])).status_code == 200
-    other.close()
-    assert [seconds for seconds in waited if seconds > 0] == []
+    url = f"sqlite:///{tmp_path}/a.db"
+    client = create_app(Config(database_url=url, auth="required", admin_key=ADMIN_KEY)).test_client()
+    key = make_key(client, "products:read")
+    with stores.held(url):
+        start = time.monotonic()
+        assert client.get("/products", headers=bearer(key["secret"])).status_code == 200
+        assert time.monotonic() - start < WAIT_SECONDS
+    path = f"/api/v1/keys/{key['id']}"
+    assert client.get(path, headers=bearer(ADMIN_KEY)).json["last_used_at"] is None
 
 
 def test_an_expired_key_cannot_be_rotated(client: FlaskClient, clock: SetClock) -> None:

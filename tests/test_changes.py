@@ -1,7 +1,6 @@
 """Changes are prepared before their transaction: no update is lost, and no other writer waits for the preparation."""
 
 import json
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from io import BytesIO
@@ -19,8 +18,9 @@ from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.resources.turns import Stale, Turns, until_current
 from restkeeper.schemas.fields import Text
 from restkeeper.schemas.item import ItemSchema
-from restkeeper.storage.sqlite.store import SqliteStore
-from restkeeper.storage.sqlite.writer import Writer
+from restkeeper.service import service_of
+from restkeeper.storage.contract import Transaction
+from tests import stores
 from tests.clock import SetClock
 from tests.shop import create_app
 from tests.waiting import join
@@ -35,20 +35,24 @@ def client(tmp_path: Path) -> FlaskClient:
 
 
 @pytest.fixture
-def preparations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def preparations(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Records each preparation, and whether it was before or inside a transaction."""
     found: list[str] = []
     depth = [0]
-    commit = Writer._commit
+    store = service_of(client.application).store
+    write = store.write
 
-    def watched(self: Writer, *arguments: Any) -> None:
-        depth[0] += 1
-        try:
-            commit(self, *arguments)
-        finally:
-            depth[0] -= 1
+    def watched(work: Callable[[Transaction], Any], **options: Any) -> Any:
+        def inside(transaction: Transaction) -> Any:
+            depth[0] += 1
+            try:
+                return work(transaction)
+            finally:
+                depth[0] -= 1
 
-    monkeypatch.setattr(Writer, "_commit", watched)
+        return write(inside, **options)
+
+    monkeypatch.setattr(store, "write", watched)
     for name in ("create", "replace", "merge", "_load"):
         monkeypatch.setattr(Resource, name, recording(getattr(Resource, name), name, depth, found))
     return found
@@ -77,36 +81,33 @@ def test_changes_are_prepared_before_their_transaction(client: FlaskClient, prep
 def test_a_change_that_changes_nothing_writes_nothing(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """It needs no transaction, and so does not wait for the store."""
     where = client.post("/products", json={"name": "x"}).headers["Location"]
-    monkeypatch.setattr(SqliteStore, "write", None)
+    monkeypatch.setattr(service_of(client.application).store, "write", None)
     assert client.put(where, json={"name": "x"}).json["version"] == 1
     assert client.patch(where, json={"name": "x"}).json["version"] == 1
 
 
-def write_first(monkeypatch: pytest.MonkeyPatch, times: int, other: Callable[[], Any]) -> list[int]:
+def write_first(client: FlaskClient, times: int, other: Callable[[], Any]) -> list[int]:
     """Lets another process write between a request's read and its transaction, this number of times."""
-    write, done = SqliteStore.write, []
+    store, done = service_of(client.application).store, list[int]()
+    write = store.write
 
-    def late(self: SqliteStore, work: Any, **options: Any) -> Any:
+    def late(work: Any, **options: Any) -> Any:
         if len(done) < times:
             done.append(len(done))
-            monkeypatch.setattr(SqliteStore, "write", write)
             other()
-            monkeypatch.setattr(SqliteStore, "write", late)
-        return write(self, work, **options)
+        return write(work, **options)
 
-    monkeypatch.setattr(SqliteStore, "write", late)
+    store.write = late  # type: ignore[method-assign]
     return done
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
-def test_a_change_is_prepared_again_after_another_write(
-    client: FlaskClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
+def test_a_change_is_prepared_again_after_another_write(client: FlaskClient, tmp_path: Path, method: str) -> None:
     """The result includes the other process's change: no update is lost."""
     second = create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db")).test_client()
     where = client.post("/products", json={"name": "x"}).headers["Location"]
     numbers = iter(range(100))
-    done = write_first(monkeypatch, 3, lambda: second.patch(where, json={"attributes": {f"a{next(numbers)}": 1}}))
+    done = write_first(client, 3, lambda: second.patch(where, json={"attributes": {f"a{next(numbers)}": 1}}))
     response = client.open(where, method=method, json={"name": "y"})
     assert (response.status_code, response.json["version"], len(done)) == (200, 5, 3)
     assert response.json["attributes"] == ({"a0": 1, "a1": 1, "a2": 1} if method == "PATCH" else {})
@@ -118,12 +119,12 @@ def test_a_change_is_prepared_again_after_another_write(
     [("/api/v1/webhooks", {"url": "https://example.org/"}), ("/api/v1/keys", {"name": "x", "scopes": ["admin"]})],
 )
 def test_a_rotation_is_prepared_again_after_another_write(
-    client: FlaskClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, sent: dict[str, Any]
+    client: FlaskClient, tmp_path: Path, path: str, sent: dict[str, Any]
 ) -> None:
     """The response has the secret that is stored, and the version after the other process's change."""
     second = create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db")).test_client()
     where = client.post(path, json=sent).headers["Location"]
-    write_first(monkeypatch, 1, lambda: second.post(f"{where}/rotate"))
+    write_first(client, 1, lambda: second.post(f"{where}/rotate"))
     rotated = client.post(f"{where}/rotate")
     assert (rotated.status_code, rotated.json["version"]) == (200, 3)
     assert client.get(where).headers["ETag"] == rotated.headers["ETag"]
@@ -131,17 +132,15 @@ def test_a_rotation_is_prepared_again_after_another_write(
         assert second.get("/products", headers={"X-API-Key": rotated.json["secret"]}).status_code == 200
 
 
-def test_a_condition_is_checked_in_the_transaction(
-    client: FlaskClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_condition_is_checked_in_the_transaction(client: FlaskClient, tmp_path: Path) -> None:
     """If-Match was true when the item was read but is not in the transaction: 412; for a deleted item: 404."""
     second = create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db")).test_client()
     made = client.post("/products", json={"name": "x"})
     where, headers = made.headers["Location"], {"If-Match": made.headers["ETag"]}
-    write_first(monkeypatch, 1, lambda: second.patch(where, json={"stock": 7}))
+    write_first(client, 1, lambda: second.patch(where, json={"stock": 7}))
     assert client.patch(where, json={"name": "y"}, headers=headers).status_code == 412
     assert client.get(where).json["name"] == "x"
-    write_first(monkeypatch, 1, lambda: second.delete(where))
+    write_first(client, 1, lambda: second.delete(where))
     assert client.patch(where, json={"name": "y"}).status_code == 404
 
 
@@ -304,7 +303,7 @@ def test_the_etag_of_a_private_list_reveals_nothing(tmp_path: Path, monkeypatch:
     assert client.post("/notes", headers=two, json={"title": "x"}).status_code == 200
     assert (tag(one), tag(admin) == all_of_it) == (first, False)
     assert client.get("/notes", headers=one | {"If-None-Match": first}).status_code == 304
-    write_first(monkeypatch, 1, lambda: client.post("/notes", headers=two, json={"title": "y"}))
+    write_first(client, 1, lambda: client.post("/notes", headers=two, json={"title": "y"}))
     assert client.post("/notes", headers=one | {"If-Match": first}, json={"title": "z"}).status_code == 200
     assert tag(one) != first
     assert client.post("/notes", headers=one | {"If-Match": first}, json={"title": "z"}).status_code == 412
@@ -323,7 +322,7 @@ def test_a_private_list_is_compared_in_the_transaction(tmp_path: Path, monkeypat
     def post(client: FlaskClient) -> None:
         statuses.append(client.post("/notes", headers=headers, json={"title": "a"}).status_code)
 
-    write_first(monkeypatch, 1, lambda: post(process))
+    write_first(client, 1, lambda: post(process))
     post(client)
     assert (statuses, len(client.get("/notes", headers=one).json)) == ([200, 412], 1)
 
@@ -351,14 +350,10 @@ def test_a_restored_item_has_a_new_etag(client: FlaskClient, tmp_path: Path) -> 
     assert client.patch(where, json={"stock": 1}, headers={"If-Match": tag}).status_code == 412
 
 
-@pytest.mark.sqlite
 def test_a_condition_is_compared_with_the_store(client: FlaskClient, tmp_path: Path) -> None:
     """A record with the same version and another body does not match: a change beside the service is not lost."""
     where = client.post("/products", json={"name": "x"}).headers["Location"]
     before = client.get(where).headers["ETag"]
-    direct = sqlite3.connect(tmp_path / "a.db")
-    direct.execute("UPDATE items SET body = replace(body, '\"x\"', '\"z\"')")
-    direct.commit()
-    direct.close()
+    stores.execute(f"sqlite:///{tmp_path}/a.db", "UPDATE items SET body = replace(body, '\"x\"', '\"z\"')")
     assert client.get(where).headers["ETag"] != before
     assert client.patch(where, json={"stock": 1}).json["name"] == "z"

@@ -392,7 +392,7 @@ def test_stdin_and_stdout(tmp_path: Path) -> None:
         (["export", "nix"], 2, "there is no collection 'nix'; there are products, users"),
         (["import", "products", "/nix"], 1, "/nix: No such file or directory"),
         (["export", "products", "/nix/x"], 1, "/nix/x: No such file or directory"),
-        (["backup", "/nix/x"], 1, "no backup at '/nix/x': No such file or directory"),
+        pytest.param(["backup", "/nix/x"], 1, "no backup at '/nix/x': No such file", marks=pytest.mark.sqlite),
     ],
 )
 def test_each_error_is_one_line(run: Callable[..., Result], arguments: list[str], code: int, message: str) -> None:
@@ -447,6 +447,7 @@ def test_keys(run: Callable[..., Result], app: Application) -> None:
 
 
 @pytest.mark.needs("keys")
+@pytest.mark.sqlite
 def test_a_key_is_revoked_on_a_full_disk(tmp_path: Path) -> None:
     """Revoking takes effect at once; a new key waits until there is space."""
     url = f"sqlite:///{tmp_path}/a.db"

@@ -201,6 +201,7 @@ class TestSending:
         worker.close()
         assert not own & set(threading.enumerate())
 
+    @pytest.mark.sqlite
     def test_a_full_disk_stops_no_delivery(
         self,
         client: FlaskClient,

@@ -1,7 +1,6 @@
 """Idempotency-Key: a repeated request gets the first response, and its work is done once."""
 
 import re
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from restkeeper.resources.resource import Resource
 from restkeeper.storage.contract import Key, Record, Store, StoredResponse, Transaction
 from restkeeper.storage.errors import ResponseStored
 from restkeeper.web.application import Application
+from tests import stores
 from tests.clock import SetClock
 from tests.live import Gunicorn, HttpResponse
 from tests.shop import RESOURCES, create_app
@@ -336,10 +336,10 @@ def test_a_twin_counts_no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.needs("keys")
-@pytest.mark.sqlite
 def test_a_replayed_secret_is_stored_encrypted(tmp_path: Path) -> None:
     """A client that lost a secret gets it again with its idempotency key, which the store does not have."""
-    client = create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db")).test_client()
+    url = f"sqlite:///{tmp_path}/a.db"
+    client = create_app(Config(database_url=url)).test_client()
 
     def post(key: str = KEY, *, path: str, body: Any) -> TestResponse:
         return client.post(path, json=body, headers={"Idempotency-Key": key})
@@ -349,7 +349,7 @@ def test_a_replayed_secret_is_stored_encrypted(tmp_path: Path) -> None:
     assert post(path="/api/v1/keys", body=sent).data == first.data
     rotate = f"{first.headers['Location']}/rotate"
     assert post("r", path=rotate, body=None).json["secret"] == post("r", path=rotate, body=None).json["secret"]
-    stored = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    stored = stores.content(url)
     assert b"Idempotent" not in stored and first.json["id"].encode() in stored
     assert first.json["secret"].encode() not in stored
     assert KEY.encode() not in stored
@@ -385,16 +385,13 @@ def test_retries_and_killed_workers_create_each_item_once() -> None:
     assert tally.broken > 0
 
 
-@pytest.mark.sqlite
 def test_an_invalid_body_is_refused_without_waiting(tmp_path: Path) -> None:
     """While another process writes, an invalid body is refused at once, with a key or without."""
-    path = tmp_path / "a.db"
-    client = create_app(Config(database_url=f"sqlite:///{path}")).test_client()
-    other = sqlite3.connect(path, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    for headers in ({}, {"Idempotency-Key": KEY}):
-        assert client.post("/products", json={"name": ""}, headers=headers).status_code == 422
-    other.close()
+    url = f"sqlite:///{tmp_path}/a.db"
+    client = create_app(Config(database_url=url)).test_client()
+    with stores.held(url):
+        for headers in ({}, {"Idempotency-Key": KEY}):
+            assert client.post("/products", json={"name": ""}, headers=headers).status_code == 422
 
 
 @pytest.mark.needs("keys")

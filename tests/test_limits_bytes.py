@@ -1,5 +1,6 @@
 """Quotas of bytes that a caller's writes may store: what is counted, refused, and reported in headers."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from restkeeper.config import Config, ConfigError
 from restkeeper.features.limits import requests as limits
 from restkeeper.features.limits.counters import Quota, Use, open_counters
 from restkeeper.resources.changes import add_written
+from restkeeper.service import service_of
+from restkeeper.storage.contract import Transaction
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.web import errors, observe
 from restkeeper.web.application import Application, Reply
@@ -87,12 +90,19 @@ def test_a_refused_write_counts_no_bytes(body: Any, headers: dict[str, str], sta
 def test_a_rolled_back_write_counts_no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction that fails after its response, item and event were written has stored nothing."""
 
-    def fail(*_: Any) -> None:
-        raise StoreUnavailable("the disk is gone")
-
     client = service()
+    store = service_of(client.application).store
+    write = store.write
+
+    def fail(work: Callable[[Transaction], Any], **options: Any) -> None:
+        def fail_late(transaction: Transaction) -> None:
+            work(transaction)
+            raise StoreUnavailable("the disk is gone")
+
+        write(fail_late, **options)
+
     before = left(client.delete("/products/none", headers=ADMIN))
-    monkeypatch.setattr("restkeeper.storage.sqlite.items.SqliteTransaction.require_success", fail)
+    monkeypatch.setattr(store, "write", fail)
     response = client.post("/products", json={"name": "x"}, headers=ADMIN | {"Idempotency-Key": "k"})
     assert (response.status_code, left(response)) == (503, before)
 

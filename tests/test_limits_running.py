@@ -6,7 +6,7 @@ from collections import Counter
 from http.client import HTTPConnection
 from pathlib import Path
 
-from tests.live import Gunicorn, counters_of
+from tests.live import Gunicorn
 from tests.waiting import SECONDS, join
 
 CALLERS = [f"127.0.0.{n}" for n in range(2, 22)]  # each has its own counters, and so its own window
@@ -44,7 +44,7 @@ def test_two_workers_admit_the_quota_to_the_request(tmp_path: Path) -> None:
     settings = {"RATE_LIMIT": f"{QUOTA} per {WINDOW}", "LOG_LEVEL": "warning"}
     with Gunicorn(tmp_path, workers=2, **settings) as server:
         found = [send_in_parallel(server.port, caller) for caller in CALLERS]
-        counters = str(counters_of(tmp_path / "restkeeper.db"))
+        counters = str(server.counters())
         mapped = [counters in Path(f"/proc/{pid}/maps").read_text() for pid in server.worker_pids()]
     assert found == [{200: QUOTA, 429: CONNECTIONS * EACH - QUOTA}] * len(CALLERS)
     assert mapped == [True, True]

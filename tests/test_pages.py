@@ -12,8 +12,8 @@ from werkzeug.test import TestResponse
 
 from restkeeper.config import Config
 from restkeeper.errors import InvalidQuery
+from restkeeper.service import service_of
 from restkeeper.storage.contract import Page, Query
-from restkeeper.storage.sqlite.store import SqliteStore
 from restkeeper.web import pagination
 from restkeeper.web.cache import Cache
 from restkeeper.web.pagination import LINK_BYTES, link_header, links, require_whole
@@ -112,14 +112,15 @@ def test_a_page_is_cached_with_the_revision_of_its_read(monkeypatch: pytest.Monk
     app = create_app(Config())
     client, other = app.test_client(), app.test_client()
     client.post("/products", json={"name": "a"})
-    read = SqliteStore.page
+    store = service_of(app).store
+    read = store.page
 
-    def late(self: SqliteStore, *arguments: Any) -> Page:
-        monkeypatch.setattr(SqliteStore, "page", read)
+    def late(*arguments: Any) -> Page:
+        monkeypatch.setattr(store, "page", read)
         assert other.post("/products", json={"name": "b"}).status_code == 200
-        return read(self, *arguments)
+        return read(*arguments)
 
-    monkeypatch.setattr(SqliteStore, "page", late)
+    monkeypatch.setattr(store, "page", late)
     first = client.get("/products")
     again = client.get("/products")
     assert [item["name"] for item in first.json] == [item["name"] for item in again.json] == ["a", "b"]
@@ -172,7 +173,7 @@ def test_a_list_of_many_ids_has_a_short_link(client: FlaskClient, count: int) ->
 def test_the_feed_has_a_short_link(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """A feed with too long a query is refused before the search."""
     assert client.get("/api/v1/events?type=" + ",".join(["product.*"] * 200)).status_code == 200
-    monkeypatch.setattr(SqliteStore, "events", None)
+    monkeypatch.setattr(service_of(client.application).store, "events", None)
     response = client.get("/api/v1/events?type=" + ",".join(["product.*"] * 700))
     assert (response.status_code, "fewer values" in response.json["detail"]) == (400, True)
 

@@ -10,9 +10,11 @@ from werkzeug.exceptions import HTTPException
 
 from restkeeper.config import Config
 from restkeeper.errors import Problem
+from restkeeper.storage import Store, locate
 from restkeeper.storage.errors import (
     DuplicateValue,
     EventsExpired,
+    RecordChanged,
     RecordNotFound,
     ResponseStored,
     StoreError,
@@ -23,6 +25,7 @@ from restkeeper.storage.errors import (
 from restkeeper.web import errors as web_errors
 from restkeeper.web import observe
 from restkeeper.web.application import Application
+from tests import stores
 from tests.shop import create_app
 
 KINDS = {kind.name: kind for kind in Problem.__subclasses__()}
@@ -124,7 +127,9 @@ def test_types_are_unique() -> None:
 
 
 class _Broken:
-    """A store whose every method raises an error."""
+    """A store that opens and closes, and whose every other method raises an error."""
+
+    secret = "00" * 16
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -132,12 +137,21 @@ class _Broken:
     def open(self) -> None:
         pass
 
+    def close(self) -> None:
+        pass
+
     def __getattr__(self, name: str) -> object:
+        if isinstance(getattr(Store, name), property):
+            raise self._error
+        return self._fail
+
+    def _fail(self, *_: object, **__: object) -> None:
         raise self._error
 
 
 def _client_of_broken_store(error: Exception, monkeypatch: pytest.MonkeyPatch) -> FlaskClient:
-    monkeypatch.setattr("restkeeper.storage.sqlite.location.SqliteMemory.store", lambda *_, **__: _Broken(error))
+    location = locate(stores.url(Config().database_url))
+    monkeypatch.setattr(type(location), "store", lambda *_, **__: _Broken(error))
     return create_app(Config()).test_client()
 
 
@@ -216,10 +230,10 @@ def test_a_missing_store_is_one_line_in_the_log(
 
 
 def test_every_exception_of_a_store_has_a_problem() -> None:
-    """Each has its own row in the table, or that of its base class; two are handled before."""
+    """Each has its own row in the table, or that of its base class; the others are handled before."""
     kinds = [RecordNotFound, DuplicateValue, StoreUnavailable, StoreFull]
     assert kinds == list(web_errors._OF_STORE)
-    assert set(StoreError.__subclasses__()) == {*kinds, EventsExpired, ResponseStored}
+    assert set(StoreError.__subclasses__()) == {*kinds, EventsExpired, RecordChanged, ResponseStored}
 
 
 def test_an_exception_without_description_has_no_detail() -> None:

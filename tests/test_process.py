@@ -121,7 +121,8 @@ def test_a_new_master_has_its_own_folder(tmp_path: Path, command: list[str | Pat
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    environ = {"PATH": os.environ["PATH"], "DATABASE_URL": f"sqlite:///{tmp_path}/restkeeper.db"}
+    url = stores.url(f"sqlite:///{tmp_path}/restkeeper.db")
+    environ = {"PATH": os.environ["PATH"], "DATABASE_URL": url}
     environ |= {"PORT": str(port), "WEB_CONCURRENCY": "1", "AUTH": "open", "LOG_LEVEL": "error"}
 
     def status() -> int:
@@ -157,7 +158,7 @@ def test_a_new_master_has_its_own_folder(tmp_path: Path, command: list[str | Pat
             os.killpg(old.pid, signal.SIGKILL)
         old.wait(SECONDS)
         until(lambda: not processes(old.pid))
-        if counters := counters_of(tmp_path / "restkeeper.db"):
+        if counters := counters_of(url):
             counters.unlink(missing_ok=True)
 
 

@@ -15,11 +15,12 @@ from click.testing import Result
 
 from restkeeper.clock import rfc3339
 from restkeeper.config import Config
-from restkeeper.storage import open_store
+from restkeeper.storage import locate, open_store
 from restkeeper.storage.contract import Transaction
 from restkeeper.storage.errors import StoreGone, StoreUnavailable
 from restkeeper.storage.outbox import Event
 from restkeeper.web.application import Application
+from tests import stores
 from tests.live import ROOT, counters_of
 from tests.shop import RESOURCES, create_app
 from tests.test_process import processes, until
@@ -34,8 +35,12 @@ def command_of(process: str) -> list[str]:
     return [sys.executable, "-m", *PROCFILE[process].split()]
 
 
+def database_url(folder: Path) -> str:
+    return stores.url(f"sqlite:///{folder}/restkeeper.db")
+
+
 def environ_of(folder: Path, **settings: str) -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "DATABASE_URL": f"sqlite:///{folder}/restkeeper.db", **settings}
+    return {"PATH": os.environ["PATH"], "DATABASE_URL": database_url(folder), **settings}
 
 
 def record_expired(transaction: Transaction) -> None:
@@ -55,8 +60,8 @@ def test_the_release_creates_the_tables(tmp_path: Path) -> None:
         done = subprocess.run(
             command_of("release"), cwd=ROOT, env=environ_of(tmp_path), capture_output=True, text=True, check=True
         )
-        assert done.stdout == f"sqlite:///{tmp_path}/restkeeper.db is ready for this version\n"
-    store = open_store(f"sqlite:///{tmp_path}/restkeeper.db", [])
+        assert done.stdout == f"{locate(database_url(tmp_path)).name} is ready for this version\n"
+    store = open_store(database_url(tmp_path), [])
     store.check()
     store.close()
 
@@ -69,7 +74,7 @@ def test_the_reaper_repeats_until_it_is_stopped(tmp_path: Path) -> None:
         [*command, "1"], cwd=ROOT, env=environ_of(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert reaper.stdout and reaper.stderr
-    assert reaper.stderr.readline().startswith("waiting: there is no store at ")
+    assert reaper.stderr.readline().startswith("waiting: there is no store ")
     app = create_app(Config(database_url=f"sqlite:///{tmp_path}/restkeeper.db"))
     store = app.extensions["restkeeper"].store
     store.open()
@@ -182,7 +187,7 @@ def test_all_processes_run_and_stop_together(tmp_path: Path) -> None:
     finally:
         running.terminate()
         assert running.wait(timeout=SECONDS) in (0, -signal.SIGTERM, 128 + signal.SIGTERM), log.read_text()
-        if counters := counters_of(tmp_path / "restkeeper.db"):
+        if counters := counters_of(database_url(tmp_path)):
             counters.unlink(missing_ok=True)
     until(lambda: processes(running.pid) == [])
     assert "Traceback" not in log.read_text()

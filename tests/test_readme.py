@@ -108,7 +108,14 @@ def test_each_step_of_the_versions_page_works(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "sh", "") or blocks(page, "sh", "stopped")])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.sqlite] if page == "operations.md" else [])  # it has backups of the file
+        for page in PAGES
+        if blocks(page, "sh", "") or blocks(page, "sh", "stopped")
+    ],
+)
 def test_the_commands_of_a_page_run(page: str, tmp_path: Path) -> None:
     """Its shell blocks, in order, beside a running service; those marked `stopped` after the service has ended."""
     service, environ = service_of(page, tmp_path), environ_of(tmp_path)

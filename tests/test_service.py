@@ -132,7 +132,8 @@ def test_an_unknown_caller_is_limited_by_address(monkeypatch: pytest.MonkeyPatch
     def fail(*_: object) -> None:
         raise StoreUnavailable("busy")
 
-    monkeypatch.setattr(service_of(service.application).store, "read", fail)
+    for name in ("read", "look_up"):
+        monkeypatch.setattr(service_of(service.application).store, name, fail)
     headers = {"X-API-Key": "rk_0123456789abcdef_x"}
     assert [service.get("/products", headers=headers).status_code for _ in range(2)] == [503, 429]
 

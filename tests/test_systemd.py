@@ -154,7 +154,7 @@ def test_the_sandbox_of_these_tests_forbids(tmp_path: Path) -> None:
 
 def counters_in(folder: Path) -> list[Path]:
     """The files with the counters of the service, of whichever user; their names have the user and a digest."""
-    own = counters_of(folder / "restkeeper.db")
+    own = counters_of(f"sqlite:///{folder}/restkeeper.db")
     return list(own.parent.glob(f"*-{own.name.rpartition('-')[2]}")) if own else []
 
 

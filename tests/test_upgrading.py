@@ -223,7 +223,8 @@ def test_a_collection_without_upgrades_is_never_looked_up(monkeypatch: pytest.Mo
     store = client.application.extensions["restkeeper"].store
     looked_up: list[str] = []
     count: Callable[..., list[str]] = lambda *arguments: looked_up.append("") or []  # type: ignore[func-returns-value]  # noqa: E731
-    monkeypatch.setattr(type(store._registry), "others", count)
+    for part in (store, store.write(type)):
+        monkeypatch.setattr(part, "other_fingerprints", count)
     assert client.post("/notes", json={"name": "a"}).status_code == 200
     assert client.get("/notes?name=a&sort=name&q=a").status_code == 200
     assert looked_up == []

@@ -1,6 +1,6 @@
 """The stores that the contract is tested on: SQLite in a file and in memory, PostgreSQL, and dictionaries."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -9,6 +9,7 @@ import pytest
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Collection, Store
 from tests.dict_store import DictStore
+from tests.postgresql_reuse import Reused
 from tests.postgresql_server import Databases
 from tests.things import OTHERS, THINGS
 
@@ -21,23 +22,29 @@ def stores(request: pytest.FixtureRequest, folder: Path) -> Iterator[Callable[..
     """Opens new stores of the fixture's kind with given collections, and closes them at the end."""
     with ExitStack() as opened:
 
-        def url() -> str:
+        def url(collections: Sequence[Collection]) -> str:
             if request.param == "postgresql":
-                databases: Databases = request.getfixturevalue("databases")
-                made = databases.create_database()
-                opened.callback(databases.drop_database, made)
-                return made
+                reused: Reused = request.getfixturevalue("reused")
+                taken = reused.take(collections)
+                opened.callback(reused.give_back, taken)
+                return taken
             number = len(list(folder.glob("*.db")))
             return f"sqlite:///{folder}/{number}.db" if request.param == "file" else "memory://"
 
         def open_with(*collections: Collection) -> Store:
             if request.param == "dictionaries":
                 return DictStore(collections)  # type: ignore[return-value]  # it has no outbox
-            store = open_store(url(), collections)
+            store = open_store(url(collections), collections)
             opened.callback(store.close)
             return store
 
         yield open_with
+
+
+@pytest.fixture(scope="session")
+def reused(databases: Databases) -> Reused:
+    """The databases of this process."""
+    return Reused(databases)
 
 
 @pytest.fixture(params=KINDS)

@@ -27,10 +27,8 @@ def closed_features() -> set[str]:
 
 def create_app(config: Config | None = None, resources: Sequence[Resource] = RESOURCES, **options: Any) -> Application:
     """The WSGI application, with all features but the closed ones, on the store that `pytest --store` chooses."""
-    chosen = stores.chosen()
-    if chosen and config:
-        config = replace(config, database_url=chosen.url(config.database_url))
+    if config:
+        config = replace(config, database_url=stores.url(config.database_url))
     app = restkeeper.create_app(config, resources, **{"without": closed_features(), **options})
-    if chosen:
-        chosen.opened(app)
+    stores.chosen().opened(app)
     return app

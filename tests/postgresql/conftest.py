@@ -9,11 +9,17 @@ from tests.postgresql_server import Databases
 
 
 @pytest.fixture
-def outbox(databases: Databases) -> Iterator[OutboxOnly]:
+def url(databases: Databases) -> Iterator[str]:
+    """A new database."""
+    made = databases.create_database()
+    yield made
+    databases.drop_database(made)
+
+
+@pytest.fixture
+def outbox(url: str) -> Iterator[OutboxOnly]:
     """An outbox in a new database."""
-    url = databases.create_database()
     outbox = OutboxOnly(url)
     outbox.create()
     yield outbox
     outbox.close()
-    databases.drop_database(url)

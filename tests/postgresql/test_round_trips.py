@@ -19,7 +19,7 @@ from restkeeper.storage.postgresql import store
 from restkeeper.storage.postgresql.connection import PREPARED
 from tests.clock import SetClock
 from tests.postgresql.wire import Wire, counted
-from tests.postgresql_server import Databases
+from tests.postgresql_server import until
 from tests.shop import create_app
 
 pytestmark = [pytest.mark.needs("keys"), pytest.mark.needs("idempotency"), pytest.mark.needs("events")]
@@ -29,12 +29,10 @@ ADMIN_KEY = "an-admin-key-of-enough-characters"
 
 
 @pytest.fixture
-def wire(databases: Databases) -> Iterator[Wire]:
+def wire(url: str) -> Iterator[Wire]:
     """A proxy in front of a new database."""
-    url = databases.create_database()
     with counted(url) as made:
         yield made
-    databases.drop_database(url)
 
 
 class Shop:
@@ -51,6 +49,8 @@ class Shop:
         self._key = made.json["secret"]
         self._numbers = count()
         self.store: Store = service_of(self._app).store
+        pool: Any = self.store._connections._pool  # type: ignore[attr-defined]
+        until(lambda: pool.get_stats()["pool_available"] == pool.get_stats()["pool_size"])  # no new connection asks
         self.ask("GET", "/products")
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 import psycopg.waiting
+from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import ConnectionPool, PoolTimeout
 
@@ -28,9 +29,10 @@ from restkeeper.storage.postgresql import waiting
 from restkeeper.storage.postgresql.chain import can_be_chained, chained
 from restkeeper.storage.transfer import DETAILS, Kind
 
-ANSWER_SECONDS = 5.0  # for which a statement may work or wait for a lock, and a caller may wait for a connection
+ANSWER_SECONDS = 5.0  # for which a statement may work, and a caller may wait for a connection
+LOCK_SECONDS = 4.5  # for which a statement may wait for a lock: less, as the error is another one
 IDLE_SECONDS = 5.0  # between two statements of a transaction
-TRANSACTION_SECONDS = 15.0  # of a whole transaction (PostgreSQL 17 and later)
+TRANSACTION_SECONDS = 15.0  # of a whole transaction (PostgreSQL 17 and later), if the server has no other limit
 CUT_SECONDS = 0.5  # beyond ANSWER_SECONDS, after which the watch closes a connection whose server is silent
 WAITING = 500  # uses that wait for a connection in each process
 OPEN_SECONDS = 0.25  # for which a use waits for the pool, before it looks whether connections can be opened
@@ -39,6 +41,17 @@ LOG_SECONDS = 60.0  # between two lines of a process about the same failure
 LONGEST_IDLE_SECONDS = 300.0  # of a connection that is not needed
 
 PREPARED = 5  # uses of a statement, after which its plan is kept
+
+# Servers before PostgreSQL 17 would refuse a connection that sets it, and have no such setting here.
+_LIMIT_TRANSACTIONS = """\
+SELECT set_config(name, %s, false)
+FROM pg_settings
+WHERE name = 'transaction_timeout' AND setting = '0'"""
+
+_LIFT_LIMITS = """\
+SELECT set_config(name, '0', %s)
+FROM pg_settings
+WHERE name IN ('statement_timeout', 'transaction_timeout')"""
 
 Parameters = Mapping[str, Any] | Sequence[Any] | None
 Row = tuple[Any, ...]
@@ -68,6 +81,17 @@ _log = logging.getLogger("restkeeper")
 _logged: dict[str, float] = {}  # the time of the last line about each kind of failure
 
 
+class _Pipeline(psycopg.Pipeline):
+    """Several statements in one round trip, whose last message is Sync.
+
+    psycopg sends a Flush after it. A server that gets that stops to measure the idle time of the transaction, which
+    would never end if this process did not continue.
+    """
+
+    def _fetch_gen(self, *, flush: bool) -> PQGen[None]:
+        return super()._fetch_gen(flush=False)
+
+
 class Session(psycopg.Connection[Row]):
     """A connection that sends changes together with the next statement that needs a result, in one round trip.
 
@@ -83,6 +107,11 @@ class Session(psycopg.Connection[Row]):
         """Make it ready for use, once after it was opened."""
         self._queue = []
         self._reused = self.cursor(binary=True)
+        self.rows(_LIMIT_TRANSACTIONS, (f"{TRANSACTION_SECONDS * 1000:.0f}",))
+
+    def lift_limits(self, *, local: bool = False) -> None:
+        """Let statements and transactions take any time from now on, or if it is `local` those of this transaction."""
+        self.rows(_LIFT_LIMITS, (local,))
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         """See `psycopg.Connection.wait`: all that is sent and received comes through here."""
@@ -170,6 +199,7 @@ class Session(psycopg.Connection[Row]):
             cursor = self._reused.execute(statement, parameters)
         else:
             queue, self._queue = self._queue, []
+            self._pipeline = _Pipeline(self)
             with self.pipeline():
                 cursors = [self.cursor(binary=True).execute(*each[:2]) for each in queue]
                 cursor = self.cursor(binary=True).execute(statement, parameters)
@@ -259,8 +289,6 @@ class Connections:
         self._new.add(session)
         try:
             self._configure(session)
-            if session.info.server_version >= 170_000:
-                session.change(f"SET transaction_timeout = '{TRANSACTION_SECONDS:g}s'")
         except BaseException:
             session.close()
             raise
@@ -374,24 +402,17 @@ def connect(url: str, *, is_long: bool = False) -> Session:
         session = Session.connect(with_limits(url), autocommit=True)
         session.prepare()
         if is_long:
-            without_limits(session)
+            session.lift_limits()
     except psycopg.Error as error:
         raise store_error(error) from cause_of(error)
     return session
-
-
-def without_limits(session: Session, scope: str = "SESSION") -> None:
-    """Let statements and transactions take any time: in the present transaction if the scope is LOCAL."""
-    session.change(f"SET {scope} statement_timeout = 0")
-    if session.info.server_version >= 170_000:
-        session.change(f"SET {scope} transaction_timeout = 0")
 
 
 def with_limits(url: str) -> str:
     """The connection string of a URL with our time-outs, which those in the URL's `options` override."""
     limits = {
         "statement_timeout": ANSWER_SECONDS,
-        "lock_timeout": ANSWER_SECONDS,
+        "lock_timeout": LOCK_SECONDS,
         "idle_in_transaction_session_timeout": IDLE_SECONDS,
     }
     given = conninfo_to_dict(url)

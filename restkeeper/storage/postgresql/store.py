@@ -38,7 +38,6 @@ from restkeeper.storage.postgresql.connection import (
     Session,
     cause_of,
     connect,
-    without_limits,
 )
 from restkeeper.storage.postgresql.counters import revision_of, state_of
 from restkeeper.storage.postgresql.deliveries import find_subscriptions, read_log
@@ -252,7 +251,7 @@ class PostgresStore:
         with self._parts.session(is_long=True) as session:
             session.begin()
             try:
-                without_limits(session, "LOCAL")
+                session.lift_limits(local=True)
                 with session.cursor("scan", binary=True) as cursor:
                     cursor.itersize = SCANNED
                     return spool(cursor.execute(_SCAN, (collection,)))

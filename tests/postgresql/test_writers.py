@@ -1,0 +1,215 @@
+"""Several instances that write at the same time: who waits for whom, for how long, and what the feed shows."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import psycopg
+import pytest
+from flask.testing import FlaskClient
+
+from restkeeper.config import Config
+from restkeeper.service import service_of
+from restkeeper.storage import open_store
+from restkeeper.storage.contract import Store, Transaction
+from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.postgresql import connection
+from restkeeper.web.application import Application
+from tests.postgresql.helpers import Parallel
+from tests.postgresql_server import until
+from tests.shop import create_app
+from tests.things import THINGS, insert, record
+from tests.waiting import SECONDS
+
+T = TypeVar("T")
+
+pytestmark = [pytest.mark.needs("idempotency"), pytest.mark.needs("events")]
+
+
+class Held:
+    """Lets one transaction of a store wait after its work, with all of its locks, until `release`."""
+
+    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._reached, self._released, self._write = threading.Event(), threading.Event(), store.write
+        monkeypatch.setattr(store, "write", self._hold)
+
+    def _hold(self, work: Callable[[Any], T], **options: Any) -> T:
+        def held(transaction: Any) -> T:
+            result = work(transaction)
+            transaction._session.flush()
+            self._reached.set()
+            assert self._released.wait(SECONDS)
+            return result
+
+        return self._write(held if not self._reached.is_set() else work, **options)
+
+    def wait(self) -> None:
+        assert self._reached.wait(SECONDS)
+
+    def release(self) -> None:
+        self._released.set()
+
+
+class Instances:
+    """Two applications on one database, the first of which can be held, and items that both know."""
+
+    def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._url, self._monkeypatch = url, monkeypatch
+        self.apps: list[Application] = [create_app(Config(database_url=url)) for _ in range(2)]
+        self.paths = [str(self.post(1, f"item {n}").headers["Location"]) for n in range(4)]
+        self._numbers = iter(range(1000))
+
+    def client(self, number: int) -> FlaskClient:
+        return self.apps[number].test_client()
+
+    def post(self, number: int, name: str) -> Any:
+        headers = {"Idempotency-Key": f"key of {name}"}
+        return self.client(number).post("/products", json={"name": name, "sku": name}, headers=headers)
+
+    def change(self, number: int, kind: str, path: str) -> Any:
+        """Create an item, or change or delete that at the path."""
+        name = f"new {next(self._numbers)}"
+        if kind == "create":
+            return self.post(number, name)
+        return self.client(number).open(path, method=kind, **({"json": {"name": name}} if kind == "PATCH" else {}))
+
+    @contextmanager
+    def hold(self, change: Callable[[], Any]) -> Iterator[Parallel]:
+        """Meanwhile a change at the first instance is in its open transaction. At the end it is committed."""
+        held, parallel = Held(service_of(self.apps[0]).store, self._monkeypatch), Parallel()
+        made = parallel.start(change)
+        try:
+            held.wait()
+            yield parallel
+        finally:
+            held.release()
+        parallel.join()
+        assert made.result().status_code == 200
+
+    def wait_until_blocked(self) -> None:
+        count = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        with psycopg.connect(self._url, autocommit=True) as session:
+            until(lambda: session.execute(count).fetchone() == (1,))
+
+    def events(self, after: str = "") -> list[tuple[str, int]]:
+        """The names and versions in the feed, as the second instance returns it."""
+        page = self.client(1).get("/api/v1/events", query_string={"after": after} if after else {}).json
+        return [(each["data"]["name"], each["data"]["version"]) for each in page]
+
+    def close(self) -> None:
+        for app in self.apps:
+            service_of(app).store.close()
+
+
+@pytest.fixture
+def instances(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Instances]:
+    made = Instances(url, monkeypatch)
+    yield made
+    made.close()
+
+
+KINDS = ["create", "PATCH", "DELETE"]
+
+
+@pytest.mark.parametrize("first", KINDS)
+@pytest.mark.parametrize("second", KINDS)
+def test_writers_of_different_items_do_not_wait_for_each_other(instances: Instances, first: str, second: str) -> None:
+    """With one transaction open after all that its request does, the change of another item is complete."""
+    with instances.hold(lambda: instances.change(0, first, instances.paths[0])):
+        for _ in range(3):
+            done = instances.change(1, second, instances.paths.pop())
+            assert done.status_code == 200, done.text
+
+
+def test_a_repetition_at_another_instance_waits_for_the_first_response(instances: Instances) -> None:
+    """It gets that, and no conflict of the unique value."""
+    with instances.hold(lambda: instances.post(0, "mine")) as parallel:
+        twin = parallel.start(instances.post, 1, "mine")
+        instances.wait_until_blocked()
+        assert not twin.done()
+    response = twin.result()
+    assert response.status_code == 200 and response.headers["Idempotent-Replayed"] == "true"
+    assert [each["id"] for each in instances.client(0).get("/products?name=mine").json] == [response.json["id"]]
+
+
+def test_a_repetition_is_executed_if_the_first_request_fails(instances: Instances) -> None:
+    """The one that waited is then the first."""
+
+    def fail() -> Any:
+        instances.post(0, "mine")
+        return instances.post(0, "mine")
+
+    def roll_back(transaction: Transaction) -> None:
+        raise StoreUnavailable("it fails")
+
+    service_of(instances.apps[0]).hooks.on_change.append(lambda transaction, change: roll_back(transaction) or 0)  # type: ignore[func-returns-value]
+    assert fail().status_code == 503
+    assert "Idempotent-Replayed" not in instances.post(1, "mine").headers
+
+
+def test_a_late_commit_is_later_in_the_feed(instances: Instances) -> None:
+    """Whoever has read the events of others meanwhile gets it after them; nothing is skipped."""
+    with instances.hold(lambda: instances.post(0, "late")):
+        instances.post(1, "early")
+        before = [("item 0", 1), ("item 1", 1), ("item 2", 1), ("item 3", 1), ("early", 1)]
+        assert instances.events() == before
+        last = service_of(instances.apps[1]).store.last_event()
+        assert instances.events(last) == []
+    assert instances.events(last) == [("late", 1)]
+    assert instances.events() == [*before, ("late", 1)]
+
+
+def test_the_events_of_an_item_have_the_order_of_its_versions(instances: Instances) -> None:
+    """Who changes an item that an open transaction changes waits, and its event comes after."""
+    path = instances.paths[0]
+    with instances.hold(lambda: instances.client(0).patch(path, json={"stock": 1})) as parallel:
+        second = parallel.start(lambda: instances.client(1).patch(path, json={"stock": 2}))
+        instances.wait_until_blocked()
+        instances.post(1, "other")
+        assert instances.events()[4:] == [("other", 1)]
+    assert second.result().json["version"] == 3
+    assert instances.events()[4:] == [("other", 1), ("item 0", 2), ("item 0", 3)]
+
+
+@pytest.mark.parametrize("limit", ["IDLE_SECONDS", "TRANSACTION_SECONDS"])
+def test_an_open_transaction_ends(url: str, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    """One that does nothing ends soon, one that works later; whoever waits for its items then has them."""
+    other = open_store(url, [THINGS])
+    insert(other, record("a"))
+    monkeypatch.setattr(connection, limit, 0.5)
+    stuck = open_store(url, [THINGS])
+    has_lock, is_free = threading.Event(), threading.Event()
+
+    def work(transaction: Any) -> None:
+        transaction.read("things", "a")
+        has_lock.set()
+        while limit == "TRANSACTION_SECONDS" and not is_free.wait(0.01):
+            transaction._session.rows("SELECT 1")
+        assert is_free.wait(SECONDS)
+        transaction.read("things", "a")
+
+    def change() -> None:
+        has_lock.wait(SECONDS)
+        other.write(lambda transaction: transaction.update("things", record("a", 2)))
+        is_free.set()
+
+    parallel = Parallel()
+    ended = parallel.start(stuck.write, work)
+    change()
+    with pytest.raises(StoreUnavailable, match="took too long|does not answer"):
+        ended.result(SECONDS)
+    assert other.read("things", "a").version == 2
+    for store in (stuck, other):
+        store.close()
+
+
+@pytest.mark.parametrize("limit", ["statement", "transaction"])
+def test_a_scan_may_take_longer(url: str, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    """An export of a large collection is no transaction that holds up others."""
+    store = open_store(f"{url}&options=-c%20{limit}_timeout%3D300ms", [THINGS])
+    insert(store, *(record(str(n)) for n in range(20)))
+    slow = "SELECT id, version, updated_at, fingerprint, convert_to(body, 'UTF8'), owner, NULL FROM items"
+    monkeypatch.setattr("restkeeper.storage.postgresql.store._SCAN", f"{slow}, pg_sleep(0.05) WHERE collection = %s")
+    assert len(list(store.scan("things"))) == 20
+    store.close()

@@ -22,7 +22,6 @@ UNBOUNDED = {
     "page_limit",
     "trusted_proxies",
     "deprecation_window",
-    "database_connections",  # of a database server, which SQLite has not
 }  # numbers that are no limits
 
 

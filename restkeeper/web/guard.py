@@ -73,7 +73,7 @@ class FailureLimit:
         """Remember that credentials succeeded."""
 
     def note_failure(self, environ: Environ) -> None:
-        """Count credentials that are not valid."""
+        """Count credentials that are not valid. Raises TooManyRequests when the address is over its limit."""
 
     def count_refused_host(self, environ: Environ) -> None:
         """Count a refused host. Raises TooManyRequests when the address is over its limit."""

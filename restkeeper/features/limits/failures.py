@@ -51,12 +51,17 @@ class Failures(FailureLimit):
                 self._noted.pop(next(iter(self._noted)), None)
 
     def note_failure(self, environ: Environ) -> None:
-        """Count credentials that are invalid or no longer valid."""
-        if self._quota:
-            self._quota.add(address_keys(environ))
+        """Count credentials that are not valid. Raises TooManyRequests if the address is over its quota.
+
+        Others of that address may have been looked up at the same time.
+        """
+        self._count(environ)
 
     def count_refused_host(self, environ: Environ) -> None:
         """Count a refused host. Raises TooManyRequests if the address is over its quota."""
+        self._count(environ)
+
+    def _count(self, environ: Environ) -> None:
         if self._quota and (use := self._quota.add(address_keys(environ)))[1] > self._quota.amount:
             raise refusal(use, "failures")
 

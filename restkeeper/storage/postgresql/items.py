@@ -111,8 +111,11 @@ _NOT_FOUND = "there is no such item"
 class PostgresTransaction(Outbox):
     """See `contract.Transaction`. Changes are sent together: with the next read, or with the commit."""
 
-    def __init__(self, session: Session, require: Callable[..., None], others: Mapping[str, str]) -> None:
+    def __init__(
+        self, session: Session, require: Callable[..., None], others: Mapping[str, str], unique: Mapping[str, str]
+    ) -> None:
         super().__init__(session, require)
+        self._unique = unique
         self._others = others
         self._counters = Counters(session)
         self._locked: set[tuple[str, str]] = set()  # items that this transaction has read: they exist
@@ -171,7 +174,7 @@ class PostgresTransaction(Outbox):
             self._locked = locked
             self._session.undo_to("work")
             if isinstance(error, psycopg.Error):
-                raise change_error(error) from None
+                raise change_error(error, self._unique) from None
             raise
 
     def finish(self) -> None:
@@ -208,11 +211,14 @@ def _look_up(kinds: tuple[type, ...]) -> str:
     return "\nUNION ALL\n".join(of_kind[kind].format(n=n) for n, kind in enumerate(kinds))
 
 
-def change_error(error: psycopg.Error) -> StoreError:
-    """The error of a change: a duplicate, what another transaction has stored, or as `store_error`."""
+def change_error(error: psycopg.Error, unique: Mapping[str, str]) -> StoreError:
+    """The error of a change: a duplicate, what another transaction has stored, or as `store_error`.
+
+    `unique` has the fields of the unique indexes.
+    """
     if isinstance(error, psycopg.errors.UniqueViolation):
         name = error.diag.constraint_name or ""
-        return DuplicateValue("id" if name == "items_pkey" else sql.field_of(name))
+        return DuplicateValue("id" if name == "items_pkey" else unique.get(name) or sql.field_of(name))
     if isinstance(error, psycopg.errors.NotNullViolation) and error.diag.table_name == "answers":
         return ResponseStored("the response to this request is stored")
     if isinstance(error, psycopg.errors.DivisionByZero):

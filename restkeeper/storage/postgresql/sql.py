@@ -16,7 +16,7 @@ from restkeeper.storage.contract import Collection, Field, Filter, Index, Kind, 
 from restkeeper.storage.postgresql.fields import clean
 
 BEGINNING = 500  # characters of a text in an index
-LONGEST_NAME = 63  # bytes of the name of an index
+LONGEST_NAME = 23  # characters of the names of a collection and a field in the name of an index, which has 63 bytes
 HIGHEST = 400  # decimal exponents beyond those of any stored number
 
 COLUMNS = """\
@@ -96,7 +96,16 @@ def unique_of(expression: str) -> str:
 
 def index_prefix(collection: Collection) -> str:
     """The prefix of the names of a collection's indexes; names of collections and fields have no dot."""
-    return f"items.{collection.name}."
+    return f"items.{_short(collection.name)}."
+
+
+def _short(name: str) -> str:
+    """A name, or the beginning and a digest of a long one."""
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9]}-{_digest(name)}"
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode(), digest_size=4).hexdigest()
 
 
 def indexes_of(collection: Collection) -> dict[str, str]:
@@ -111,8 +120,7 @@ def indexes_of(collection: Collection) -> dict[str, str]:
 
 
 def _named(collection: Collection, suffix: str, is_unique: bool, definition: str) -> tuple[str, str]:
-    digest = blake2b(definition.encode(), digest_size=4).hexdigest()
-    name = f"{index_prefix(collection)}{suffix}"[: LONGEST_NAME - 9] + f".{digest}"
+    name = f"{index_prefix(collection)}{_short(suffix)}.{_digest(definition)}"
     unique = "UNIQUE " if is_unique else ""
     return name, f'CREATE {unique}INDEX CONCURRENTLY IF NOT EXISTS "{name}" ON items {definition}'
 
@@ -128,8 +136,15 @@ def _index(collection: Collection, index: Index) -> tuple[str, bool, str]:
     return index.field, True, f"({unique_of(key) if _is_text(field) else f'({key})'}) WHERE {where}"
 
 
+def unique_fields(collection: Collection) -> dict[str, str]:
+    """The fields of the unique indexes, by the names of the indexes."""
+    return {
+        _named(collection, *_index(collection, index))[0]: index.field for index in collection.indexes if index.unique
+    }
+
+
 def field_of(index: str) -> str:
-    """The field of an index, by the name of the index."""
+    """The field of an index that another program has declared, by its name; of a long one the beginning."""
     return index.split(".")[2]
 
 

@@ -87,6 +87,9 @@ class PostgresStore:
         self._collections = {collection.name: collection for collection in collections}
         self._registry = Registry(self._collections.values())
         self._others = {name: sql.select_other_fingerprints(each) for name, each in self._collections.items()}
+        self._unique = {
+            name: field for each in self._collections.values() for name, field in sql.unique_fields(each).items()
+        }
         self._connections: Connections | None = None
         self._opening = Lock()
         self._secret = ""
@@ -105,7 +108,7 @@ class PostgresStore:
             migrate(session, list(self._collections.values()), self._clock)
             self._secret = secret_of(session)
         except psycopg.Error as error:
-            raise change_error(error) from error
+            raise change_error(error, self._unique) from error
         finally:
             session.close()
         return Connections(self._url, self._most, self._configure, self._clock)
@@ -215,7 +218,7 @@ class PostgresStore:
             session.begin()
             if (left := deadline - self._clock.monotonic()) < ANSWER_SECONDS - WAITED_SECONDS:
                 session.send(f"SET LOCAL lock_timeout = {max(1, round(left * 1000))}")
-            transaction = PostgresTransaction(session, partial(self._require, session), self._others)
+            transaction = PostgresTransaction(session, partial(self._require, session), self._others, self._unique)
             is_ending = False
             try:
                 result = work(transaction)
@@ -224,7 +227,7 @@ class PostgresStore:
             except psycopg.Error as error:
                 if is_ending and session.closed:
                     raise StoreUnavailable(UNKNOWN) from None
-                raise change_error(error) from cause_of(error)
+                raise change_error(error, self._unique) from cause_of(error)
             finally:
                 session.undo()
             self._sequence(session)
@@ -290,6 +293,6 @@ def size_of(url: str) -> int | None:
             return None
         return sum(int(size) for (size,) in session.rows(_SIZES, (list(TABLES),)))
     except psycopg.Error as error:
-        raise change_error(error) from error
+        raise store_error(error) from error
     finally:
         session.close()

@@ -161,7 +161,7 @@ def _create_indexes(session: Session, collection: Collection) -> None:
 def _build_indexes(session: Session, collections: Iterable[Collection], clock: Clock) -> None:
     """Build what is missing, and again what was interrupted."""
     missing = [
-        (name, statement)
+        (each, name, statement)
         for each in collections
         for present in [_present(session, each)]
         for name, statement in sql.indexes_of(each).items()
@@ -172,21 +172,22 @@ def _build_indexes(session: Session, collections: Iterable[Collection], clock: C
     while session.row("SELECT pg_try_advisory_lock(%s)", (LOCK,)) != (True,):  # to wait inside would block the other
         clock.sleep(TURN_SECONDS)
     try:
-        for name, statement in missing:
-            _build(session, name, statement)
+        for collection, name, statement in missing:
+            _build(session, collection, name, statement)
     finally:
         session.row("SELECT pg_advisory_unlock(%s)", (LOCK,))
 
 
-def _build(session: Session, name: str, statement: str) -> None:
+def _build(session: Session, collection: Collection, name: str, statement: str) -> None:
     if _is_valid(session, name) is False:
         session.change(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
     try:
         session.change(statement)
     except psycopg.errors.UniqueViolation as error:
         session.change(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
-        collection, field = name.split(".")[1:3]
-        raise StoreUnavailable(f"some items of {collection} have the same {field}, which must be unique") from error
+        field = sql.unique_fields(collection)[name]
+        message = f"some items of {collection.name} have the same {field}, which must be unique"
+        raise StoreUnavailable(message) from error
 
 
 def _is_valid(session: Session, name: str) -> bool | None:

@@ -20,6 +20,7 @@ import psycopg
 import psycopg.waiting
 from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.generators import send
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from restkeeper.clock import Clock
@@ -89,7 +90,9 @@ class _Pipeline(psycopg.Pipeline):
     """
 
     def _fetch_gen(self, *, flush: bool) -> PQGen[None]:
-        return super()._fetch_gen(flush=False)
+        if flush:
+            yield from send(self.pgconn)  # large changes are not sent in one go
+        yield from super()._fetch_gen(flush=False)
 
 
 class Session(psycopg.Connection[Row]):

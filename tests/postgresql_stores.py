@@ -49,10 +49,21 @@ class PostgresStores:
             return self._new()
         if not url.startswith("sqlite:///"):
             return url
-        if url not in self._of_files:
-            self._of_files[url] = self._new()
-            self._users[-1].callback(self._of_files.pop, url)
-        return self._of_files[url]
+        return self._of_files[url] if url in self._of_files else self._note(url, self._new())
+
+    def without_store(self, url: str) -> str:
+        made = self._databases.create_database()
+        self._users[-1].callback(self._databases.drop_database, made)
+        return self._note(url, made)
+
+    def exists(self, url: str) -> bool:
+        return self.execute(url, "SELECT to_regclass('store') IS NOT NULL") == [(True,)]
+
+    def _note(self, url: str, database: str) -> str:
+        """Let a database stand in the place of a file."""
+        self._of_files[url] = database
+        self._users[-1].callback(self._of_files.pop, url)
+        return database
 
     def _new(self) -> str:
         url = self._reused.take(_COLLECTIONS)

@@ -20,6 +20,12 @@ class Stores(Protocol):
     def url(self, url: str) -> str:
         """The DATABASE_URL to use instead of one for SQLite."""
 
+    def without_store(self, url: str) -> str:
+        """As `url`, where no service has created its store yet."""
+
+    def exists(self, url: str) -> bool:
+        """Whether there is a store."""
+
     def opened(self, app: Application) -> None:
         """Note that an application has opened its store, so that it is closed at the end of the test."""
 
@@ -47,6 +53,12 @@ class SqliteStores:
 
     def url(self, url: str) -> str:
         return url
+
+    def without_store(self, url: str) -> str:
+        return url
+
+    def exists(self, url: str) -> bool:
+        return _file(url).exists()
 
     def opened(self, app: Application) -> None:
         pass
@@ -98,6 +110,16 @@ def chosen() -> Stores:
 def url(url: str) -> str:
     """See `Stores.url`."""
     return chosen().url(url)
+
+
+def without_store(url: str) -> str:
+    """See `Stores.without_store`."""
+    return chosen().without_store(url)
+
+
+def exists(url: str) -> bool:
+    """See `Stores.exists`."""
+    return chosen().exists(url)
 
 
 def name_of(url: str) -> str:

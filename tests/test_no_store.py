@@ -12,19 +12,18 @@ from restkeeper.cli import running
 from restkeeper.config import Config
 from restkeeper.service import service_of, started_stores
 from restkeeper.storage.errors import StoreUnavailable
+from tests import stores
 from tests.live import ROOT, Gunicorn
 from tests.shop import RESOURCES, create_app
 from tests.test_delivering import deliver
 from tests.test_process import until
-
-pytestmark = pytest.mark.sqlite
 
 
 @pytest.mark.needs("keys", "webhooks")
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["backup", "copy.db"],
+        pytest.param(["backup", "copy.db"], marks=pytest.mark.sqlite),
         ["export", "products"],
         ["keys", "list"],
         ["keys", "revoke", "x"],
@@ -34,12 +33,13 @@ pytestmark = pytest.mark.sqlite
     ],
 )
 def test_no_store_is_created_by_mistake(tmp_path: Path, arguments: list[str]) -> None:
-    """The error names the mistyped path in one line, and no file is created."""
-    app = create_app(Config(database_url=f"sqlite:///{tmp_path}/typo.db"), RESOURCES, serves=False)
+    """The error names the mistyped place in one line, and no store is created."""
+    url = stores.without_store(f"sqlite:///{tmp_path}/typo.db")
+    app = create_app(Config(database_url=url), RESOURCES, serves=False)
     result = app.test_cli_runner().invoke(args=arguments)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
-    assert result.stderr.startswith(f"Error: there is no store at '{tmp_path}/typo.db'")
-    assert list(tmp_path.iterdir()) == []
+    assert result.stderr.startswith("Error: there is no store ") and stores.name_of(url) in result.stderr
+    assert not stores.exists(url)
 
 
 @pytest.mark.needs("keys")
@@ -48,27 +48,33 @@ def test_no_store_is_created_by_mistake(tmp_path: Path, arguments: list[str]) ->
 )
 def test_a_store_is_created_on_purpose(tmp_path: Path, arguments: list[str]) -> None:
     """By the commands that can be the first ones of a deployment."""
-    app = create_app(Config(database_url=f"sqlite:///{tmp_path}/new.db"), RESOURCES, serves=False)
+    url = stores.without_store(f"sqlite:///{tmp_path}/new.db")
+    app = create_app(Config(database_url=url), RESOURCES, serves=False)
     assert app.test_cli_runner().invoke(args=arguments, input="email\na@example.org\n").exit_code == 0
-    assert (tmp_path / "new.db").exists()
+    assert stores.exists(url)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["reap"]])
 def test_loading_the_application_creates_no_store(tmp_path: Path, arguments: list[str]) -> None:
     """Run as an operator runs `flask`."""
     command = [sys.executable, "-m", "flask", "--app", str(ROOT / "app.py"), *arguments]
-    environ = {"DATABASE_URL": f"sqlite:///{tmp_path}/typo.db"}
-    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    url = stores.without_store(f"sqlite:///{tmp_path}/typo.db")
+    done = subprocess.run(
+        command, cwd=tmp_path, env={"DATABASE_URL": url}, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == (0 if arguments == ["--help"] else 1), done.stderr
-    assert list(tmp_path.iterdir()) == []
+    assert not stores.exists(url)
 
 
 def test_a_worker_that_starts_first_waits_for_the_store(tmp_path: Path) -> None:
     """It says so, and continues when the service has created it."""
+    url = stores.without_store(f"sqlite:///{tmp_path}/restkeeper.db")
     worker = deliver(tmp_path)
     assert worker.stderr
-    assert worker.stderr.readline().startswith("waiting: there is no store at ")
-    create_app(Config(database_url=f"sqlite:///{tmp_path}/restkeeper.db")).extensions["restkeeper"].store.close()
+    assert worker.stderr.readline().startswith("waiting: there is no store ")
+    store = create_app(Config(database_url=url)).extensions["restkeeper"].store
+    store.open()
+    store.close()
     assert worker.stderr.readline().startswith("delivering from ")
     worker.terminate()
     worker.communicate(timeout=30)
@@ -77,29 +83,32 @@ def test_a_worker_that_starts_first_waits_for_the_store(tmp_path: Path) -> None:
 
 @pytest.mark.needs("webhooks")
 def test_a_worker_that_waits_for_the_store_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No file is created."""
+    """No store is created."""
+    url = stores.without_store(f"sqlite:///{tmp_path}/typo.db")
     checks: list[int] = []
     module = sys.modules["restkeeper.cli.deliver"]  # in the package, the command of this name hides the module
     monkeypatch.setattr(running, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(module, "stop_requested", lambda: lambda: checks.append(1) or len(checks) > 3)
-    app = create_app(Config(database_url=f"sqlite:///{tmp_path}/typo.db"), RESOURCES, serves=False)
+    app = create_app(Config(database_url=url), RESOURCES, serves=False)
     result = app.test_cli_runner().invoke(args=["deliver"])
     assert (result.exit_code, len(checks)) == (1, 4)
-    assert list(tmp_path.iterdir()) == []
+    assert not stores.exists(url)
 
 
 @pytest.mark.needs("webhooks")
 def test_a_worker_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mistyped path ends it after GIVE_UP_SECONDS."""
+    """A mistyped place ends it after GIVE_UP_SECONDS."""
+    url = stores.without_store(f"sqlite:///{tmp_path}/typo.db")
     module = sys.modules["restkeeper.cli.deliver"]
     monkeypatch.setattr(running, "GIVE_UP_SECONDS", 0.0)
     monkeypatch.setattr(module, "stop_requested", lambda: lambda: False)
-    app = create_app(Config(database_url=f"sqlite:///{tmp_path}/typo.db"), RESOURCES, serves=False)
+    app = create_app(Config(database_url=url), RESOURCES, serves=False)
     result = app.test_cli_runner().invoke(args=["deliver"])
-    assert result.exit_code == 1 and "there is no store at" in result.stderr
-    assert list(tmp_path.iterdir()) == []
+    assert result.exit_code == 1 and "there is no store " in result.stderr
+    assert not stores.exists(url)
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize("is_mount_point", [True, False])
 def test_a_worker_without_a_store_waits_for_it(tmp_path: Path, is_mount_point: bool) -> None:
     """It creates none: requests get 503 until the disk is mounted again, and then all items are there."""
@@ -132,6 +141,7 @@ def test_a_worker_without_a_store_waits_for_it(tmp_path: Path, is_mount_point: b
     assert log.count("requests get 503: ") == 2 and "Traceback" not in log  # a line of each worker
 
 
+@pytest.mark.sqlite
 def test_another_error_of_the_store_ends_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only for a missing file it waits."""
     url = f"sqlite:///{tmp_path}/a.db"

@@ -69,6 +69,7 @@ def test_the_release_creates_the_tables(tmp_path: Path) -> None:
 @pytest.mark.needs("events")
 def test_the_reaper_repeats_until_it_is_stopped(tmp_path: Path) -> None:
     """It waits for the store, deletes what expires meanwhile, and ends with 0 while it waits."""
+    stores.without_store(f"sqlite:///{tmp_path}/restkeeper.db")
     command = [sys.executable, "-m", "restkeeper", "reap", "--every"]
     reaper = subprocess.Popen(
         [*command, "1"], cwd=ROOT, env=environ_of(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -23,6 +23,7 @@ from restkeeper.web.uuid7 import uuid7
 from tests import stores
 from tests.live import Gunicorn, HttpResponse
 from tests.shop.products import RESOURCE
+from tests.test_process import until
 from tests.waiting import SECONDS, join
 
 
@@ -188,7 +189,7 @@ def test_readiness_names_the_failing_part(tmp_path: Path) -> None:
                 assert stores.name_of(url).encode() not in response.body
             assert server.get("/healthz").status == 200
         assert stores.name_of(url) in server.log.read_text()
-        assert server.get("/readyz").status == 200
+        until(lambda: server.get("/readyz").status == 200)
         stores.outdate(url)
         response = server.get("/readyz")
         assert response.status == 503 and response.json()["detail"].startswith("store: the store is of a newer program")

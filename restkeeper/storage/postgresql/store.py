@@ -38,6 +38,7 @@ from restkeeper.storage.postgresql.connection import (
     Session,
     cause_of,
     connect,
+    store_error,
 )
 from restkeeper.storage.postgresql.counters import revision_of, state_of
 from restkeeper.storage.postgresql.deliveries import find_subscriptions, read_log

@@ -15,7 +15,7 @@ from restkeeper.resources.changes import Hooks
 from restkeeper.resources.resource import Resource
 from restkeeper.storage import Location, Store, locate
 from restkeeper.storage.contract import Collection
-from restkeeper.storage.errors import StoreGone, StoreUnavailable
+from restkeeper.storage.errors import StoreGone, StoreUnavailable, StoreUnreachable
 from restkeeper.versions import V1, Version, Versions, prefix_of
 from restkeeper.web.ahead import Ahead
 from restkeeper.web.description import Contribution
@@ -61,11 +61,14 @@ class Service:
         return started_stores.get(self.location.name) or self.store.secret
 
     def open_store(self) -> None:
-        """Open the store now. Raises StoreUnavailable, but for a missing store of a worker: each use tries again."""
+        """Open the store now. Raises StoreUnavailable.
+
+        Where a worker finds it missing or unreachable, each use tries again: its end would be that of the whole server.
+        """
         try:
             self.store.open()
         except StoreUnavailable as error:
-            if isinstance(error, StoreGone) and self.location.name in started_stores:
+            if isinstance(error, StoreGone | StoreUnreachable) and self.location.name in started_stores:
                 return
             raise StoreUnavailable(f"DATABASE_URL={self.location.name!r}: {error.detail}") from error
 

@@ -3,7 +3,9 @@
 tests/test_outage_histories.py has what is stored under such faults.
 """
 
+import os
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +19,7 @@ import pytest
 
 from tests.cluster import Cluster, running
 from tests.live import HttpResponse
-from tests.postgresql_server import PostgresServer
+from tests.postgresql_server import PostgresServer, until
 from tests.redis_server import RedisServer
 from tests.waiting import SECONDS
 
@@ -146,6 +148,23 @@ def test_an_outage_does_not_flood_the_log(tmp_path: Path) -> None:
     assert set(statuses) == {503}
     assert sum("requests get 503" in line for line in lines) <= 2, lines  # workers
     assert len(lines) <= 4, lines
+
+
+def test_workers_start_while_the_database_is_away(cluster: Cluster, server: PostgresServer) -> None:
+    """No worker ends the service: new ones respond, and go on when the database is back."""
+    item = create(cluster, name="there")
+    server.stop()
+    before = cluster.worker_pids()
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: not set(before) & set(cluster.worker_pids()))
+    require_unavailable(cluster, SECONDS)  # the first one waits for a worker
+    require_unavailable(cluster, AT_ONCE)
+    server.start()
+    await_recovery(cluster)
+    assert cluster.get(item.headers["location"]).body == item.body
+    assert {each.process.poll() for each in cluster.instances} == {None}  # running
+    assert not set(before) & set(cluster.worker_pids())
 
 
 RAISE = """\

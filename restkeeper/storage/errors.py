@@ -49,5 +49,9 @@ class StoreGone(StoreUnavailable):
     """The file of the store is missing, or was replaced while the store was open."""
 
 
+class StoreUnreachable(StoreUnavailable):
+    """The server of the store refuses connections, or does not respond."""
+
+
 class StoreFull(StoreError):
     """The disk is full, or has less free space than is reserved; nothing was changed."""

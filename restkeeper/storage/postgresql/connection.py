@@ -25,7 +25,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from restkeeper.clock import Clock
 from restkeeper.storage.caller import caller
-from restkeeper.storage.errors import StoreFull, StoreUnavailable
+from restkeeper.storage.errors import StoreFull, StoreUnavailable, StoreUnreachable
 from restkeeper.storage.postgresql import waiting
 from restkeeper.storage.postgresql.chain import can_be_chained, chained
 from restkeeper.storage.transfer import DETAILS, Kind
@@ -428,12 +428,14 @@ def with_limits(url: str) -> str:
 def store_error(error: psycopg.Error) -> StoreUnavailable | StoreFull:
     """The error of a store: what a caller can know of the reason. The log gets the server's message, not too often."""
     code = error.sqlstate or "08000"  # the connection is lost
+    is_away = code[:2] in ("08", "57") and code != "57014"
     if cause_of(error) is None:
-        kind = "outage" if code[:2] in ("08", "57") and code != "57014" else code
+        kind = "outage" if is_away else code
         _log_rarely(kind, "requests get 503: the database does not do its work: %s", str(error).partition("\n")[0])
     if code == "53100":
         return StoreFull("the disk of the database is full")
-    return StoreUnavailable(_CAUSES.get(code, _FAILED))
+    unavailable = StoreUnreachable if is_away or code == "53300" else StoreUnavailable
+    return unavailable(_CAUSES.get(code, _FAILED))
 
 
 def cause_of(error: psycopg.Error) -> psycopg.Error | None:

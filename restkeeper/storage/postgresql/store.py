@@ -27,7 +27,7 @@ from restkeeper.storage.contract import (
     StoredSchema,
     Transaction,
 )
-from restkeeper.storage.errors import StoreGone, StoreUnavailable
+from restkeeper.storage.errors import StoreGone, StoreUnavailable, StoreUnreachable
 from restkeeper.storage.eventid import parse_id
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
 from restkeeper.storage.postgresql import events, sql
@@ -98,8 +98,12 @@ class PostgresStore:
         self._changes = 0  # since events were numbered
 
     def open(self) -> None:
-        with self._opening:
+        if not self._opening.acquire(timeout=ANSWER_SECONDS):  # others of this process try
+            raise StoreUnreachable("the database does not answer")
+        try:
             self._connections = self._connections or self._open()
+        finally:
+            self._opening.release()
 
     def _open(self) -> Connections:
         session = connect(self._url, is_long=True)

@@ -70,7 +70,8 @@ class Service:
         except StoreUnavailable as error:
             if isinstance(error, StoreGone | StoreUnreachable) and self.location.name in started_stores:
                 return
-            raise StoreUnavailable(f"DATABASE_URL={self.location.name!r}: {error.detail}") from error
+            reason = f" ({error.reason})" if isinstance(error, StoreUnreachable) and error.reason else ""
+            raise StoreUnavailable(f"DATABASE_URL={self.location.name!r}: {error.detail}{reason}") from error
 
 
 def locate_store(config: Config) -> Location:

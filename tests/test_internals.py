@@ -44,7 +44,7 @@ SIGNATURES: list[tuple[Callable[..., Any], str]] = [
     (Flask.preprocess_request, "(self) -> 'ft.ResponseReturnValue | None'"),
     (Flask.process_response, "(self, response: 'Response') -> 'Response'"),
     (Flask.create_url_adapter, "(self, request: 'Request | None') -> 'MapAdapter | None'"),
-    # restkeeper/storage/postgresql/connection.py; tests/postgresql/test_writers.py has its effect
+    # restkeeper/storage/postgresql/session.py; tests/postgresql/test_writers.py has its effect
     (psycopg.Pipeline._fetch_gen, "(self, *, flush: 'bool') -> 'PQGen[None]'"),
 ]
 

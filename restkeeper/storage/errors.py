@@ -50,7 +50,11 @@ class StoreGone(StoreUnavailable):
 
 
 class StoreUnreachable(StoreUnavailable):
-    """The server of the store refuses connections, or does not respond."""
+    """The server of the store refuses connections, or does not respond. The `reason` is for the operator only."""
+
+    def __init__(self, detail: str, *, reason: str = "") -> None:
+        super().__init__(detail)
+        self.reason = reason
 
 
 class StoreFull(StoreError):

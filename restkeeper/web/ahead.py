@@ -36,7 +36,7 @@ class Ahead:
             view: Any = app.view_functions[rule.endpoint]
             is_read = rule.arguments <= {"id"} and not _READING.isdisjoint(rule.methods or ())
             if is_read and getattr(view, "needs", "") in ("read", "write"):
-                self._collections[rule.endpoint] = view.__self__.name
+                self._collections[rule.endpoint] = getattr(getattr(view, "__self__", None), "name", "")
 
     def read(self, collection: str, id: str, caller: str) -> Record:
         """A record that shows whether the current request is of this caller. Raises RecordNotFound."""
@@ -49,7 +49,7 @@ class Ahead:
         return first
 
     def _key(self, request: Request, caller: str) -> Key | None:
-        if (collection := self._collections.get(request.endpoint)) is not None:
+        if collection := self._collections.get(request.endpoint):
             return (collection, request.view_args["id"]) if request.view_args else collection
         return next((key for plan in self.plans if (key := plan(request, caller)) is not None), None)
 

@@ -13,6 +13,7 @@ from flask import Flask, Request
 
 from restkeeper.errors import BadRequest, Forbidden, Problem, Unauthorized
 from restkeeper.net import is_loopback
+from restkeeper.storage.caller import work_for
 from restkeeper.storage.errors import StoreError
 from restkeeper.web.caller import ADMIN, EVERYBODY, NOBODY, Caller, caller_in, remember
 
@@ -158,7 +159,9 @@ class Guard:
         token = key.strip() if key is not None else self._token_in(authorization or "")
         digest = digest_of(token)
         failures = self.failures
-        if not (known := failures.has_succeeded(environ, digest)):
+        if known := failures.has_succeeded(environ, digest):
+            work_for(digest)  # others at the same address have a share of the store of their own
+        else:
             failures.require_room(environ, digest)
         try:
             who = self._resolved(token, digest)

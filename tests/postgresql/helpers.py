@@ -11,8 +11,8 @@ import psycopg
 
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
 from restkeeper.storage.postgresql import deliveries, events
-from restkeeper.storage.postgresql.connection import Session, connect
 from restkeeper.storage.postgresql.deliveries import Outbox
+from restkeeper.storage.postgresql.session import Session, connect
 from tests.waiting import SECONDS
 
 T = TypeVar("T")

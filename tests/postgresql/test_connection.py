@@ -13,8 +13,9 @@ import pytest
 
 from restkeeper.storage.caller import work_for
 from restkeeper.storage.errors import StoreError, StoreFull, StoreUnavailable
-from restkeeper.storage.postgresql import connection as module
-from restkeeper.storage.postgresql.connection import Connections, Session
+from restkeeper.storage.postgresql import failures, limits
+from restkeeper.storage.postgresql.pool import Connections
+from restkeeper.storage.postgresql.session import Session
 from tests.live import ROOT
 from tests.postgresql_server import Databases, PostgresServer
 from tests.waiting import SECONDS
@@ -111,7 +112,7 @@ def test_uses_wait_in_order_of_arrival(database: str, connected: Connect) -> Non
 def test_the_number_of_waiting_uses_is_limited(
     database: str, connected: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "WAITING", 1)
+    monkeypatch.setattr(limits, "WAITING", 1)
     connections = connected(database, most=1)
     with ExitStack() as stack, ThreadPoolExecutor(1) as pool:
         used_by("one", connections, stack, soon(SECONDS))
@@ -132,7 +133,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def test_a_statement_ends_in_time(database: str, connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that waits for a lock."""
-    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(limits, "ANSWER_SECONDS", 0.2)
     connections = connected(database)
     with psycopg.connect(database) as other:
         other.execute("CREATE TABLE things (id integer)")
@@ -145,7 +146,7 @@ def test_a_statement_ends_in_time(database: str, connected: Connect, monkeypatch
 
 def test_an_idle_transaction_is_ended(database: str, connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that it holds no locks."""
-    monkeypatch.setattr(module, "IDLE_SECONDS", 0.1)
+    monkeypatch.setattr(limits, "IDLE_SECONDS", 0.1)
     connections = connected(database)
     with pytest.raises(StoreUnavailable), connections.session() as session:
         session.begin()
@@ -156,7 +157,7 @@ def test_an_idle_transaction_is_ended(database: str, connected: Connect, monkeyp
 
 def test_a_transaction_is_limited_in_time(database: str, connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that is not idle; so none delays its events for long."""
-    monkeypatch.setattr(module, "TRANSACTION_SECONDS", 0.3)
+    monkeypatch.setattr(limits, "TRANSACTION_SECONDS", 0.3)
     connections = connected(database)
     start = time.monotonic()
     with pytest.raises(StoreUnavailable), connections.session() as session:
@@ -168,8 +169,8 @@ def test_a_transaction_is_limited_in_time(database: str, connected: Connect, mon
 
 def test_a_silent_server_is_left(connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     """A statement ends, though the server cannot end it; then uses fail at once until the server answers again."""
-    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.4)
-    monkeypatch.setattr(module, "CUT_SECONDS", 0.1)
+    monkeypatch.setattr(limits, "ANSWER_SECONDS", 0.4)
+    monkeypatch.setattr(limits, "CUT_SECONDS", 0.1)
     with PostgresServer() as server:
         connections = connected(server.create_database())
         with connections.session() as session:
@@ -186,7 +187,7 @@ def test_a_silent_server_is_left(connected: Connect, monkeypatch: pytest.MonkeyP
 
 def test_an_outage_of_any_length_is_survived(connected: Connect, caplog: pytest.LogCaptureFixture) -> None:
     """Each of many uses fails at once, the log has one line, and the connections come back when the server does."""
-    module._logged.clear()
+    failures._logged.clear()
     caplog.set_level(logging.WARNING, "restkeeper")
     with PostgresServer() as server:
         connections = connected(server.create_database())
@@ -194,7 +195,7 @@ def test_an_outage_of_any_length_is_survived(connected: Connect, caplog: pytest.
         server.stop()
         seconds_to_fail(connections)
         wait_until(lambda: seconds_to_fail(connections) < 0.01)
-        assert sum(seconds_to_fail(connections) for _ in range(2 * module.WAITING)) < 5
+        assert sum(seconds_to_fail(connections) for _ in range(2 * limits.WAITING)) < 5
         server.start()
         start = time.monotonic()
         wait_until(lambda: works(connections))
@@ -277,7 +278,7 @@ def test_a_mistake_in_a_statement_is_logged_in_full(database: str, connected: Co
 def test_queries_that_would_block_the_process_are_refused(first: str, second: str, refused: bool) -> None:
     """psycopg chooses how to wait when it is imported: that must be after gevent has patched the process."""
     steps = {"gevent": "from gevent import monkey; monkey.patch_all()", "psycopg": "import psycopg.waiting"}
-    check = "from restkeeper.storage.postgresql.connection import require_cooperation; require_cooperation()"
+    check = "from restkeeper.storage.postgresql.pool import require_cooperation; require_cooperation()"
     script = "\n".join([steps[first], steps[second], check])
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
     assert ("queries would block it" in done.stderr, done.returncode) == (refused, int(refused)), done.stderr

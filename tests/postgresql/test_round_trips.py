@@ -16,7 +16,7 @@ from restkeeper.features.keys.credentials import USE_SECONDS
 from restkeeper.service import service_of
 from restkeeper.storage.contract import Store
 from restkeeper.storage.postgresql import store
-from restkeeper.storage.postgresql.connection import PREPARED
+from restkeeper.storage.postgresql.session import PREPARED
 from tests.clock import SetClock
 from tests.postgresql.wire import Wire, counted
 from tests.postgresql_server import until

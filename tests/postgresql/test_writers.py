@@ -14,7 +14,7 @@ from restkeeper.service import service_of
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Store, Transaction
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.postgresql import connection
+from restkeeper.storage.postgresql import limits
 from restkeeper.web.application import Application
 from tests.postgresql.helpers import Parallel
 from tests.postgresql_server import until
@@ -177,7 +177,7 @@ def test_an_open_transaction_ends(url: str, monkeypatch: pytest.MonkeyPatch, lim
     """One that does nothing ends soon, one that works later; whoever waits for its items then has them."""
     other = open_store(url, [THINGS])
     insert(other, record("a"))
-    monkeypatch.setattr(connection, limit, 0.5)
+    monkeypatch.setattr(limits, limit, 0.5)
     stuck = open_store(url, [THINGS])
     has_lock, is_free = threading.Event(), threading.Event()
 

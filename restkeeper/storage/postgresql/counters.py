@@ -8,7 +8,7 @@ sees one sum: no two states of a collection have the same.
 from collections import Counter
 
 from restkeeper.storage.postgresql.chain import AFTER
-from restkeeper.storage.postgresql.connection import Session
+from restkeeper.storage.postgresql.session import Session
 
 SHARDS = 16  # rows of each collection
 

@@ -7,12 +7,9 @@ delivery of it is queued.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import orjson
 
 from restkeeper.storage.errors import RecordNotFound
-from restkeeper.storage.eventid import id_of, parse_id
+from restkeeper.storage.eventid import parse_id
 from restkeeper.storage.outbox import (
     LONGEST_DELAY,
     LONGEST_LEASE,
@@ -26,7 +23,6 @@ from restkeeper.storage.outbox import (
     Subscription,
 )
 from restkeeper.storage.postgresql.chain import AFTER
-from restkeeper.storage.postgresql.connection import Session
 from restkeeper.storage.postgresql.events import (
     IS_UNNUMBERED,
     LOCK_FEED,
@@ -36,11 +32,12 @@ from restkeeper.storage.postgresql.events import (
     NUMBERED,
     OLDEST,
     STORED,
-    clean,
     parameters_of,
     sequenced_rows,
-    stored_event,
 )
+from restkeeper.storage.postgresql.fields import clean
+from restkeeper.storage.postgresql.session import Session
+from restkeeper.storage.rows import delivery, dump_secrets, load_secrets, log_entry, state_after
 
 _RECORD = f"""\
 INSERT INTO events
@@ -190,7 +187,7 @@ settled AS (
         status = %(status)s,
         seconds = %(seconds)s,
         excerpt = %(excerpt)s
-    WHERE id = %(id)s AND lease = %(lease)s AND state = 'pending'
+    WHERE id = %(id)s AND lease = %(lease)s AND leased AND state = 'pending'
     RETURNING
         id,
         webhook,
@@ -273,15 +270,15 @@ _LOG = """\
 SELECT
     id,
     event,
+    origin,
+    events.type,
     state,
     attempts,
     CASE WHEN NOT leased THEN due END,
     attempted,
     status,
     seconds,
-    excerpt,
-    origin,
-    events.type
+    excerpt
 FROM deliveries JOIN events ON position = event
 WHERE webhook = %(webhook)s"""
 
@@ -320,17 +317,17 @@ class Outbox:
         self._session.send(LOCK_FEED)
         while self._session.change(NUMBER, {"limit": NUMBERED}) == NUMBERED:
             pass
-        self._session.send(_SUBSCRIBE, (clean(webhook), _dumped(secrets)))
+        self._session.send(_SUBSCRIBE, (clean(webhook), dump_secrets(secrets)))
 
     def set_secrets(self, webhook: str, secrets: Sequence[Secret]) -> None:
         statement = "UPDATE subscriptions SET secrets = %s WHERE webhook = %s"
-        self._session.send(statement, (_dumped(secrets), clean(webhook)))
+        self._session.send(statement, (dump_secrets(secrets), clean(webhook)))
 
     def secrets(self, webhook: str) -> tuple[Secret, ...]:
         row = self._session.row("SELECT secrets FROM subscriptions WHERE webhook = %s", (clean(webhook),))
         if row is None:
             raise RecordNotFound("there is no such webhook")
-        return _secrets(row[0])
+        return load_secrets(row[0])
 
     def resume(self, webhook: str, now: float) -> None:
         parameters = {"webhook": clean(webhook), "now": now, **_LONGEST}
@@ -354,22 +351,18 @@ class Outbox:
         parameters = {"webhook": clean(webhook), "now": now, "until": until, "limit": limit, **_LONGEST}
         self._session.send(_FREE_ALL, parameters)
         rows = sorted(self._session.rows(_LEASE_MANUAL if manual_only else _LEASE_ALL, parameters))
-        leased = [
-            Delivery(id, lease, of, manual, attempts, stored_event(*stored))
-            for id, lease, of, manual, attempts, *stored in rows
-        ]
+        leased = [delivery(*row) for row in rows]
         for each in leased:
             self._require(each.event.collection, each.event.fingerprint)
         return leased
 
     def settle(self, attempt: Attempt) -> bool:
         """See `outbox.OutboxTransaction`. It waits for a worker that queues, which could miss what it releases."""
-        delivery = attempt.delivery
-        state = "delivered" if attempt.succeeded else "failed" if attempt.next is None else "pending"
-        row = {**attempt._asdict(), "id": delivery.id, "lease": delivery.lease, "state": state}
+        settled = attempt.delivery
+        row = {**attempt._asdict(), "id": settled.id, "lease": settled.lease, "state": state_after(attempt)}
         row |= {"excerpt": clean(attempt.excerpt), "latest": attempt.at + LONGEST_PAUSE}
         del row["delivery"]
-        self._session.send(_LOCK, (clean(delivery.webhook),))
+        self._session.send(_LOCK, (clean(settled.webhook),))
         return bool(self._session.rows(_SETTLE, row))
 
     def queue_manually(self, webhook: str, event: str | Event) -> int:
@@ -396,37 +389,26 @@ class Outbox:
         row = self._session.row(f"{_LOG} AND id = %(id)s", {"webhook": clean(webhook), "id": id})
         if row is None:
             raise RecordNotFound("there is no such delivery")
-        return _log_entry(*row)
+        return log_entry(*row)
 
 
 def find_subscriptions(session: Session, active: Sequence[str], now: float) -> list[Subscription]:
     """See `outbox.OutboxStore.subscriptions`."""
     parameters = {"active": [clean(each) for each in active], "now": now, **_LONGEST}
     rows = sequenced_rows(session, _SUBSCRIPTIONS, parameters)
-    return [Subscription(webhook, _secrets(secrets), *rest) for webhook, secrets, *rest in rows if webhook is not None]
+    return [
+        Subscription(webhook, load_secrets(secrets), *rest) for webhook, secrets, *rest in rows if webhook is not None
+    ]
 
 
 def read_log(session: Session, webhook: str, before: int | None, limit: int, state: str | None) -> list[LogEntry]:
     """See `outbox.OutboxStore.deliveries`."""
     statement = f"{_LOG}{' AND id < %(before)s' if before else ''}{_OF_STATE[state]} ORDER BY id DESC LIMIT %(limit)s"
     parameters = {"webhook": clean(webhook), "before": before, "state": state, "limit": limit}
-    return [_log_entry(*row) for row in session.rows(statement, parameters)]
+    return [log_entry(*row) for row in session.rows(statement, parameters)]
 
 
 def _row(event: Event) -> tuple[str | None, ...]:
     """The parameters of _RECORD."""
     type, collection, item, at, data, owner, fingerprint, older = event
     return type, collection, item, at, data.decode(), owner, fingerprint, None if older is None else older.decode()
-
-
-def _dumped(secrets: Sequence[Secret]) -> str:
-    return orjson.dumps([list(secret) for secret in secrets]).decode()
-
-
-def _secrets(text: str) -> tuple[Secret, ...]:
-    return tuple(Secret(*each) for each in orjson.loads(text))
-
-
-def _log_entry(*row: Any) -> LogEntry:
-    id, event, *rest, origin, type = row
-    return LogEntry(id, id_of(event, origin), type, *rest)

@@ -11,8 +11,10 @@ from typing import Any
 
 from restkeeper.storage.errors import EventsExpired
 from restkeeper.storage.eventid import id_of, parse_id
-from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, EventFilter, Events, StoredEvent
-from restkeeper.storage.postgresql.connection import Session
+from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, EventFilter, Events
+from restkeeper.storage.postgresql.fields import clean
+from restkeeper.storage.postgresql.session import Session
+from restkeeper.storage.rows import stored_event
 
 NUMBERED = 2000  # events that one run of the sequencer numbers, in some 100 milliseconds
 MOST_RUNS = 20  # for one reader
@@ -175,16 +177,6 @@ def parameters_of(filter: EventFilter) -> dict[str, Any]:
         "owner": None if filter.owner is None else clean(filter.owner),
         "types": [_like(clean(each)) for each in filter.types],
     }
-
-
-def stored_event(position: int, origin: str, *rest: Any) -> StoredEvent:
-    """The event of a row with the columns STORED."""
-    return StoredEvent(id_of(position, origin), *rest)
-
-
-def clean(text: str) -> str:
-    """A text that PostgreSQL can store: it refuses U+0000."""
-    return text.replace("\0", "\ufffd")
 
 
 def _like(pattern: str) -> str:

@@ -12,14 +12,15 @@ import secrets
 
 import psycopg
 
-from restkeeper.storage.postgresql.connection import Session
+from restkeeper.storage.postgresql.session import Session
 
+# The timeline is in the name of the file of the log: the control file has the one of the last checkpoint.
 _PLACE = """\
 SELECT concat_ws(
     '/',
     (SELECT system_identifier FROM pg_control_system()),
     (SELECT oid FROM pg_database WHERE datname = current_database()),
-    (SELECT timeline_id FROM pg_control_checkpoint())
+    CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END
 )"""
 
 _MOVE = """\
@@ -30,7 +31,7 @@ WHERE place <> %(place)s"""
 
 _RENEW = """\
 UPDATE store SET epoch = %(epoch)s
-WHERE epoch = %(known)s AND (SELECT newest FROM feed) < %(seen)s"""
+WHERE (SELECT newest FROM feed) < %(seen)s AND epoch = %(known)s"""
 
 
 def new_epoch() -> str:
@@ -53,7 +54,7 @@ def note_place(session: Session) -> None:
 
 
 def note_loss(session: Session, known: str, seen: int) -> None:
-    """Set a new epoch if the database, while its epoch is the `known` one, has no event at the position `seen`."""
+    """Set a new epoch if it is still the `known` one, and the database has no event at the position `seen` any more."""
     session.change(_RENEW, {"epoch": new_epoch(), "known": known, "seen": seen})
 
 

@@ -12,10 +12,11 @@ from restkeeper.storage.contract import Found, Key, Record, StoredResponse
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ResponseStored, StoreError
 from restkeeper.storage.postgresql import sql
 from restkeeper.storage.postgresql.chain import AFTER
-from restkeeper.storage.postgresql.connection import Session, store_error
 from restkeeper.storage.postgresql.counters import Counters, revision, revision_of
 from restkeeper.storage.postgresql.deliveries import Outbox
+from restkeeper.storage.postgresql.failures import store_error
 from restkeeper.storage.postgresql.fields import clean, fields_of
+from restkeeper.storage.postgresql.session import Session
 
 _READ = f"""\
 SELECT

@@ -22,7 +22,7 @@ class PostgresLocation:
     def __init__(self, url: str) -> None:
         self._url = url
         parts = urlsplit(url)
-        if parts.scheme not in ("postgresql", "postgres") or not parts.path.strip("/"):
+        if parts.scheme not in ("postgresql", "postgres") or not parts.path.strip("/") or "@" in parts.path:
             raise ValueError(url)
         host = parts.netloc.rpartition("@")[2] or "".join(parse_qs(parts.query).get("host", []))
         self.name = f"postgresql://{f'{parts.username}@' if parts.username else ''}{host}{parts.path}"

@@ -6,8 +6,8 @@ from typing import Any
 
 from restkeeper.storage.contract import Collection, Page, Query
 from restkeeper.storage.postgresql import sql
-from restkeeper.storage.postgresql.connection import Row, Session
 from restkeeper.storage.postgresql.counters import revision
+from restkeeper.storage.postgresql.session import Row, Session
 
 
 def find_page(session: Session, collection: Collection, query: Query, max_bytes: int | None) -> Page:

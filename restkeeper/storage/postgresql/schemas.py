@@ -2,7 +2,7 @@
 
 from restkeeper.storage.contract import MOST_SCHEMAS, SAMPLE, Collection, StoredSchema
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.postgresql.connection import Session
+from restkeeper.storage.postgresql.session import Session
 
 _SELECT = """\
 SELECT

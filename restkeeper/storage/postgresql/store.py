@@ -30,23 +30,17 @@ from restkeeper.storage.contract import (
 from restkeeper.storage.errors import StoreGone, StoreUnavailable, StoreUnreachable
 from restkeeper.storage.eventid import parse_id
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
-from restkeeper.storage.postgresql import events, sql
-from restkeeper.storage.postgresql.connection import (
-    ANSWER_SECONDS,
-    UNKNOWN,
-    Connections,
-    Session,
-    cause_of,
-    connect,
-    store_error,
-)
+from restkeeper.storage.postgresql import events, limits, sql
 from restkeeper.storage.postgresql.counters import revision_of, state_of
 from restkeeper.storage.postgresql.deliveries import find_subscriptions, read_log
+from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, store_error
 from restkeeper.storage.postgresql.identity import epoch_of, note_loss, note_place, secret_of
 from restkeeper.storage.postgresql.items import PostgresTransaction, change_error, look_up, read_item
 from restkeeper.storage.postgresql.migrations import drop_undeclared, is_empty, migrate, require_known, require_present
 from restkeeper.storage.postgresql.pages import find_page
+from restkeeper.storage.postgresql.pool import Connections
 from restkeeper.storage.postgresql.schemas import read_schemas
+from restkeeper.storage.postgresql.session import Session, connect
 from restkeeper.storage.registry import Registry
 from restkeeper.storage.spool import records_in, spool
 
@@ -94,11 +88,12 @@ class PostgresStore:
         self._connections: Connections | None = None
         self._opening = Lock()
         self._secret = ""
-        self._seen = ("", 0)  # the epoch and the position of the newest event that this process has seen
+        self._epoch = ""  # when a connection was opened last
+        self._seen = 0  # the highest position of an event that this process has seen in that epoch
         self._changes = 0  # since events were numbered
 
     def open(self) -> None:
-        if not self._opening.acquire(timeout=ANSWER_SECONDS):  # others of this process try
+        if not self._opening.acquire(timeout=limits.ANSWER_SECONDS):  # others of this process try
             raise StoreUnreachable("the database does not answer")
         try:
             self._connections = self._connections or self._open()
@@ -126,7 +121,9 @@ class PostgresStore:
         require_known(session)
         with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby has the history of its primary
             note_place(session)
-            note_loss(session, *self._seen)
+            note_loss(session, self._epoch, self._seen)
+        if (epoch := epoch_of(session)) != self._epoch:  # of another history
+            self._epoch, self._seen = epoch, 0
 
     @property
     def _parts(self) -> Connections:
@@ -203,10 +200,8 @@ class PostgresStore:
         self._registry.require(collection, fingerprints, partial(read_schemas, session, collection))
 
     def _note(self, event: str) -> str:
-        """Remember the newest event."""
-        position, origin = parse_id(event)
-        if origin != self._seen[0] or position > self._seen[1]:
-            self._seen = origin, position
+        """Remember that the store has an event."""
+        self._seen = max(self._seen, parse_id(event)[0])
         return event
 
     def write(
@@ -218,10 +213,10 @@ class PostgresStore:
         deadline: float | None = None,
     ) -> T:
         now = self._clock.monotonic()
-        deadline = (now + ANSWER_SECONDS if deadline is None else deadline) if wait else now
+        deadline = (now + limits.ANSWER_SECONDS if deadline is None else deadline) if wait else now
         with self._parts.session(deadline=deadline) as session:
             session.begin()
-            if (left := deadline - self._clock.monotonic()) < ANSWER_SECONDS - WAITED_SECONDS:
+            if (left := deadline - self._clock.monotonic()) < limits.ANSWER_SECONDS - WAITED_SECONDS:
                 session.send(f"SET LOCAL lock_timeout = {max(1, round(left * 1000))}")
             transaction = PostgresTransaction(session, partial(self._require, session), self._others, self._unique)
             is_ending = False

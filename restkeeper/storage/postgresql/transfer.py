@@ -11,11 +11,12 @@ import psycopg
 from restkeeper.clock import Clock
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.postgresql import counters
-from restkeeper.storage.postgresql.connection import REFUSED, Session, connect
 from restkeeper.storage.postgresql.events import LOCK_FEED, NUMBER, NUMBERED
+from restkeeper.storage.postgresql.failures import REFUSED
 from restkeeper.storage.postgresql.fields import fields_of
 from restkeeper.storage.postgresql.identity import epoch_of, new_epoch
 from restkeeper.storage.postgresql.migrations import create, is_empty, mark_of, migrate
+from restkeeper.storage.postgresql.session import Session, connect
 from restkeeper.storage.transfer import PARTS, Mark, Part, Row, cleaned
 
 FREEZE_ATTEMPTS = 12  # of some seconds each, to lock all tables at once

@@ -18,8 +18,8 @@ from restkeeper.clock import Clock
 from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.postgresql import counters, schemas, sql
-from restkeeper.storage.postgresql.connection import Session
 from restkeeper.storage.postgresql.identity import new_epoch, note_place
+from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.transfer import Mark, mark_in
 
 MIGRATIONS = sorted(Path(__file__).parent.glob("[0-9]*.sql"))

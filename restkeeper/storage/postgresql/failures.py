@@ -1,0 +1,62 @@
+"""Errors of PostgreSQL: what a caller learns of them, and what the log gets."""
+
+import logging
+import time
+
+import psycopg
+
+from restkeeper.storage.errors import StoreFull, StoreUnavailable, StoreUnreachable
+from restkeeper.storage.postgresql import limits
+from restkeeper.storage.transfer import DETAILS, Kind
+
+FAILED = "the database does not answer"
+UNKNOWN = "the connection to the database was lost: it is not known whether the change was stored"
+
+REFUSED = {Kind.MOVING: "RK001", Kind.MOVED: "RK002"}  # the errors of our triggers, see `transfer.py`
+
+# What errors mean to a caller. The message of the server is for the log.
+_CAUSES = {
+    "57014": f"the database worked for more than {limits.ANSWER_SECONDS:g} s; narrow a search by a field with an index",
+    "55P03": "others change the same items; try again",
+    "40001": "others change the same items; try again",
+    "40P01": "others change the same items; try again",
+    "25P03": "the transaction took too long",
+    "25P04": "the transaction took too long",
+    "25006": "the database is a copy that can only be read",
+    "53300": "the database has no connection left",
+    "57P01": "the database starts or stops",
+    "57P02": "the database starts or stops",
+    "57P03": "the database starts or stops",
+    **{code: DETAILS[kind] for kind, code in REFUSED.items()},
+}
+
+_log = logging.getLogger("restkeeper")
+_logged: dict[str, float] = {}  # the time of the last line about each kind of failure
+
+
+def store_error(error: psycopg.Error) -> StoreUnavailable | StoreFull:
+    """The error of a store: what a caller can know of the reason. The log gets the server's message, not too often."""
+    code = error.sqlstate or "08000"  # the connection is lost
+    is_away = code[:2] in ("08", "57") and code != "57014"
+    if cause_of(error) is None:
+        kind = "outage" if is_away else code
+        log_rarely(kind, "requests get 503: the database does not do its work: %s", str(error).partition("\n")[0])
+    if code == "53100":
+        return StoreFull("the disk of the database is full")
+    if is_away or code == "53300":
+        return StoreUnreachable(_CAUSES.get(code, FAILED), reason=str(error).partition("\n")[0])
+    return StoreUnavailable(_CAUSES.get(code, FAILED))
+
+
+def cause_of(error: psycopg.Error) -> psycopg.Error | None:
+    """The cause to log in full for each request: a mistake in a statement, but not what happens in an outage."""
+    code = error.sqlstate or "08000"  # lost
+    return None if code in _CAUSES or code[:2] in ("08", "53", "57", "58") else error
+
+
+def log_rarely(kind: str, message: str, *arguments: object) -> None:
+    """Log a line, unless there was one of its kind in the last limits.LOG_SECONDS."""
+    now = time.monotonic()
+    if now - _logged.get(kind, -limits.LOG_SECONDS) >= limits.LOG_SECONDS:
+        _logged[kind] = now
+        _log.warning(message, *arguments)

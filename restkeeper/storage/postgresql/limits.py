@@ -1,0 +1,13 @@
+"""The limits of connections: how long what may wait, and how many."""
+
+ANSWER_SECONDS = 5.0  # for which a statement may work, and a caller may wait for a connection
+LOCK_SECONDS = 4.5  # for which a statement may wait for a lock: less, as the error is another one
+IDLE_SECONDS = 5.0  # between two statements of a transaction
+TRANSACTION_SECONDS = 15.0  # of a whole transaction (PostgreSQL 17 and later), if the server has no other limit
+CUT_SECONDS = 0.5  # beyond ANSWER_SECONDS, after which the watch closes a connection whose server is silent
+WAITING = 500  # uses that wait for a connection in each process
+OPEN_SECONDS = 0.25  # for which a use waits for the pool, before it looks whether connections can be opened
+RECONNECT_SECONDS = 0.5  # between two attempts to connect while the database does not answer
+LOG_SECONDS = 60.0  # between two lines of a process about the same failure
+LONGEST_LIFE_SECONDS = 300.0  # of a connection: a new one notices that a newer program has migrated the store
+LONGEST_IDLE_SECONDS = 300.0  # of a connection that is not needed

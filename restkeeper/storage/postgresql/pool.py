@@ -1,0 +1,245 @@
+"""The connections of a process to PostgreSQL: a pool, a share of it for each caller, and a watch.
+
+psycopg waits cooperatively if gevent has patched the process before psycopg's first import; `require_cooperation`
+checks it. A server that does not answer at all, as one that is paused, cannot end a statement: a watch closes the
+connection. While no connection can be opened, requests fail at once, and one thread tries to open one.
+"""
+
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+import psycopg
+import psycopg.waiting
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from restkeeper.clock import Clock
+from restkeeper.storage.caller import caller
+from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.postgresql import limits
+from restkeeper.storage.postgresql.failures import FAILED, cause_of, log_rarely, store_error
+from restkeeper.storage.postgresql.session import Session, with_limits
+
+_log = logging.getLogger("restkeeper")
+
+
+class Connections:
+    """The connections of a process: at most `most`, of which one caller uses at most half.
+
+    `configure` is called with each new connection, which it has to `prepare`.
+    """
+
+    def __init__(self, url: str, most: int, configure: Callable[[Session], None], clock: Clock) -> None:
+        require_cooperation()
+        logging.getLogger("psycopg").addHandler(logging.NullHandler())  # the log has one line about an outage: ours
+        self._url = with_limits(url)
+        self._clock = clock
+        self._configure = configure
+        self._shares = _Shares(most, max(1, most // 2), clock)
+        self._used: set[Session] = set()
+        self._new: set[Session] = set()  # that are being prepared
+        self._is_closed = threading.Event()
+        self._failure: StoreUnavailable | None = None  # of the last attempt to connect
+        self._has_failed = threading.Event()
+        self._pool = ConnectionPool(
+            self._url,
+            connection_class=Session,
+            kwargs={"autocommit": True},
+            min_size=1,
+            max_size=most,
+            max_idle=limits.LONGEST_IDLE_SECONDS,
+            max_lifetime=limits.LONGEST_LIFE_SECONDS,
+            reconnect_timeout=0.0,
+            reconnect_failed=lambda _: self._fail(),
+            configure=self._prepare,
+            open=True,
+        )
+        for task in (self._watch, self._reconnect):
+            threading.Thread(target=task, name="restkeeper-database", daemon=True).start()
+
+    @contextmanager
+    def session(self, *, deadline: float | None = None, is_long: bool = False) -> Iterator[Session]:
+        """A connection that nobody else uses meanwhile; errors are raised as `store_error`.
+
+        It waits for one until `deadline`. A `long` use is not ended by the watch.
+        """
+        deadline = self._clock.monotonic() + limits.ANSWER_SECONDS if deadline is None else deadline
+        with self._shares.of(caller(), deadline):
+            session = self._take(deadline)
+            session.is_long, session.used_at = is_long, time.monotonic()
+            self._used.add(session)
+            try:
+                yield session
+            except psycopg.Error as error:
+                raise store_error(error) from cause_of(error)
+            finally:
+                self._used.discard(session)
+                self._pool.putconn(session)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._is_closed.set()
+        self._has_failed.set()
+        self._pool.close(timeout=limits.CUT_SECONDS)
+
+    def _take(self, deadline: float) -> Session:
+        """An open connection: an idle one, or one that the pool opens. Raises StoreUnavailable."""
+        while True:
+            if (failure := self._failure) and not self._used and not self._pool.get_stats()["pool_available"]:
+                raise type(failure)(failure.detail)
+            with suppress(PoolTimeout):
+                session = self._pool.getconn(timeout=limits.OPEN_SECONDS)
+                if _is_open(session):
+                    return session
+                self._pool.putconn(session)  # which opens another
+                continue
+            if self._clock.monotonic() >= deadline:
+                raise StoreUnavailable(FAILED)
+
+    def _prepare(self, session: Session) -> None:
+        """Prepare a new connection, while the watch looks."""
+        session.used_at = time.monotonic()
+        self._new.add(session)
+        try:
+            self._configure(session)
+        except BaseException:
+            session.close()
+            raise
+        finally:
+            self._new.discard(session)
+
+    def _watch(self) -> None:
+        """Close the connections whose server is silent."""
+        while not self._is_closed.wait(limits.CUT_SECONDS):
+            latest = time.monotonic() - limits.ANSWER_SECONDS - limits.CUT_SECONDS
+            for session in [each for each in self._used | self._new if not each.is_long and each.used_at < latest]:
+                _cut(session)
+                self._fail()
+
+    def _fail(self) -> None:
+        """Let requests fail that have no connection, until one can be opened."""
+        self._failure = self._failure or StoreUnavailable(FAILED)
+        self._has_failed.set()
+
+    def _reconnect(self) -> None:
+        """After a failure, try to connect until it succeeds."""
+        while self._has_failed.wait() and not self._is_closed.is_set():
+            since = time.monotonic()
+            while not self._can_connect() and not self._is_closed.wait(limits.RECONNECT_SECONDS):
+                pass
+            self._failure = None
+            self._has_failed.clear()
+            log_rarely("reconnected", "the database answers again after %.1f s", time.monotonic() - since)
+
+    def _can_connect(self) -> bool:
+        try:
+            with Session.connect(self._url, autocommit=True) as session:
+                self._prepare(session)
+        except psycopg.Error as error:
+            self._failure = store_error(error)  # type: ignore[assignment]
+        except StoreUnavailable as error:
+            self._failure = error
+        except Exception:  # nobody else would try again
+            _log.exception("the database cannot be reached")
+        else:
+            return True
+        return False
+
+
+class _Waiter(NamedTuple):
+    """A use that waits for a connection."""
+
+    name: str
+    given: threading.Event
+
+
+class _Shares:
+    """The connections in use: at most `most`, and at most `share` of each caller. Others wait in order of arrival."""
+
+    def __init__(self, most: int, share: int, clock: Clock) -> None:
+        self._most = most
+        self._share = share
+        self._clock = clock
+        self._used: Counter[str] = Counter()
+        self._waiting: deque[_Waiter] = deque()
+        self._changing = threading.Lock()
+
+    @contextmanager
+    def of(self, name: str, deadline: float) -> Iterator[None]:
+        """A place for one use. Raises StoreUnavailable if there is none until the deadline."""
+        with self._changing:
+            place = self._take_or_queue(name)
+        if place and not place.given.wait(max(0.0, deadline - self._clock.monotonic())):
+            self._leave(place)
+        try:
+            yield
+        finally:
+            with self._changing:
+                self._release(name)
+
+    def _has_room(self, name: str) -> bool:
+        return self._used[name] < self._share and self._used.total() < self._most
+
+    def _take_or_queue(self, name: str) -> _Waiter | None:
+        if self._has_room(name):
+            self._used[name] += 1
+            return None
+        if len(self._waiting) >= limits.WAITING:
+            raise StoreUnavailable(f"{limits.WAITING} requests already wait for a connection of the database")
+        place = _Waiter(name, threading.Event())
+        self._waiting.append(place)
+        return place
+
+    def _leave(self, place: _Waiter) -> None:
+        """Raises StoreUnavailable if it still waits."""
+        with self._changing:
+            if place.given.is_set():
+                return
+            self._waiting.remove(place)
+            is_own = self._used[place.name] >= self._share
+        used = f"your other requests use {self._share}" if is_own else f"other requests use all {self._most}"
+        raise StoreUnavailable(f"{used} connections of the database")
+
+    def _release(self, name: str) -> None:
+        """Give a place to the first that waits and may have it."""
+        self._used[name] -= 1
+        if not self._used[name]:
+            del self._used[name]
+        if place := next((each for each in self._waiting if self._has_room(each.name)), None):
+            self._waiting.remove(place)
+            self._used[place.name] += 1
+            place.given.set()
+
+
+def require_cooperation() -> None:
+    """Raises RuntimeError if gevent has patched this process, but only after psycopg had chosen how to wait."""
+    gevent = sys.modules.get("gevent.monkey")
+    if (
+        gevent
+        and gevent.is_module_patched("select")
+        and psycopg.waiting.wait is getattr(psycopg.waiting, "wait_c", None)
+    ):
+        raise RuntimeError("psycopg was imported before gevent had patched this process: queries would block it")
+
+
+def _is_open(session: Session) -> bool:
+    """Whether the server has not closed the connection. It sends nothing, and does not wait."""
+    try:
+        session.pgconn.consume_input()  # the server's last words, if there are any,
+        session.pgconn.consume_input()  # and then the end
+    except psycopg.Error:
+        return False
+    return not session.closed
+
+
+def _cut(session: Session) -> None:
+    """Close the socket of a connection, so that whoever waits for its server gets an error."""
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(session.fileno())) as duplicate:
+        duplicate.shutdown(socket.SHUT_RDWR)

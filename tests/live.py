@@ -93,6 +93,7 @@ class Gunicorn:
             self.get("/healthz", timeout=START_SECONDS)  # waits in the listening socket's queue until a worker is up
         except OSError:
             self.process.kill()
+            self.process.wait()  # else a later test fails with a warning of Python's
             raise RuntimeError(f"gunicorn did not start:\n{self.log.read_text()}") from None
         return self
 

@@ -23,7 +23,7 @@ QUOTA = 60
 BEYOND = 50
 ADMIN = "rk_cluster_0123456789abcdef0123456789abcdef"
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.matrix, pytest.mark.timeout(120)]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,6 @@ def test_the_feed_of_any_instance_skips_nothing() -> None:
     follow(400, store="postgresql")
 
 
-@pytest.mark.matrix
 def test_webhooks_arrive_under_kills() -> None:
     """All workers of all instances deliver, and more beside them; some are killed."""
     soak_webhooks(100, 4, store="postgresql")

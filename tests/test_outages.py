@@ -27,7 +27,7 @@ AT_ONCE = 1.0  # seconds, on a busy machine
 LONGEST = 7.0  # seconds until any response
 RECOVERY = 10.0
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.matrix, pytest.mark.timeout(120)]
 
 
 @pytest.fixture(scope="module")

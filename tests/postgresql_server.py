@@ -180,6 +180,24 @@ class PostgresServer(Databases):
         for lock in (self.data / "postmaster.pid", self.folder / f".s.PGSQL.{self.port}.lock"):
             lock.unlink()  # while nobody reaps its zombie, a new server would take that for a running one
 
+    def replicate(self) -> None:
+        """Make a standby of the present moment, which receives nothing more."""
+        standby = self.folder / "standby"
+        standby.mkdir(mode=0o700)
+        if NOBODY:
+            shutil.chown(standby, NOBODY["user"], NOBODY["group"])
+        address = [f"--host={self.folder}", f"--port={self.port}", f"--username={OWNER}"]
+        self._run("pg_basebackup", *address, f"--pgdata={standby}", "--checkpoint=fast", "--wal-method=stream")
+        (standby / "standby.signal").touch()
+
+    def fail_over(self) -> None:
+        """Let the standby take the place of the server, which is killed."""
+        self.stop(immediate=True)
+        shutil.rmtree(self.data)
+        (self.folder / "standby").rename(self.data)
+        self.start()
+        self.execute("SELECT pg_promote()")
+
     def pause(self) -> None:
         """Stop all of its processes with SIGSTOP: connections stay open, and nothing responds."""
 

@@ -1,0 +1,58 @@
+"""A failover to a standby that has not received the last changes."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from restkeeper.storage import open_store
+from restkeeper.storage.contract import Store
+from restkeeper.storage.errors import EventsExpired
+from tests.outbox import THINGS as FILTER
+from tests.outbox import all_of, event
+from tests.outbox import record as record_events
+from tests.postgresql_server import PostgresServer
+from tests.things import THINGS, ids, insert, record
+
+pytestmark = [pytest.mark.matrix, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """A primary that standbys can follow."""
+    with PostgresServer(durable=True) as running:
+        yield running
+
+
+def opened(url: str) -> Store:
+    return open_store(url, [THINGS])
+
+
+def number_of(revision: str) -> str:
+    """The number of changes in a revision."""
+    return revision.partition("-")[2]
+
+
+def test_the_history_of_an_older_standby_is_another_one(server: PostgresServer) -> None:
+    """Also for a process that has seen nothing before: its revisions and events are not taken for the lost ones."""
+    url = server.create_database()
+    store = opened(url)
+    insert(store, record("kept"))
+    kept = record_events(store, event())
+    server.replicate()
+    insert(store, *(record(f"lost {number}") for number in range(3)))
+    lost = record_events(store, event(), event())
+    revision = store.revision("things")
+    store.close()
+    server.fail_over()
+    store = opened(url)
+    insert(store, *(record(f"new {number}") for number in range(3)))
+    new = record_events(store, event(), event())
+    assert ids(store) == ["kept", "new 0", "new 1", "new 2"]
+    assert (
+        store.revision("things") != revision
+        and store.revision("things").partition("-")[2] == revision.partition("-")[2]
+    )
+    assert not set(lost) & set(new) and all_of(store) == [*kept, *new]
+    with pytest.raises(EventsExpired):
+        store.events(lost[0], FILTER, 10)
+    store.close()

@@ -223,6 +223,7 @@ class TestMoved:
                     done = new.client.patch(path, json={"stock": 3}, headers={**ADMIN, "If-Match": tag})
                     assert done.status_code == 200 and done.json["version"] == one.json["version"] + 1
 
+    @pytest.mark.needs("health")
     def test_the_source_is_read_only(self, both: tuple[Shop, Shop], serve: Callable[..., Application]) -> None:
         """In a service that runs and in one that starts after it: writes are 503, and it is not ready."""
         old, _ = both

@@ -64,6 +64,7 @@ def client(app: Application) -> FlaskClient:
     return app.test_client()
 
 
+@pytest.mark.needs("events")
 def test_a_full_disk_returns_507(client: FlaskClient, execute: Execute) -> None:
     """Nothing of the write is stored, and reads succeed; when there is space, so do writes."""
     where = client.post("/products", json={"name": "x"}).headers["Location"]

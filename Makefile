@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PART := $(addprefix tests/test_,$(addsuffix .py,items lists events idempotency preconditions))
 CONTRACT_TESTS := 190
 PART_TESTS := 335
-SERVICE_TESTS := 1900
+SERVICE_TESTS := 1890
 
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # else each process of the tests compiles all of them again, which takes 4 seconds

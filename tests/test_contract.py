@@ -342,6 +342,7 @@ def test_a_field_that_gets_other_values_ends_its_filters_first(service: Path) ->
     assert done.exit_code == 0, done.stdout
 
 
+@pytest.mark.matrix
 def test_the_unversioned_paths_move_after_their_window(service: Path) -> None:
     """The check says which declaration begins it."""
     before = (service / "app.py").read_text()

@@ -40,7 +40,11 @@ from tests.shop.users import RESOURCE as USERS
 from tests.test_permissions import ADMIN, ADMIN_KEY, NOTES, key
 from tests.waiting import SECONDS
 
-pytestmark = [pytest.mark.sqlite, pytest.mark.needs("keys", "ownership", "events", "webhooks", "idempotency")]
+pytestmark = [
+    pytest.mark.matrix,
+    pytest.mark.sqlite,
+    pytest.mark.needs("keys", "ownership", "events", "webhooks", "idempotency"),
+]
 
 CREATE = {**ADMIN, "Idempotency-Key": "a-create-that-is-repeated"}
 LAMP = {"name": "Lämp", "price": 49.90, "sku": "L", "attributes": {"z": [1e2, None, 12345678901234567], "a": "\\"}}

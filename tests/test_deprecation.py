@@ -681,6 +681,7 @@ class TestDocument:
         assert "Lamp.stock.gte" not in document["components"]["parameters"]
         assert {"$ref": "#/components/parameters/Offset"} in paths["/others"]["get"]["parameters"]
 
+    @pytest.mark.matrix
     @pytest.mark.parametrize("deprecation", [*ALL[2:], of("")], ids=lambda each: each.name)
     def test_the_contract_check_lets_it_go_after_its_sunset(
         self, make: Make, clock: SetClock, deprecation: Deprecation

@@ -91,6 +91,7 @@ def run_block(script: str, service: Path, environ: dict[str, str]) -> None:
     assert f"{BASE}/problems/" not in done.stdout.replace(environ["BASE"], BASE), f"{script}\n{done.stdout}"
 
 
+@pytest.mark.matrix
 @pytest.mark.timeout(120)
 def test_each_step_of_the_versions_page_works(tmp_path: Path) -> None:
     """Its files are written in order; each shell block runs beside a service of those so far, on the same store."""

@@ -45,6 +45,7 @@ def test_a_longer_history_under_kills_is_linearizable() -> None:
     assert run.injected["worker killed"] >= 50
 
 
+@pytest.mark.matrix
 @pytest.mark.timeout(120)
 def test_a_history_of_three_instances_under_faults_of_the_database_is_linearizable() -> None:
     """PostgreSQL is restarted, paused, crashed and killed, connections are cut, workers and instances are killed."""

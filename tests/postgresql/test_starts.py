@@ -18,6 +18,8 @@ from tests.postgresql.helpers import Parallel
 from tests.postgresql_server import Databases, until
 from tests.things import FIELDS, THINGS, ids, insert, record
 
+pytestmark = pytest.mark.matrix
+
 ROUNDS = 20
 # Whoever builds an index, and waits for an open transaction.
 BUILDER = """\

@@ -32,7 +32,7 @@ class Failures(FailureLimit):
     def has_succeeded(self, environ: Environ, digest: str) -> bool:
         """Whether credentials with this digest succeeded in this process within NOTED_SECONDS: no look-up is needed."""
         until = self._noted.get((environ.get("REMOTE_ADDR", ""), digest), 0.0)
-        return until > self._now() or self._quota is None
+        return until > self._now()
 
     def require_room(self, environ: Environ, digest: str) -> None:
         """Raises TooManyRequests if the address is over its quota and these credentials never succeeded from it."""

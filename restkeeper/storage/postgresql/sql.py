@@ -174,9 +174,9 @@ def select_other_fingerprints(collection: Collection) -> str:
 def select_page(collection: Collection, query: Query) -> tuple[str, dict[str, Any]]:
     """The statement of a page, and its parameters without `most_bytes`. It returns one row more than the limit.
 
-    Each row has the epoch, and the collection's changes and items; then id, fingerprint, body, older, the bytes up to
-    here, and the sort keys without the id. There is one row at least, with nulls if the page is empty. The first row
-    that exceeds `most_bytes` is the last one.
+    Each row has the epoch, and the collection's changes and items; then id, fingerprint, body, older, and the sort keys
+    without the id. There is one row at least, with nulls if the page is empty. The last row is the first that exceeds
+    `most_bytes`, or the second one.
     """
     keys = sort_keys(collection, query)
     parameters = _parameters(collection, query)

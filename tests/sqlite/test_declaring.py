@@ -23,7 +23,7 @@ from restkeeper.storage.contract import (
 )
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound, StoreUnavailable
 from restkeeper.storage.outbox import Event, EventFilter
-from restkeeper.storage.sqlite import sql
+from restkeeper.storage.statements import select_other_fingerprints
 from tests.outbox import lease, queue, subscribe
 from tests.things import FIELDS, insert, record
 
@@ -216,7 +216,7 @@ def test_items_of_other_revisions_are_found_by_an_index(tmp_path: Path) -> None:
     store = opened(tmp_path, declared(schema=StoredSchema("3-a", 3, 3, "{}")))
     insert(store, *(written(f"{n}", "3-a") for n in range(100)), *(written(f"old{n}", "2-a") for n in range(100)))
     with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
-        statement = sql.select_other_fingerprints(declared(schema=StoredSchema("3-a", 3, 3, "{}")))
+        statement = select_other_fingerprints(declared(schema=StoredSchema("3-a", 3, 3, "{}")))
         plan = [detail for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
         steps: list[None] = []
         connection.set_progress_handler(lambda: steps.append(None), 1)

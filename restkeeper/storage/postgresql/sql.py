@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from restkeeper.storage.contract import Collection, Field, Filter, Index, Kind, Op, Query, Scalar, Sort
 from restkeeper.storage.postgresql.fields import clean
+from restkeeper.storage.statements import literal, of_other_revision
 
 BEGINNING = 500  # characters of a text in an index
 LONGEST_NAME = 23  # characters of the names of a collection and a field in the name of an index, which has 63 bytes
@@ -43,13 +44,6 @@ class SortKey(NamedTuple):
     expression: str
     kind: Kind
     descending: bool
-
-
-def literal(name: str) -> str:
-    """A checked name as an SQL string literal."""
-    if not name.replace("_", "").isalnum() or not name.isascii():
-        raise ValueError(f"{name!r}: names of collections and fields are ASCII letters, digits and underscores")
-    return f"'{name}'"
 
 
 def value_of(field: Field) -> str:
@@ -146,29 +140,6 @@ def unique_fields(collection: Collection) -> dict[str, str]:
 def field_of(index: str) -> str:
     """The field of an index that another program has declared, by its name; of a long one the beginning."""
     return index.split(".")[2]
-
-
-def of_other_revision(collection: Collection) -> str:
-    """The condition for items of another revision than the collection's; an empty text if that is the first."""
-    if collection.schema is None or collection.schema.revision == 1:
-        return ""
-    start = f"{collection.schema.revision}-"
-    return f"collection = {literal(collection.name)} AND left(fingerprint, {len(start)}) <> '{start}'"
-
-
-def select_other_fingerprints(collection: Collection) -> str:
-    """The statement that returns the fingerprints of items of other revisions, each once: one step in the index each.
-
-    It is an empty text if the revision is the first.
-    """
-    if not (condition := of_other_revision(collection)):
-        return ""
-    least = f"SELECT min(fingerprint) AS fingerprint FROM items WHERE {condition}"  # noqa: S608 - declared names only
-    return (
-        f"WITH RECURSIVE found AS (\n    {least}\n    UNION ALL\n"  # noqa: S608 - likewise
-        f"    SELECT ({least} AND fingerprint > found.fingerprint) FROM found WHERE fingerprint IS NOT NULL\n"
-        ")\nSELECT fingerprint FROM found WHERE fingerprint IS NOT NULL"
-    )
 
 
 def select_page(collection: Collection, query: Query) -> tuple[str, dict[str, Any]]:

@@ -43,6 +43,7 @@ from restkeeper.storage.postgresql.schemas import read_schemas
 from restkeeper.storage.postgresql.session import Session, connect
 from restkeeper.storage.registry import Registry
 from restkeeper.storage.spool import records_in, spool
+from restkeeper.storage.statements import select_other_fingerprints
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -81,7 +82,7 @@ class PostgresStore:
         self._clock = clock
         self._collections = {collection.name: collection for collection in collections}
         self._registry = Registry(self._collections.values())
-        self._others = {name: sql.select_other_fingerprints(each) for name, each in self._collections.items()}
+        self._others = {name: select_other_fingerprints(each) for name, each in self._collections.items()}
         self._unique = {
             name: field for each in self._collections.values() for name, field in sql.unique_fields(each).items()
         }

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from restkeeper.storage.contract import MOST_SCHEMAS, SAMPLE, Collection, StoredSchema
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.registry import Registry
-from restkeeper.storage.sqlite import sql
+from restkeeper.storage.statements import select_other_fingerprints
 
 _SELECT = """\
 SELECT
@@ -55,7 +55,7 @@ class SqliteRegistry(Registry):
 
     def __init__(self, collections: Iterable[Collection]) -> None:
         super().__init__(collections)
-        self._others = {name: sql.select_other_fingerprints(each) for name, each in self.collections.items()}
+        self._others = {name: select_other_fingerprints(each) for name, each in self.collections.items()}
 
     def learn(self, connection: sqlite3.Connection, collection: str, *fingerprints: str) -> None:
         """As `require`, of the schemas in the store."""

@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from restkeeper.storage.contract import Collection, Field, Filter, Index, Kind, Op, Query, Sort
+from restkeeper.storage.statements import literal, of_other_revision
 
 COLUMNS = """\
     id,
@@ -42,13 +43,6 @@ _COMPARISON = {Op.EQ: "=", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
 # Comparisons with the nearest double instead of the number, if the double is below the number, or above it.
 _IF_BELOW = {Op.LT: Op.LTE, Op.LTE: Op.LTE, Op.GT: Op.GT, Op.GTE: Op.GT}
 _IF_ABOVE = {Op.LT: Op.LT, Op.LTE: Op.LT, Op.GT: Op.GTE, Op.GTE: Op.GTE}
-
-
-def literal(name: str) -> str:
-    """A checked name as an SQL string literal."""
-    if not name.replace("_", "").isalnum() or not name.isascii():
-        raise ValueError(f"{name!r}: names of collections and fields are ASCII letters, digits and underscores")
-    return f"'{name}'"
 
 
 def value_of(field: Field) -> str:
@@ -104,32 +98,6 @@ def indexes_of(collection: Collection) -> dict[str, str]:
         name = f"{index_prefix(collection)}.revision"
         indexes[name] = f'CREATE INDEX "{name}" ON items (collection, fingerprint) WHERE {condition}'
     return indexes
-
-
-def of_other_revision(collection: Collection) -> str:
-    """The condition for items of another revision than the collection's; an empty text if that is the first.
-
-    Its index is empty when all items are in the present form, so that it costs nothing.
-    """
-    if collection.schema is None or collection.schema.revision == 1:
-        return ""
-    start = f"{collection.schema.revision}-"
-    return f"collection = {literal(collection.name)} AND substr(fingerprint, 1, {len(start)}) <> '{start}'"
-
-
-def select_other_fingerprints(collection: Collection) -> str:
-    """The statement that returns the fingerprints of items of other revisions, each once: one step in the index each.
-
-    It is an empty text if the revision is the first.
-    """
-    if not (condition := of_other_revision(collection)):
-        return ""
-    least = f"SELECT min(fingerprint) AS fingerprint FROM items WHERE {condition}"  # noqa: S608 - declared names only
-    return (
-        f"WITH RECURSIVE found AS (\n    {least}\n    UNION ALL\n"  # noqa: S608 - likewise
-        f"    SELECT ({least} AND fingerprint > found.fingerprint) FROM found WHERE fingerprint IS NOT NULL\n"
-        ")\nSELECT fingerprint FROM found WHERE fingerprint IS NOT NULL"
-    )
 
 
 def _index(collection: Collection, index: Index) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.sqlite import schemas, sql
 from restkeeper.storage.sqlite.identity import epoch_of, note_schema
+from restkeeper.storage.statements import literal
 from restkeeper.storage.transfer import Mark, mark_in
 
 MIGRATIONS = sorted(Path(__file__).parent.glob("[0-9]*.sql"))
@@ -171,7 +172,7 @@ def _missing(connection: sqlite3.Connection, collection: Collection) -> Iterator
 
     An index is recognised by its definition: one of the same name can be of an older program, which needs it.
     """
-    name = sql.literal(collection.name)
+    name = literal(collection.name)
     if not connection.execute("SELECT 1 FROM collections WHERE name = ?", (collection.name,)).fetchone():
         yield f"INSERT INTO collections (name) VALUES ({name})"  # noqa: S608 - a checked literal
     present = _present(connection, collection)

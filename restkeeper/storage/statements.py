@@ -1,0 +1,36 @@
+"""SQL that every database understands, and names in it."""
+
+from restkeeper.storage.contract import Collection
+
+
+def literal(name: str) -> str:
+    """A checked name as an SQL string literal."""
+    if not name.replace("_", "").isalnum() or not name.isascii():
+        raise ValueError(f"{name!r}: names of collections and fields are ASCII letters, digits and underscores")
+    return f"'{name}'"
+
+
+def of_other_revision(collection: Collection) -> str:
+    """The condition for items of another revision than the collection's; an empty text if that is the first.
+
+    Its index is empty when all items are in the present form, so that it costs nothing.
+    """
+    if collection.schema is None or collection.schema.revision == 1:
+        return ""
+    start = f"{collection.schema.revision}-"
+    return f"collection = {literal(collection.name)} AND substr(fingerprint, 1, {len(start)}) <> '{start}'"
+
+
+def select_other_fingerprints(collection: Collection) -> str:
+    """The statement that returns the fingerprints of items of other revisions, each once: one step in the index each.
+
+    It is an empty text if the revision is the first.
+    """
+    if not (condition := of_other_revision(collection)):
+        return ""
+    least = f"SELECT min(fingerprint) AS fingerprint FROM items WHERE {condition}"  # noqa: S608 - declared names only
+    return (
+        f"WITH RECURSIVE found AS (\n    {least}\n    UNION ALL\n"  # noqa: S608 - likewise
+        f"    SELECT ({least} AND fingerprint > found.fingerprint) FROM found WHERE fingerprint IS NOT NULL\n"
+        ")\nSELECT fingerprint FROM found WHERE fingerprint IS NOT NULL"
+    )

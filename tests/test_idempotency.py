@@ -237,14 +237,14 @@ def test_expired_responses_are_deleted_by_new_ones(client: FlaskClient, post: Po
 def test_only_some_new_responses_delete_expired_ones(
     client: FlaskClient, post: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """About one in 16 does, and deletes more than 16 if there are as many."""
+    """About one in 64 does, and deletes more than 64 if there are as many."""
     store: Store = client.application.extensions["restkeeper"].store
     limits: list[int] = []
     kind = store.write(type)
     monkeypatch.setattr(kind, "sweep_responses", lambda self, before, limit, **_: limits.append(limit))
     for n in range(512):  # the keys are always the same, and so is the result
         post(f"{n}")
-    assert 16 < len(limits) < 48 and min(limits) > 16
+    assert 4 < len(limits) < 16 and min(limits) > 64
 
 
 def test_reap_deletes_only_expired_responses(client: FlaskClient, post: Post, clock: SetClock) -> None:

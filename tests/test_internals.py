@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import gunicorn
-import psycopg
 import pytest
 from flask import Flask, Response
 from flask.ctx import RequestContext
@@ -44,8 +43,6 @@ SIGNATURES: list[tuple[Callable[..., Any], str]] = [
     (Flask.preprocess_request, "(self) -> 'ft.ResponseReturnValue | None'"),
     (Flask.process_response, "(self, response: 'Response') -> 'Response'"),
     (Flask.create_url_adapter, "(self, request: 'Request | None') -> 'MapAdapter | None'"),
-    # restkeeper/storage/postgresql/session.py; tests/postgresql/test_writers.py has its effect
-    (psycopg.Pipeline._fetch_gen, "(self, *, flush: 'bool') -> 'PQGen[None]'"),
 ]
 
 

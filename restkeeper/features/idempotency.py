@@ -32,8 +32,8 @@ from restkeeper.web.description import Contribution
 from restkeeper.web.operation import COMPARED, IDEMPOTENT, UNUSED
 
 LONGEST = 255  # characters of a key
-SWEEP_ONE_IN = 16  # one of so many new responses deletes expired ones,
-SWEPT = 32  # this many at most: more than are stored, so that they never accumulate
+SWEEP_ONE_IN = 64  # one of so many new responses deletes expired ones,
+SWEPT = 128  # this many at most: more than are stored, so that they never accumulate
 
 _QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')  # a string of RFC 9651, section 3.3.3
 _BARE = re.compile(r"[!#-~](?:[ -~]*[!-~])?")

@@ -53,7 +53,7 @@ class OutboxOnly:
         with self.session() as session:
             session.begin()
             yield Outbox(session, ignore)
-            session.end()
+            session.commit()
 
     def write(self, work: Callable[[Outbox], T]) -> T:
         with self.transaction() as outbox:

@@ -45,7 +45,7 @@ def write(outbox: OutboxOnly, number: int) -> None:
             if chance.random() < 0.2:
                 session.undo()
             else:
-                session.end()
+                session.commit()
 
 
 def follow(outbox: OutboxOnly, after: str, is_end: threading.Event) -> list[tuple[str, bytes]]:

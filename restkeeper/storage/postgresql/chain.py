@@ -1,25 +1,63 @@
-"""Several changes as one statement: a database plans and answers it once.
+"""Several changes as one statement, which is a transaction of its own: one round trip, planned and answered once.
 
-Each change but the first has its row from the one before (`WITH c0 AS (INSERT … RETURNING 1), c1 AS (INSERT … SELECT …
-FROM c0 …)`): this orders them, because PostgreSQL executes the parts of a statement when their rows are needed. All of
-them see the moment at which the statement began, so a part must not depend on what another one has written: no two of
-them are of the same kind.
+Each change but the first has its rows from the one before (`WITH c0 AS (INSERT … RETURNING 1), c1 AS (INSERT … SELECT …
+FROM c0 …)`). This orders them, because PostgreSQL executes the parts of a statement when their rows are needed; and if
+the first finds nothing, the others change nothing. All see the moment at which the statement began, so none may depend
+on what another one has written: each has a table of its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
 from functools import lru_cache
+from itertools import pairwise
+from typing import Any, NamedTuple
 
-AFTER = "/* after */"  # where a change has its FROM clause; alone it has none
+Parameters = Mapping[str, Any] | Sequence[Any] | None
+
+FROM, USING = "/* FROM */", "/* USING */"  # where a change names the one before it
 
 
-def can_be_chained(statements: Sequence[str]) -> bool:
-    """Whether these changes can be one statement."""
-    return len(set(statements)) == len(statements) > 1 and all(AFTER in each for each in statements)
+class Part(IntEnum):
+    """The changes that one statement can make together, in their order. Their parameters are positional."""
+
+    LOCK = 0  # of an item, which it compares
+    RESPONSE = 1
+    ITEM = 2
+    EVENT = 3
+    COUNTER = 4
 
 
-@lru_cache(maxsize=64)  # combinations of changes: a create has three or four
-def chained(statements: tuple[str, ...]) -> str:
-    """The statement that makes these changes in order."""
-    *parts, last = (each.replace(AFTER, f"FROM c{n - 1}" if n else "") for n, each in enumerate(statements))
-    named = ",\n".join(f"c{n} AS (\n{part}\nRETURNING 1)" for n, part in enumerate(parts))
+class Change(NamedTuple):
+    """A change. `done` is called with the number of its rows when that is known, and may raise an error."""
+
+    statement: str
+    parameters: Parameters = None
+    part: Part | None = None
+    done: Callable[[int], None] | None = None
+
+
+def chained(changes: Sequence[Change]) -> Change | None:
+    """These changes as one that is its own transaction; None if that cannot be."""
+    if len(changes) == 1:
+        return changes[0]
+    parts = [-1 if each.part is None else each.part for each in changes]
+    if not changes or min(parts) < 0 or any(later <= part for part, later in pairwise(parts)):
+        return None
+    if any(each.done for each in changes[1:]):  # what was changed before it would be stored already
+        return None
+    values = [value for each in changes for value in each.parameters or ()]
+    return Change(_statement(tuple(each.statement for each in changes)), values, done=changes[0].done)
+
+
+@lru_cache(maxsize=64)  # combinations of parts: a service has about ten
+def _statement(statements: tuple[str, ...]) -> str:
+    *parts, last = (
+        each.replace(FROM, f"FROM c{n - 1}").replace(USING, f"USING c{n - 1}") if n else each
+        for n, each in enumerate(statements)
+    )
+    named = ",\n".join(f"c{n} AS (\n{part}{_returning(part)})" for n, part in enumerate(parts))
     return f"WITH\n{named}\n{last}"
+
+
+def _returning(part: str) -> str:
+    return "" if part.startswith("SELECT") else "\nRETURNING 1"

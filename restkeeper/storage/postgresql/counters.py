@@ -7,7 +7,7 @@ sees one sum: no two states of a collection have the same.
 
 from collections import Counter
 
-from restkeeper.storage.postgresql.chain import AFTER
+from restkeeper.storage.postgresql.chain import FROM, Part
 from restkeeper.storage.postgresql.session import Session
 
 SHARDS = 16  # rows of each collection
@@ -24,7 +24,7 @@ _ADD = f"""\
 UPDATE counters SET
     items = items + %s,
     changes = changes + %s
-{AFTER}
+{FROM}
 WHERE collection = %s AND shard = pg_backend_pid() %% {SHARDS}"""  # noqa: S608 - a constant
 
 _LOCK = "SELECT 1 FROM counters WHERE collection = %s ORDER BY shard FOR UPDATE"
@@ -59,7 +59,8 @@ class Counters:
     def send(self) -> None:
         """Store what was counted."""
         for collection in sorted(self._changes):
-            self._session.send(_ADD, (self._items[collection], self._changes[collection], collection))
+            counted = (self._items[collection], self._changes[collection], collection)
+            self._session.send(_ADD, counted, part=Part.COUNTER)
         self._items.clear()
         self._changes.clear()
 

@@ -22,7 +22,7 @@ from restkeeper.storage.outbox import (
     Secret,
     Subscription,
 )
-from restkeeper.storage.postgresql.chain import AFTER
+from restkeeper.storage.postgresql.chain import FROM, Part
 from restkeeper.storage.postgresql.events import (
     IS_UNNUMBERED,
     LOCK_FEED,
@@ -42,7 +42,7 @@ from restkeeper.storage.rows import delivery, dump_secrets, load_secrets, log_en
 _RECORD = f"""\
 INSERT INTO events
     (type, collection, item, at, data, owner, fingerprint, older)
-SELECT %s, %s, %s, %s, %s, %s, %s, %s {AFTER}"""  # noqa: S608 - a constant
+SELECT %s, %s, %s, %s, %s, %s, %s, %s {FROM}"""  # noqa: S608 - a constant
 
 # The oldest events up to the first that is not expired, so that the rest has no gaps.
 _EXPIRED = """\
@@ -299,7 +299,7 @@ class Outbox:
 
     def record(self, event: Event) -> None:
         self.recorded += 1
-        self._session.send(_RECORD, _row(event))
+        self._session.send(_RECORD, _row(event), part=Part.EVENT)
 
     def sweep_events(self, before: str, limit: int, *, latest: str = "9999") -> int:
         bounds = {"before": before, "latest": latest, "limit": limit}

@@ -110,20 +110,15 @@ FROM feed, store"""  # noqa: S608 - a constant expression
 
 
 def sequence(session: Session, limit: int = NUMBERED) -> int:
-    """Number the oldest committed events without a position, at most `limit`; return how many.
-
-    It is a transaction, in one round trip.
-    """
-    numbered: list[int] = []
+    """Number the oldest committed events without a position, at most `limit`; return how many."""
     session.begin()
     try:
         session.send(LOCK_FEED)
-        session.send(NUMBER, {"limit": limit}, done=numbered.append)
-        session.send("COMMIT")
-        session.flush()
+        numbered = session.change(NUMBER, {"limit": limit})
+        session.commit()
     finally:
         session.undo()
-    return numbered[0]
+    return numbered
 
 
 def sequence_all(session: Session, limit: int = NUMBERED) -> None:

@@ -11,7 +11,7 @@ import psycopg
 from restkeeper.storage.contract import Found, Key, Record, StoredResponse
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ResponseStored, StoreError
 from restkeeper.storage.postgresql import sql
-from restkeeper.storage.postgresql.chain import AFTER
+from restkeeper.storage.postgresql.chain import FROM, USING, Part
 from restkeeper.storage.postgresql.counters import Counters, revision, revision_of
 from restkeeper.storage.postgresql.deliveries import Outbox
 from restkeeper.storage.postgresql.failures import store_error
@@ -24,16 +24,12 @@ SELECT
 FROM items
 WHERE collection = %s AND id = %s"""  # noqa: S608 - constant columns
 
-# An error ends the transaction, also in the middle of several statements: a division by zero.
 _REQUIRE = """\
-SELECT 1 / count(*)
-FROM (
-    SELECT 1
-    FROM items
-    WHERE collection = %s AND id = %s AND version = %s AND updated_at = %s AND fingerprint = %s AND body = %s
-        AND owner IS NOT DISTINCT FROM %s AND older IS NOT DISTINCT FROM %s
-    FOR UPDATE
-) AS same"""
+SELECT 1
+FROM items
+WHERE collection = %s AND id = %s AND version = %s AND updated_at = %s AND fingerprint = %s AND body = %s
+    AND owner IS NOT DISTINCT FROM %s AND older IS NOT DISTINCT FROM %s
+FOR UPDATE"""
 
 _FIND_ITEM = f"""\
 SELECT
@@ -74,9 +70,9 @@ WHERE collection = %(k{n})s"""
 _INSERT = f"""\
 INSERT INTO items
     (collection, id, version, updated_at, fingerprint, body, owner, older, fields, folded)
-SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s::jsonb {AFTER}"""  # noqa: S608 - a constant
+SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s::jsonb {FROM}"""  # noqa: S608 - a constant
 
-_UPDATE = """\
+_UPDATE = f"""\
 UPDATE items SET
     version = %s,
     updated_at = %s,
@@ -86,15 +82,16 @@ UPDATE items SET
     older = %s,
     fields = %s::jsonb,
     folded = %s::jsonb
-WHERE collection = %s AND id = %s"""
+{FROM}
+WHERE collection = %s AND id = %s"""  # noqa: S608 - a constant
 
-_DELETE = "DELETE FROM items WHERE collection = %s AND id = %s"
+_DELETE = f"DELETE FROM items {USING} WHERE collection = %s AND id = %s"  # noqa: S608 - a constant
 
-# A newer response is an error, which ends the transaction, also in the middle of several statements: no body is null.
+# A newer response is an error, which ends the transaction also in the middle of a chain: no body is null.
 _STORE_RESPONSE = f"""\
 INSERT INTO answers
     (id, given, body)
-SELECT %s, %s, %s {AFTER}
+SELECT %s, %s, %s {FROM}
 ON CONFLICT (id) DO UPDATE SET
     given = excluded.given,
     body = CASE WHEN answers.given < %s THEN excluded.body END"""  # noqa: S608 - a constant
@@ -129,7 +126,8 @@ class PostgresTransaction(Outbox):
         return record
 
     def require(self, collection: str, record: Record) -> None:
-        self._session.send(_REQUIRE, (collection, clean(record.id), *_columns(record)[:6]))
+        same = (collection, clean(record.id), *_columns(record)[:6])
+        self._session.send(_REQUIRE, same, part=Part.LOCK, done=_require_same)
         self._locked.add((collection, record.id))
 
     def revision(self, collection: str) -> str:
@@ -141,7 +139,7 @@ class PostgresTransaction(Outbox):
         return [fingerprint for (fingerprint,) in self._session.rows(statement)] if statement else []
 
     def insert(self, collection: str, record: Record) -> None:
-        self._session.send(_INSERT, (collection, clean(record.id), *_columns(record)))
+        self._session.send(_INSERT, (collection, clean(record.id), *_columns(record)), part=Part.ITEM)
         self._counters.add(collection, items=1)
 
     def update(self, collection: str, record: Record) -> None:
@@ -155,25 +153,24 @@ class PostgresTransaction(Outbox):
 
     def _change(self, statement: str, parameters: tuple[Any, ...], item: tuple[str, str]) -> None:
         """Change an item, which is checked to be there unless this transaction has it."""
-        self._session.send(statement, parameters, done=None if item in self._locked else _require_one)
+        done = None if item in self._locked else _require_one
+        self._session.send(statement, parameters, part=Part.ITEM, done=done)
 
     def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
-        self._session.send(_STORE_RESPONSE, (id, *response, expired_before))
+        self._session.send(_STORE_RESPONSE, (id, *response, expired_before), part=Part.RESPONSE)
 
     def sweep_responses(self, before: float, limit: int, *, latest: float = inf) -> int:
         return self._session.change(_SWEEP, {"before": before, "limit": limit, "latest": latest})
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        self._session.protect("work")
         counted, locked = self._counters.copy(), self._locked.copy()
         try:
-            yield
-            self._session.end("RELEASE SAVEPOINT work")
+            with self._session.savepoint("work"):
+                yield
         except BaseException as error:
             self._counters.restore(counted)
             self._locked = locked
-            self._session.undo_to("work")
             if isinstance(error, psycopg.Error):
                 raise change_error(error, self._unique) from None
             raise
@@ -181,7 +178,7 @@ class PostgresTransaction(Outbox):
     def finish(self) -> None:
         """Commit. The counters come last: nobody waits for them for longer than a commit."""
         self._counters.send()
-        self._session.end()
+        self._session.commit()
 
 
 def read_item(session: Session, collection: str, id: str, suffix: str = "") -> Record:
@@ -222,8 +219,6 @@ def change_error(error: psycopg.Error, unique: Mapping[str, str]) -> StoreError:
         return DuplicateValue("id" if name == "items_pkey" else unique.get(name) or sql.field_of(name))
     if isinstance(error, psycopg.errors.NotNullViolation) and error.diag.table_name == "answers":
         return ResponseStored("the response to this request is stored")
-    if isinstance(error, psycopg.errors.DivisionByZero):
-        return RecordChanged("the item was changed meanwhile")
     return store_error(error)
 
 
@@ -233,6 +228,11 @@ def _columns(record: Record) -> tuple[Any, ...]:
     rest = None if older is None else older.decode()
     owner = None if owner is None else clean(owner)
     return version, updated_at, fingerprint, body.decode(), owner, rest, *fields_of(body)
+
+
+def _require_same(count: int) -> None:
+    if count == 0:
+        raise RecordChanged("the item was changed meanwhile")
 
 
 def _require_one(count: int) -> None:

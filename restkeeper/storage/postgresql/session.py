@@ -1,21 +1,19 @@
-"""A connection to PostgreSQL, which sends changes together with what waits for a result."""
+"""A connection to PostgreSQL, which makes the changes of a transaction by one statement if that can be."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
-from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.generators import send
 
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.postgresql import limits, waiting
-from restkeeper.storage.postgresql.chain import can_be_chained, chained
+from restkeeper.storage.postgresql.chain import Change, Parameters, Part, chained
 from restkeeper.storage.postgresql.failures import cause_of, store_error
 
-PREPARED = 5  # uses of a statement, after which its plan is kept
+BEGIN = Change("BEGIN")
 
 # Servers before PostgreSQL 17 would refuse a connection that sets it, and have no such setting here.
 _LIMIT_TRANSACTIONS = """\
@@ -28,30 +26,16 @@ SELECT set_config(name, '0', %s)
 FROM pg_settings
 WHERE name IN ('statement_timeout', 'transaction_timeout')"""
 
-Parameters = Mapping[str, Any] | Sequence[Any] | None
 Row = tuple[Any, ...]
 
 
-class _Pipeline(psycopg.Pipeline):
-    """Several statements in one round trip, whose last message is Sync.
-
-    psycopg sends a Flush after it. A server that gets that stops to measure the idle time of the transaction, which
-    would never end if this process did not continue.
-    """
-
-    def _fetch_gen(self, *, flush: bool) -> PQGen[None]:
-        if flush:
-            yield from send(self.pgconn)  # large changes are not sent in one go
-        yield from super()._fetch_gen(flush=False)
-
-
 class Session(psycopg.Connection[Row]):
-    """A connection that sends changes together with the next statement that needs a result, in one round trip.
+    """A connection. It queues the changes of a transaction until a result is needed, or until the end.
 
     Outside of a transaction each statement is one of its own. Parameters are named or positional; results are binary.
     """
 
-    _queue: list[tuple[str, Parameters, Callable[[int], None] | None]]
+    _queue: list[Change]
     _reused: psycopg.Cursor[Row]
     used_at = 0.0  # when it has sent something last, by time.monotonic
     is_long = False  # whether the present use may take any time
@@ -81,40 +65,38 @@ class Session(psycopg.Connection[Row]):
         return self._run(statement, parameters).fetchone()
 
     def change(self, statement: str, parameters: Parameters = None) -> int:
-        """Execute a change now, after all queued ones, and return the number of its rows."""
+        """Make a change now, after all queued ones, and return the number of its rows."""
         return self._run(statement, parameters).rowcount
 
-    def send(self, statement: str, parameters: Parameters = None, *, done: Callable[[int], None] | None = None) -> None:
-        """Queue a change. `done` is called with the number of its rows when that is known, and may raise an error."""
-        self._queue.append((statement, parameters, done))
+    def send(
+        self,
+        statement: str,
+        parameters: Parameters = None,
+        *,
+        part: Part | None = None,
+        done: Callable[[int], None] | None = None,
+    ) -> None:
+        """Queue a change, see `chain.Change`."""
+        self._queue.append(Change(statement, parameters, part, done))
 
     def flush(self) -> None:
-        """Send all queued changes, and wait for their results."""
-        if self._queue:
-            self._run(*self._queue.pop())
+        """Make all queued changes."""
+        queue, self._queue = self._queue, []
+        for each in queue:
+            self._make(each)
 
     def begin(self) -> None:
-        """Begin a transaction, with the first statement that is sent."""
-        self._queue = [("BEGIN", None, None)]
+        """Begin a transaction, when the first statement is executed."""
+        self._queue = [BEGIN]
 
-    def end(self, statement: str = "COMMIT") -> None:
-        """End the transaction, or with another statement a savepoint, if no queued change fails."""
-        if any(done for _, _, done in self._queue):
+    def commit(self) -> None:
+        """Make all queued changes and end the transaction: in one round trip, if it has only changes of one chain."""
+        if self._queue[:1] == [BEGIN] and (change := chained(self._queue[1:])):
+            self._queue = []
+            self._make(change)
+        elif self._queue != [BEGIN]:
             self.flush()
-        if statement == "COMMIT" and self._chain():
-            return
-        self.send(statement)
-        self.flush()
-
-    def _chain(self) -> bool:
-        """Make all changes of a transaction, of which nothing was sent, by one statement; False if that cannot be."""
-        (first, _, _), *changes = self._queue or [("", None, None)]
-        statements = tuple(statement for statement, _, _ in changes)
-        if first != "BEGIN" or not can_be_chained(statements):
-            return False
-        self._queue = []
-        self._run(chained(statements), [value for _, values, _ in changes for value in values or ()])
-        return True
+            self._execute("COMMIT")
 
     def undo(self) -> None:
         """Roll back the transaction, if one has begun; a broken connection has none."""
@@ -122,46 +104,38 @@ class Session(psycopg.Connection[Row]):
         self.used_at = time.monotonic()
         if not self.closed and self.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             with suppress(psycopg.Error):  # then the connection is lost, and so is the transaction
-                self.rollback()  # which also makes psycopg forget statements that the server did not get to prepare
-        self.prepare_threshold = PREPARED
+                self.rollback()
 
-    def protect(self, savepoint: str) -> None:
-        """Begin a savepoint, after all queued changes.
-
-        No further statement of the transaction is prepared: psycopg would take one for prepared that the server has not
-        seen, because a statement before it had failed.
-        """
+    @contextmanager
+    def savepoint(self, name: str) -> Iterator[None]:
+        """A part of a transaction, which is undone alone if an exception is raised in it, or by one of its changes."""
         self.flush()
-        self.prepare_threshold = None
-        self.send(f"SAVEPOINT {savepoint}")
+        self._execute(f"SAVEPOINT {name}")
+        try:
+            yield
+            self.flush()
+        except BaseException:
+            self._queue = []
+            if not self.closed:
+                self._execute(f"ROLLBACK TO SAVEPOINT {name}")
+            raise
+        finally:
+            if not self.closed:
+                self._execute(f"RELEASE SAVEPOINT {name}")
 
-    def undo_to(self, savepoint: str) -> None:
-        """Undo what was done since a savepoint, which may be still in the queue."""
-        was_sent = not any(statement.startswith("SAVEPOINT") for statement, _, _ in self._queue)
-        self._queue = []
-        if was_sent and not self.closed:
-            self._reused.execute(f"ROLLBACK TO SAVEPOINT {savepoint}")
-            self._reused.execute(f"RELEASE SAVEPOINT {savepoint}")
+    def _run(self, statement: str, parameters: Parameters) -> psycopg.Cursor[Row]:
+        """The cursor with the result of a statement, which is executed after the queued ones."""
+        self.flush()
+        return self._execute(statement, parameters)
 
-    def _run(
-        self, statement: str, parameters: Parameters, done: Callable[[int], None] | None = None
-    ) -> psycopg.Cursor[Row]:
-        """The cursor with the result of a statement, which is sent after the queued ones."""
+    def _make(self, change: Change) -> None:
+        made = self._execute(change.statement, change.parameters).rowcount
+        if change.done:
+            change.done(made)
+
+    def _execute(self, statement: str, parameters: Parameters = None) -> psycopg.Cursor[Row]:
         self.used_at = time.monotonic()
-        if not self._queue:
-            cursor = self._reused.execute(statement, parameters)
-        else:
-            queue, self._queue = self._queue, []
-            self._pipeline = _Pipeline(self)
-            with self.pipeline():
-                cursors = [self.cursor(binary=True).execute(*each[:2]) for each in queue]
-                cursor = self.cursor(binary=True).execute(statement, parameters)
-            for each, (_, _, check) in zip(cursors, queue, strict=True):
-                if check:
-                    check(each.rowcount)
-        if done:
-            done(cursor.rowcount)
-        return cursor
+        return self._reused.execute(statement, parameters)
 
 
 def connect(url: str, *, is_long: bool = False) -> Session:

@@ -125,7 +125,7 @@ def _alone(session: Session) -> Iterator[None]:
     try:
         session.rows("SELECT pg_advisory_xact_lock(%s)", (LOCK + 1,))
         yield
-        session.end()
+        session.commit()
     finally:
         session.undo()
 

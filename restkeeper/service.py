@@ -111,7 +111,7 @@ def make_service(
     guard = Guard(required=config.auth == "required", local_only=config.auth == "open")
     served = tuple(versions.served(clock.time(), config.previews))
     names, hooks = frozenset(features), Hooks()
-    ahead = Ahead(store)
+    ahead = Ahead(store, clock)
     return Service(
         config, tuple(resources), location, store, clock, names, guard, ahead, hooks, versions, served, serves
     )

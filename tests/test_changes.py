@@ -2,10 +2,10 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from flask.testing import FlaskClient
@@ -15,11 +15,13 @@ from restkeeper.config import Config
 from restkeeper.errors import Unavailable
 from restkeeper.resources import turns
 from restkeeper.resources.resource import Ownership, Resource
-from restkeeper.resources.turns import Stale, Turns, until_current
+from restkeeper.resources.turns import Stale, Turns, deadline_of, until_current
 from restkeeper.schemas.fields import Text
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import service_of
-from restkeeper.storage.contract import Transaction
+from restkeeper.storage.contract import Found, Key, Record, Store, Transaction
+from restkeeper.storage.errors import StoreContended
+from restkeeper.web.ahead import Ahead
 from tests import stores
 from tests.clock import SetClock
 from tests.shop import create_app
@@ -181,17 +183,46 @@ def test_writers_of_one_item_take_turns(client: FlaskClient, preparations: list[
 def test_a_change_that_is_always_stale_returns_503() -> None:
     """A change that is stale again and again returns 503 with Retry-After after its deadline, and not before."""
     clock = SetClock(0.0)
-    tried: list[int] = []
+    tried: list[float] = []
 
-    def attempt() -> None:
+    def attempt(deadline: float) -> None:
         clock.now = len(tried)
-        tried.append(1)
+        tried.append(deadline)
         raise Stale
 
     with pytest.raises(Unavailable) as raised:
         until_current(attempt, 3, clock)
-    assert (len(tried), raised.value.headers) == (4, {"Retry-After": "1"})
+    assert (tried, raised.value.headers) == ([3] * 4, {"Retry-After": "1"})
     assert clock.slept == [TURN] * 3
+
+
+def test_a_change_that_the_store_had_to_end_is_repeated_after_a_pause() -> None:
+    """As one of two that waited for each other."""
+    clock = SetClock(0.0)
+    outcomes = iter([StoreContended("a deadlock"), StoreContended("another one"), None])
+
+    def attempt(deadline: float) -> str:
+        if error := next(outcomes):
+            raise error
+        return "done"
+
+    assert until_current(attempt, 3, clock) == "done"
+    assert clock.slept == [turns.CONTENDED_SECONDS] * 2
+
+
+def test_what_a_request_waited_for_its_credential_it_waits_less_for_its_change(client: FlaskClient) -> None:
+    """All its waits for the store have one deadline."""
+    clock = SetClock(100.0)
+
+    class Slow:
+        def look_up(self, keys: Sequence[Key]) -> list[Found]:
+            clock.now += 4
+            return [Record("k", 1, "", "", b"{}"), None]
+
+    with client.application.test_request_context("/products"):
+        assert deadline_of(clock) == 100 + turns.SECONDS
+        Ahead(cast(Store, Slow()), clock).read("keys", "k", "key:k")
+        assert deadline_of(clock) == 100 + turns.SECONDS
 
 
 def test_waiting_for_a_turn_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

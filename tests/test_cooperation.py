@@ -15,7 +15,7 @@ from tests.cluster import Cluster, running
 from tests.live import HttpResponse
 from tests.waiting import SECONDS
 
-QUICK = 0.25  # seconds on a busy machine; a response takes some milliseconds
+QUICK = 0.5  # seconds on a busy machine; a response takes some milliseconds
 BLOCKED = 1.0  # seconds for which a query waits
 LONGEST = 7.0  # seconds until any response
 CONNECTIONS = 4

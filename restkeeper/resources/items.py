@@ -15,7 +15,7 @@ from restkeeper.errors import NotFound
 from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord
 from restkeeper.resources.form import Form
 from restkeeper.resources.resource import ItemLimits, JsonObject, Resource
-from restkeeper.resources.turns import LARGE, SECONDS, Stale, Turns, until_current
+from restkeeper.resources.turns import LARGE, Stale, Turns, deadline_of, until_current
 from restkeeper.storage.contract import Page, Query, Record, Store, Transaction
 from restkeeper.storage.errors import DuplicateValue
 from restkeeper.web.ahead import look_up
@@ -190,7 +190,7 @@ class Items:
         It is prepared before the transaction, and again if that raises Stale: in a `turn`, if others change the same.
         """
 
-        def attempt(deadline: float | None = None) -> Reply:
+        def attempt(deadline: float) -> Reply:
             if (reply := once.find(self.store)) is not None:
                 return reply
             reply, change = prepare()
@@ -203,7 +203,7 @@ class Items:
             return reply
 
         if turn is None:
-            return until_current(attempt, self.clock.monotonic() + SECONDS, self.clock)
+            return until_current(attempt, deadline_of(self.clock), self.clock)
         return self._turns.change(turn, attempt)
 
     def change(

@@ -4,18 +4,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import TypeVar
 
 from restkeeper.clock import TURN, Clock
 from restkeeper.errors import Unavailable
 from restkeeper.resources.changes import forget_written
-from restkeeper.storage.errors import RecordChanged, ResponseStored
-from restkeeper.web.ahead import forget
+from restkeeper.storage.errors import RecordChanged, ResponseStored, StoreContended
+from restkeeper.web import ahead
 
 T = TypeVar("T")
 
 SECONDS = 5.0  # for which a change waits for others and is retried, before it returns 503
+CONTENDED_SECONDS = 0.05  # before it is retried if the store had to end it
 LARGE = 16 * 1024  # bytes of an item, from which on it takes milliseconds to compute a change
 LOCKS = 256  # ids share them, so that their number has a bound
 
@@ -24,19 +24,25 @@ class Stale(Exception):
     """The item is not the one any more that a change was computed from. Rolls back the transaction that raises it."""
 
 
-def until_current(attempt: Callable[[], T], deadline: float, clock: Clock = time) -> T:
-    """What `attempt` returns, called again while it raises Stale or RecordChanged, or ResponseStored, to look that up.
+def until_current(attempt: Callable[[float], T], deadline: float, clock: Clock = time) -> T:
+    """What `attempt` returns, called again while it raises Stale, RecordChanged or StoreContended, or ResponseStored.
 
-    Raises Unavailable after `deadline`, by `clock`.
+    It is given the deadline of all its waits. Raises Unavailable after `deadline`, by `clock`.
     """
     while True:
         try:
-            return attempt()
-        except (Stale, RecordChanged, ResponseStored):
+            return attempt(deadline)
+        except (Stale, RecordChanged, ResponseStored, StoreContended) as error:
             forget_written()
             if clock.monotonic() >= deadline:
                 raise Unavailable("others change this item at the same time; try again") from None
-        clock.sleep(TURN)
+            pause = CONTENDED_SECONDS if isinstance(error, StoreContended) else TURN
+        clock.sleep(pause)
+
+
+def deadline_of(clock: Clock) -> float:
+    """Until when the change of the current request waits, by `clock`: SECONDS with what it has waited before."""
+    return clock.monotonic() + SECONDS - ahead.seconds()
 
 
 class Turns:
@@ -52,18 +58,18 @@ class Turns:
         self._large = threading.Lock()
 
     def change(self, id: str, attempt: Callable[[float], T]) -> T:
-        """As `until_current`, in the turn of the item with this id; `attempt` is given the deadline of all its waits.
+        """As `until_current`, in the turn of the item with this id.
 
         Raises Unavailable when the turn does not come in time.
         """
-        deadline = self._clock.monotonic() + SECONDS
+        deadline = deadline_of(self._clock)
         lock = self._locks[hash(id) % LOCKS]
         if not lock.acquire(blocking=False):
-            if not lock.acquire(timeout=SECONDS):
+            if not lock.acquire(timeout=max(0.0, deadline - self._clock.monotonic())):
                 raise Unavailable("others are changing this item; try again")
-            forget()
+            ahead.forget()
         try:
-            return until_current(partial(attempt, deadline), deadline, self._clock)
+            return until_current(attempt, deadline, self._clock)
         finally:
             lock.release()
 

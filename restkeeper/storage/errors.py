@@ -49,6 +49,10 @@ class StoreGone(StoreUnavailable):
     """The file of the store is missing, or was replaced while the store was open."""
 
 
+class StoreContended(StoreUnavailable):
+    """Others change the same items in another order, so that the store had to end one change; it can be repeated."""
+
+
 class StoreUnreachable(StoreUnavailable):
     """The server of the store refuses connections, or does not respond. The `reason` is for the operator only."""
 

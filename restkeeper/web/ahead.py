@@ -5,10 +5,12 @@ from typing import Any, NamedTuple
 
 from flask import Flask, Request, has_request_context, request
 
+from restkeeper.clock import Clock
 from restkeeper.storage.contract import Found, Key, Record, Store
 from restkeeper.storage.errors import RecordNotFound
 
 _READ = "restkeeper.read"  # in the WSGI environment: the _Read
+_SECONDS = "restkeeper.read_seconds"  # likewise: for which it was read
 
 _READING = {"GET", "PUT", "PATCH", "DELETE"}  # methods that first read the item, or the revision of the list
 
@@ -25,8 +27,9 @@ class Ahead:
     `plans` say: each returns a key, given the request and the id of its caller, or None.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
+        self._clock = clock
         self._collections: dict[str | None, str] = {}  # by the endpoint of an item, or of the list
         self.plans: list[Callable[[Request, str], Key | None]] = []
 
@@ -40,8 +43,9 @@ class Ahead:
 
     def read(self, collection: str, id: str, caller: str) -> Record:
         """A record that shows whether the current request is of this caller. Raises RecordNotFound."""
-        key = self._key(request, caller)
+        key, start = self._key(request, caller), self._clock.monotonic()
         first, *rest = self._store.look_up([(collection, id), key] if key is not None else [(collection, id)])
+        request.environ[_SECONDS] = self._clock.monotonic() - start
         if key is not None:
             request.environ[_READ] = _Read(key, rest[0])
         if not isinstance(first, Record):
@@ -61,6 +65,12 @@ def look_up(store: Store, key: Key) -> Found:
     """
     read: _Read | None = request.environ.pop(_READ, None)
     return read.found if read and read.key == key else store.look_up([key])[0]
+
+
+def seconds() -> float:
+    """The seconds that reading ahead took for the current request: if it waited then, it shall wait less afterwards."""
+    taken: float = request.environ.get(_SECONDS, 0.0) if has_request_context() else 0.0
+    return taken
 
 
 def forget() -> None:

@@ -30,7 +30,7 @@ from restkeeper.resources.collection import READ as FOUND
 from restkeeper.resources.items import UNCACHED, Items
 from restkeeper.resources.resource import JsonObject, Resource
 from restkeeper.resources.secret_items import CREATED, ROTATED, create_with_secret, rotate_secret
-from restkeeper.resources.turns import SECONDS, until_current
+from restkeeper.resources.turns import deadline_of, until_current
 from restkeeper.service import Service
 from restkeeper.storage.contract import Index, Record, Transaction
 from restkeeper.storage.errors import RecordNotFound
@@ -293,10 +293,11 @@ class WebhookHandlers:
             once.save(transaction, reply)
             return reply
 
-        def attempt() -> Reply:
-            return found if (found := once.find(self._store)) is not None else self._store.write(work)
+        def attempt(deadline: float) -> Reply:
+            found = once.find(self._store)
+            return self._store.write(work, deadline=deadline) if found is None else found
 
-        return until_current(attempt, self._clock.monotonic() + SECONDS, self._clock)
+        return until_current(attempt, deadline_of(self._clock), self._clock)
 
     def _make(self, sent: JsonObject) -> tuple[Record, str]:
         record = WEBHOOKS.create(self.items.defaults | sent, id=self.items.new_id(), now=self.items.now())

@@ -5,7 +5,7 @@ import time
 
 import psycopg
 
-from restkeeper.storage.errors import StoreFull, StoreUnavailable, StoreUnreachable
+from restkeeper.storage.errors import StoreContended, StoreFull, StoreUnavailable, StoreUnreachable
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.transfer import DETAILS, Kind
 
@@ -45,7 +45,8 @@ def store_error(error: psycopg.Error) -> StoreUnavailable | StoreFull:
         return StoreFull("the disk of the database is full")
     if is_away or code == "53300":
         return StoreUnreachable(_CAUSES.get(code, FAILED), reason=str(error).partition("\n")[0])
-    return StoreUnavailable(_CAUSES.get(code, FAILED))
+    kind_of = StoreContended if code in ("40001", "40P01") else StoreUnavailable
+    return kind_of(_CAUSES.get(code, FAILED))
 
 
 def cause_of(error: psycopg.Error) -> psycopg.Error | None:

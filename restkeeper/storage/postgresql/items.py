@@ -10,17 +10,26 @@ import psycopg
 
 from restkeeper.storage.contract import Found, Key, Record, StoredResponse
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ResponseStored, StoreError
-from restkeeper.storage.postgresql import sql
 from restkeeper.storage.postgresql.chain import FROM, USING, Part
 from restkeeper.storage.postgresql.counters import Counters, revision, revision_of
 from restkeeper.storage.postgresql.deliveries import Outbox
 from restkeeper.storage.postgresql.failures import store_error
 from restkeeper.storage.postgresql.fields import clean, fields_of
+from restkeeper.storage.postgresql.indexes import field_of
 from restkeeper.storage.postgresql.session import Session
+
+COLUMNS = """\
+    id,
+    version,
+    updated_at,
+    fingerprint,
+    convert_to(body, 'UTF8'),
+    owner,
+    convert_to(older, 'UTF8')"""
 
 _READ = f"""\
 SELECT
-{sql.COLUMNS}
+{COLUMNS}
 FROM items
 WHERE collection = %s AND id = %s"""  # noqa: S608 - constant columns
 
@@ -35,7 +44,7 @@ _FIND_ITEM = f"""\
 SELECT
     {{n}},
     NULL::double precision,
-{sql.COLUMNS}
+{COLUMNS}
 FROM items
 WHERE collection = %(c{{n}})s AND id = %(k{{n}})s"""  # noqa: S608 - constant columns
 
@@ -216,7 +225,7 @@ def change_error(error: psycopg.Error, unique: Mapping[str, str]) -> StoreError:
     """
     if isinstance(error, psycopg.errors.UniqueViolation):
         name = error.diag.constraint_name or ""
-        return DuplicateValue("id" if name == "items_pkey" else unique.get(name) or sql.field_of(name))
+        return DuplicateValue("id" if name == "items_pkey" else unique.get(name) or field_of(name))
     if isinstance(error, psycopg.errors.NotNullViolation) and error.diag.table_name == "answers":
         return ResponseStored("the response to this request is stored")
     return store_error(error)

@@ -5,14 +5,14 @@ from decimal import Decimal
 from typing import Any
 
 from restkeeper.storage.contract import Collection, Page, Query
-from restkeeper.storage.postgresql import sql
 from restkeeper.storage.postgresql.counters import revision
+from restkeeper.storage.postgresql.queries import select_page
 from restkeeper.storage.postgresql.session import Row, Session
 
 
 def find_page(session: Session, collection: Collection, query: Query, max_bytes: int | None) -> Page:
     """The page of a query, in one statement, which reads at most one row more."""
-    statement, parameters = sql.select_page(collection, query)
+    statement, parameters = select_page(collection, query)
     most_bytes = sys.maxsize if max_bytes is None else max_bytes
     found = session.rows(statement, {**parameters, "most_bytes": most_bytes})
     epoch, changes, items, *_ = found[0]

@@ -30,15 +30,17 @@ from restkeeper.storage.contract import (
 from restkeeper.storage.errors import StoreGone, StoreUnavailable, StoreUnreachable
 from restkeeper.storage.eventid import parse_id
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
-from restkeeper.storage.postgresql import events, limits, sql
+from restkeeper.storage.postgresql import events, limits
 from restkeeper.storage.postgresql.counters import revision_of, state_of
 from restkeeper.storage.postgresql.deliveries import find_subscriptions, read_log
 from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, store_error
 from restkeeper.storage.postgresql.identity import epoch_of, note_loss, note_place, secret_of
-from restkeeper.storage.postgresql.items import PostgresTransaction, change_error, look_up, read_item
+from restkeeper.storage.postgresql.indexes import unique_fields
+from restkeeper.storage.postgresql.items import COLUMNS, PostgresTransaction, change_error, look_up, read_item
 from restkeeper.storage.postgresql.migrations import drop_undeclared, is_empty, migrate, require_known, require_present
 from restkeeper.storage.postgresql.pages import find_page
 from restkeeper.storage.postgresql.pool import Connections
+from restkeeper.storage.postgresql.queries import select_count
 from restkeeper.storage.postgresql.schemas import read_schemas
 from restkeeper.storage.postgresql.session import Session, connect
 from restkeeper.storage.registry import Registry
@@ -54,7 +56,7 @@ SCANNED = 500  # records that a scan receives at a time
 
 _SCAN = f"""\
 SELECT
-{sql.COLUMNS}
+{COLUMNS}
 FROM items
 WHERE collection = %s
 ORDER BY id"""  # noqa: S608 - constant columns
@@ -84,7 +86,7 @@ class PostgresStore:
         self._registry = Registry(self._collections.values())
         self._others = {name: select_other_fingerprints(each) for name, each in self._collections.items()}
         self._unique = {
-            name: field for each in self._collections.values() for name, field in sql.unique_fields(each).items()
+            name: field for each in self._collections.values() for name, field in unique_fields(each).items()
         }
         self._connections: Connections | None = None
         self._opening = Lock()
@@ -157,7 +159,7 @@ class PostgresStore:
     def count(self, collection: str, query: Query = ALL) -> int:
         if not query.narrows:
             return self._read(state_of, collection)[2]
-        statement, parameters = sql.select_count(self._collections[collection], query)
+        statement, parameters = select_count(self._collections[collection], query)
         return int(self._read(Session.rows, statement, parameters)[0][0])
 
     def revision(self, collection: str) -> str:

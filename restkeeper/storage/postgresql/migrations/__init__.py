@@ -17,7 +17,7 @@ import psycopg
 from restkeeper.clock import Clock
 from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.postgresql import counters, schemas, sql
+from restkeeper.storage.postgresql import counters, indexes, schemas
 from restkeeper.storage.postgresql.identity import new_epoch, note_place
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.transfer import Mark, mark_in
@@ -96,7 +96,7 @@ def create(session: Session, epoch: str, mark: Mark) -> None:
 
 def drop_undeclared(session: Session, collections: Iterable[Collection]) -> list[str]:
     """Drop the indexes of these collections that they do not declare; return their names."""
-    names = [name for each in collections for name in _present(session, each) if name not in sql.indexes_of(each)]
+    names = [name for each in collections for name in _present(session, each) if name not in indexes.indexes_of(each)]
     for name in names:
         session.change(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
     return names
@@ -154,7 +154,7 @@ def _is_declared(session: Session, collection: Collection) -> bool:
 
 
 def _create_indexes(session: Session, collection: Collection) -> None:
-    for statement in sql.indexes_of(collection).values():
+    for statement in indexes.indexes_of(collection).values():
         session.send(statement.replace(" CONCURRENTLY", "", 1))
 
 
@@ -164,7 +164,7 @@ def _build_indexes(session: Session, collections: Iterable[Collection], clock: C
         (each, name, statement)
         for each in collections
         for present in [_present(session, each)]
-        for name, statement in sql.indexes_of(each).items()
+        for name, statement in indexes.indexes_of(each).items()
         if not present.get(name)
     ]
     if not missing:
@@ -185,7 +185,7 @@ def _build(session: Session, collection: Collection, name: str, statement: str) 
         session.change(statement)
     except psycopg.errors.UniqueViolation as error:
         session.change(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
-        field = sql.unique_fields(collection)[name]
+        field = indexes.unique_fields(collection)[name]
         message = f"some items of {collection.name} have the same {field}, which must be unique"
         raise StoreUnavailable(message) from error
 
@@ -198,4 +198,4 @@ def _is_valid(session: Session, name: str) -> bool | None:
 
 def _present(session: Session, collection: Collection) -> dict[str, bool]:
     """The indexes of a collection: name to whether it is complete."""
-    return dict(session.rows(_PRESENT, (sql.index_prefix(collection),)))
+    return dict(session.rows(_PRESENT, (indexes.index_prefix(collection),)))

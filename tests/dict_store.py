@@ -237,9 +237,9 @@ class DictStore:
         with self._lock:
             return self._tables[collection].page(query, max_bytes)._replace(revision=self.revision(collection))
 
-    def count(self, collection: str, query: Query = ALL) -> int:
+    def count(self, collection: str, query: Query = ALL, *, most: int | None = None) -> int:
         with self._lock:
-            return len(list(self._tables[collection].found(query)))
+            return len(list(self._tables[collection].found(query))[: most if query.narrows else None])
 
     def revision(self, collection: str) -> str:
         with self._lock:

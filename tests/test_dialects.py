@@ -13,6 +13,7 @@ from werkzeug.test import TestResponse
 
 from restkeeper.config import Config
 from restkeeper.features import dialects
+from restkeeper.resources import items as resource_items
 from tests.shop import RESOURCES, create_app
 
 pytestmark = pytest.mark.needs("dialects")
@@ -127,6 +128,15 @@ def test_clients_of_simple_rest(client: FlaskClient, path: str) -> None:
             f"products {content_range}",
         )
         assert client.head(f"{path}?{query}", headers=headers).headers["Content-Range"] == f"products {content_range}"
+
+
+def test_content_range_of_more_items_than_are_counted(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The total is unknown, which is a star (RFC 9110, section 14.4), but the place of the page is known."""
+    monkeypatch.setattr(resource_items, "MOST_COUNTED", 4)
+    fill(client)
+    path = '/products?filter={{"status":"active"}}&range=[{},{}]'
+    found = [client.get(path.format(*ends)).headers["Content-Range"] for ends in ((0, 1), (2, 9), (100, 101))]
+    assert found == ["products 0-1/*", "products 2-8/9", "products */*"]
 
 
 def test_content_range_needs_a_range_parameter(client: FlaskClient) -> None:

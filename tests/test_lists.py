@@ -9,6 +9,7 @@ from flask.testing import FlaskClient
 from werkzeug.datastructures import MultiDict
 from werkzeug.test import TestResponse
 
+from restkeeper.resources import items
 from restkeeper.resources.items import PAGES_BYTES
 from restkeeper.web import pagination
 from restkeeper.web.cache import Cache
@@ -193,6 +194,25 @@ def test_filters_and_order(client: FlaskClient, query: str, found: list[str]) ->
     assert names(response) == found
     if "limit" not in query:
         assert response.headers["X-Total-Count"] == str(len(found))
+
+
+def test_more_items_than_are_counted_have_no_total(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the page itself shows needs no count, and the number of all items is always known."""
+    monkeypatch.setattr(items, "MOST_COUNTED", 4)
+    fill(client, 6)
+    matching = "/products?stock[gte]={}&limit=2&offset={}"
+    totals = {
+        (least, offset): client.get(matching.format(least, offset)).headers.get("X-Total-Count")
+        for least in (0, 1, 2)
+        for offset in (0, 2, 4, 6)
+    }
+    assert totals == {
+        **{(0, 0): None, (0, 2): None, (0, 4): "6", (0, 6): None},
+        **{(1, 0): None, (1, 2): None, (1, 4): "5", (1, 6): None},
+        **{(2, 0): "4", (2, 2): "4", (2, 4): "4", (2, 6): "4"},
+    }
+    assert set(links(client.get(matching.format(0, 2)))) == {"first", "prev", "next"}
+    assert client.get("/products?limit=2").headers["X-Total-Count"] == "6"
 
 
 def test_e_mail_addresses_are_found_without_regard_to_case(client: FlaskClient) -> None:

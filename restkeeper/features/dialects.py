@@ -121,9 +121,10 @@ def _range(theirs: Given, name: str) -> Iterator[tuple[str, int]]:
 
     def add_content_range(response: Response) -> Response:
         if response.status_code == 200:
-            total = int(response.headers["X-Total-Count"])
-            place = f"{offset}-{min(offset + limit, total) - 1}" if offset < total else "*"
-            response.headers["Content-Range"] = f"{name} {place}/{total}"
+            total = response.headers.get("X-Total-Count")  # more than are counted have none, and fill the page
+            end = offset + limit if total is None else min(offset + limit, int(total))
+            place = "*" if response.content_length == len("[]") else f"{offset}-{end - 1}"
+            response.headers["Content-Range"] = f"{name} {place}/{total or '*'}"
         return response
 
     after_this_request(add_content_range)

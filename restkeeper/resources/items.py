@@ -30,6 +30,7 @@ from restkeeper.web.uuid7 import uuid7
 T = TypeVar("T")
 
 NO_ARGS: MultiDict[str, str] = ImmutableMultiDict()
+MOST_COUNTED = 100_000  # items that match a filter or a search: PostgreSQL counts so many in a second or less
 PAGES_BYTES = 4 * 1024 * 1024  # of responses to lists that each process caches for a collection
 PAGE_OVERHEAD = 2000  # bytes that Python's objects for one response take, as measured, rounded up
 
@@ -335,7 +336,7 @@ class Items:
         self.resource.require_converted(fields.union(self.resource.search if query.search else ()), self.store)
 
     def _read_list(self, listing: ListRequest, query: Query) -> _Listing:
-        """A page from the store. On a walk by cursor through a part of the list, the total is not counted again."""
+        """A page from the store."""
         page = self.store.page(self.name, query, self.config.page_bytes)
         require_whole(listing, page)
         tag = self._list_tag(page.revision, listing.limit)  # first: it must not be of a later form than the bodies
@@ -343,12 +344,22 @@ class Items:
         if listing.fields:
             bodies = [self.form.show(body, listing.fields) for body in bodies]
         body = b"[" + b",".join(bodies) + b"]"
-        total = page.total
-        if total is None and not (query.narrows and query.after):
-            total = self.store.count(self.name, query)
+        total = self._total(query, page)
         if query.owner is not None:  # one that does not depend on what others do
             tag = _digest(b"%d %b" % (-1 if total is None else total, body))
         return _Listing(page, body, total, tag)
+
+    def _total(self, query: Query, page: Page) -> int | None:
+        """The number of items of a query, if it is not too large to be counted.
+
+        On a walk by cursor through a part of the list it is not counted again.
+        """
+        if page.total is not None or query.after:
+            return page.total
+        if not page.more and (page.bodies or not query.offset):  # all up to the last one are known
+            return query.offset + len(page.bodies)
+        total = self.store.count(self.name, query, most=MOST_COUNTED + 1)
+        return total if total <= MOST_COUNTED else None
 
     def _require_match(self, record: Record) -> None:
         if is_conditional() or self.config.require_if_match:

@@ -240,8 +240,11 @@ class ItemStore(Protocol):
         item. A backward query has the items nearest to its start.
         """
 
-    def count(self, collection: str, query: Query = ALL) -> int:
-        """Count the records of a query. Without a filter or search the cost does not depend on their number."""
+    def count(self, collection: str, query: Query = ALL, *, most: int | None = None) -> int:
+        """Count the records of a query, at most so many.
+
+        The cost depends on the number of those that are counted, but not for a query that selects all.
+        """
 
     def revision(self, collection: str) -> str:
         """Return a token that changes with each change of the collection. Two stores never have the same token.

@@ -62,7 +62,7 @@ def links(
 ) -> str:
     """The value of the Link header: first, prev, next and last as far as there are such pages. Raises InvalidQuery."""
     if listing.by_offset:
-        places = {rel: f"offset={offset}" for rel, offset in _by_offset(listing, page, total or 0)}
+        places = {rel: f"offset={offset}" for rel, offset in _by_offset(listing, page, total)}
     else:
         bound = _bound(path, args)
         places = {rel: f"cursor={_cursor(place, bound)}" if place else "" for rel, place in _by_cursor(query, page)}
@@ -106,14 +106,16 @@ def require_whole(listing: ListRequest, page: Page) -> None:
         raise InvalidQuery(f"limit {detail}", errors=[{"parameter": "limit", "detail": detail}], limit=fitting)
 
 
-def _by_offset(listing: ListRequest, page: Page, total: int) -> list[tuple[str, int]]:
+def _by_offset(listing: ListRequest, page: Page, total: int | None) -> list[tuple[str, int]]:
     offset, limit = listing.query.offset, listing.limit
     targets = [("first", 0)]
     if offset > 0:
         targets.append(("prev", max(0, offset - limit)))
     if page.more:
         targets.append(("next", offset + limit))
-    return [*targets, ("last", max(0, (total - 1) // limit * limit))]
+    if total is not None:
+        targets.append(("last", max(0, (total - 1) // limit * limit)))
+    return targets
 
 
 def _by_cursor(query: Query, page: Page) -> list[tuple[str, Position]]:

@@ -48,6 +48,7 @@ def test_filters(store: Store, condition: Filter, found: str) -> None:
     insert(store, *SAMPLE)
     assert ids(store, filters=(condition,)) == list(found)
     assert store.count("things", Query(filters=(condition,))) == len(found)
+    assert store.count("things", Query(filters=(condition,)), most=1) == min(1, len(found))
 
 
 def test_filters_and_search_narrow_together(store: Store) -> None:

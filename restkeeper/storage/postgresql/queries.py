@@ -106,14 +106,15 @@ FROM (
 
 
 def select_count(collection: Collection, query: Query) -> tuple[str, dict[str, Any]]:
-    """The statement that counts the items of a query, and its parameters."""
+    """The statement that counts the items of a query, and its parameters without `most`; null means all."""
     counted = Query(query.filters, query.search, owner=query.owner)
     return _count_statement(collection, _outline(counted)), _parameters(collection, query)
 
 
 @lru_cache(maxsize=64)
 def _count_statement(collection: Collection, query: Query) -> str:
-    return f"SELECT count(*) FROM items WHERE {' AND '.join(_conditions(collection, query))}"  # noqa: S608 - likewise
+    counted = f"SELECT 1 FROM items WHERE {' AND '.join(_conditions(collection, query))} LIMIT %(most)s"  # noqa: S608
+    return f"SELECT count(*) FROM ({counted}) AS counted"  # noqa: S608 - likewise
 
 
 @lru_cache(maxsize=64)

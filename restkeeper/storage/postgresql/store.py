@@ -156,11 +156,11 @@ class PostgresStore:
             self._require(session, collection, *page.fingerprints)
             return page
 
-    def count(self, collection: str, query: Query = ALL) -> int:
+    def count(self, collection: str, query: Query = ALL, *, most: int | None = None) -> int:
         if not query.narrows:
             return self._read(state_of, collection)[2]
         statement, parameters = select_count(self._collections[collection], query)
-        return int(self._read(Session.rows, statement, parameters)[0][0])
+        return int(self._read(Session.rows, statement, {**parameters, "most": most})[0][0])
 
     def revision(self, collection: str) -> str:
         return self._read(revision_of, collection)

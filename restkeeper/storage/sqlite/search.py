@@ -134,9 +134,10 @@ def find_page(connection: sqlite3.Connection, collection: Collection, query: Que
     return Page(list(bodies), list(fingerprints), list(older), more, _position(rows[0]), _position(rows[-1]), cut)
 
 
-def count_items(connection: sqlite3.Connection, collection: Collection, query: Query) -> int:
-    """The number of items of a query."""
-    return int(connection.execute(*sql.select_count(collection, query)).fetchone()[0])
+def count_items(connection: sqlite3.Connection, collection: Collection, query: Query, most: int | None) -> int:
+    """The number of items of a query, at most so many."""
+    statement, parameters = sql.select_count(collection, query)
+    return int(connection.execute(statement, {**parameters, "most": -1 if most is None else most}).fetchone()[0])
 
 
 def _rows(

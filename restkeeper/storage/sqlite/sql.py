@@ -178,10 +178,11 @@ def _select_sorted(keys: list[str], condition: str) -> str:
 
 
 def select_count(collection: Collection, query: Query) -> tuple[str, dict[str, Any]]:
-    """The statement that counts the items of a query, and its parameters."""
+    """The statement that counts the items of a query, and its parameters without `most`; -1 means all."""
     query = _exact(collection, query)
     where = " AND ".join(_conditions(collection, query))
-    return f"SELECT count(*) FROM items WHERE {where}", _parameters(collection, query)  # noqa: S608
+    counted = f"SELECT 1 FROM items WHERE {where} LIMIT :most"  # noqa: S608 - declared names only
+    return f"SELECT count(*) FROM ({counted})", _parameters(collection, query)  # noqa: S608 - likewise
 
 
 def _sort_keys(collection: Collection, query: Query) -> list[tuple[str, bool]]:

@@ -196,10 +196,10 @@ class SqliteStore:
         with self._searches.admitted():
             return self._read_with_epoch(partial(self._searches.run, find=find))
 
-    def count(self, collection: str, query: Query = ALL) -> int:
+    def count(self, collection: str, query: Query = ALL, *, most: int | None = None) -> int:
         if not query.narrows:  # the order does not matter
             return self._read(state_of, collection)[1]
-        find = partial(count_items, collection=self._collections[collection], query=query)
+        find = partial(count_items, collection=self._collections[collection], query=query, most=most)
         with self._searches.admitted():
             return self._read(self._searches.run, find)
 

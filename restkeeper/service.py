@@ -70,7 +70,7 @@ class Service:
         except StoreUnavailable as error:
             if isinstance(error, StoreGone | StoreUnreachable) and self.location.name in started_stores:
                 return
-            reason = f" ({error.reason})" if isinstance(error, StoreUnreachable) and error.reason else ""
+            reason = f" ({error.reason})" if error.reason else ""
             raise StoreUnavailable(f"DATABASE_URL={self.location.name!r}: {error.detail}{reason}") from error
 
 

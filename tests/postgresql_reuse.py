@@ -13,7 +13,7 @@ from psycopg import sql
 from restkeeper.storage.contract import Collection
 from restkeeper.storage.postgresql.indexes import indexes_of
 from restkeeper.storage.postgresql.migrations import MIGRATIONS
-from restkeeper.storage.postgresql.store import TABLES
+from restkeeper.storage.postgresql.migrations.locks import TABLES
 from tests.postgresql_server import CUT, Databases
 
 USES = 50  # of a database: nothing vacuums it

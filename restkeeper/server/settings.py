@@ -140,7 +140,7 @@ def _try_application(app: Any) -> dict[str, Any] | None:
         return None if os.waitpid(process, 0)[1] else found
     status = 1
     try:
-        logging.disable()  # the workers log the same again
+        logging.getLogger("restkeeper").disabled = True  # the workers log the same again, but no wait of the start
         if isinstance(made := app.load(), Application):  # app.py may return another WSGI application
             service = service_of(made)
             can_call = bool(service.config.admin_key or service.config.jwt_jwks) or has_keys(service)

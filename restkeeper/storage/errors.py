@@ -41,8 +41,12 @@ class StoreUnavailable(StoreError):
     """The store is busy, damaged, missing, or of another program; nothing was changed.
 
     If the connection to a database server is lost during a commit, it is not known whether the change was stored; then
-    `detail` says so.
+    `detail` says so. The `reason` is for the operator only.
     """
+
+    def __init__(self, detail: str, *, reason: str = "") -> None:
+        super().__init__(detail)
+        self.reason = reason
 
 
 class StoreGone(StoreUnavailable):
@@ -54,11 +58,7 @@ class StoreContended(StoreUnavailable):
 
 
 class StoreUnreachable(StoreUnavailable):
-    """The server of the store refuses connections, or does not respond. The `reason` is for the operator only."""
-
-    def __init__(self, detail: str, *, reason: str = "") -> None:
-        super().__init__(detail)
-        self.reason = reason
+    """The server of the store refuses connections, or does not respond."""
 
 
 class StoreFull(StoreError):

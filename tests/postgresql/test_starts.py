@@ -1,8 +1,12 @@
 """Programs that start on one database, at the same time or beside others that write: migrations and indexes."""
 
+import logging
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -11,12 +15,16 @@ import psycopg
 import pytest
 
 from restkeeper.storage import open_store
-from restkeeper.storage.contract import Collection, Field, Index, Kind, Query, Sort, Store
+from restkeeper.storage.contract import Collection, Field, Index, Kind, Query, Sort, Store, StoredSchema
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.postgresql import migrations
+from restkeeper.storage.postgresql import limits, migrations
+from restkeeper.storage.postgresql.migrations import locks
+from tests.clock import SetClock
+from tests.live import Gunicorn
 from tests.postgresql.helpers import Parallel
 from tests.postgresql_server import Databases, until
 from tests.things import FIELDS, THINGS, ids, insert, record
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.matrix
 
@@ -25,7 +33,13 @@ ROUNDS = 20
 BUILDER = """\
 FROM pg_stat_activity
 WHERE datname = current_database() AND query LIKE 'CREATE%INDEX%' AND wait_event_type = 'Lock'"""
+# For how many seconds a statement with this beginning waits for a lock.
+WAITING = """\
+SELECT extract(epoch FROM clock_timestamp() - query_start)
+FROM pg_stat_activity
+WHERE datname = current_database() AND query LIKE %s AND wait_event_type = 'Lock'"""
 WITHOUT_INDEXES = Collection("things", FIELDS)
+SCHEMA = StoredSchema("shape", 1, 1, "{}")
 
 
 def open_all(url: str, collections: list[Collection], count: int = 1) -> list[Store]:
@@ -49,6 +63,25 @@ def indexes(url: str) -> dict[str, bool]:
             "WHERE relname LIKE 'items.%'"
         )
         return dict(found.fetchall())
+
+
+def limited(url: str, milliseconds: int) -> str:
+    """A URL, of whose connections a statement fails that waits longer for a lock."""
+    return f"{url}{'&' if '?' in url else '?'}options=-c%20lock_timeout%3D{milliseconds}"
+
+
+@contextmanager
+def transaction(url: str, statement: str = "SELECT FROM items") -> Iterator[psycopg.Connection]:
+    """A transaction of an analyst, which is open after a statement until the end of the block."""
+    with psycopg.connect(url, application_name="analyst") as connection:
+        connection.execute(statement.encode())
+        yield connection
+
+
+def wait_until_waiting(url: str, beginning: str, seconds: float) -> None:
+    """Wait until a statement has waited for a lock for some time."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        until(lambda: any(row[0] >= seconds for row in connection.execute(WAITING, (f"{beginning}%",)).fetchall()))
 
 
 def test_instances_start_on_an_empty_database_together(databases: Databases) -> None:
@@ -93,6 +126,60 @@ def test_an_index_is_built_while_others_write(url: str) -> None:
     assert ids(new, sort=(Sort("name"),)) == sorted([*map(str, range(20)), "a", "late"])
     for store in (old, new):
         store.close()
+
+
+def test_an_index_waits_for_a_long_transaction(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """For longer than any request waits for a lock, as nobody waits for it; the log says so. So does its deletion."""
+    caplog.set_level(logging.INFO, "restkeeper")
+    (old,) = open_all(url, [WITHOUT_INDEXES])
+    insert(old, record("a"))
+    parallel = Parallel()
+    with transaction(url, "UPDATE items SET version = version") as held:
+        started = parallel.start(open_store, limited(url, 10), [THINGS])
+        wait_until_waiting(url, "CREATE", 0.1)
+        insert(old, record("b"))
+        assert f"this waits for: pid {held.info.backend_pid} (analyst, idle in transaction, " in caplog.text
+    new = started.result(SECONDS)
+    assert set(indexes(url).values()) == {True} and len(indexes(url)) == 4
+    (fewer,) = open_all(limited(url, 10), [WITHOUT_INDEXES])
+    with transaction(url):
+        dropped = parallel.start(fewer.tidy)
+        wait_until_waiting(url, "DROP", 0.1)
+    assert len(dropped.result(SECONDS)) == 4 and not indexes(url)
+    for store in (old, new, fewer):
+        store.close()
+
+
+@pytest.mark.parametrize("lock", [locks.BUILDS, locks.MIGRATES])
+def test_a_wait_for_another_program_is_logged(url: str, lock: locks.Lock, caplog: pytest.LogCaptureFixture) -> None:
+    """After some seconds and then rarely, with the process of the server that works for the other."""
+    (old,) = open_all(url, [WITHOUT_INDEXES])
+    clock, parallel = SetClock(), Parallel()
+    with psycopg.connect(url, autocommit=True, application_name="other") as other:
+        other.execute("SELECT pg_advisory_lock(%s)", (lock.key,))
+        line = f"waits for another program, which {lock.task}: pid {other.info.backend_pid} (other, idle, "
+        start = clock.now
+        started = parallel.start(partial(open_store, url, [replace(THINGS, schema=SCHEMA)], clock=clock))
+        until(lambda: len(caplog.messages) >= 2)
+    new = started.result(SECONDS)
+    assert all(each.startswith(line) for each in caplog.messages)
+    assert len(caplog.messages) - 1 <= (clock.now - start) / limits.LOG_SECONDS
+    for store in (old, new):
+        store.close()
+
+
+def test_a_start_of_gunicorn_logs_what_it_waits_for(url: str, tmp_path: Path) -> None:
+    """In its own log, before there is a worker; then it serves."""
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute("SELECT pg_advisory_lock(%s)", (locks.MIGRATES.key,))
+        server = Gunicorn(tmp_path, workers=1, DATABASE_URL=url)
+        try:
+            until(lambda: f"which migrates this store: pid {other.info.backend_pid}" in server.log.read_text())
+        except TimeoutError:
+            server.process.kill()
+            raise
+    with server:
+        assert server.get("/products").status == 200
 
 
 def test_an_interrupted_index_is_built_again(url: str) -> None:
@@ -173,6 +260,12 @@ ALTER TABLE items ADD COLUMN note text COLLATE "C";
 CREATE TABLE notes (id text PRIMARY KEY);
 """
 
+# The attempts to migrate that wait for a lock: the begin of each.
+MIGRATING = """\
+SELECT xact_start
+FROM pg_stat_activity
+WHERE datname = current_database() AND query LIKE '-- oldest%' AND wait_event_type = 'Lock'"""
+
 
 @pytest.fixture
 def add_migration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
@@ -211,6 +304,115 @@ def test_a_migration_runs_beside_an_older_program(url: str, add_migration: Calla
     parallel.join()
     assert new[0].count("things") == sum(each.result() for each in written) == len(list(new[1].scan("things")))
     for store in (old, *new):
+        store.close()
+
+
+def test_a_migration_waits_for_a_long_transaction(
+    url: str, add_migration: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It tries again and again, and does not hold up requests meanwhile: none waits for a lock for a second."""
+    monkeypatch.setattr(limits, "MIGRATION_PAUSE_SECONDS", 0.2)
+    (old,) = open_all(limited(url, 1000), [THINGS])
+    parallel = Parallel()
+    with transaction(url), psycopg.connect(url, autocommit=True) as other:
+        add_migration(1)
+        started = parallel.start(open_store, url, [THINGS])
+        attempts: set[Any] = set()
+        for n in count():
+            insert(old, record(str(n)))
+            assert old.read("things", str(n)).version == 1
+            attempts.update(other.execute(MIGRATING).fetchall())
+            if len(attempts) == 3:
+                break
+        assert not started.done()
+    new = started.result(SECONDS)
+    new.check()
+    assert new.count("things") == n + 1
+    for store in (old, new):
+        store.close()
+
+
+def test_requests_do_not_wait_for_a_migration_that_waits_for_a_vacuum(
+    url: str, add_migration: Callable[[int], None]
+) -> None:
+    """It waits for longer than PostgreSQL needs to cancel an autovacuum, in a way that only a vacuum waits for."""
+    (old,) = open_all(limited(url, 10), [THINGS])
+    with transaction(url, "LOCK TABLE items IN SHARE UPDATE EXCLUSIVE MODE"):  # as a VACUUM does
+        add_migration(1)
+        started = Parallel().start(open_store, url, [THINGS])
+        wait_until_waiting(url, "LOCK", 1.1)  # `deadlock_timeout`, after which it is cancelled, is 1 s
+        insert(old, record("a"))
+        assert ids(old) == ["a"]
+    new = started.result(SECONDS)
+    new.check()
+    for store in (old, new):
+        store.close()
+
+
+def test_a_migration_waits_for_whoever_builds_an_index(url: str, add_migration: Callable[[int], None]) -> None:
+    """In a way that the index does not wait for, which would be a deadlock."""
+    (old,) = open_all(url, [WITHOUT_INDEXES])
+    insert(old, record("a"))
+    parallel = Parallel()
+    with transaction(url, "UPDATE items SET version = version"):
+        builder = parallel.start(open_store, url, [THINGS])
+        wait_until_waiting(url, "CREATE", 0.0)
+        add_migration(1)
+        clock = SetClock()
+        started = parallel.start(partial(open_store, url, [WITHOUT_INDEXES], clock=clock))
+        until(lambda: limits.TURN_SECONDS in clock.slept)
+        assert not builder.done()
+    stores = [builder.result(SECONDS), started.result(SECONDS)]
+    stores[1].check()
+    assert set(indexes(url).values()) == {True} and len(indexes(url)) == 4
+    for store in (old, *stores):
+        store.close()
+
+
+def test_items_are_examined_before_a_migration_locks_them(url: str, add_migration: Callable[[int], None]) -> None:
+    """Meanwhile others read and write: of a large collection that takes long."""
+    (old,) = open_all(limited(url, 10), [THINGS])
+    insert(old, record("a"))
+    derived = []
+
+    def derive(fingerprint: str, bodies: Iterable[bytes]) -> StoredSchema:
+        insert(old, record("b"))
+        derived.append((fingerprint, len(list(bodies)), old.count("things")))
+        return SCHEMA._replace(fingerprint=fingerprint)
+
+    add_migration(1)
+    (new,) = open_all(url, [replace(THINGS, schema=SCHEMA._replace(fingerprint="new"), derive=derive)])
+    assert derived == [("shape", 1, 2)]
+    new.check()
+    for store in (old, new):
+        store.close()
+
+
+def test_a_migration_that_waits_too_long_is_refused(
+    url: str, add_migration: Callable[[int], None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With whoever holds the locks. Nothing is changed, and the log has few lines about it."""
+    monkeypatch.setattr(limits, "MIGRATION_LOCK_SECONDS", 0.01)
+    (old,) = open_all(url, [THINGS])
+    add_migration(2)
+    clock = SetClock()
+    start = clock.now
+    with transaction(url) as held:
+        holder = rf"pid {held.info.backend_pid} \(analyst, idle in transaction, for \d+ s\)"
+        with pytest.raises(StoreUnavailable, match="others used its tables for 60 s") as raised:
+            open_store(url, [replace(THINGS, schema=SCHEMA)], clock=clock)
+        assert re.match(holder, raised.value.reason)
+        insert(old, record("a"))
+    assert clock.now - start == limits.MIGRATION_SECONDS
+    assert len(caplog.messages) == 1 and re.search(holder, caplog.text)
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT migration, oldest, to_regclass('notes') FROM store").fetchall() == [
+            (1, 1, None)
+        ]
+    assert old.schemas("things") == []
+    (new,) = open_all(url, [THINGS])
+    new.check()
+    for store in (old, new):
         store.close()
 
 

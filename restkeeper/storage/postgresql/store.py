@@ -38,6 +38,7 @@ from restkeeper.storage.postgresql.identity import epoch_of, note_loss, note_pla
 from restkeeper.storage.postgresql.indexes import unique_fields
 from restkeeper.storage.postgresql.items import COLUMNS, PostgresTransaction, change_error, look_up, read_item
 from restkeeper.storage.postgresql.migrations import drop_undeclared, is_empty, migrate, require_known, require_present
+from restkeeper.storage.postgresql.migrations.locks import TABLES
 from restkeeper.storage.postgresql.pages import find_page
 from restkeeper.storage.postgresql.pool import Connections
 from restkeeper.storage.postgresql.queries import select_count
@@ -60,8 +61,6 @@ SELECT
 FROM items
 WHERE collection = %s
 ORDER BY id"""  # noqa: S608 - constant columns
-
-TABLES = ("items", "counters", "schemas", "answers", "events", "feed", "subscriptions", "deliveries", "store")
 
 _SIZES = "SELECT pg_total_relation_size(to_regclass(name)) FROM unnest(%s::text[]) AS name"
 
@@ -267,7 +266,7 @@ class PostgresStore:
     def tidy(self) -> list[str]:
         session = connect(self._url, is_long=True)
         try:
-            return drop_undeclared(session, self._collections.values())
+            return drop_undeclared(session, self._collections.values(), self._clock)
         finally:
             session.close()
 

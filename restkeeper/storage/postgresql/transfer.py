@@ -119,7 +119,7 @@ class PostgresTransfer:
 
     def create(self, epoch: str, mark: Mark) -> None:
         with _translated():
-            create(self._session, epoch, mark)
+            create(self._session, epoch, mark, self._clock)
 
     def clear(self, mark: Mark) -> None:
         with _translated(), self._writing():

@@ -8,8 +8,8 @@ created with its tables, which is faster.
 
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -19,12 +19,19 @@ from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.postgresql import counters, indexes, schemas
 from restkeeper.storage.postgresql.identity import new_epoch, note_place
+from restkeeper.storage.postgresql.migrations.locks import (
+    BUILDS,
+    holders_of_tables,
+    holding,
+    lock_briefly,
+    log,
+    migrate_alone,
+    waiting_for_any_time,
+)
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.transfer import Mark, mark_in
 
 MIGRATIONS = sorted(Path(__file__).parent.glob("[0-9]*.sql"))
-LOCK = 0x7265737462  # of whoever builds indexes: an advisory lock, as an index waits for all transactions
-TURN_SECONDS = 0.1  # between two attempts to lock
 
 _PRESENT = """\
 SELECT
@@ -38,21 +45,32 @@ def migrate(session: Session, collections: Sequence[Collection], clock: Clock) -
     """Run the migrations that are missing, register the schemas, and build the indexes.
 
     A start that is refused changes nothing but indexes, so that the program before can start again. Raises
-    StoreUnavailable as `require_known` and as `schemas.register`.
+    StoreUnavailable as `require_known`, `schemas.register` and `migrate_alone`.
     """
-    if _migration_of(session) < len(MIGRATIONS) or not all(_is_declared(session, each) for each in collections):
-        with _alone(session):
-            is_new = is_empty(session)
-            _run_missing(session)
-            require_known(session)  # a newer program can have been first
-            for collection in collections:
-                schemas.register(session, collection)
-                session.change(counters.CREATE, (collection.name,))
-                if is_new:  # nobody writes yet
-                    _create_indexes(session, collection)
+    if _migration_of(session) < len(MIGRATIONS):
+        with holding(session, BUILDS, clock):  # no migration gets the lock of a table whose index is built
+            migrate_alone(session, partial(_complete, session, collections), clock)
+    elif not all(_is_declared(session, each) for each in collections):
+        migrate_alone(session, partial(_complete, session, collections), clock)
     require_known(session)
     note_place(session)
     _build_indexes(session, collections, clock)
+
+
+def _complete(session: Session, collections: Sequence[Collection]) -> None:
+    """Create what is missing but the indexes, of a new store these as well.
+
+    The schemas are registered before migrations lock the tables, as that can read all items.
+    """
+    if is_new := is_empty(session):  # and nobody writes yet
+        _run_missing(session)
+    require_known(session)  # a newer program can have been first
+    for collection in collections:
+        schemas.register(session, collection)
+        session.change(counters.CREATE, (collection.name,))
+        if is_new:
+            _create_indexes(session, collection)
+    _run_missing(session)
 
 
 def require_known(session: Session) -> None:
@@ -85,20 +103,25 @@ def mark_of(session: Session) -> Mark | None:
     return mark_in(row[0]) if row else None
 
 
-def create(session: Session, epoch: str, mark: Mark) -> None:
+def create(session: Session, epoch: str, mark: Mark, clock: Clock) -> None:
     """Create the tables of a store that has this epoch and mark. Raises StoreUnavailable if there is one."""
-    with _alone(session):
-        if not is_empty(session):
-            raise StoreUnavailable("the database has a store already")
-        _run_missing(session)
-        session.change("UPDATE store SET epoch = %s, mark = %s", (epoch, mark.text))
+    migrate_alone(session, partial(_create, session, epoch, mark), clock)
 
 
-def drop_undeclared(session: Session, collections: Iterable[Collection]) -> list[str]:
+def _create(session: Session, epoch: str, mark: Mark) -> None:
+    if not is_empty(session):
+        raise StoreUnavailable("the database has a store already")
+    _run_missing(session)
+    session.change("UPDATE store SET epoch = %s, mark = %s", (epoch, mark.text))
+
+
+def drop_undeclared(session: Session, collections: Iterable[Collection], clock: Clock) -> list[str]:
     """Drop the indexes of these collections that they do not declare; return their names."""
     names = [name for each in collections for name in _present(session, each) if name not in indexes.indexes_of(each)]
-    for name in names:
-        session.change(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
+    with holding(session, BUILDS, clock), waiting_for_any_time(session):
+        for name in names:
+            log.info("deletes the index %s; this waits for: %s", name, holders_of_tables(session))
+            session.change(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
     return names
 
 
@@ -118,20 +141,11 @@ def _migration_of(session: Session) -> int:
     return int(row[0]) if row else 0
 
 
-@contextmanager
-def _alone(session: Session) -> Iterator[None]:
-    """A transaction in which no other program migrates."""
-    session.begin()
-    try:
-        session.rows("SELECT pg_advisory_xact_lock(%s)", (LOCK + 1,))
-        yield
-        session.commit()
-    finally:
-        session.undo()
-
-
 def _run_missing(session: Session) -> None:
-    for number, migration in enumerate(MIGRATIONS[_migration_of(session) :], start=_migration_of(session) + 1):
+    present = _migration_of(session)
+    if 0 < present < len(MIGRATIONS):
+        lock_briefly(session)
+    for number, migration in enumerate(MIGRATIONS[present:], start=present + 1):
         script = migration.read_text(encoding="utf-8")
         oldest = _oldest_of(script)
         session.execute(script.encode())  # without parameters it may have several statements
@@ -169,18 +183,19 @@ def _build_indexes(session: Session, collections: Iterable[Collection], clock: C
     ]
     if not missing:
         return
-    while session.row("SELECT pg_try_advisory_lock(%s)", (LOCK,)) != (True,):  # to wait inside would block the other
-        clock.sleep(TURN_SECONDS)
-    try:
+    with holding(session, BUILDS, clock), waiting_for_any_time(session):
         for collection, name, statement in missing:
             _build(session, collection, name, statement)
-    finally:
-        session.row("SELECT pg_advisory_unlock(%s)", (LOCK,))
 
 
 def _build(session: Session, collection: Collection, name: str, statement: str) -> None:
-    if _is_valid(session, name) is False:
+    """Build an index, unless another program has done it meanwhile."""
+    if (is_valid := _is_valid(session, name)) is False:
         session.change(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
+    if is_valid:
+        return
+    holders = holders_of_tables(session)
+    log.info("builds the index %s (see pg_stat_progress_create_index); this waits for: %s", name, holders)
     try:
         session.change(statement)
     except psycopg.errors.UniqueViolation as error:

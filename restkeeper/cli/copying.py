@@ -19,7 +19,7 @@ import orjson
 from restkeeper.cli.common import Command, Refused
 from restkeeper.storage import Location, locate
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.transfer import PARTS, Kind, Mark, Part, Row, Transfer, cleaned
+from restkeeper.storage.transfer import PARTS, Mark, MarkKind, Part, Row, Transfer, cleaned
 
 BATCH = 2000  # rows in one transaction, and
 BATCH_BYTES = 8 * 1024 * 1024  # of them, about
@@ -69,15 +69,15 @@ def _release(store: Transfer, name: str, *, force: bool) -> None:
     if mark is None:
         click.echo(f"{name} can be changed")
         return
-    if mark.kind is Kind.INCOMPLETE:
+    if mark.kind is MarkKind.INCOMPLETE:
         raise Refused(f"{name} is an incomplete copy of {mark.other}")
-    if mark.kind is Kind.MOVED and not force:
+    if mark.kind is MarkKind.MOVED and not force:
         raise Refused(
             f"{name} was moved completely to {mark.other}: both would have changes that the other one does not have; "
             "--force releases it with new ETags"
         )
-    store.release(renew=mark.kind is Kind.MOVED)
-    rest = "now it has other ETags than" if mark.kind is Kind.MOVED else "the next copy begins anew, also that to"
+    store.release(renew=mark.kind is MarkKind.MOVED)
+    rest = "now it has other ETags than" if mark.kind is MarkKind.MOVED else "the next copy begins anew, also that to"
     click.echo(f"{name} can be changed again; {rest} {mark.other}")
 
 
@@ -92,13 +92,13 @@ class _Copy:
     def run(self) -> None:
         """Copy, compare, and let programs use the target."""
         mark, epoch = self._source.mark, self._target.epoch
-        if mark and mark.kind is Kind.INCOMPLETE:
+        if mark and mark.kind is MarkKind.INCOMPLETE:
             raise Refused(f"{self._names[0]} is an incomplete copy of {mark.other}")
-        if mark and mark.kind is Kind.MOVED and epoch == self._source.epoch and not self._target.mark:
+        if mark and mark.kind is MarkKind.MOVED and epoch == self._source.epoch and not self._target.mark:
             click.echo(f"the copy in {mark.other} is complete already")
             return
         self._require_place(epoch, mark)
-        mark = mark or Mark(Kind.MOVING, secrets.token_hex(8), self._names[1])
+        mark = mark or Mark(MarkKind.MOVING, secrets.token_hex(8), self._names[1])
         self._source.freeze(mark)
         click.echo(f"{self._names[0]} can be read, and not changed, from now on", err=True)
         self._begin(mark, epoch)
@@ -112,7 +112,7 @@ class _Copy:
             raise
         with _bar(sum(counts.values()), "comparing") as bar:
             digests = {part: self._compare(part, bar.update) for part in PARTS}
-        self._source.freeze(mark._replace(kind=Kind.MOVED))
+        self._source.freeze(mark._replace(kind=MarkKind.MOVED))
         self._target.release()
         for part in PARTS:
             click.echo(f"{part.name}: {counts[part]} rows, digest {digests[part]}")
@@ -126,14 +126,14 @@ class _Copy:
             )
         if not epoch:
             return
-        if (found := self._target.mark) is None or found.kind is not Kind.INCOMPLETE:
+        if (found := self._target.mark) is None or found.kind is not MarkKind.INCOMPLETE:
             raise StoreUnavailable(f"{self._names[1]} has a store already: name an empty database")
         if epoch != self._source.epoch:
             raise StoreUnavailable(f"{self._names[1]} is an incomplete copy of another store, {found.other}")
 
     def _begin(self, mark: Mark, epoch: str) -> None:
         """Prepare the target. Rows of a copy that was given up are deleted: the source can have changed since."""
-        own = Mark(Kind.INCOMPLETE, mark.copy, self._names[0])
+        own = Mark(MarkKind.INCOMPLETE, mark.copy, self._names[0])
         if not epoch:
             self._target.create(self._source.epoch, own)
         elif (found := self._target.mark) and found.copy != own.copy:

@@ -24,8 +24,7 @@ from restkeeper.errors import Problem
 from restkeeper.resources.changes import IdempotencyRecord, add_written
 from restkeeper.service import Service
 from restkeeper.storage.contract import Store, StoredResponse, Transaction
-from restkeeper.web import exactjson
-from restkeeper.web.ahead import look_up
+from restkeeper.web import ahead, exactjson
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.caller import caller_in
 from restkeeper.web.description import Contribution
@@ -174,7 +173,7 @@ class _Keyed(IdempotencyRecord):
         self._oldest = oldest
 
     def find(self, store: Store) -> Reply | None:
-        found = look_up(store, self._id)
+        found = ahead.find(store, self._id)
         if not isinstance(found, StoredResponse) or found.stored_at < self._oldest:
             return None
         head, _, body = found.body.partition(b"\n")

@@ -18,7 +18,7 @@ from restkeeper.resources.resource import ItemLimits, JsonObject, Resource
 from restkeeper.resources.turns import LARGE, Stale, Turns, deadline_of, until_current
 from restkeeper.storage.contract import Page, Query, Record, Store, Transaction
 from restkeeper.storage.errors import DuplicateValue
-from restkeeper.web.ahead import look_up
+from restkeeper.web import ahead
 from restkeeper.web.application import OwnHeaders, Reply
 from restkeeper.web.cache import Cache
 from restkeeper.web.content import JSON, read_object, require_acceptable
@@ -286,13 +286,13 @@ class Items:
 
     def _find(self, id: str) -> Record:
         """An item, as it was read ahead, or now. Raises NotFound."""
-        if not isinstance(record := look_up(self.store, (self.name, id)), Record):
+        if not isinstance(record := ahead.find(self.store, (self.name, id)), Record):
             raise NotFound("there is no such item")
         return record
 
     def _revision(self) -> str:
         """The revision of the collection, as it was read ahead, or now."""
-        found = look_up(self.store, self.name)
+        found = ahead.find(self.store, self.name)
         return found if isinstance(found, str) else self.store.revision(self.name)
 
     def _changed_at(self, record: Record) -> str:

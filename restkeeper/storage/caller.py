@@ -5,7 +5,7 @@ from contextvars import ContextVar
 _caller: ContextVar[str] = ContextVar("restkeeper.caller", default="")
 
 
-def caller() -> str:
+def worked_for() -> str:
     """The caller of the present work; empty for the service's own."""
     return _caller.get()
 

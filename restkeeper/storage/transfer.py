@@ -44,7 +44,7 @@ PARTS = (
 )
 
 
-class Kind(StrEnum):
+class MarkKind(StrEnum):
     """What a mark means."""
 
     MOVING = "moving"  # a source: its copy is not complete
@@ -53,9 +53,9 @@ class Kind(StrEnum):
 
 
 DETAILS = {
-    Kind.MOVING: "the store is being moved to another one: until then it can be read, and not changed",
-    Kind.MOVED: "the store was moved to another one: this one can be read, and not changed",
-    Kind.INCOMPLETE: "the store is an incomplete copy: run restkeeper copy again",
+    MarkKind.MOVING: "the store is being moved to another one: until then it can be read, and not changed",
+    MarkKind.MOVED: "the store was moved to another one: this one can be read, and not changed",
+    MarkKind.INCOMPLETE: "the store is an incomplete copy: run restkeeper copy again",
 }
 
 
@@ -65,7 +65,7 @@ class Mark(NamedTuple):
     `other` is the name of the other store, without a password.
     """
 
-    kind: Kind
+    kind: MarkKind
     copy: str
     other: str
 
@@ -74,22 +74,22 @@ class Mark(NamedTuple):
         """As it is stored."""
         return " ".join(self)
 
-    def refuse(self, *kinds: Kind) -> None:
+    def refuse(self, *kinds: MarkKind) -> None:
         """Raises StoreUnavailable if it is one of these kinds."""
         if self.kind in kinds:
             raise StoreUnavailable(DETAILS[self.kind])
 
     def require_readable(self) -> None:
         """Raises StoreUnavailable if no program may use the store."""
-        self.refuse(Kind.INCOMPLETE)
+        self.refuse(MarkKind.INCOMPLETE)
 
     def require_current(self) -> None:
         """Raises StoreUnavailable if the store may have less than another one."""
-        self.refuse(Kind.INCOMPLETE, Kind.MOVED)
+        self.refuse(MarkKind.INCOMPLETE, MarkKind.MOVED)
 
     def require_writable(self) -> None:
         """Raises StoreUnavailable."""
-        self.refuse(*Kind)
+        self.refuse(*MarkKind)
 
 
 def mark_in(text: str) -> Mark | None:
@@ -97,7 +97,7 @@ def mark_in(text: str) -> Mark | None:
     if not text:
         return None
     kind, copy, other = text.split(" ", 2)
-    return Mark(Kind(kind), copy, other)
+    return Mark(MarkKind(kind), copy, other)
 
 
 class Transfer(Protocol):

@@ -58,7 +58,7 @@ class Ahead:
         return next((key for plan in self.plans if (key := plan(request, caller)) is not None), None)
 
 
-def look_up(store: Store, key: Key) -> Found:
+def find(store: Store, key: Key) -> Found:
     """What has a key, as it was read ahead, or now. It is None if there is none.
 
     What was read ahead is used once.

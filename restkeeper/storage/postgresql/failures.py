@@ -7,12 +7,12 @@ import psycopg
 
 from restkeeper.storage.errors import StoreContended, StoreFull, StoreUnavailable, StoreUnreachable
 from restkeeper.storage.postgresql import limits
-from restkeeper.storage.transfer import DETAILS, Kind
+from restkeeper.storage.transfer import DETAILS, MarkKind
 
 FAILED = "the database does not answer"
 UNKNOWN = "the connection to the database was lost: it is not known whether the change was stored"
 
-REFUSED = {Kind.MOVING: "RK001", Kind.MOVED: "RK002"}  # the errors of our triggers, see `transfer.py`
+REFUSED = {MarkKind.MOVING: "RK001", MarkKind.MOVED: "RK002"}  # the errors of our triggers, see `transfer.py`
 
 # What errors mean to a caller. The message of the server is for the log.
 _CAUSES = {

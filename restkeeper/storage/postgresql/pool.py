@@ -21,7 +21,7 @@ import psycopg.waiting
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from restkeeper.clock import Clock
-from restkeeper.storage.caller import caller
+from restkeeper.storage.caller import worked_for
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.failures import FAILED, cause_of, log_rarely, store_error
@@ -71,7 +71,7 @@ class Connections:
         It waits for one until `deadline`. A `long` use is not ended by the watch.
         """
         deadline = self._clock.monotonic() + limits.ANSWER_SECONDS if deadline is None else deadline
-        with self._shares.of(caller(), deadline):
+        with self._shares.of(worked_for(), deadline):
             session = self._take(deadline)
             session.is_long, session.used_at = is_long, time.monotonic()
             self._used.add(session)

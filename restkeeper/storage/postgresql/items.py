@@ -116,7 +116,7 @@ _NOT_FOUND = "there is no such item"
 
 
 class PostgresTransaction(Outbox):
-    """See `contract.Transaction`. Changes are sent together: with the next read, or with the commit."""
+    """See `contract.Transaction`. Changes are made before the next read, or at the end, then together if possible."""
 
     def __init__(
         self, session: Session, require: Callable[..., None], others: Mapping[str, str], unique: Mapping[str, str]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import gunicorn
+import psycopg
 import pytest
 from flask import Flask, Response
 from flask.ctx import RequestContext
@@ -43,6 +44,11 @@ SIGNATURES: list[tuple[Callable[..., Any], str]] = [
     (Flask.preprocess_request, "(self) -> 'ft.ResponseReturnValue | None'"),
     (Flask.process_response, "(self, response: 'Response') -> 'Response'"),
     (Flask.create_url_adapter, "(self, request: 'Request | None') -> 'MapAdapter | None'"),
+    # restkeeper/storage/postgresql/session.py
+    (
+        psycopg.Connection.wait,
+        "(self, gen: 'PQGen[RV]', interval: 'float' = 0.1, timeout: 'float | None' = None) -> 'RV'",
+    ),
 ]
 
 

@@ -9,7 +9,6 @@ on what another one has written: each has a table of its own.
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 Parameters = Mapping[str, Any] | Sequence[Any] | None
@@ -40,8 +39,8 @@ def chained(changes: Sequence[Change]) -> Change | None:
     """These changes as one that is its own transaction; None if that cannot be."""
     if len(changes) == 1:
         return changes[0]
-    parts = [-1 if each.part is None else each.part for each in changes]
-    if not changes or min(parts) < 0 or any(later <= part for part, later in pairwise(parts)):
+    parts = [each.part for each in changes if each.part is not None]
+    if not changes or len(parts) < len(changes) or parts != sorted(set(parts)):
         return None
     if any(each.done for each in changes[1:]):  # what was changed before it would be stored already
         return None

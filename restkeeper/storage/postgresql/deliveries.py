@@ -27,12 +27,11 @@ from restkeeper.storage.postgresql.events import (
     IS_UNNUMBERED,
     LOCK_FEED,
     MATCHES,
-    NUMBER,
     NUMBER_ITEM,
-    NUMBERED,
     OLDEST,
     STORED,
     parameters_of,
+    sequence_inside,
     sequenced_rows,
 )
 from restkeeper.storage.postgresql.fields import clean
@@ -290,15 +289,13 @@ _OF_STATE |= dict.fromkeys(("pending", "failed"), " AND state = %(state)s AND st
 
 
 class Outbox:
-    """See `outbox.OutboxTransaction`. `recorded` is the number of events that the transaction has recorded."""
+    """See `outbox.OutboxTransaction`."""
 
     def __init__(self, session: Session, require: Callable[[str, str], None]) -> None:
         self._session = session
         self._require = require
-        self.recorded = 0
 
     def record(self, event: Event) -> None:
-        self.recorded += 1
         self._session.send(_RECORD, _row(event), part=Part.EVENT)
 
     def sweep_events(self, before: str, limit: int, *, latest: str = "9999") -> int:
@@ -314,9 +311,7 @@ class Outbox:
 
     def subscribe(self, webhook: str, secrets: Sequence[Secret]) -> None:
         """See `outbox.OutboxTransaction`. What is committed before gets its position before."""
-        self._session.send(LOCK_FEED)
-        while self._session.change(NUMBER, {"limit": NUMBERED}) == NUMBERED:
-            pass
+        sequence_inside(self._session)
         self._session.send(_SUBSCRIBE, (clean(webhook), dump_secrets(secrets)))
 
     def set_secrets(self, webhook: str, secrets: Sequence[Secret]) -> None:

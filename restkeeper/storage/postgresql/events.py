@@ -121,6 +121,13 @@ def sequence(session: Session, limit: int = NUMBERED) -> int:
     return numbered
 
 
+def sequence_inside(session: Session, limit: int = NUMBERED) -> None:
+    """Number all events that are committed now, inside a transaction: nobody else numbers any until its end."""
+    session.rows(LOCK_FEED)
+    while session.change(NUMBER, {"limit": limit}) == limit:
+        pass
+
+
 def sequence_all(session: Session, limit: int = NUMBERED) -> None:
     """Number all events that are committed now, or as many as MOST_RUNS runs can."""
     for _ in range(MOST_RUNS):

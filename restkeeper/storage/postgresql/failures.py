@@ -14,6 +14,8 @@ UNKNOWN = "the connection to the database was lost: it is not known whether the 
 
 REFUSED = {MarkKind.MOVING: "RK001", MarkKind.MOVED: "RK002"}  # the errors of our triggers, see `transfer.py`
 
+_CONTENDED = ("40001", "40P01")  # a serialization failure, a deadlock
+
 # What errors mean to a caller. The message of the server is for the log.
 _CAUSES = {
     "57014": f"the database worked for more than {limits.ANSWER_SECONDS:g} s; narrow a search by a field with an index",
@@ -38,21 +40,27 @@ def store_error(error: psycopg.Error) -> StoreUnavailable | StoreFull:
     """The error of a store: what a caller can know of the reason. The log gets the server's message, not too often."""
     code = error.sqlstate or "08000"  # the connection is lost
     is_away = code[:2] in ("08", "57") and code != "57014"
+    if code in _CONTENDED:
+        log_rarely(code, "a change is repeated, as the database ended it: %s", first_line(error))
+        return StoreContended(_CAUSES[code])
     if cause_of(error) is None:
-        kind = "outage" if is_away else code
-        log_rarely(kind, "requests get 503: the database does not do its work: %s", str(error).partition("\n")[0])
+        log_rarely("outage" if is_away else code, "requests get 503: %s", first_line(error))
     if code == "53100":
         return StoreFull("the disk of the database is full")
     if is_away or code == "53300":
-        return StoreUnreachable(_CAUSES.get(code, FAILED), reason=str(error).partition("\n")[0])
-    kind_of = StoreContended if code in ("40001", "40P01") else StoreUnavailable
-    return kind_of(_CAUSES.get(code, FAILED))
+        return StoreUnreachable(_CAUSES.get(code, FAILED), reason=first_line(error))
+    return StoreUnavailable(_CAUSES.get(code, FAILED))
 
 
 def cause_of(error: psycopg.Error) -> psycopg.Error | None:
     """The cause to log in full for each request: a mistake in a statement, but not what happens in an outage."""
     code = error.sqlstate or "08000"  # lost
     return None if code in _CAUSES or code[:2] in ("08", "53", "57", "58") else error
+
+
+def first_line(error: psycopg.Error) -> str:
+    """The message of an error, which can have further lines with parts of the statement."""
+    return str(error).partition("\n")[0]
 
 
 def log_rarely(kind: str, message: str, *arguments: object) -> None:

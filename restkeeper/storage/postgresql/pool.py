@@ -1,7 +1,7 @@
-"""The connections of a process to PostgreSQL: a pool, a share of it for each caller, and a watch.
+"""The connections of a process to PostgreSQL: a pool, a share of it for each caller, and a watchdog.
 
 psycopg waits cooperatively if gevent has patched the process before psycopg's first import; `require_cooperation`
-checks it. A server that does not answer at all, as one that is paused, cannot end a statement: a watch closes the
+checks it. A server that does not answer at all, as one that is paused, cannot end a statement: the watchdog closes the
 connection. While no connection can be opened, requests fail at once, and one thread tries to open one.
 """
 
@@ -18,14 +18,14 @@ from typing import NamedTuple
 
 import psycopg
 import psycopg.waiting
-from psycopg_pool import ConnectionPool, PoolTimeout
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from restkeeper.clock import Clock
 from restkeeper.storage.caller import worked_for
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.failures import FAILED, cause_of, log_rarely, store_error
-from restkeeper.storage.postgresql.session import Session, with_limits
+from restkeeper.storage.postgresql.session import Session, conninfo_of
 
 _log = logging.getLogger("restkeeper")
 
@@ -39,7 +39,7 @@ class Connections:
     def __init__(self, url: str, most: int, configure: Callable[[Session], None], clock: Clock) -> None:
         require_cooperation()
         logging.getLogger("psycopg").addHandler(logging.NullHandler())  # the log has one line about an outage: ours
-        self._url = with_limits(url)
+        self._url = conninfo_of(url)
         self._clock = clock
         self._configure = configure
         self._shares = _Shares(most, max(1, most // 2), clock)
@@ -68,12 +68,12 @@ class Connections:
     def session(self, *, deadline: float | None = None, is_long: bool = False) -> Iterator[Session]:
         """A connection that nobody else uses meanwhile; errors are raised as `store_error`.
 
-        It waits for one until `deadline`. A `long` use is not ended by the watch.
+        It waits for one until `deadline`. The watchdog does not end a use that `is_long`.
         """
         deadline = self._clock.monotonic() + limits.ANSWER_SECONDS if deadline is None else deadline
         with self._shares.of(worked_for(), deadline):
             session = self._take(deadline)
-            session.is_long, session.used_at = is_long, time.monotonic()
+            session.is_long, session.used_at = is_long, time.monotonic()  # the watchdog's clock
             self._used.add(session)
             try:
                 yield session
@@ -94,8 +94,13 @@ class Connections:
         while True:
             if (failure := self._failure) and not self._used and not self._pool.get_stats()["pool_available"]:
                 raise type(failure)(failure.detail)
-            with suppress(PoolTimeout):
+            try:
                 session = self._pool.getconn(timeout=limits.OPEN_SECONDS)
+            except PoolClosed:
+                raise StoreUnavailable("the service stops") from None
+            except PoolTimeout:
+                pass
+            else:
                 if _is_open(session):
                     return session
                 self._pool.putconn(session)  # which opens another
@@ -104,7 +109,7 @@ class Connections:
                 raise StoreUnavailable(FAILED)
 
     def _prepare(self, session: Session) -> None:
-        """Prepare a new connection, while the watch looks."""
+        """Prepare a new connection, while the watchdog looks."""
         session.used_at = time.monotonic()
         self._new.add(session)
         try:
@@ -134,8 +139,8 @@ class Connections:
             since = time.monotonic()
             while not self._can_connect() and not self._is_closed.wait(limits.RECONNECT_SECONDS):
                 pass
+            self._has_failed.clear()  # first: a failure from now on is another one
             self._failure = None
-            self._has_failed.clear()
             log_rarely("reconnected", "the database answers again after %.1f s", time.monotonic() - since)
 
     def _can_connect(self) -> bool:
@@ -157,7 +162,7 @@ class _Waiter(NamedTuple):
     """A use that waits for a connection."""
 
     name: str
-    given: threading.Event
+    woken: threading.Event
 
 
 class _Shares:
@@ -173,11 +178,11 @@ class _Shares:
 
     @contextmanager
     def of(self, name: str, deadline: float) -> Iterator[None]:
-        """A place for one use. Raises StoreUnavailable if there is none until the deadline."""
+        """The right to use one connection. Raises StoreUnavailable if there is none until the deadline."""
         with self._changing:
-            place = self._take_or_queue(name)
-        if place and not place.given.wait(max(0.0, deadline - self._clock.monotonic())):
-            self._leave(place)
+            waiter = self._take_or_queue(name)
+        if waiter and not waiter.woken.wait(max(0.0, deadline - self._clock.monotonic())):
+            self._leave(waiter)
         try:
             yield
         finally:
@@ -193,29 +198,29 @@ class _Shares:
             return None
         if len(self._waiting) >= limits.WAITING:
             raise StoreUnavailable(f"{limits.WAITING} requests already wait for a connection of the database")
-        place = _Waiter(name, threading.Event())
-        self._waiting.append(place)
-        return place
+        waiter = _Waiter(name, threading.Event())
+        self._waiting.append(waiter)
+        return waiter
 
-    def _leave(self, place: _Waiter) -> None:
+    def _leave(self, waiter: _Waiter) -> None:
         """Raises StoreUnavailable if it still waits."""
         with self._changing:
-            if place.given.is_set():
+            if waiter.woken.is_set():
                 return
-            self._waiting.remove(place)
-            is_own = self._used[place.name] >= self._share
+            self._waiting.remove(waiter)
+            is_own = self._used[waiter.name] >= self._share
         used = f"your other requests use {self._share}" if is_own else f"other requests use all {self._most}"
         raise StoreUnavailable(f"{used} connections of the database")
 
     def _release(self, name: str) -> None:
-        """Give a place to the first that waits and may have it."""
+        """Let the first use go on that waits and may."""
         self._used[name] -= 1
         if not self._used[name]:
             del self._used[name]
-        if place := next((each for each in self._waiting if self._has_room(each.name)), None):
-            self._waiting.remove(place)
-            self._used[place.name] += 1
-            place.given.set()
+        if waiter := next((each for each in self._waiting if self._has_room(each.name)), None):
+            self._waiting.remove(waiter)
+            self._used[waiter.name] += 1
+            waiter.woken.set()
 
 
 def require_cooperation() -> None:

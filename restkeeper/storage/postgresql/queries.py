@@ -4,7 +4,7 @@ The declared indexes are partial, so the name of the collection is a literal. Li
 planned once, and the plan for a page is good only if its length is known.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -41,7 +41,8 @@ def select_page(collection: Collection, query: Query) -> tuple[str, dict[str, An
     if query.offset:
         parameters["offset"] = query.offset
     for n, (key, value) in enumerate(zip(keys, query.after, strict=False)):
-        parameters[f"a{n}"] = _comparable(key.kind, value if key.expression == "(id)" else _shortened(value))
+        is_id = n == len(keys) - 1
+        parameters[f"a{n}"] = _comparable(key.kind, value if is_id else _shortened(value))
     return _page_statement(collection, _outline(query)), parameters
 
 
@@ -162,39 +163,35 @@ def _condition(compared: Column, op: Op, given: str, *, is_long: bool) -> str:
         return f"coalesce({compared.json} {contains}, false)"
     if op is Op.LIKE:
         return f"coalesce(strpos({compared.searched}, {given}) > 0, false)"
-    left, right = _sides(compared, op, is_long=is_long)
-    if op is Op.IN:
-        term = _is_in(left, right, f"{given}::{compared.type}[]")
+    value = "each" if op is Op.IN else f"{given}::{compared.type}"
+    left, right = _sides(compared, op, value, is_long=is_long)
+    if op is not Op.IN:
+        term = f"{_row(left)} {_COMPARISON[op]} {_row(right)}"
+    elif right == [value]:
+        term = f"{_row(left)} = ANY({given}::{compared.type}[])"  # which the planner can estimate, unlike a subquery
     else:
-        term = f"{_row(left)} {_COMPARISON[op]} {_row(right(f'{given}::{compared.type}'))}"
+        values = f"SELECT {', '.join(right)} FROM unnest({given}::{compared.type}[]) AS each"  # noqa: S608
+        term = f"{_row(left)} IN ({values})"
     if not compared.field.nullable:
         return term
     return f"({compared.value} IS NULL OR {term})" if op is Op.NE else f"({term} AND {compared.value} IS NOT NULL)"
 
 
-def _sides(compared: Column, op: Op, *, is_long: bool) -> tuple[tuple[str, ...], Callable[[str], tuple[str, ...]]]:
-    """The expressions of a comparison: of the column, and a function that returns those of a value.
+def _sides(compared: Column, op: Op, value: str, *, is_long: bool) -> tuple[list[str], list[str]]:
+    """The expressions of the two sides of a comparison: those of an index, if there is one.
 
-    They are those of an index if there is one. A text that is not `is_long` is less than, equal to or greater than the
-    beginning of another one as it is to all of it; a longer one is compared with the beginning and then with all.
+    A text that is not `is_long` is less than, equal to or greater than the beginning of another one as it is to all of
+    it; a longer one is compared with the beginning and then with all.
     """
-
-    def folded(value: str) -> str:
-        return f'lower({value} COLLATE "C")' if compared.folds else value
-
+    if compared.folds:
+        value = f'lower({value} COLLATE "C")'
     if compared.is_text and compared.is_unique and op in (Op.EQ, Op.IN):
-        return (compared.unique,), lambda value: (unique_text(folded(value)),)
+        return [compared.unique], [unique_text(value)]
     if compared.is_text and compared.is_indexed and op is not Op.NE:
         if is_long:
-            return (compared.order, compared.key), lambda value: (beginning(folded(value)), folded(value))
-        return (compared.order,), lambda value: (folded(value),)
-    return (compared.key,), lambda value: (folded(value),)
-
-
-def _is_in(left: tuple[str, ...], right: Callable[[str], tuple[str, ...]], values: str) -> str:
-    if right("each") == ("each",):
-        return f"{_row(left)} = ANY({values})"  # which the planner can estimate, unlike a subquery
-    return f"{_row(left)} IN (SELECT {', '.join(right('each'))} FROM unnest({values}) AS each)"  # noqa: S608
+            return [compared.order, compared.key], [beginning(value), value]
+        return [compared.order], [value]
+    return [compared.key], [value]
 
 
 def _row(expressions: Iterable[str]) -> str:

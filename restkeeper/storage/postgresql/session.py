@@ -15,16 +15,29 @@ from restkeeper.storage.postgresql.failures import cause_of, store_error
 
 BEGIN = Change("BEGIN")
 
-# Servers before PostgreSQL 17 would refuse a connection that sets it, and have no such setting here.
-_LIMIT_TRANSACTIONS = """\
-SELECT set_config(name, %s, false)
-FROM pg_settings
-WHERE name = 'transaction_timeout' AND setting = '0'"""
+# Each limit that the server knows (PostgreSQL 17 has one for transactions), if the URL's `options` do not set it. The
+# server's own limit for transactions stays. As options, PgBouncer would refuse or drop them.
+_SET_LIMITS = """\
+SELECT set_config(name, milliseconds, false)
+FROM (VALUES
+    ('statement_timeout', %s),
+    ('lock_timeout', %s),
+    ('idle_in_transaction_session_timeout', %s),
+    ('transaction_timeout', %s)
+) AS ours (name, milliseconds) JOIN pg_settings USING (name)
+WHERE source <> 'client' AND (name <> 'transaction_timeout' OR setting = '0')"""
 
 _LIFT_LIMITS = """\
 SELECT set_config(name, '0', %s)
 FROM pg_settings
 WHERE name IN ('statement_timeout', 'transaction_timeout')"""
+
+_DEFAULTS = {
+    "connect_timeout": f"{limits.ANSWER_SECONDS:.0f}",
+    "application_name": "restkeeper",
+    "keepalives_idle": f"{limits.SILENT_SECONDS:.0f}",
+    "tcp_user_timeout": f"{limits.SILENT_SECONDS * 1000:.0f}",
+}
 
 Row = tuple[Any, ...]
 
@@ -33,6 +46,7 @@ class Session(psycopg.Connection[Row]):
     """A connection. It queues the changes of a transaction until a result is needed, or until the end.
 
     Outside of a transaction each statement is one of its own. Parameters are named or positional; results are binary.
+    What is inherited (`execute`, `cursor`, `transaction`) passes the queue by.
     """
 
     _queue: list[Change]
@@ -41,10 +55,11 @@ class Session(psycopg.Connection[Row]):
     is_long = False  # whether the present use may take any time
 
     def prepare(self) -> None:
-        """Make it ready for use, once after it was opened."""
+        """Make it ready for use, once after it was opened: its statements, waits and transactions have limits."""
         self._queue = []
         self._reused = self.cursor(binary=True)
-        self.rows(_LIMIT_TRANSACTIONS, (f"{limits.TRANSACTION_SECONDS * 1000:.0f}",))
+        seconds = (limits.ANSWER_SECONDS, limits.LOCK_SECONDS, limits.IDLE_SECONDS, limits.TRANSACTION_SECONDS)
+        self.rows(_SET_LIMITS, [f"{each * 1000:.0f}" for each in seconds])
 
     def lift_limits(self, *, local: bool = False) -> None:
         """Let statements and transactions take any time from now on, or if it is `local` those of this transaction."""
@@ -139,8 +154,8 @@ class Session(psycopg.Connection[Row]):
 
 
 def connect(url: str, *, is_long: bool = False) -> Session:
-    """Open a connection besides the pool, for a migration. The statements of a `long` one have no time-out."""
-    conninfo = with_limits(url)
+    """Open a connection besides the pool. If it `is_long`, as for a migration, its statements have no time-out."""
+    conninfo = conninfo_of(url)
     try:
         session = Session.connect(conninfo, autocommit=True)
         session.prepare()
@@ -151,21 +166,13 @@ def connect(url: str, *, is_long: bool = False) -> Session:
     return session
 
 
-def with_limits(url: str) -> str:
-    """The connection string of a URL with our time-outs, which those in the URL's `options` override.
+def conninfo_of(url: str) -> str:
+    """The connection string of a URL with our defaults: a server that is gone is noticed also by a long statement.
 
     Raises StoreUnavailable if libpq does not understand it.
     """
-    timeouts = {
-        "statement_timeout": limits.ANSWER_SECONDS,
-        "lock_timeout": limits.LOCK_SECONDS,
-        "idle_in_transaction_session_timeout": limits.IDLE_SECONDS,
-    }
     try:
         given = conninfo_to_dict(url)
     except psycopg.ProgrammingError:  # whose text can have the password
         raise StoreUnavailable("the URL has a parameter that does not exist, or a part that is not escaped") from None
-    options = [f"-c {name}={seconds * 1000:.0f}" for name, seconds in timeouts.items()]
-    defaults = {"connect_timeout": f"{limits.ANSWER_SECONDS:.0f}", "application_name": "restkeeper"}
-    text = " ".join([*options, str(given.get("options") or "")])
-    return make_conninfo(url, **{**defaults, **given, "options": text.strip(), "client_encoding": "utf8"})
+    return make_conninfo(url, **{**_DEFAULTS, **given, "client_encoding": "utf8"})

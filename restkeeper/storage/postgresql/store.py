@@ -1,8 +1,9 @@
 """The store in PostgreSQL: any number of processes and machines can use one database.
 
 Each statement sees one moment (READ COMMITTED). A change locks its item and compares what it was computed from; the
-responses to requests with an idempotency key are claimed by a unique key. So no transaction has to run again, and
-writers of different items do not wait for each other.
+responses to requests with an idempotency key are claimed by a unique key. So no transaction fails for its snapshot, and
+writers of different items do not wait for each other. If two changes wait for each other, the database ends one, which
+its caller can repeat.
 """
 
 import time
@@ -33,7 +34,7 @@ from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscriptio
 from restkeeper.storage.postgresql import events, limits
 from restkeeper.storage.postgresql.counters import revision_of, state_of
 from restkeeper.storage.postgresql.deliveries import find_subscriptions, read_log
-from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, store_error
+from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line, log_rarely, store_error
 from restkeeper.storage.postgresql.identity import epoch_of, note_loss, note_place, secret_of
 from restkeeper.storage.postgresql.indexes import unique_fields
 from restkeeper.storage.postgresql.items import COLUMNS, PostgresTransaction, change_error, look_up, read_item
@@ -66,7 +67,7 @@ _SIZES = "SELECT pg_total_relation_size(to_regclass(name)) FROM unnest(%s::text[
 
 
 class PostgresStore:
-    """See `contract.Store`. A process has at most `connections` open."""
+    """See `contract.Store`. A process has at most `connections` open, and one more that opens or examines the store."""
 
     def __init__(
         self,
@@ -128,7 +129,7 @@ class PostgresStore:
             self._epoch, self._seen = epoch, 0
 
     @property
-    def _parts(self) -> Connections:
+    def _open_connections(self) -> Connections:
         """The connections. Raises StoreUnavailable."""
         while (connections := self._connections) is None:
             self.open()
@@ -144,13 +145,13 @@ class PostgresStore:
         return self._read(epoch_of)
 
     def read(self, collection: str, id: str) -> Record:
-        with self._parts.session() as session:
+        with self._open_connections.session() as session:
             record = read_item(session, collection, id)
             self._require(session, collection, record.fingerprint)
             return record
 
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
-        with self._parts.session() as session:
+        with self._open_connections.session() as session:
             page = find_page(session, self._collections[collection], query, max_bytes)
             self._require(session, collection, *page.fingerprints)
             return page
@@ -175,7 +176,7 @@ class PostgresStore:
         return self._note(self._read(events.newest_id))
 
     def events(self, after: str, filter: EventFilter, limit: int) -> Events:
-        with self._parts.session() as session:
+        with self._open_connections.session() as session:
             found = events.find_events(session, after, filter, limit, partial(self._require, session))
         self._note(found.last)
         return found
@@ -187,7 +188,7 @@ class PostgresStore:
         return self._read(read_log, webhook, before, limit, state)
 
     def look_up(self, keys: Sequence[Key]) -> list[Found]:
-        with self._parts.session() as session:
+        with self._open_connections.session() as session:
             found = look_up(session, keys)
             for key, each in zip(keys, found, strict=True):
                 if isinstance(each, Record):
@@ -195,7 +196,7 @@ class PostgresStore:
             return found
 
     def _read(self, read: Callable[Concatenate[Session, P], T], *arguments: P.args, **options: P.kwargs) -> T:
-        with self._parts.session() as session:
+        with self._open_connections.session() as session:
             return read(session, *arguments, **options)
 
     def _require(self, session: Session, collection: str, *fingerprints: str) -> None:
@@ -216,7 +217,7 @@ class PostgresStore:
     ) -> T:
         now = self._clock.monotonic()
         deadline = (now + limits.ANSWER_SECONDS if deadline is None else deadline) if wait else now
-        with self._parts.session(deadline=deadline) as session:
+        with self._open_connections.session(deadline=deadline) as session:
             session.begin()
             if (left := deadline - self._clock.monotonic()) < limits.ANSWER_SECONDS - WAITED_SECONDS:
                 session.send(f"SET LOCAL lock_timeout = {max(1, round(left * 1000))}")
@@ -228,6 +229,7 @@ class PostgresStore:
                 transaction.finish()
             except psycopg.Error as error:
                 if is_ending and session.closed:
+                    log_rarely("unknown", "requests get 503: %s: %s", UNKNOWN, first_line(error))
                     raise StoreUnavailable(UNKNOWN) from None
                 raise change_error(error, self._unique) from cause_of(error)
             finally:
@@ -240,20 +242,19 @@ class PostgresStore:
         if self._changes >= SEQUENCED:
             self._changes = 0
             with suppress(psycopg.Error):  # the change is stored; readers number events, too
-                events.sequence(session)
-                self._note(events.newest_id(session))
+                self._note(events.newest_id(session))  # which numbers them
 
     def scan(self, collection: str) -> Iterator[Record]:
         fingerprint = None
         for record in records_in(self._spooled(collection)):
             if record.fingerprint != fingerprint:
                 fingerprint = record.fingerprint
-                with self._parts.session() as session:
+                with self._open_connections.session() as session:
                     self._require(session, collection, fingerprint)
             yield record
 
     def _spooled(self, collection: str) -> IO[bytes]:
-        with self._parts.session(is_long=True) as session:
+        with self._open_connections.session(is_long=True) as session:
             session.begin()
             try:
                 session.lift_limits(local=True)
@@ -276,7 +277,7 @@ class PostgresStore:
         raise StoreUnavailable("PostgreSQL has its own tool for a backup: pg_dump; or use continuous archiving")
 
     def check(self) -> None:
-        with self._parts.session() as session:
+        with self._open_connections.session() as session:
             require_present(session)
             if session.row("SELECT current_setting('transaction_read_only')") == ("on",):
                 raise StoreUnavailable("the database is a copy that can only be read")

@@ -11,18 +11,18 @@ import psycopg
 from restkeeper.clock import Clock
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.postgresql import counters
-from restkeeper.storage.postgresql.events import LOCK_FEED, NUMBER, NUMBERED
+from restkeeper.storage.postgresql.events import sequence_inside
 from restkeeper.storage.postgresql.failures import REFUSED
 from restkeeper.storage.postgresql.fields import fields_of
 from restkeeper.storage.postgresql.identity import epoch_of, new_epoch
-from restkeeper.storage.postgresql.migrations import create, is_empty, mark_of, migrate
+from restkeeper.storage.postgresql.migrations import create, is_empty, locks, mark_of, migrate
 from restkeeper.storage.postgresql.session import Session, connect
 from restkeeper.storage.transfer import PARTS, Mark, Part, Row, cleaned
 
 FREEZE_ATTEMPTS = 12  # of some seconds each, to lock all tables at once
 FETCHED = 200  # rows that are received at a time
 
-TABLES = ("items", "counters", "schemas", "answers", "events", "feed", "subscriptions", "deliveries")
+TABLES = tuple(table for table in locks.TABLES if table != "store")
 
 _PLACES = {
     "counters": "(SELECT collection, sum(items)::bigint AS items, sum(changes)::bigint AS changes "
@@ -44,8 +44,14 @@ BEGIN
     RAISE EXCEPTION 'the store was moved' USING ERRCODE = '{}';
 END $$"""
 
+_TRIGGERS = """\
+SELECT name
+FROM unnest(%s::text[]) AS name JOIN pg_trigger ON tgrelid = to_regclass(name)
+WHERE tgname = 'moved'"""
+
+# One that is replaced is enabled.
 _CREATE_TRIGGER = """\
-CREATE TRIGGER moved BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON {}
+CREATE OR REPLACE TRIGGER moved BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON {}
 FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()"""
 
 # The next numbers, after rows with numbers were added.
@@ -96,22 +102,18 @@ class PostgresTransfer:
     def _freeze(self, mark: Mark) -> None:
         """Wait for the transactions of others, give the last events their numbers, and refuse all changes."""
         session = self._session
-        with self._writing():
+        with session.transaction():
             session.change(f"LOCK TABLE {', '.join(TABLES)} IN SHARE ROW EXCLUSIVE MODE")
-            for table in TABLES:
-                session.change(f"DROP TRIGGER IF EXISTS moved ON {table}")
-            session.rows(LOCK_FEED)
-            while session.change(NUMBER, {"limit": NUMBERED}):
-                pass
+            self._let_change()
+            sequence_inside(session)
             session.change(_REFUSE.format(REFUSED[mark.kind]))
             for table in TABLES:
                 session.change(_CREATE_TRIGGER.format(table))
             self._set_mark(mark)
 
     def release(self, *, renew: bool = False) -> None:
-        with _translated(), self._writing():
-            for table in TABLES:
-                self._session.change(f"DROP TRIGGER IF EXISTS moved ON {table}")
+        with _translated(), self._session.transaction():
+            self._let_change()
             self._set_mark(None)
             if renew:
                 self._session.change("UPDATE store SET epoch = %s", (new_epoch(),))
@@ -122,7 +124,7 @@ class PostgresTransfer:
             create(self._session, epoch, mark, self._clock)
 
     def clear(self, mark: Mark) -> None:
-        with _translated(), self._writing():
+        with _translated(), self._session.transaction():
             tables = [table for table in TABLES if table != "feed"]
             self._session.change(f"TRUNCATE {', '.join(tables)} RESTART IDENTITY")
             self._session.change("UPDATE feed SET newest = 0")
@@ -148,7 +150,7 @@ class PostgresTransfer:
             return self._session.row(statement) or ()
 
     def write(self, part: Part, rows: Sequence[Row]) -> None:
-        with _translated(), self._writing():
+        with _translated(), self._session.transaction():
             if part.name == "numbers":
                 self._set_number("deliveries", "id", rows[0][1] if rows else None)
                 return
@@ -168,10 +170,10 @@ class PostgresTransfer:
         if self._opened:
             self._opened.close()
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        with self._session.transaction():
-            yield
+    def _let_change(self) -> None:
+        """Disable the triggers, if there are any. Reads do not wait for this, as they would to drop them."""
+        for (table,) in self._session.rows(_TRIGGERS, (list(TABLES),)):
+            self._session.change(f"ALTER TABLE {table} DISABLE TRIGGER moved")
 
     def _set_mark(self, mark: Mark | None) -> None:
         self._session.change("SET LOCAL synchronous_commit = on")

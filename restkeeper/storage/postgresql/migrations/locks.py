@@ -142,12 +142,13 @@ def lock_briefly(session: Session) -> None:
 @contextmanager
 def waiting_for_any_time(session: Session) -> Iterator[None]:
     """Statements wait for locks for any time, which is for those that nobody else waits for."""
+    before = session.rows("SELECT current_setting('lock_timeout')")[0]
     session.change("SET lock_timeout = 0")
     try:
         yield
     finally:
         if not session.closed:
-            session.change("RESET lock_timeout")
+            session.rows("SELECT set_config('lock_timeout', %s, false)", before)
 
 
 def holders_of_tables(session: Session) -> str:

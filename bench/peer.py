@@ -19,7 +19,7 @@ from flask_smorest import Api, Blueprint
 from marshmallow import Schema, fields, validate
 from sqlalchemy import JSON, Numeric, String, create_engine, event, select
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, scoped_session, sessionmaker
 
 
 class Base(DeclarativeBase):
@@ -67,7 +67,7 @@ class PageSchema(Schema):
 URL = os.environ.get("BENCH_PEER_URL", "sqlite://")
 POOL = {"pool_size": int(os.environ.get("BENCH_PEER_CONNECTIONS", "10")), "max_overflow": 0}
 engine = create_engine(URL, **({} if URL.startswith("sqlite") else POOL))
-Session = sessionmaker(engine)
+session = scoped_session(sessionmaker(engine, expire_on_commit=False))  # one for each request
 
 
 def set_up(connection: Any, _: object) -> None:
@@ -82,25 +82,27 @@ if URL.startswith("sqlite"):
 blueprint = Blueprint("products", __name__, url_prefix="/products")
 
 
+def new_product(values: dict[str, Any]) -> Product:
+    now = datetime.now(UTC)
+    return Product(id=str(uuid.uuid4()), created_at=now, updated_at=now, version=1, **values)
+
+
 @blueprint.route("")
 class Products(MethodView):
     @blueprint.etag
     @blueprint.arguments(PageSchema, location="query")
     @blueprint.response(200, ProductSchema(many=True))
     def get(self, page: dict[str, Any]) -> list[Product]:
-        with Session() as session:
-            beyond = select(Product).where(Product.id > page["after"]) if page["after"] else select(Product)
-            return list(session.scalars(beyond.order_by(Product.id).limit(page["limit"])))
+        beyond = select(Product).where(Product.id > page["after"]) if page["after"] else select(Product)
+        return list(session.scalars(beyond.order_by(Product.id).limit(page["limit"])))
 
     @blueprint.arguments(ProductSchema)
     @blueprint.response(200, ProductSchema)
     def post(self, values: dict[str, Any]) -> Product:
-        now = datetime.now(UTC)
-        with Session(expire_on_commit=False) as session:
-            product = Product(id=str(uuid.uuid4()), created_at=now, updated_at=now, version=1, **values)
-            session.add(product)
-            session.commit()
-            return product
+        product = new_product(values)
+        session.add(product)
+        session.commit()
+        return product
 
 
 @blueprint.route("/<id>")
@@ -108,19 +110,22 @@ class OneProduct(MethodView):
     @blueprint.etag
     @blueprint.response(200, ProductSchema)
     def get(self, id: str) -> Product:
-        with Session() as session:
-            return session.get_one(Product, id)
+        return session.get_one(Product, id)
 
 
-def create_app() -> Flask:
+def create_app(routes: Blueprint = blueprint) -> Flask:
     app = Flask(__name__)
     app.config.update(API_TITLE="peer", API_VERSION="1", OPENAPI_VERSION="3.1.0")
     with contextlib.suppress(OperationalError, ProgrammingError, IntegrityError):  # the other worker was first
         Base.metadata.create_all(engine)
-    Api(app).register_blueprint(blueprint)
+    Api(app).register_blueprint(routes)
     log = logging.getLogger("peer")
     log.addHandler(logging.StreamHandler())
     log.setLevel(logging.INFO)
+
+    @app.teardown_appcontext
+    def end(_: BaseException | None) -> None:
+        session.remove()
 
     @app.after_request
     def tell(response: Response) -> Response:

@@ -1,14 +1,17 @@
 """The service on PostgreSQL: beside flask-smorest and SQLAlchemy on the same server, and as several instances.
 
-Ours has a key, this machine's limits, a log, and for creates an idempotency key and an event; the peer has a log. Both
-have the same settings of gunicorn, as many connections, as many items, and a database of their own on one server with
-the durability of PostgreSQL's defaults. The client, the workers and the database share the processors of this machine,
-so a rate says less than the processor time of each part.
+Ours has a key, this machine's limits, a log, and for creates an idempotency key and an event; the peer has a log, and
+the peer with the same guarantees also keys, idempotency keys and events, but no limits. All have the same settings of
+gunicorn, as many connections, as many items, and a database of their own on one server with the durability of
+PostgreSQL's defaults. The client, the workers and the database share the processors of this machine, so a rate says
+less than the processor time of each part.
 """
 
+import json
 import random
 import statistics
 from contextlib import ExitStack
+from hashlib import sha256
 from itertools import cycle
 from pathlib import Path
 
@@ -50,14 +53,18 @@ def on_postgresql(folder: Path, rounds: int, seconds: float, only: str) -> None:
         database = stack.enter_context(server(folder / "data"))
         settings = ("server_version", "fsync", "synchronous_commit", "shared_buffers")
         print("\nPostgreSQL: " + ", ".join(f"{name} {database.show(name)}" for name in settings))
-        ours, theirs = database.create("ours"), database.create("theirs")
+        ours, theirs, guarded = (database.create(name) for name in ("ours", "theirs", "guarded"))
         fill(ours, ITEMS)
         instances = [_serve(stack, folder / f"ours{n}", ours) for n in range(INSTANCES)]
-        peer = _peer(stack, folder / "theirs", theirs)
+        peer = _peer(stack, folder / "theirs", theirs, "bench.peer:create_app()")
+        guarded_peer = _peer(stack, folder / "guarded", guarded, "bench.guarded_peer:create_app()")
         copy(ours, theirs)
-        key = _key(instances[0])
+        copy(ours, guarded)
+        secret = _secret(instances[0])
+        _allow(guarded, secret)
+        key = f"Authorization: Bearer {secret}"
         print(HEADINGS)
-        for scenario in _scenarios(database, instances[0], peer, key):
+        for scenario in _scenarios(database, instances[0], peer, guarded_peer, key):
             if only in scenario.name:
                 compare(scenario, rounds, seconds)
         _scale(database, instances, key, rounds, seconds, only)
@@ -68,12 +75,12 @@ def _serve(stack: ExitStack, folder: Path, url: str) -> Gunicorn:
     return stack.enter_context(Gunicorn(folder, app="app:create_app()", DATABASE_URL=url, **SETTINGS))
 
 
-def _peer(stack: ExitStack, folder: Path, url: str) -> Gunicorn:
-    """The peer, which creates its table."""
+def _peer(stack: ExitStack, folder: Path, url: str, app: str) -> Gunicorn:
+    """A peer, which creates its tables."""
     folder.mkdir()
     psycopg_url = url.replace("postgresql:", "postgresql+psycopg:", 1)
     options = {"BENCH_PEER_URL": psycopg_url, "BENCH_PEER_CONNECTIONS": str(CONNECTIONS)}
-    return stack.enter_context(Gunicorn(folder, app="bench.peer:create_app()", **options))
+    return stack.enter_context(Gunicorn(folder, app=app, **options))
 
 
 def copy(ours: str, theirs: str) -> None:
@@ -85,10 +92,17 @@ def copy(ours: str, theirs: str) -> None:
         target.execute("VACUUM (ANALYZE) products")
 
 
-def _key(instance: Gunicorn) -> str:
-    """The header field with a new key."""
+def _secret(instance: Gunicorn) -> str:
+    """The secret of a new key."""
     made = instance.post("/api/v1/keys", {"name": "bench", "scopes": SCOPES}, {"X-API-Key": ADMIN_KEY})
-    return f"Authorization: Bearer {made.json()['secret']}"
+    return str(made.json()["secret"])
+
+
+def _allow(guarded: str, secret: str) -> None:
+    """Store a key of the peer with the same guarantees."""
+    row = sha256(secret.encode()).hexdigest(), json.dumps(SCOPES)
+    with psycopg.connect(guarded) as connection:
+        connection.execute("INSERT INTO api_keys (digest, caller, scopes) VALUES (%s, 'bench', %s)", row)
 
 
 def reads(key: str, *paths: str) -> tuple[bytes, ...]:
@@ -106,7 +120,9 @@ def cursor(place: tuple[object, ...], **order: str) -> str:
     return pagination._cursor(place, pagination._bound("/products", MultiDict(order)))
 
 
-def _scenarios(database: Server, instance: Gunicorn, peer: Gunicorn, key: str) -> list[Scenario]:
+def _scenarios(
+    database: Server, instance: Gunicorn, peer: Gunicorn, guarded_peer: Gunicorn, key: str
+) -> list[Scenario]:
     numbers = range(ITEMS - 20)
     items = [f"/products/{id_of(n)}" for n in numbers]
     own, others = reads(key, *items), get(*CHANCE.sample(items, len(items)))
@@ -118,6 +134,9 @@ def _scenarios(database: Server, instance: Gunicorn, peer: Gunicorn, key: str) -
 
     def theirs(requests: Requests) -> Side:
         return Side(peer, requests, database)
+
+    def guarded(requests: Requests) -> Side:
+        return Side(guarded_peer, requests, database)
 
     return [
         Scenario("PostgreSQL: one item at random / peer", ours(own), theirs(others), 2.5),
@@ -134,6 +153,13 @@ def _scenarios(database: Server, instance: Gunicorn, peer: Gunicorn, key: str) -
             ours(mixed(own, creates(key))),
             theirs(mixed(others, cycle(post("/products", PRODUCT)))),
             2.5,
+        ),
+        Scenario("PostgreSQL: create / peer with the same guarantees", ours(creates(key)), guarded(creates(key)), 0),
+        Scenario(
+            "PostgreSQL: mixed / peer with the same guarantees",
+            ours(mixed(own, creates(key))),
+            guarded(mixed(own, creates(key))),
+            0,
         ),
     ]
 

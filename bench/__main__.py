@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.against import compare_with
-from bench.deliveries import deliveries
+from bench.deliveries import deliver, describe, receiving
 from bench.load import run
 from bench.postgresql import on_postgresql
 from bench.scenario import HEADINGS, Scenario, compare
@@ -43,8 +43,7 @@ from restkeeper.web.uuid7 import uuid7
 from tests.live import Gunicorn
 
 MIXED_LOAD = "mixed load / what its two rates alone predict"
-DELIVERIES = "deliveries a second, by one worker"
-DELIVERED = 3_000
+DELIVERIES = "deliveries by one worker"
 STEP = "one step down to an older version, for each item"
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 CHANCE = random.Random(0)  # noqa: S311 - the same order in each run
@@ -169,9 +168,10 @@ def on_sqlite(arguments: argparse.Namespace) -> None:
             of_mixed = fill(folder / "mixed" / "restkeeper.db", MIXED)
             mixed_load(serve("mixed", LOG_FORMAT="json"), of_mixed, arguments.rounds, arguments.seconds)
         if arguments.only in DELIVERIES:
-            receiver = stack.enter_context(Gunicorn(folder / "bare", app="bench.bare:app", workers=1))
-            rates = [deliveries(folder / f"deliveries{n}", receiver, DELIVERED) for n in range(arguments.rounds)]
-            print(f"{DELIVERIES}: {statistics.median(rates):.0f}   goal 500", flush=True)
+            receiver = stack.enter_context(receiving(folder / "receiver"))
+            urls = [f"sqlite:///{folder}/deliveries{n}.db" for n in range(arguments.rounds)]
+            found = [deliver(receiver, url) for url in urls]
+            print(f"{DELIVERIES}: {describe(found)}   goal 500", flush=True)
         latencies(
             {"ours": Side(ours, get(f"/products/{ids[0]}")), "bare Flask": Side(servers["bare"], get("/item"))},
             2 * arguments.seconds,

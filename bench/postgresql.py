@@ -19,6 +19,7 @@ import psycopg
 from werkzeug.datastructures import MultiDict
 
 from bench.database import Server, server
+from bench.deliveries import Deliveries, deliver, describe, receiving
 from bench.load import Requests
 from bench.rows import fill, id_of
 from bench.scenario import HEADINGS, Scenario, compare, costs
@@ -30,6 +31,8 @@ from tests.live import Gunicorn
 ITEMS = 10_000
 CONNECTIONS = Config().database_connections
 INSTANCES = 3
+WORKERS = 3  # that deliver
+WEBHOOKS = (1, 8)
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 SCOPES = ["products:read", "products:write"]
 SETTINGS = {"AUTH": "required", "ADMIN_KEY": ADMIN_KEY, "RATE_LIMIT": "999999999 per day", "LOG_FORMAT": "json"}
@@ -68,6 +71,7 @@ def on_postgresql(folder: Path, rounds: int, seconds: float, only: str) -> None:
             if only in scenario.name:
                 compare(scenario, rounds, seconds)
         _scale(database, instances, key, rounds, seconds, only)
+    _deliver(folder, rounds, only)
 
 
 def _serve(stack: ExitStack, folder: Path, url: str) -> Gunicorn:
@@ -183,3 +187,27 @@ def _scale(database: Server, instances: list[Gunicorn], key: str, rounds: int, s
         for count, found in enumerate(results, 1):
             rate = statistics.median(each.load.rate for each in found)
             print(f"    {count}: {rate:6.0f}/s, {costs(found)}", flush=True)
+
+
+def _deliver(folder: Path, rounds: int, only: str) -> None:
+    """Print how several workers that send webhooks compare with one, of one webhook and of several.
+
+    The database server has nothing else to do, and each measurement has a new database.
+    """
+    titles = {number: f"PostgreSQL: deliveries (webhooks: {number}), {WORKERS} workers / 1" for number in WEBHOOKS}
+    chosen = {number: title for number, title in titles.items() if only in title}
+    if not chosen:
+        return
+    with server(folder / "deliveries") as database, receiving(folder / "receiver") as receiver:
+
+        def found(workers: int, webhooks: int) -> Deliveries:
+            url = database.create("deliveries")
+            return deliver(receiver, url, workers=workers, webhooks=webhooks, database=database)
+
+        for webhooks, title in chosen.items():
+            results = [(found(1, webhooks), found(WORKERS, webhooks)) for _ in range(rounds)]
+            ratio = statistics.median(many.rate / one.rate for one, many in results)
+            cost = statistics.median(many.cost / one.cost for one, many in results)
+            print(f"{title:<50} {ratio:6.2f}   processor time of a delivery {cost:.2f} ×", flush=True)
+            for workers, side in zip((1, WORKERS), zip(*results, strict=True), strict=True):
+                print(f"    {workers}: {describe(side)}", flush=True)

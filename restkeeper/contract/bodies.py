@@ -16,14 +16,16 @@ from restkeeper.contract.findings import (
     Severity,
     change_of,
 )
+from restkeeper.contract.schema import text
 from restkeeper.contract.schemas import SchemaComparison
 
 
 class BodyComparison:
-    """Compares bodies and headers."""
+    """Compares bodies and headers. Headers that many responses have are compared once."""
 
     def __init__(self, schemas: SchemaComparison) -> None:
         self._schemas = schemas
+        self._known_headers: dict[tuple[str, str], tuple[Change, ...]] = {}
 
     def content(self, was: Json, now: Json, at: SchemaContext) -> Iterator[Change]:
         """The media types of a body, and their schemas."""
@@ -48,8 +50,14 @@ class BodyComparison:
         elif "schema" in other:
             yield at.change(f"{at.prefix}-media-type-schema-added", NARROWED, f"{name} has a schema now")
 
-    def headers(self, was: Json, now: Json) -> Iterator[Change]:
+    def headers(self, was: Json, now: Json) -> tuple[Change, ...]:
         """The headers of a response, or of a request that the service sends."""
+        key = (text(was), text(now))
+        if key not in self._known_headers:
+            self._known_headers[key] = tuple(self._headers(was, now))
+        return self._known_headers[key]
+
+    def _headers(self, was: Json, now: Json) -> Iterator[Change]:
         one = {name.lower(): (name, *self._schemas.before.resolve(each)[1:]) for name, each in was.items()}
         other = {name.lower(): (name, *self._schemas.after.resolve(each)[1:]) for name, each in now.items()}
         for key in sorted({*one, *other}):

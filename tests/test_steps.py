@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, reject, settings
@@ -95,10 +96,18 @@ chains = st.lists(st.sampled_from(list(STEPS)), unique=True).flatmap(
 )
 
 
-def books(revisions: Sequence[Sequence[Step]]) -> tuple[Resource, OlderForm]:
-    """The books after these revisions, and as callers of revision 1 know them."""
+class Books(NamedTuple):
+    """The books after some revisions, and as callers of revision 1 know them."""
+
+    newest: Resource
+    older: OlderForm
+    steps: list[Step]
+
+
+def books(revisions: Sequence[Sequence[Step]]) -> Books:
+    """The books after these revisions."""
     resource = Resource("books", "book", BookSchema, upgrades=dict(enumerate(revisions, start=2)))
-    return resource, OlderForm(resource, 1)
+    return Books(resource, OlderForm(resource, 1), [step for steps in revisions for step in steps])
 
 
 def values(name: str, field: fields.Field[Any]) -> st.SearchStrategy[Any]:
@@ -116,6 +125,7 @@ def values(name: str, field: fields.Field[Any]) -> st.SearchStrategy[Any]:
     return st.integers(0, 999).map(str) if name in ("copies", "cost") else st.text('abc é"\\', min_size=1, max_size=20)
 
 
+@cache
 def items(schema: type[ItemSchema]) -> st.SearchStrategy[dict[str, Any]]:
     """Items with all fields of a schema."""
     own = {name: field for name, field in schema().fields.items() if name not in READ_ONLY}
@@ -136,15 +146,18 @@ def valid(form: Resource | OlderForm, sent: dict[str, Any]) -> Record:
         reject()
 
 
-REVISIONS = {**{name: [[step]] for name, step in STEPS.items()}, "chain": CHAIN}
+REVISED = {
+    name: books(revisions)
+    for name, revisions in [*((name, [[step]]) for name, step in STEPS.items()), ("chain", CHAIN)]
+}
 
 
-@pytest.mark.parametrize("revisions", REVISIONS.values(), ids=REVISIONS)
+@pytest.mark.parametrize("revised", REVISED.values(), ids=REVISED)
 @settings(deadline=None)  # another process can have the processor
 @given(data=st.data())
-def test_what_an_older_version_writes_it_reads(revisions: list[list[Step]], data: st.DataObject) -> None:
+def test_what_an_older_version_writes_it_reads(revised: Books, data: st.DataObject) -> None:
     """A new item, and one that replaces another, come down as they went up."""
-    _, older = books(revisions)
+    older = revised.older
     first, second = data.draw(items(older.schema)), data.draw(items(older.schema))
     made = valid(older, first)
     assert shown(older, made) == first
@@ -152,21 +165,18 @@ def test_what_an_older_version_writes_it_reads(revisions: list[list[Step]], data
 
 
 @settings(deadline=None)  # another process can have the processor
-@given(chains, st.data())
-def test_what_an_older_version_writes_it_reads_after_any_steps(
-    revisions: list[list[Step]], data: st.DataObject
-) -> None:
+@given(chains.map(books), st.data())
+def test_what_an_older_version_writes_it_reads_after_any_steps(revised: Books, data: st.DataObject) -> None:
     """Whatever the steps, their order and their number in a revision."""
-    test_what_an_older_version_writes_it_reads.hypothesis.inner_test(revisions, data)  # type: ignore[attr-defined]
+    test_what_an_older_version_writes_it_reads.hypothesis.inner_test(revised, data)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("revisions", REVISIONS.values(), ids=REVISIONS)
+@pytest.mark.parametrize("revised", REVISED.values(), ids=REVISED)
 @settings(deadline=None)  # another process can have the processor
 @given(data=st.data())
-def test_two_versions_lose_nothing_of_each_other(revisions: list[list[Step]], data: st.DataObject) -> None:
+def test_two_versions_lose_nothing_of_each_other(revised: Books, data: st.DataObject) -> None:
     """A change by one version leaves all fields of the other that it has nothing to do with."""
-    newest, older = books(revisions)
-    steps = [step for steps in revisions for step in steps]
+    newest, older, steps = revised
     made = valid(older, data.draw(items(older.schema)))
     made = newest.replace(made, shown(newest, made) | data.draw(some(newest.schema)), now=NOW)
     name = data.draw(st.sampled_from(sorted(shown(older, made))))
@@ -182,12 +192,13 @@ def test_two_versions_lose_nothing_of_each_other(revisions: list[list[Step]], da
 
 
 @settings(deadline=None)
-@given(chains, st.data())
-def test_two_versions_lose_nothing_after_any_steps(revisions: list[list[Step]], data: st.DataObject) -> None:
+@given(chains.map(books), st.data())
+def test_two_versions_lose_nothing_after_any_steps(revised: Books, data: st.DataObject) -> None:
     """Whatever the steps, their order and their number in a revision."""
-    test_two_versions_lose_nothing_of_each_other.hypothesis.inner_test(revisions, data)  # type: ignore[attr-defined]
+    test_two_versions_lose_nothing_of_each_other.hypothesis.inner_test(revised, data)  # type: ignore[attr-defined]
 
 
+@cache
 def some(schema: type[ItemSchema]) -> st.SearchStrategy[dict[str, Any]]:
     """Some fields of a schema."""
     own = {name: field for name, field in schema().fields.items() if name not in READ_ONLY}
@@ -216,7 +227,7 @@ def relatives(names: set[str], steps: Sequence[Step]) -> set[str]:
 
 def test_a_field_that_became_two_cannot_be_filtered() -> None:
     """What queries can use is what has an equivalent: of a renamed field all, of one of another type equality."""
-    _, older = books([[STEPS["split"], STEPS["rename"], STEPS["retype"], STEPS["remove"], STEPS["move"]]])
+    older = books([[STEPS["split"], STEPS["rename"], STEPS["retype"], STEPS["remove"], STEPS["move"]]]).older
     queryable = older.queryable
     assert queryable.refused == {
         "author": "cannot be used in queries: newer versions have first and last instead",
@@ -231,7 +242,7 @@ def test_a_field_that_became_two_cannot_be_filtered() -> None:
 
 def test_a_query_is_translated() -> None:
     """Names, and the values of a field of another type."""
-    _, older = books([[STEPS["rename"]], [STEPS["retype"]]])
+    older = books([[STEPS["rename"]], [STEPS["retype"]]]).older
     query = Query(filters=(Filter("name", Op.LIKE, "x"), Filter("copies", Op.IN, ("1", "2"))), sort=(Sort("name"),))
     assert older.query(query) == Query(
         filters=(Filter("title", Op.LIKE, "x"), Filter("copies", Op.IN, (1, 2))), sort=(Sort("title"),)
@@ -255,7 +266,7 @@ def test_a_query_is_translated() -> None:
 )
 def test_faults_name_the_fields_of_the_caller(sent: dict[str, Any], pointer: str, detail: str) -> None:
     """Also those that only the newest revision finds, and values that would be read back as others."""
-    _, older = books([[STEPS["rename"]], [STEPS["split"], STEPS["merge"]], [STEPS["retype"]]])
+    older = books([[STEPS["rename"]], [STEPS["split"], STEPS["merge"]], [STEPS["retype"]]]).older
     good = {"name": "n", "author": "a b", "copies": "1"}
     with pytest.raises(ValidationFailed) as caught:
         older.create(good | sent, id="a", now=NOW)
@@ -333,14 +344,14 @@ def test_the_fingerprint_changes_with_the_steps() -> None:
         Retype("copies", Text(load_default="0"), up=int, down=str),
         Retype("copies", Text(load_default="0"), up=int, down=repr),
     )
-    assert len({books([[step]])[1].fingerprint for step in steps}) == len(steps)
-    assert books([[STEPS["split"]]])[1].fingerprint == books([[STEPS["split"]]])[1].fingerprint
+    assert len({books([[step]]).older.fingerprint for step in steps}) == len(steps)
+    assert books([[STEPS["split"]]]).older.fingerprint == books([[STEPS["split"]]]).older.fingerprint
     assert " at 0x" not in STEPS["split"].fingerprint + STEPS["retype"].fingerprint
 
 
 def test_an_item_and_what_is_beside_it_are_limited_each() -> None:
     """An older version can change an item that is larger together."""
-    newest, older = books([[Remove("notes", Text(high=5000, load_default=""))]])
+    newest, older, _ = books([[Remove("notes", Text(high=5000, load_default=""))]])
     limits = ItemLimits(2000, 100)
     made = older.create({"title": "x", "notes": "n" * 1500}, id="a", now=NOW, limits=limits)
     large = newest.merge(made, {"place": {"text": "p" * 1500}}, now=LATER, limits=limits)
@@ -358,7 +369,7 @@ def test_a_removed_field_needs_a_default() -> None:
 
 def test_a_change_that_only_older_versions_see_is_a_change() -> None:
     """It has another version and time."""
-    newest, older = books([[STEPS["remove"]]])
+    newest, older, _ = books([[STEPS["remove"]]])
     made = older.create({"title": "x", "colour": "blue"}, id="a", now=NOW)
     changed = older.merge(made, {"colour": "green"}, now=LATER)
     assert (changed.version, changed.updated_at) == (2, LATER)
@@ -411,7 +422,7 @@ def test_what_an_older_version_cannot_have_is_the_default(
     step: Step, fields: dict[str, Any], name: str, value: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Null where there is none. A change of another field leaves the item as it is; the first error is logged."""
-    newest, older = books([[step]])
+    newest, older, _ = books([[step]])
     made = newest.create({"title": "x", **fields}, id="a", now=NOW)
     for _ in range(2):
         assert shown(older, made)[name] == value
@@ -423,7 +434,7 @@ def test_what_an_older_version_cannot_have_is_the_default(
 
 def test_a_part_of_an_object_is_changed_alone() -> None:
     """The members of the object that the older revision does not know stay."""
-    newest, older = books([[STEPS["move"]]])
+    newest, older, _ = books([[STEPS["move"]]])
     made = newest.create({"title": "x", "place": {"street": "a", "town": "b", "floor": "3"}}, id="a", now=NOW)
     assert shown(newest, older.merge(made, {"town": "c"}, now=LATER))["place"] == {
         "street": "a",

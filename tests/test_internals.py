@@ -21,6 +21,7 @@ from gunicorn.workers.ggevent import GeventWorker
 from packaging.requirements import Requirement
 from packaging.version import Version
 from werkzeug.datastructures import Headers
+from werkzeug.routing import Rule
 
 from tests.live import ROOT
 
@@ -44,6 +45,7 @@ SIGNATURES: list[tuple[Callable[..., Any], str]] = [
     (Flask.preprocess_request, "(self) -> 'ft.ResponseReturnValue | None'"),
     (Flask.process_response, "(self, response: 'Response') -> 'Response'"),
     (Flask.create_url_adapter, "(self, request: 'Request | None') -> 'MapAdapter | None'"),
+    (Rule._compile_builder, "(self, append_unknown: 'bool' = True) -> 't.Callable[..., tuple[str, str]]'"),
     # restkeeper/storage/postgresql/session.py
     (
         psycopg.Connection.wait,
@@ -74,9 +76,9 @@ def test_the_used_attributes_exist() -> None:
     assert response.headers._list == response.headers.to_wsgi_list()
 
 
-@pytest.mark.parametrize("name", ["Flask", "gunicorn"])
-def test_the_version_has_an_upper_bound(name: str) -> None:
-    """The next minor version of Flask and the next major one of gunicorn are not installed automatically."""
+@pytest.mark.parametrize(("name", "next_version"), [("Flask", "3.2"), ("Werkzeug", "3.2"), ("gunicorn", "28")])
+def test_the_version_has_an_upper_bound(name: str, next_version: str) -> None:
+    """The next minor version of Flask and Werkzeug and the next major one of gunicorn are not installed by themselves."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (found,) = (each for each in map(Requirement, project["dependencies"]) if each.name == name)
-    assert not found.specifier.contains(Version("3.2" if name == "Flask" else "28"))
+    assert not found.specifier.contains(Version(next_version))

@@ -2,7 +2,8 @@
 
 A create checks the key, looks for a response to the same idempotency key, and stores the product, its event and the
 response, all in one transaction. Of two concurrent creates with one idempotency key, the second waits in the database
-until the first ends, and then returns its response. A key is made by an INSERT into `api_keys`.
+until the first ends, and then returns its response. A page has the total and the link to the next one. A key is made by
+an INSERT into `api_keys`.
 """
 
 from collections.abc import Callable
@@ -11,14 +12,14 @@ from functools import wraps
 from hashlib import sha256
 from typing import Any
 
-from flask import Flask, Response, g, request
+from flask import Flask, Response, g, request, url_for
 from flask_smorest import Blueprint, abort
-from sqlalchemy import JSON, DateTime, String
+from sqlalchemy import JSON, DateTime, String, func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Mapped, mapped_column
 
 from bench import peer
-from bench.peer import Base, Product, ProductSchema, new_product, session
+from bench.peer import Base, PageSchema, Product, ProductSchema, new_product, page_of, session
 
 
 class ApiKey(Base):
@@ -113,6 +114,15 @@ def digest_of_request() -> str:
 
 @blueprint.route("")
 class Products(peer.Products):
+    @blueprint.etag
+    @blueprint.arguments(PageSchema, location="query")
+    @blueprint.response(200, ProductSchema(many=True))
+    def get(self, page: dict[str, Any]) -> tuple[list[Product], int, dict[str, str]]:
+        products = page_of(page)
+        total = session.scalar(select(func.count()).select_from(Product))
+        following = url_for("products.Products", limit=page["limit"], after=products[-1].id) if products else ""
+        return products, 200, {"X-Total-Count": str(total), "Link": f'<{following}>; rel="next"'}
+
     @idempotent
     @blueprint.arguments(ProductSchema)
     @blueprint.response(200, ProductSchema)

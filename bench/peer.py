@@ -87,14 +87,18 @@ def new_product(values: dict[str, Any]) -> Product:
     return Product(id=str(uuid.uuid4()), created_at=now, updated_at=now, version=1, **values)
 
 
+def page_of(page: dict[str, Any]) -> list[Product]:
+    beyond = select(Product).where(Product.id > page["after"]) if page["after"] else select(Product)
+    return list(session.scalars(beyond.order_by(Product.id).limit(page["limit"])))
+
+
 @blueprint.route("")
 class Products(MethodView):
     @blueprint.etag
     @blueprint.arguments(PageSchema, location="query")
     @blueprint.response(200, ProductSchema(many=True))
     def get(self, page: dict[str, Any]) -> list[Product]:
-        beyond = select(Product).where(Product.id > page["after"]) if page["after"] else select(Product)
-        return list(session.scalars(beyond.order_by(Product.id).limit(page["limit"])))
+        return page_of(page)
 
     @blueprint.arguments(ProductSchema)
     @blueprint.response(200, ProductSchema)

@@ -12,8 +12,8 @@ from resources.products import RESOURCE
 from restkeeper.app import stored_collections
 from restkeeper.resources import find_resources
 from restkeeper.storage import open_store
-from restkeeper.storage.postgresql import sql
 from restkeeper.storage.postgresql.fields import fields_of
+from restkeeper.storage.postgresql.indexes import indexes_of
 from restkeeper.web import exactjson
 
 BEGIN_MS = 1_767_225_600_000  # of the first item, 2026-01-01; the others follow, one in each millisecond
@@ -65,7 +65,7 @@ def fill(url: str, count: int, report: Callable[[str], object] = lambda _: None)
     )
     statement = _INSERT.format(body=_expression(made.body.decode()), fields=_expression(fields_of(made.body)[0]))
     with psycopg.connect(url, autocommit=True) as connection:
-        for name in sql.indexes_of(RESOURCE.collection):
+        for name in indexes_of(RESOURCE.collection):
             connection.execute(f'DROP INDEX "{name}"')
         for first in range(0, count, AT_ONCE):
             row = {"fingerprint": made.fingerprint, "begin": BEGIN_MS}

@@ -1,6 +1,8 @@
 """The structure of the code: directions of imports, public names, and where SQL and the environment are used."""
 
 import ast
+import importlib
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -143,3 +145,13 @@ def test_only_storage_has_sql() -> None:
     words = ("SELECT ", "INSERT INTO", "DELETE FROM", "sqlite3", "PRAGMA")
     outside = [path for path in MODULES if part_of(path) != "storage"]
     assert not [path for path in outside if any(word in path.read_text(encoding="utf-8") for word in words)]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "bench").glob("*.py")), ids=lambda path: path.stem)
+def test_the_benchmarks_import_what_exists(path: Path) -> None:
+    """They need packages that the tests do not have, so that nothing else imports them."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("restkeeper"):
+            module = importlib.import_module(node.module or "")
+            for name in node.names:
+                assert hasattr(module, name.name) or importlib.util.find_spec(f"{module.__name__}.{name.name}")

@@ -11,7 +11,7 @@ ENTRIES = {
     "restkeeper.storage.postgresql.queries._page_statement": 64,
     "restkeeper.storage.postgresql.queries._count_statement": 64,
     "restkeeper.storage.postgresql.queries._sort_keys": 64,
-    "restkeeper.storage.postgresql.chain._statement": 64,
+    "restkeeper.storage.postgresql.chain._chain": 64,
     "restkeeper.storage.postgresql.items._look_up": 16,
     "restkeeper.features.keys.credentials._known": 4096,
     "restkeeper.web.guard._is_here": 1024,

@@ -44,13 +44,13 @@ def copy(source: str, target: str | None, release: bool, force: bool) -> None:
         raise Refused("give a SOURCE and a TARGET, or --release and a SOURCE")
     origin = _located(source)
     origin.require()
-    with closing(origin.transfer(time)) as store:
+    with closing(origin.transfer(time)) as source_store:
         if not target:
-            _release(store, origin.name, force=force)
+            _release(source_store, origin.name, force=force)
             return
-        place = _located(target)
-        with closing(place.transfer(time)) as copied:
-            _Copy(store, copied, origin.name, place.name).run()
+        destination = _located(target)
+        with closing(destination.transfer(time)) as target_store:
+            _Copy(source_store, target_store, origin.name, destination.name).run()
 
 
 def _located(url: str) -> Location:
@@ -87,20 +87,21 @@ class _Copy:
     def __init__(self, source: Transfer, target: Transfer, source_name: str, target_name: str) -> None:
         self._source = source
         self._target = target
-        self._names = source_name, target_name
+        self._source_name = source_name
+        self._target_name = target_name
 
     def run(self) -> None:
         """Copy, compare, and let programs use the target."""
         mark, epoch = self._source.mark, self._target.epoch
         if mark and mark.kind is MarkKind.INCOMPLETE:
-            raise Refused(f"{self._names[0]} is an incomplete copy of {mark.other}")
+            raise Refused(f"{self._source_name} is an incomplete copy of {mark.other}")
         if mark and mark.kind is MarkKind.MOVED and epoch == self._source.epoch and not self._target.mark:
             click.echo(f"the copy in {mark.other} is complete already")
             return
-        self._require_place(epoch, mark)
-        mark = mark or Mark(MarkKind.MOVING, secrets.token_hex(8), self._names[1])
+        self._require_target(epoch, mark)
+        mark = mark or Mark(MarkKind.MOVING, secrets.token_hex(8), self._target_name)
         self._source.freeze(mark)
-        click.echo(f"{self._names[0]} can be read, and not changed, from now on", err=True)
+        click.echo(f"{self._source_name} can be read, and not changed, from now on", err=True)
         self._begin(mark, epoch)
         counts = {part: self._source.count(part) for part in PARTS}
         try:
@@ -116,24 +117,25 @@ class _Copy:
         self._target.release()
         for part in PARTS:
             click.echo(f"{part.name}: {counts[part]} rows, digest {digests[part]}")
-        click.echo(f"moved {self._names[0]} to {self._names[1]}: set DATABASE_URL and start the service again")
+        click.echo(f"moved {self._source_name} to {self._target_name}: set DATABASE_URL and start the service again")
 
-    def _require_place(self, epoch: str, mark: Mark | None) -> None:
+    def _require_target(self, epoch: str, mark: Mark | None) -> None:
         """Raises StoreUnavailable if the target has another store, before anything is changed."""
-        if mark and mark.other != self._names[1]:
+        if mark and mark.other != self._target_name:
             raise StoreUnavailable(
-                f"{self._names[0]} is being moved, or was moved, to {mark.other}; restkeeper copy --release ends that"
+                f"{self._source_name} is being moved, or was moved, to {mark.other}; "
+                "restkeeper copy --release ends that"
             )
         if not epoch:
             return
         if (found := self._target.mark) is None or found.kind is not MarkKind.INCOMPLETE:
-            raise StoreUnavailable(f"{self._names[1]} has a store already: name an empty database")
+            raise StoreUnavailable(f"{self._target_name} has a store already: name an empty database")
         if epoch != self._source.epoch:
-            raise StoreUnavailable(f"{self._names[1]} is an incomplete copy of another store, {found.other}")
+            raise StoreUnavailable(f"{self._target_name} is an incomplete copy of another store, {found.other}")
 
     def _begin(self, mark: Mark, epoch: str) -> None:
         """Prepare the target. Rows of a copy that was given up are deleted: the source can have changed since."""
-        own = Mark(MarkKind.INCOMPLETE, mark.copy, self._names[0])
+        own = Mark(MarkKind.INCOMPLETE, mark.copy, self._source_name)
         if not epoch:
             self._target.create(self._source.epoch, own)
         elif (found := self._target.mark) and found.copy != own.copy:
@@ -169,7 +171,9 @@ class _Copy:
         else:
             key, fault = other, "is not in the source"
         named = "/".join(map(str, key or ()))
-        return f"{part.name} {named} {fault}: {self._names[1]} was changed by another program; empty it, and copy again"
+        return (
+            f"{part.name} {named} {fault}: {self._target_name} was changed by another program; empty it, and copy again"
+        )
 
 
 def _batch(rows: Iterator[Row]) -> list[Row]:

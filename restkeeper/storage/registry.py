@@ -15,7 +15,7 @@ class Registry:
         self.collections = {each.name: each for each in collections if each.schema}
         self._learned: dict[str, set[str]] = {name: set() for name in self.collections}
 
-    def require(
+    def learn_of(
         self, collection: str, fingerprints: Iterable[str], read_schemas: Callable[[], Sequence[StoredSchema]]
     ) -> None:
         """Let the collection learn of all registered schemas, if it has not learned of these.

@@ -16,7 +16,7 @@ Parameters = Mapping[str, Any] | Sequence[Any] | None
 FROM, USING = "/* FROM */", "/* USING */"  # where a change names the one before it
 
 
-class Part(IntEnum):
+class Step(IntEnum):
     """The changes that one statement can make together, in their order. Their parameters are positional."""
 
     LOCK = 0  # of an item, which it compares
@@ -26,37 +26,37 @@ class Part(IntEnum):
     COUNTER = 4
 
 
-class Change(NamedTuple):
+class Statement(NamedTuple):
     """A change. `done` is called with the number of its rows when that is known, and may raise an error."""
 
-    statement: str
+    sql: str
     parameters: Parameters = None
-    part: Part | None = None
+    step: Step | None = None
     done: Callable[[int], None] | None = None
 
 
-def chained(changes: Sequence[Change]) -> Change | None:
+def chained(changes: Sequence[Statement]) -> Statement | None:
     """These changes as one that is its own transaction; None if that cannot be."""
     if len(changes) == 1:
         return changes[0]
-    parts = [each.part for each in changes if each.part is not None]
-    if not changes or len(parts) < len(changes) or parts != sorted(set(parts)):
+    steps = [each.step for each in changes if each.step is not None]
+    if not changes or len(steps) < len(changes) or steps != sorted(set(steps)):
         return None
     if any(each.done for each in changes[1:]):  # what was changed before it would be stored already
         return None
     values = [value for each in changes for value in each.parameters or ()]
-    return Change(_statement(tuple(each.statement for each in changes)), values, done=changes[0].done)
+    return Statement(_chain(tuple(each.sql for each in changes)), values, done=changes[0].done)
 
 
-@lru_cache(maxsize=64)  # combinations of parts: a service has about ten
-def _statement(statements: tuple[str, ...]) -> str:
-    *parts, last = (
+@lru_cache(maxsize=64)  # combinations of steps: a service has about ten
+def _chain(changes: tuple[str, ...]) -> str:
+    *others, last = (
         each.replace(FROM, f"FROM c{n - 1}").replace(USING, f"USING c{n - 1}") if n else each
-        for n, each in enumerate(statements)
+        for n, each in enumerate(changes)
     )
-    named = ",\n".join(f"c{n} AS (\n{part}{_returning(part)})" for n, part in enumerate(parts))
+    named = ",\n".join(f"c{n} AS (\n{each}{_returning(each)})" for n, each in enumerate(others))
     return f"WITH\n{named}\n{last}"
 
 
-def _returning(part: str) -> str:
-    return "" if part.startswith("SELECT") else "\nRETURNING 1"
+def _returning(change: str) -> str:
+    return "" if change.startswith("SELECT") else "\nRETURNING 1"

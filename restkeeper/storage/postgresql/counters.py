@@ -7,7 +7,7 @@ sees one sum: no two states of a collection have the same.
 
 from collections import Counter
 
-from restkeeper.storage.postgresql.chain import FROM, Part
+from restkeeper.storage.postgresql.chain import FROM, Step
 from restkeeper.storage.postgresql.session import Session
 
 SHARDS = 16  # rows of each collection
@@ -60,13 +60,13 @@ class Counters:
         """Store what was counted."""
         for collection in sorted(self._changes):
             counted = (self._items[collection], self._changes[collection], collection)
-            self._session.send(_ADD, counted, part=Part.COUNTER)
+            self._session.queue(_ADD, counted, step=Step.COUNTER)
         self._items.clear()
         self._changes.clear()
 
     def lock(self, collection: str) -> None:
         """Store what was counted, and lock the collection: nobody else changes it until this transaction ends."""
-        self._session.send(_LOCK, (collection,))
+        self._session.queue(_LOCK, (collection,))
         self.send()
         self._session.flush()
 

@@ -22,7 +22,7 @@ from restkeeper.storage.outbox import (
     Secret,
     Subscription,
 )
-from restkeeper.storage.postgresql.chain import FROM, Part
+from restkeeper.storage.postgresql.chain import FROM, Step
 from restkeeper.storage.postgresql.events import (
     IS_UNNUMBERED,
     LOCK_FEED,
@@ -291,32 +291,32 @@ _OF_STATE |= dict.fromkeys(("pending", "failed"), " AND state = %(state)s AND st
 class Outbox:
     """See `outbox.OutboxTransaction`."""
 
-    def __init__(self, session: Session, require: Callable[[str, str], None]) -> None:
+    def __init__(self, session: Session, learn_of: Callable[[str, str], None]) -> None:
         self._session = session
-        self._require = require
+        self._learn_of = learn_of
 
     def record(self, event: Event) -> None:
-        self._session.send(_RECORD, _row(event), part=Part.EVENT)
+        self._session.queue(_RECORD, _row(event), step=Step.EVENT)
 
     def sweep_events(self, before: str, limit: int, *, latest: str = "9999") -> int:
         bounds = {"before": before, "latest": latest, "limit": limit}
         ((last,),) = self._session.rows(_EXPIRED, bounds)
         if last is None:
             return 0
-        self._session.send(_LOCK_SWEPT, {"last": last})
+        self._session.queue(_LOCK_SWEPT, {"last": last})
         undelivered = self._session.rows(_UNDELIVERED, (last,))
         swept = self._session.change(_SWEEP, (last,))
-        self._session.send(_RELEASE, ([row[0] for row in undelivered], [row[1] for row in undelivered]))
+        self._session.queue(_RELEASE, ([row[0] for row in undelivered], [row[1] for row in undelivered]))
         return swept
 
     def subscribe(self, webhook: str, secrets: Sequence[Secret]) -> None:
         """See `outbox.OutboxTransaction`. What is committed before gets its position before."""
         sequence_inside(self._session)
-        self._session.send(_SUBSCRIBE, (clean(webhook), dump_secrets(secrets)))
+        self._session.queue(_SUBSCRIBE, (clean(webhook), dump_secrets(secrets)))
 
     def set_secrets(self, webhook: str, secrets: Sequence[Secret]) -> None:
         statement = "UPDATE subscriptions SET secrets = %s WHERE webhook = %s"
-        self._session.send(statement, (dump_secrets(secrets), clean(webhook)))
+        self._session.queue(statement, (dump_secrets(secrets), clean(webhook)))
 
     def secrets(self, webhook: str) -> tuple[Secret, ...]:
         row = self._session.row("SELECT secrets FROM subscriptions WHERE webhook = %s", (clean(webhook),))
@@ -326,12 +326,12 @@ class Outbox:
 
     def resume(self, webhook: str, now: float) -> None:
         parameters = {"webhook": clean(webhook), "now": now, **_LONGEST}
-        self._session.send("UPDATE subscriptions SET held = 0 WHERE webhook = %(webhook)s", parameters)
-        self._session.send(_FREE_ALL, parameters)
-        self._session.send(_RESUME, parameters)
+        self._session.queue("UPDATE subscriptions SET held = 0 WHERE webhook = %(webhook)s", parameters)
+        self._session.queue(_FREE_ALL, parameters)
+        self._session.queue(_RESUME, parameters)
 
     def unsubscribe(self, webhook: str) -> None:
-        self._session.send("DELETE FROM subscriptions WHERE webhook = %s", (clean(webhook),))
+        self._session.queue("DELETE FROM subscriptions WHERE webhook = %s", (clean(webhook),))
 
     def queue(self, webhook: str, filter: EventFilter, now: float, limit: int) -> int:
         """See `outbox.OutboxTransaction`. While another worker queues or settles, it examines nothing."""
@@ -344,11 +344,11 @@ class Outbox:
 
     def lease(self, webhook: str, now: float, until: float, limit: int, *, manual_only: bool = False) -> list[Delivery]:
         parameters = {"webhook": clean(webhook), "now": now, "until": until, "limit": limit, **_LONGEST}
-        self._session.send(_FREE_ALL, parameters)
+        self._session.queue(_FREE_ALL, parameters)
         rows = sorted(self._session.rows(_LEASE_MANUAL if manual_only else _LEASE_ALL, parameters))
         leased = [delivery(*row) for row in rows]
         for each in leased:
-            self._require(each.event.collection, each.event.fingerprint)
+            self._learn_of(each.event.collection, each.event.fingerprint)
         return leased
 
     def settle(self, attempt: Attempt) -> bool:
@@ -357,7 +357,7 @@ class Outbox:
         row = {**attempt._asdict(), "id": settled.id, "lease": settled.lease, "state": state_after(attempt)}
         row |= {"excerpt": clean(attempt.excerpt), "latest": attempt.at + LONGEST_PAUSE}
         del row["delivery"]
-        self._session.send(_LOCK, (clean(settled.webhook),))
+        self._session.queue(_LOCK, (clean(settled.webhook),))
         return bool(self._session.rows(_SETTLE, row))
 
     def queue_manually(self, webhook: str, event: str | Event) -> int:
@@ -376,8 +376,8 @@ class Outbox:
         Until the end of the transaction the sequencer waits.
         """
         ((seq,),) = self._session.rows(f"{_RECORD} RETURNING seq", _row(event))
-        self._session.send(LOCK_FEED)
-        self._session.send(NUMBER_ITEM, {"collection": event.collection, "item": event.item, "limit": None})
+        self._session.queue(LOCK_FEED)
+        self._session.queue(NUMBER_ITEM, {"collection": event.collection, "item": event.item, "limit": None})
         return int(seq)
 
     def find_delivery(self, webhook: str, id: int) -> LogEntry:

@@ -113,7 +113,7 @@ def sequence(session: Session, limit: int = NUMBERED) -> int:
     """Number the oldest committed events without a position, at most `limit`; return how many."""
     session.begin()
     try:
-        session.send(LOCK_FEED)
+        session.queue(LOCK_FEED)
         numbered = session.change(NUMBER, {"limit": limit})
         session.commit()
     finally:
@@ -151,9 +151,9 @@ def newest_id(session: Session) -> str:
 
 
 def find_events(
-    session: Session, after: str, filter: EventFilter, limit: int, require: Callable[[str, str], None]
+    session: Session, after: str, filter: EventFilter, limit: int, learn_of: Callable[[str, str], None]
 ) -> Events:
-    """See `outbox.OutboxStore.events`. `require` is called with the collection and the fingerprint of each event."""
+    """See `outbox.OutboxStore.events`. `learn_of` is called with the collection and the fingerprint of each event."""
     position, origin = parse_id(after)
     parameters = parameters_of(filter) | {"limit": limit, "most": MOST_EXAMINED, "bytes": PAGE_BYTES}
     rows = sequenced_rows(session, _SELECT, parameters | {"after": position if after else None})
@@ -165,7 +165,7 @@ def find_events(
         )
     found = [stored_event(*row[6:-1]) for row in rows if row[6] is not None]
     for event in found:
-        require(event.collection, event.fingerprint)
+        learn_of(event.collection, event.fingerprint)
     if found and (len(found) == limit or rows[-1][-1] > PAGE_BYTES):
         end, end_origin = rows[-1][6:8]
     return Events(found, id_of(end, end_origin or epoch), end < newest)

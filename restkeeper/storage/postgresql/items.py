@@ -10,7 +10,7 @@ import psycopg
 
 from restkeeper.storage.contract import Found, Key, Record, StoredResponse
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ResponseStored, StoreError
-from restkeeper.storage.postgresql.chain import FROM, USING, Part
+from restkeeper.storage.postgresql.chain import FROM, USING, Step
 from restkeeper.storage.postgresql.counters import Counters, revision, revision_of
 from restkeeper.storage.postgresql.deliveries import Outbox
 from restkeeper.storage.postgresql.failures import store_error
@@ -119,24 +119,24 @@ class PostgresTransaction(Outbox):
     """See `contract.Transaction`. Changes are made before the next read, or at the end, then together if possible."""
 
     def __init__(
-        self, session: Session, require: Callable[..., None], others: Mapping[str, str], unique: Mapping[str, str]
+        self, session: Session, learn_of: Callable[..., None], others: Mapping[str, str], unique: Mapping[str, str]
     ) -> None:
-        super().__init__(session, require)
+        super().__init__(session, learn_of)
         self._unique = unique
-        self._others = others
+        self._select_others = others
         self._counters = Counters(session)
         self._locked: set[tuple[str, str]] = set()  # items that this transaction has read: they exist
 
     def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
         record = read_item(self._session, collection, id, " FOR UPDATE" if lock else "")
-        self._require(collection, record.fingerprint)
+        self._learn_of(collection, record.fingerprint)
         if lock:
             self._locked.add((collection, id))
         return record
 
     def require(self, collection: str, record: Record) -> None:
         same = (collection, clean(record.id), *_columns(record)[:6])
-        self._session.send(_REQUIRE, same, part=Part.LOCK, done=_require_same)
+        self._session.queue(_REQUIRE, same, step=Step.LOCK, done=_require_same)
         self._locked.add((collection, record.id))
 
     def revision(self, collection: str) -> str:
@@ -144,11 +144,11 @@ class PostgresTransaction(Outbox):
         return revision_of(self._session, collection)
 
     def other_fingerprints(self, collection: str) -> list[str]:
-        statement = self._others[collection]
+        statement = self._select_others[collection]
         return [fingerprint for (fingerprint,) in self._session.rows(statement)] if statement else []
 
     def insert(self, collection: str, record: Record) -> None:
-        self._session.send(_INSERT, (collection, clean(record.id), *_columns(record)), part=Part.ITEM)
+        self._session.queue(_INSERT, (collection, clean(record.id), *_columns(record)), step=Step.ITEM)
         self._counters.add(collection, items=1)
 
     def update(self, collection: str, record: Record) -> None:
@@ -163,10 +163,10 @@ class PostgresTransaction(Outbox):
     def _change(self, statement: str, parameters: tuple[Any, ...], item: tuple[str, str]) -> None:
         """Change an item, which is checked to be there unless this transaction has it."""
         done = None if item in self._locked else _require_one
-        self._session.send(statement, parameters, part=Part.ITEM, done=done)
+        self._session.queue(statement, parameters, step=Step.ITEM, done=done)
 
     def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
-        self._session.send(_STORE_RESPONSE, (id, *response, expired_before), part=Part.RESPONSE)
+        self._session.queue(_STORE_RESPONSE, (id, *response, expired_before), step=Step.RESPONSE)
 
     def sweep_responses(self, before: float, limit: int, *, latest: float = inf) -> int:
         return self._session.change(_SWEEP, {"before": before, "limit": limit, "latest": latest})
@@ -203,17 +203,17 @@ def look_up(session: Session, keys: Sequence[Key]) -> list[Found]:
     for n, key in enumerate(keys):
         parameters |= {f"c{n}": key[0], f"k{n}": clean(key[1])} if isinstance(key, tuple) else {f"k{n}": key}
     found: list[Found] = [None] * len(keys)
-    for place, given, *row in session.rows(_look_up(tuple(map(type, keys))), parameters):
-        if isinstance(keys[place], str):
-            found[place] = revision(row[0], row[1] or 0)
+    for number, stored_at, *row in session.rows(_look_up(tuple(map(type, keys))), parameters):
+        if isinstance(keys[number], str):
+            found[number] = revision(row[0], row[1] or 0)
         else:
-            found[place] = Record._make(row) if given is None else StoredResponse(given, row[4])
+            found[number] = Record._make(row) if stored_at is None else StoredResponse(stored_at, row[4])
     return found
 
 
 @lru_cache(maxsize=16)  # of an item, a response and a revision, two at most
 def _look_up(kinds: tuple[type, ...]) -> str:
-    """The statement that looks up keys of these types, each in a row with its place and, of a response, its time."""
+    """The statement that looks up keys of these types, each in a row with its number and, of a response, its time."""
     of_kind: dict[type, str] = {tuple: _FIND_ITEM, bytes: _FIND_RESPONSE, str: _FIND_REVISION}
     return "\nUNION ALL\n".join(of_kind[kind].format(n=n) for n, kind in enumerate(kinds))
 

@@ -10,10 +10,10 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.postgresql import limits, waiting
-from restkeeper.storage.postgresql.chain import Change, Parameters, Part, chained
+from restkeeper.storage.postgresql.chain import Parameters, Statement, Step, chained
 from restkeeper.storage.postgresql.failures import cause_of, store_error
 
-BEGIN = Change("BEGIN")
+BEGIN = Statement("BEGIN")
 
 # Each limit that the server knows (PostgreSQL 17 has one for transactions), if the URL's `options` do not set it. The
 # server's own limit for transactions stays. As options, PgBouncer would refuse or drop them.
@@ -49,7 +49,7 @@ class Session(psycopg.Connection[Row]):
     What is inherited (`execute`, `cursor`, `transaction`) passes the queue by.
     """
 
-    _queue: list[Change]
+    _queue: list[Statement]
     _reused: psycopg.Cursor[Row]
     used_at = 0.0  # when it has sent something last, by time.monotonic
     is_long = False  # whether the present use may take any time
@@ -83,16 +83,16 @@ class Session(psycopg.Connection[Row]):
         """Make a change now, after all queued ones, and return the number of its rows."""
         return self._run(statement, parameters).rowcount
 
-    def send(
+    def queue(
         self,
         statement: str,
         parameters: Parameters = None,
         *,
-        part: Part | None = None,
+        step: Step | None = None,
         done: Callable[[int], None] | None = None,
     ) -> None:
-        """Queue a change, see `chain.Change`."""
-        self._queue.append(Change(statement, parameters, part, done))
+        """Queue a change, see `chain.Statement`."""
+        self._queue.append(Statement(statement, parameters, step, done))
 
     def flush(self) -> None:
         """Make all queued changes."""
@@ -143,8 +143,8 @@ class Session(psycopg.Connection[Row]):
         self.flush()
         return self._execute(statement, parameters)
 
-    def _make(self, change: Change) -> None:
-        made = self._execute(change.statement, change.parameters).rowcount
+    def _make(self, change: Statement) -> None:
+        made = self._execute(change.sql, change.parameters).rowcount
         if change.done:
             change.done(made)
 

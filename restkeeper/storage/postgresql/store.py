@@ -84,7 +84,7 @@ class PostgresStore:
         self._clock = clock
         self._collections = {collection.name: collection for collection in collections}
         self._registry = Registry(self._collections.values())
-        self._others = {name: select_other_fingerprints(each) for name, each in self._collections.items()}
+        self._select_others = {name: select_other_fingerprints(each) for name, each in self._collections.items()}
         self._unique = {
             name: field for each in self._collections.values() for name, field in unique_fields(each).items()
         }
@@ -147,13 +147,13 @@ class PostgresStore:
     def read(self, collection: str, id: str) -> Record:
         with self._open_connections.session() as session:
             record = read_item(session, collection, id)
-            self._require(session, collection, record.fingerprint)
+            self._learn_of(session, collection, record.fingerprint)
             return record
 
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         with self._open_connections.session() as session:
             page = find_page(session, self._collections[collection], query, max_bytes)
-            self._require(session, collection, *page.fingerprints)
+            self._learn_of(session, collection, *page.fingerprints)
             return page
 
     def count(self, collection: str, query: Query = ALL, *, most: int | None = None) -> int:
@@ -169,7 +169,7 @@ class PostgresStore:
         return self._read(read_schemas, collection)
 
     def other_fingerprints(self, collection: str) -> list[str]:
-        statement = self._others[collection]
+        statement = self._select_others[collection]
         return [fingerprint for (fingerprint,) in self._read(Session.rows, statement)] if statement else []
 
     def last_event(self) -> str:
@@ -177,7 +177,7 @@ class PostgresStore:
 
     def events(self, after: str, filter: EventFilter, limit: int) -> Events:
         with self._open_connections.session() as session:
-            found = events.find_events(session, after, filter, limit, partial(self._require, session))
+            found = events.find_events(session, after, filter, limit, partial(self._learn_of, session))
         self._note(found.last)
         return found
 
@@ -192,15 +192,15 @@ class PostgresStore:
             found = look_up(session, keys)
             for key, each in zip(keys, found, strict=True):
                 if isinstance(each, Record):
-                    self._require(session, str(key[0]), each.fingerprint)
+                    self._learn_of(session, str(key[0]), each.fingerprint)
             return found
 
     def _read(self, read: Callable[Concatenate[Session, P], T], *arguments: P.args, **options: P.kwargs) -> T:
         with self._open_connections.session() as session:
             return read(session, *arguments, **options)
 
-    def _require(self, session: Session, collection: str, *fingerprints: str) -> None:
-        self._registry.require(collection, fingerprints, partial(read_schemas, session, collection))
+    def _learn_of(self, session: Session, collection: str, *fingerprints: str) -> None:
+        self._registry.learn_of(collection, fingerprints, partial(read_schemas, session, collection))
 
     def _note(self, event: str) -> str:
         """Remember that the store has an event."""
@@ -220,8 +220,10 @@ class PostgresStore:
         with self._open_connections.session(deadline=deadline) as session:
             session.begin()
             if (left := deadline - self._clock.monotonic()) < limits.ANSWER_SECONDS - WAITED_SECONDS:
-                session.send(f"SET LOCAL lock_timeout = {max(1, round(left * 1000))}")
-            transaction = PostgresTransaction(session, partial(self._require, session), self._others, self._unique)
+                session.queue(f"SET LOCAL lock_timeout = {max(1, round(left * 1000))}")
+            transaction = PostgresTransaction(
+                session, partial(self._learn_of, session), self._select_others, self._unique
+            )
             is_ending = False
             try:
                 result = work(transaction)
@@ -250,7 +252,7 @@ class PostgresStore:
             if record.fingerprint != fingerprint:
                 fingerprint = record.fingerprint
                 with self._open_connections.session() as session:
-                    self._require(session, collection, fingerprint)
+                    self._learn_of(session, collection, fingerprint)
             yield record
 
     def _spooled(self, collection: str) -> IO[bytes]:

@@ -59,7 +59,7 @@ class SqliteRegistry(Registry):
 
     def learn(self, connection: sqlite3.Connection, collection: str, *fingerprints: str) -> None:
         """As `require`, of the schemas in the store."""
-        self.require(collection, fingerprints, lambda: read_schemas(connection, collection))
+        self.learn_of(collection, fingerprints, lambda: read_schemas(connection, collection))
 
     def others(self, connection: sqlite3.Connection, collection: str) -> list[str]:
         """See `contract.ItemStore.other_fingerprints`."""

@@ -169,7 +169,7 @@ def _is_declared(session: Session, collection: Collection) -> bool:
 
 def _create_indexes(session: Session, collection: Collection) -> None:
     for statement in indexes.indexes_of(collection).values():
-        session.send(statement.replace(" CONCURRENTLY", "", 1))
+        session.queue(statement.replace(" CONCURRENTLY", "", 1))
 
 
 def _build_indexes(session: Session, collections: Iterable[Collection], clock: Clock) -> None:

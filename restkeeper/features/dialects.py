@@ -25,6 +25,7 @@ from werkzeug.datastructures import ImmutableMultiDict
 from restkeeper.errors import InvalidQuery
 from restkeeper.parsing import whole
 from restkeeper.resources.form import Form
+from restkeeper.resources.items import MOST_COUNTED
 from restkeeper.service import Service
 from restkeeper.web.application import Application
 
@@ -66,8 +67,11 @@ def _translated(pairs: Iterable[tuple[str, str]], form: Form) -> Pairs:
     if related := [name for name in (*_RELATIONS, "embed") if name in theirs]:
         raise _fault(related[0], "requests related items, but this collection declares no relations")
     ours = [(_with_operator(name, form), value) for name, value in [*ours, *_filters(theirs)]]
-    place = [*_place(theirs), *_range(theirs, form.name)]
-    return [*ours, *_sort(theirs), *((name, str(number)) for name, number in place)]
+    place = dict([*_place(theirs), *_range(theirs)])
+    if place:
+        offset, limit, name = place.get("offset", 0), place.get("limit", 0), form.name if "range" in theirs else ""
+        after_this_request(lambda response: _with_total(response, offset, limit, name))
+    return [*ours, *_sort(theirs), *((name, str(number)) for name, number in place.items())]
 
 
 def _split(pairs: Iterable[tuple[str, str]], form: Form) -> tuple[Pairs, dict[str, str]]:
@@ -110,25 +114,29 @@ def _place(theirs: Given) -> Iterator[tuple[str, int]]:
             yield "limit", numbers["_limit"]
 
 
-def _range(theirs: Given, name: str) -> Iterator[tuple[str, int]]:
+def _range(theirs: Given) -> Iterator[tuple[str, int]]:
     if "range" not in theirs:
         return
     match _json(theirs, "range"):
         case [int(first), int(last)] if 0 <= first <= last:
-            offset, limit = first, last - first + 1
+            yield from (("offset", first), ("limit", last - first + 1))
         case _:
             raise _fault("range", "must be [first, last], both counted from 0 and both included")
 
-    def add_content_range(response: Response) -> Response:
-        if response.status_code == 200:
-            total = response.headers.get("X-Total-Count")  # more than are counted have none, and fill the page
-            end = offset + limit if total is None else min(offset + limit, int(total))
-            place = "*" if response.content_length == len("[]") else f"{offset}-{end - 1}"
-            response.headers["Content-Range"] = f"{name} {place}/{total or '*'}"
-        return response
 
-    after_this_request(add_content_range)
-    yield from (("offset", offset), ("limit", limit))
+def _with_total(response: Response, offset: int, limit: int, name: str) -> Response:
+    """A page with its total also where more items match than are counted: these clients need a number.
+
+    With the name of the collection, it has a Content-Range, too (RFC 9110, section 14.4).
+    """
+    if response.status_code != 200:
+        return response
+    total = int(response.headers.get("X-Total-Count", max(MOST_COUNTED, offset + limit) + 1))
+    response.headers["X-Total-Count"] = str(total)
+    if name:
+        place = "*" if response.content_length == len("[]") else f"{offset}-{min(offset + limit, total) - 1}"
+        response.headers["Content-Range"] = f"{name} {place}/{total}"
+    return response
 
 
 def _sort(theirs: Given) -> Pairs:

@@ -30,7 +30,7 @@ from restkeeper.web.uuid7 import uuid7
 T = TypeVar("T")
 
 NO_ARGS: MultiDict[str, str] = ImmutableMultiDict()
-MOST_COUNTED = 100_000  # items that match a filter or a search: PostgreSQL counts so many in a second or less
+MOST_COUNTED = 100_000  # items of a query that narrows: PostgreSQL counts so many in a second or less
 PAGES_BYTES = 4 * 1024 * 1024  # of responses to lists that each process caches for a collection
 PAGE_OVERHEAD = 2000  # bytes that Python's objects for one response take, as measured, rounded up
 
@@ -345,7 +345,7 @@ class Items:
             bodies = [self.form.show(body, listing.fields) for body in bodies]
         body = b"[" + b",".join(bodies) + b"]"
         total = self._total(query, page)
-        if query.owner is not None:  # one that does not depend on what others do
+        if query.owner is not None and (total is not None or query.after):  # it does not depend on what others do
             tag = _digest(b"%d %b" % (-1 if total is None else total, body))
         return _Listing(page, body, total, tag)
 
@@ -359,7 +359,8 @@ class Items:
         if not page.more and (page.bodies or not query.offset):  # all up to the last one are known
             return query.offset + len(page.bodies)
         total = self.store.count(self.name, query, most=MOST_COUNTED + 1)
-        return total if total <= MOST_COUNTED else None
+        known = query.offset + len(page.bodies) if page.bodies else 0  # some may have been deleted since
+        return max(total, known) if total <= MOST_COUNTED else None
 
     def _require_match(self, record: Record) -> None:
         if is_conditional() or self.config.require_if_match:

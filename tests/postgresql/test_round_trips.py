@@ -15,7 +15,7 @@ from restkeeper.features import idempotency
 from restkeeper.features.keys.credentials import USE_SECONDS
 from restkeeper.service import service_of
 from restkeeper.storage.contract import Store
-from restkeeper.storage.postgresql import store
+from restkeeper.storage.postgresql import limits, store
 from tests.clock import SetClock
 from tests.postgresql.wire import Wire, counted
 from tests.postgresql_server import until
@@ -128,6 +128,14 @@ def test_deleting_takes_two(shop: Shop) -> None:
     """As a change."""
     paths = iter([shop.path() for _ in range(REPEATED)])
     assert steady(lambda: shop.ask("DELETE", next(paths))) == 2
+
+
+def test_a_change_that_has_waited_takes_no_more(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for locks for the rest of its time only. There are many such changes where there is load."""
+    monkeypatch.setattr(store, "WAITED_SECONDS", -limits.ANSWER_SECONDS)
+    path, numbers = shop.path(), count()
+    assert steady(shop.create) == 2
+    assert steady(lambda: shop.ask("PATCH", path, json={"name": f"late {next(numbers)}"})) == 2
 
 
 def test_a_page_takes_two_and_its_cached_copy_one(shop: Shop) -> None:

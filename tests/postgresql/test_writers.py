@@ -1,6 +1,7 @@
 """Several instances that write at the same time: who waits for whom, for how long, and what the feed shows."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -212,4 +213,29 @@ def test_a_scan_may_take_longer(url: str, monkeypatch: pytest.MonkeyPatch, limit
     slow = "SELECT id, version, updated_at, fingerprint, convert_to(body, 'UTF8'), owner, NULL FROM items"
     monkeypatch.setattr("restkeeper.storage.postgresql.store._SCAN", f"{slow}, pg_sleep(0.05) WHERE collection = %s")
     assert len(list(store.scan("things"))) == 20
+    store.close()
+
+
+def test_a_change_that_waits_for_several_locks_says_so(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Together they can take longer than a statement may; nothing was searched."""
+    monkeypatch.setattr(limits, "ANSWER_SECONDS", 0.3)
+    store = open_store(url, [THINGS])
+    insert(store, record("a"))
+    with psycopg.connect(url) as other:
+        other.execute("SELECT 1 FROM items FOR UPDATE")
+        with pytest.raises(StoreUnavailable, match="others change the same items"):
+            store.write(lambda transaction: transaction.update("things", record("a", 2)), deadline=time.monotonic() + 9)
+    store.close()
+
+
+def test_a_counter_that_is_missing_is_made_again(url: str) -> None:
+    """As after a restore of an older dump beside running programs: a change is no failure, and is counted."""
+    store = open_store(url, [THINGS])
+    insert(store, record("a"))
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute("DELETE FROM counters")
+    store.write(lambda transaction: transaction.update("things", record("a", 2)))
+    insert(store, record("b"))
+    assert store.count("things") == 1, "what was counted before is lost"
+    assert store.revision("things").endswith("-2")
     store.close()

@@ -13,17 +13,18 @@ from typing import Any, NamedTuple
 
 Parameters = Mapping[str, Any] | Sequence[Any] | None
 
-FROM, USING = "/* FROM */", "/* USING */"  # where a change names the one before it
+FROM, USING, COMMA = "/* FROM */", "/* USING */", "/* , */"  # where a change names the one before it
 
 
 class Step(IntEnum):
     """The changes that one statement can make together, in their order. Their parameters are positional."""
 
-    LOCK = 0  # of an item, which it compares
-    RESPONSE = 1
-    ITEM = 2
-    EVENT = 3
-    COUNTER = 4
+    LIMIT = 0  # of the waits for locks
+    LOCK = 1  # of an item, which it compares
+    RESPONSE = 2
+    ITEM = 3
+    EVENT = 4
+    COUNTER = 5
 
 
 class Statement(NamedTuple):
@@ -42,20 +43,22 @@ def chained(changes: Sequence[Statement]) -> Statement | None:
     steps = [each.step for each in changes if each.step is not None]
     if not changes or len(steps) < len(changes) or steps != sorted(set(steps)):
         return None
-    if any(each.done for each in changes[1:]):  # what was changed before it would be stored already
+    first = changes[steps[0] is Step.LIMIT]
+    if any(each.done for each in changes if each is not first):  # what was changed before it would be stored already
         return None
     values = [value for each in changes for value in each.parameters or ()]
-    return Statement(_chain(tuple(each.sql for each in changes)), values, done=changes[0].done)
+    return Statement(_chain(tuple(each.sql for each in changes)), values, done=first.done)
 
 
 @lru_cache(maxsize=64)  # combinations of steps: a service has about ten
 def _chain(changes: tuple[str, ...]) -> str:
-    *others, last = (
-        each.replace(FROM, f"FROM c{n - 1}").replace(USING, f"USING c{n - 1}") if n else each
-        for n, each in enumerate(changes)
-    )
+    *others, last = (_after(f"c{n - 1}", each) if n else each for n, each in enumerate(changes))
     named = ",\n".join(f"c{n} AS (\n{each}{_returning(each)})" for n, each in enumerate(others))
     return f"WITH\n{named}\n{last}"
+
+
+def _after(before: str, change: str) -> str:
+    return change.replace(FROM, f"FROM {before}").replace(USING, f"USING {before}").replace(COMMA, f", {before}")
 
 
 def _returning(change: str) -> str:

@@ -21,11 +21,12 @@ FROM counters
 WHERE collection = %s"""
 
 _ADD = f"""\
-UPDATE counters SET
-    items = items + %s,
-    changes = changes + %s
-{FROM}
-WHERE collection = %s AND shard = pg_backend_pid() %% {SHARDS}"""  # noqa: S608 - a constant
+INSERT INTO counters
+    (collection, shard, items, changes)
+SELECT %s, pg_backend_pid() %% {SHARDS}, %s, %s {FROM}
+ON CONFLICT (collection, shard) DO UPDATE SET
+    items = counters.items + excluded.items,
+    changes = counters.changes + excluded.changes"""  # noqa: S608 - a constant
 
 _LOCK = "SELECT 1 FROM counters WHERE collection = %s ORDER BY shard FOR UPDATE"
 
@@ -59,7 +60,7 @@ class Counters:
     def send(self) -> None:
         """Store what was counted."""
         for collection in sorted(self._changes):
-            counted = (self._items[collection], self._changes[collection], collection)
+            counted = (collection, self._items[collection], self._changes[collection])
             self._session.queue(_ADD, counted, step=Step.COUNTER)
         self._items.clear()
         self._changes.clear()

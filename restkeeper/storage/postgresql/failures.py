@@ -11,6 +11,7 @@ from restkeeper.storage.transfer import DETAILS, MarkKind
 
 FAILED = "the database does not answer"
 UNKNOWN = "the connection to the database was lost: it is not known whether the change was stored"
+OTHERS = "others change the same items; try again"
 
 REFUSED = {MarkKind.MOVING: "RK001", MarkKind.MOVED: "RK002"}  # the errors of our triggers, see `transfer.py`
 
@@ -19,9 +20,9 @@ _CONTENDED = ("40001", "40P01")  # a serialization failure, a deadlock
 # What errors mean to a caller. The message of the server is for the log.
 _CAUSES = {
     "57014": f"the database worked for more than {limits.ANSWER_SECONDS:g} s; narrow a search by a field with an index",
-    "55P03": "others change the same items; try again",
-    "40001": "others change the same items; try again",
-    "40P01": "others change the same items; try again",
+    "55P03": OTHERS,
+    "40001": OTHERS,
+    "40P01": OTHERS,
     "25P03": "the transaction took too long",
     "25P04": "the transaction took too long",
     "25006": "the database is a copy that can only be read",

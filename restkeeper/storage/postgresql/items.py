@@ -9,11 +9,18 @@ from typing import Any
 import psycopg
 
 from restkeeper.storage.contract import Found, Key, Record, StoredResponse
-from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ResponseStored, StoreError
-from restkeeper.storage.postgresql.chain import FROM, USING, Step
+from restkeeper.storage.errors import (
+    DuplicateValue,
+    RecordChanged,
+    RecordNotFound,
+    ResponseStored,
+    StoreError,
+    StoreUnavailable,
+)
+from restkeeper.storage.postgresql.chain import COMMA, FROM, USING, Step
 from restkeeper.storage.postgresql.counters import Counters, revision, revision_of
 from restkeeper.storage.postgresql.deliveries import Outbox
-from restkeeper.storage.postgresql.failures import store_error
+from restkeeper.storage.postgresql.failures import OTHERS, log_rarely, store_error
 from restkeeper.storage.postgresql.fields import clean, fields_of
 from restkeeper.storage.postgresql.indexes import field_of
 from restkeeper.storage.postgresql.session import Session
@@ -33,12 +40,12 @@ SELECT
 FROM items
 WHERE collection = %s AND id = %s"""  # noqa: S608 - constant columns
 
-_REQUIRE = """\
+_REQUIRE = f"""\
 SELECT 1
-FROM items
+FROM items {COMMA}
 WHERE collection = %s AND id = %s AND version = %s AND updated_at = %s AND fingerprint = %s AND body = %s
     AND owner IS NOT DISTINCT FROM %s AND older IS NOT DISTINCT FROM %s
-FOR UPDATE"""
+FOR UPDATE"""  # noqa: S608 - a constant
 
 _FIND_ITEM = f"""\
 SELECT
@@ -228,6 +235,9 @@ def change_error(error: psycopg.Error, unique: Mapping[str, str]) -> StoreError:
         return DuplicateValue("id" if name == "items_pkey" else unique.get(name) or field_of(name))
     if isinstance(error, psycopg.errors.NotNullViolation) and error.diag.table_name == "answers":
         return ResponseStored("the response to this request is stored")
+    if isinstance(error, psycopg.errors.QueryCanceled):  # no change works for long: it has waited for several locks
+        log_rarely("waits", "requests get 503: a change has waited for several locks, together for too long")
+        return StoreUnavailable(OTHERS)
     return store_error(error)
 
 

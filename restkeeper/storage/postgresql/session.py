@@ -18,13 +18,14 @@ BEGIN = Statement("BEGIN")
 # Each limit that the server knows (PostgreSQL 17 has one for transactions), if the URL's `options` do not set it. The
 # server's own limit for transactions stays. As options, PgBouncer would refuse or drop them.
 _SET_LIMITS = """\
-SELECT set_config(name, milliseconds, false)
+SELECT set_config(name, value, false)
 FROM (VALUES
     ('statement_timeout', %s),
     ('lock_timeout', %s),
     ('idle_in_transaction_session_timeout', %s),
-    ('transaction_timeout', %s)
-) AS ours (name, milliseconds) JOIN pg_settings USING (name)
+    ('transaction_timeout', %s),
+    ('default_transaction_isolation', 'read committed')
+) AS ours (name, value) JOIN pg_settings USING (name)
 WHERE source <> 'client' AND (name <> 'transaction_timeout' OR setting = '0')"""
 
 _LIFT_LIMITS = """\

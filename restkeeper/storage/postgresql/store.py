@@ -32,6 +32,7 @@ from restkeeper.storage.errors import StoreGone, StoreUnavailable, StoreUnreacha
 from restkeeper.storage.eventid import parse_id
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
 from restkeeper.storage.postgresql import events, limits
+from restkeeper.storage.postgresql.chain import Step
 from restkeeper.storage.postgresql.counters import revision_of, state_of
 from restkeeper.storage.postgresql.deliveries import find_subscriptions, read_log
 from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line, log_rarely, store_error
@@ -62,6 +63,8 @@ SELECT
 FROM items
 WHERE collection = %s
 ORDER BY id"""  # noqa: S608 - constant columns
+
+_LIMIT_WAITS = "SELECT set_config('lock_timeout', %s, true)"
 
 _SIZES = "SELECT pg_total_relation_size(to_regclass(name)) FROM unnest(%s::text[]) AS name"
 
@@ -220,7 +223,7 @@ class PostgresStore:
         with self._open_connections.session(deadline=deadline) as session:
             session.begin()
             if (left := deadline - self._clock.monotonic()) < limits.ANSWER_SECONDS - WAITED_SECONDS:
-                session.queue(f"SET LOCAL lock_timeout = {max(1, round(left * 1000))}")
+                session.queue(_LIMIT_WAITS, (str(max(1, round(left * 1000))),), step=Step.LIMIT)
             transaction = PostgresTransaction(
                 session, partial(self._learn_of, session), self._select_others, self._unique
             )

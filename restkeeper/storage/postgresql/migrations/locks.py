@@ -44,7 +44,7 @@ _PRESENT = "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) 
 # PostgreSQL cancels an autovacuum only for a transaction that has waited for it for `deadlock_timeout` (1 s). In less
 # than twice that time, no deadlock with an index that is built ends that one in place of the migration.
 _LIMIT_TO_VACUUM = """\
-SELECT set_config('lock_timeout', (1.5 * setting::int)::int::text, true)
+SELECT set_config('lock_timeout', least(1.5 * setting::int, 10000)::int::text, true)
 FROM pg_settings
 WHERE name = 'deadlock_timeout'"""
 

@@ -305,7 +305,7 @@ class Items:
         query = Query(limit=limit, owner=owner)
         return self._read_list(ListRequest(query, limit), query)
 
-    def _write(self, work: Callable[[Transaction], T], *, deadline: float | None = None) -> T:
+    def _write(self, work: Callable[[Transaction], T], *, deadline: float) -> T:
         """As `Store.write`; a DuplicateValue names the field as callers know it."""
         try:
             return self.store.write(work, deadline=deadline)

@@ -41,7 +41,7 @@ def until_current(attempt: Callable[[float], T], deadline: float, clock: Clock =
 
 
 def deadline_of(clock: Clock) -> float:
-    """Until when the change of the current request waits, by `clock`: SECONDS with what it has waited before."""
+    """Until when the change of the current request waits: SECONDS from now, less what reading ahead took."""
     return clock.monotonic() + SECONDS - ahead.seconds()
 
 

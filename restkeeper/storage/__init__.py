@@ -1,4 +1,7 @@
-"""Stores of items. `locate` is the only entry: no module outside this package knows a backend, or SQL."""
+"""Stores of items. `locate` and `open_store` are the only entries.
+
+No module outside this package knows a backend, or SQL.
+"""
 
 import time
 from collections.abc import Iterable, Mapping

@@ -3,7 +3,7 @@
 Each change but the first has its rows from the one before (`WITH c0 AS (INSERT … RETURNING 1), c1 AS (INSERT … SELECT …
 FROM c0 …)`). This orders them, because PostgreSQL executes the parts of a statement when their rows are needed; and if
 the first finds nothing, the others change nothing. All see the moment at which the statement began, so none may depend
-on what another one has written: each has a table of its own.
+on what another one has written: each that writes has a table of its own.
 """
 
 from collections.abc import Callable, Mapping, Sequence

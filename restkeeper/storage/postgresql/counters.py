@@ -1,8 +1,8 @@
 """The numbers of items and changes of each collection, without a row that all writers would wait for.
 
-Each is the sum of some rows. A connection changes one of them, the last thing before it commits, so that it has the row
-for a moment only; two connections rarely have the same row. A sum of changes grows with every commit, and one statement
-sees one sum: no two states of a collection have the same.
+Each is the sum of some rows. A connection changes one of them last in a transaction, so that it locks the row briefly;
+with more connections than rows, some share one. A sum of changes grows with every commit, and one statement sees one
+sum: no two states of a collection have the same.
 """
 
 from collections import Counter

@@ -121,10 +121,10 @@ def sequence(session: Session, limit: int = NUMBERED) -> int:
     return numbered
 
 
-def sequence_inside(session: Session, limit: int = NUMBERED) -> None:
+def sequence_inside(session: Session) -> None:
     """Number all events that are committed now, inside a transaction: nobody else numbers any until its end."""
     session.rows(LOCK_FEED)
-    while session.change(NUMBER, {"limit": limit}) == limit:
+    while session.change(NUMBER, {"limit": NUMBERED}) == NUMBERED:
         pass
 
 

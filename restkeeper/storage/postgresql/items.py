@@ -182,7 +182,7 @@ class PostgresTransaction(Outbox):
     def savepoint(self) -> Iterator[None]:
         counted, locked = self._counters.copy(), self._locked.copy()
         try:
-            with self._session.savepoint("work"):
+            with self._session.savepoint():
                 yield
         except BaseException as error:
             self._counters.restore(counted)

@@ -123,21 +123,21 @@ class Session(psycopg.Connection[Row]):
                 self.rollback()
 
     @contextmanager
-    def savepoint(self, name: str) -> Iterator[None]:
+    def savepoint(self) -> Iterator[None]:
         """A part of a transaction, which is undone alone if an exception is raised in it, or by one of its changes."""
         self.flush()
-        self._execute(f"SAVEPOINT {name}")
+        self._execute("SAVEPOINT work")
         try:
             yield
             self.flush()
         except BaseException:
             self._queue = []
             if not self.closed:
-                self._execute(f"ROLLBACK TO SAVEPOINT {name}")
+                self._execute("ROLLBACK TO SAVEPOINT work")
             raise
         finally:
             if not self.closed:
-                self._execute(f"RELEASE SAVEPOINT {name}")
+                self._execute("RELEASE SAVEPOINT work")
 
     def _run(self, statement: str, parameters: Parameters) -> psycopg.Cursor[Row]:
         """The cursor with the result of a statement, which is executed after the queued ones."""

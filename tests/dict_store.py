@@ -29,7 +29,14 @@ from restkeeper.storage.contract import (
     StoredResponse,
     StoredSchema,
 )
-from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ResponseStored, StoreError
+from restkeeper.storage.errors import (
+    DuplicateValue,
+    NotAsPresumed,
+    RecordChanged,
+    RecordNotFound,
+    ResponseStored,
+    StoreError,
+)
 
 T = TypeVar("T")
 
@@ -180,6 +187,12 @@ class DictTransaction:
         with self._change():
             if self._store.look_up([(collection, record.id)]) != [record]:
                 raise RecordChanged("the item was changed meanwhile")
+
+    def presume(self, collection: str, record: Record) -> None:
+        with self._change():
+            found = self._store.look_up([(collection, record.id)])[0]
+            if not isinstance(found, Record) or found.body != record.body:
+                raise NotAsPresumed("what the request presumed has changed")
 
     def revision(self, collection: str) -> str:
         return self._store.revision(collection)

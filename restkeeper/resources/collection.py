@@ -6,6 +6,7 @@ from flask import Blueprint
 
 from restkeeper.errors import IllegalTransition, InvalidQuery, NotFound, PreconditionFailed, PreconditionRequired
 from restkeeper.resources.items import Items
+from restkeeper.web.ahead import presumes
 from restkeeper.web.application import Reply
 from restkeeper.web.content import JSON, MERGE_PATCH
 from restkeeper.web.guard import needs
@@ -69,6 +70,7 @@ class CollectionHandlers:
         return self.items.page()
 
     @needs("write")
+    @presumes
     @takes(*CONDITIONS, IDEMPOTENT, COMPARED, body=INPUT)
     @returns(CREATED, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:

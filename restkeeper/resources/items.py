@@ -197,10 +197,12 @@ class Items:
             reply, change = prepare()
 
             def work(transaction: Transaction) -> None:
+                ahead.require(transaction)
                 once.save(transaction, reply)
                 change(transaction)
 
             self._write(work, deadline=deadline)
+            ahead.confirm()
             return reply
 
         if turn is None:

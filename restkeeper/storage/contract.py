@@ -208,6 +208,12 @@ class ItemTransaction(Protocol):
     def require(self, collection: str, record: Record) -> None:
         """Lock a record until this transaction ends. Raises RecordChanged if it is not stored, or not just so."""
 
+    def presume(self, collection: str, record: Record) -> None:
+        """Raises NotAsPresumed, now or at the end, unless the record is stored, with the same body. It is not locked.
+
+        It comes before all that changes.
+        """
+
     def revision(self, collection: str) -> str:
         """As `ItemStore.revision`, with the changes of this transaction.
 

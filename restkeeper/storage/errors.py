@@ -29,6 +29,10 @@ class ResponseStored(StoreError):
     """A response to this request is stored already; nothing was changed."""
 
 
+class NotAsPresumed(StoreError):
+    """A record is not as the work presumed, or the response to this request is stored already; nothing was changed."""
+
+
 class EventsExpired(StoreError):
     """Events after a cursor are deleted. After the cursor `resume` none is missing."""
 

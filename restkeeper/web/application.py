@@ -82,6 +82,8 @@ class Application(Flask):
 
     `before` run before every handler, in order; a response that one returns is that of the request. `after` run on
     every response, in the opposite order. Both run outside of hooks that are registered in Flask's way.
+
+    A request is executed again, with all its hooks, if `must_repeat` says so of its response, which is then dropped.
     """
 
     response_class = Reply
@@ -96,6 +98,7 @@ class Application(Flask):
         self.trusts_host: Callable[[str], bool] = lambda host: True
         self.trusts_any_host = True  # so that a request's host is no more than what the client says
         self._hosts: dict[tuple[str, str | None, str], tuple[str, str]] = {}
+        self.must_repeat: Callable[[Request, Response], bool] = lambda request, response: False
         self._failures: set[tuple[After, type[Exception]]] = set()
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,6 +117,8 @@ class Application(Flask):
 
     def process_response(self, response: Response) -> Response:
         """Run the hooks of Flask, then those of `after`. There is no session to save."""
+        if self.must_repeat(request_ctx.request, response):
+            response = self._repeated()
         if self.after_request_funcs or request_ctx._after_request_functions:
             response = super().process_response(response)
         request = request_ctx.request
@@ -123,6 +128,14 @@ class Application(Flask):
             except Exception as error:  # the change is committed, and the response must say so
                 self._log_once(after, error)
         return response
+
+    def _repeated(self) -> Response:
+        """The response of the request, executed again."""
+        try:
+            reply = self.preprocess_request()
+            return self.make_response(self.dispatch_request() if reply is None else reply)
+        except Exception as error:
+            return self.make_response(self.handle_user_exception(error))
 
     def _log_once(self, hook: After, error: Exception) -> None:
         """Log a failure of a hook the first time only: it may occur with every request."""

@@ -14,7 +14,7 @@ from restkeeper.errors import (
     ValidationFailed,
     shortened,
 )
-from restkeeper.web import exactjson
+from restkeeper.web import ahead, exactjson
 
 JSON = "application/json"
 HTML = "text/html"
@@ -76,7 +76,7 @@ def _read(limit: int) -> bytes:
         raise BodyTooLarge(f"a body has at most {limit} bytes")
     request.max_content_length = limit + 1  # for bodies that come in chunks; werkzeug stops there in silence
     try:
-        body = request.get_data(cache=False)
+        body = request.get_data(cache=ahead.is_presuming())  # then it may be read again
     except ClientDisconnected:
         raise BadRequest("the body ended before its announced length") from None
     except Exception as error:  # PEP 3333 leaves it to servers what they raise for content that is malformed or late

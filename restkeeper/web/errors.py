@@ -19,6 +19,7 @@ from restkeeper import errors
 from restkeeper.errors import Problem, shortened
 from restkeeper.storage.errors import (
     DuplicateValue,
+    NotAsPresumed,
     RecordNotFound,
     StoreError,
     StoreFull,
@@ -56,6 +57,7 @@ _OF_STORE: dict[type[StoreError], Callable[[Any], Problem]] = {
     DuplicateValue: lambda error: errors.Duplicate(
         error.detail, errors=[{"pointer": f"#/{error.field}", "detail": "is taken by another item"}]
     ),
+    NotAsPresumed: lambda error: errors.PreconditionFailed(error.detail),  # no client sees it: the request is repeated
     StoreUnavailable: lambda error: errors.Unavailable(error.detail),
     StoreFull: lambda error: errors.InsufficientStorage(error.detail),
 }

@@ -71,11 +71,14 @@ def limit_requests(
     def require_quota(request: Request) -> None:
         if not is_limited(request.endpoint):
             return
-        use = request.environ[_COUNTED] = count(request, identify)
+        environ = request.environ
+        if _COUNTED not in environ:  # else it is executed again
+            environ[_COUNTED] = count(request, identify)
+        use = environ[_COUNTED]
         if use and use[1] > use[0].amount:
             raise refusal(use, f"{use[0].name} requests")
         if used_up and write_bytes and request.method not in (*READING, "DELETE"):  # deleting frees space
-            keys = identify(request.environ)
+            keys = identify(environ)
             if not used_up.isdisjoint(keys):
                 use = write_bytes.look(keys)
                 if not remaining(use):

@@ -20,15 +20,19 @@ class Step(IntEnum):
     """The changes that one statement can make together, in their order. Their parameters are positional."""
 
     LIMIT = 0  # of the waits for locks
-    LOCK = 1  # of an item, which it compares
-    RESPONSE = 2
-    ITEM = 3
-    EVENT = 4
-    COUNTER = 5
+    CONDITION = 1  # that a record has this body
+    LOCK = 2  # of an item, which it compares
+    RESPONSE = 3
+    ITEM = 4
+    EVENT = 5
+    COUNTER = 6
 
 
 class Statement(NamedTuple):
-    """A change. `done` is called with the number of its rows when that is known, and may raise an error."""
+    """A change. `done` is called with the number of its rows when that is known, and may raise an error.
+
+    In a chain only the first one's is called: none has a row if one before it, which may be a condition, has none.
+    """
 
     sql: str
     parameters: Parameters = None
@@ -44,8 +48,8 @@ def chained(changes: Sequence[Statement]) -> Statement | None:
     if not changes or len(steps) < len(changes) or steps != sorted(set(steps)):
         return None
     first = changes[steps[0] is Step.LIMIT]
-    if any(each.done for each in changes if each is not first):  # what was changed before it would be stored already
-        return None
+    if any(each.done and each.step is not Step.RESPONSE for each in changes if each is not first):
+        return None  # what was changed before it would be stored already
     values = [value for each in changes for value in each.parameters or ()]
     return Statement(_chain(tuple(each.sql for each in changes)), values, done=first.done)
 

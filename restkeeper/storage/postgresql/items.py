@@ -11,6 +11,7 @@ import psycopg
 from restkeeper.storage.contract import Found, Key, Record, StoredResponse
 from restkeeper.storage.errors import (
     DuplicateValue,
+    NotAsPresumed,
     RecordChanged,
     RecordNotFound,
     ResponseStored,
@@ -46,6 +47,11 @@ FROM items {COMMA}
 WHERE collection = %s AND id = %s AND version = %s AND updated_at = %s AND fingerprint = %s AND body = %s
     AND owner IS NOT DISTINCT FROM %s AND older IS NOT DISTINCT FROM %s
 FOR UPDATE"""  # noqa: S608 - a constant
+
+_PRESUME = f"""\
+SELECT 1
+FROM items {COMMA}
+WHERE collection = %s AND id = %s AND body = %s"""  # noqa: S608 - a constant
 
 _FIND_ITEM = f"""\
 SELECT
@@ -103,14 +109,14 @@ WHERE collection = %s AND id = %s"""  # noqa: S608 - a constant
 
 _DELETE = f"DELETE FROM items {USING} WHERE collection = %s AND id = %s"  # noqa: S608 - a constant
 
-# A newer response is an error, which ends the transaction also in the middle of a chain: no body is null.
 _STORE_RESPONSE = f"""\
 INSERT INTO answers
     (id, given, body)
 SELECT %s, %s, %s {FROM}
 ON CONFLICT (id) DO UPDATE SET
     given = excluded.given,
-    body = CASE WHEN answers.given < %s THEN excluded.body END"""  # noqa: S608 - a constant
+    body = excluded.body
+WHERE answers.given < %s"""  # noqa: S608 - a constant
 
 _SWEEP = """\
 DELETE FROM answers
@@ -146,6 +152,10 @@ class PostgresTransaction(Outbox):
         self._session.queue(_REQUIRE, same, step=Step.LOCK, done=_require_same)
         self._locked.add((collection, record.id))
 
+    def presume(self, collection: str, record: Record) -> None:
+        presumed = (collection, clean(record.id), record.body.decode())
+        self._session.queue(_PRESUME, presumed, step=Step.CONDITION, done=_require_presumed)
+
     def revision(self, collection: str) -> str:
         self._counters.lock(collection)
         return revision_of(self._session, collection)
@@ -173,7 +183,8 @@ class PostgresTransaction(Outbox):
         self._session.queue(statement, parameters, step=Step.ITEM, done=done)
 
     def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
-        self._session.queue(_STORE_RESPONSE, (id, *response, expired_before), step=Step.RESPONSE)
+        stored = (id, *response, expired_before)
+        self._session.queue(_STORE_RESPONSE, stored, step=Step.RESPONSE, done=_require_new)
 
     def sweep_responses(self, before: float, limit: int, *, latest: float = inf) -> int:
         return self._session.change(_SWEEP, {"before": before, "limit": limit, "latest": latest})
@@ -226,15 +237,13 @@ def _look_up(kinds: tuple[type, ...]) -> str:
 
 
 def change_error(error: psycopg.Error, unique: Mapping[str, str]) -> StoreError:
-    """The error of a change: a duplicate, what another transaction has stored, or as `store_error`.
+    """The error of a change: a duplicate, or as `store_error`.
 
     `unique` has the fields of the unique indexes.
     """
     if isinstance(error, psycopg.errors.UniqueViolation):
         name = error.diag.constraint_name or ""
         return DuplicateValue("id" if name == "items_pkey" else unique.get(name) or field_of(name))
-    if isinstance(error, psycopg.errors.NotNullViolation) and error.diag.table_name == "answers":
-        return ResponseStored("the response to this request is stored")
     if isinstance(error, psycopg.errors.QueryCanceled):  # no change works for long: it has waited for several locks
         log_rarely("waits", "requests get 503: a change has waited for several locks, together for too long")
         return StoreUnavailable(OTHERS)
@@ -252,6 +261,16 @@ def _columns(record: Record) -> tuple[Any, ...]:
 def _require_same(count: int) -> None:
     if count == 0:
         raise RecordChanged("the item was changed meanwhile")
+
+
+def _require_presumed(count: int) -> None:
+    if count == 0:
+        raise NotAsPresumed("what the request presumed has changed")
+
+
+def _require_new(count: int) -> None:
+    if count == 0:
+        raise ResponseStored("the response to this request is stored")
 
 
 def _require_one(count: int) -> None:

@@ -1,0 +1,278 @@
+"""What a create presumes: its responses are those of a process that reads its credential first, and nothing is lost."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from restkeeper.config import Config
+from restkeeper.resources.changes import Change
+from restkeeper.service import service_of
+from restkeeper.storage.contract import Store, Transaction
+from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.web import ahead
+from restkeeper.web.ahead import PRESUMED_SECONDS
+from tests import stores
+from tests.clock import SetClock
+from tests.shop import create_app
+
+pytestmark = [pytest.mark.needs("keys"), pytest.mark.needs("idempotency"), pytest.mark.needs("limits")]
+
+ADMIN_KEY = "an-admin-key-of-enough-characters"
+ADMIN = {"X-API-Key": ADMIN_KEY}
+EXPIRES = "2027-01-15T09:00:00Z"  # an hour after the clock's start
+VARYING = {"X-Request-Id", "Location", "ETag", "Last-Modified", "RateLimit", "X-RateLimit-Remaining"}
+
+
+class Process:
+    """A process of a service, with a key that it may presume, and what it has asked of the store."""
+
+    def __init__(self, url: str, clock: SetClock, **options: Any) -> None:
+        config = Config(database_url=url, auth="required", admin_key=ADMIN_KEY, **options)
+        self.app = create_app(config, clock=clock)
+        self.client: FlaskClient = self.app.test_client()
+        self.store: Store = service_of(self.app).store
+        self.asked: list[str] = []
+        self.token = ""
+        for name in ("look_up", "write"):
+            self._watch(name)
+
+    def _watch(self, name: str) -> None:
+        function: Callable[..., Any] = getattr(self.store, name)
+
+        def watched(*arguments: Any, **options: Any) -> Any:
+            self.asked.append(name)
+            return function(*arguments, **options)
+
+        setattr(self.store, name, watched)
+
+    def make_key(self, *scopes: str) -> str:
+        """The id of a new key, which `post` then uses."""
+        sent = {"name": "test", "scopes": scopes or ["products:write", "products:read"], "expires_at": EXPIRES}
+        made = self.client.post("/api/v1/keys", json=sent, headers=ADMIN).json
+        self.token = made["secret"]
+        return str(made["id"])
+
+    def post(self, sent: Any = None, **headers: str) -> Any:
+        """Create a product with the key, and note in `asked` what that takes."""
+        self.asked.clear()
+        headers = {"X-API-Key": self.token} | {name.replace("_", "-"): value for name, value in headers.items()}
+        if isinstance(sent, bytes):
+            return self.client.post("/products", data=sent, headers={"Content-Type": "application/json", **headers})
+        return self.client.post("/products", json=sent or {"name": "x"}, headers=headers)
+
+    def names(self) -> list[str]:
+        return [each["name"] for each in self.client.get("/products", headers=ADMIN).json]
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    return SetClock()
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/a.db"
+
+
+@pytest.fixture
+def process(url: str, clock: SetClock) -> Iterator[Process]:
+    """A process that presumes its key."""
+    made = Process(url, clock)
+    made.make_key()
+    for _ in range(2):
+        assert made.post().status_code == 200
+    yield made
+    made.store.close()
+
+
+def test_a_create_asks_nothing_before_its_change(process: Process, clock: SetClock) -> None:
+    """Not even with an idempotency key; for a minute. Then its credential is read again."""
+    assert process.post(Idempotency_Key="a").status_code == 200
+    assert process.asked == ["write"]
+    clock.now += PRESUMED_SECONDS
+    assert process.post().status_code == 200
+    assert process.asked[0] == "look_up"
+    assert process.post().status_code == 200
+    assert process.asked == ["write"]
+
+
+def test_a_first_create_reads_its_credential(url: str, clock: SetClock) -> None:
+    """Nothing is presumed of a key that has read, or that was refused."""
+    process = Process(url, clock)
+    process.make_key()
+    assert process.client.get("/products", headers={"X-API-Key": process.token}).status_code == 200
+    assert process.post({"name": ""}).status_code == 422
+    for asked in (["look_up", "write", "write"], ["write"]):  # the first notes that the key was used
+        assert process.post().status_code == 200
+        assert sorted(process.asked) == sorted(asked)[: len(process.asked)]
+    process.store.close()
+
+
+def leave(process: Process, id: str, clock: SetClock) -> None:
+    pass
+
+
+def revoke(process: Process, id: str, clock: SetClock) -> None:
+    assert process.client.delete(f"/api/v1/keys/{id}", headers=ADMIN).status_code == 200
+
+
+def rotate(process: Process, id: str, clock: SetClock) -> None:
+    assert process.client.post(f"/api/v1/keys/{id}/rotate", headers=ADMIN).status_code == 200
+
+
+def expire(process: Process, id: str, clock: SetClock) -> None:
+    clock.now += 3600 - PRESUMED_SECONDS / 2  # it is still presumed
+
+
+def restrict(process: Process, id: str, clock: SetClock) -> None:
+    """As an operator might, in the database."""
+    url = service_of(process.app).config.database_url
+    stores.execute(
+        url, "UPDATE items SET body = replace(body, 'products:write', 'users:write') WHERE body LIKE '%write%'"
+    )
+
+
+REQUESTS: dict[str, tuple[Any, dict[str, str]]] = {
+    "valid": ({"name": "new"}, {}),
+    "valid, once": ({"name": "new"}, {"Idempotency_Key": "new"}),
+    "repeated": ({"name": "first"}, {"Idempotency_Key": "first"}),
+    "key of another request": ({"name": "other"}, {"Idempotency_Key": "first"}),
+    "key of another request, invalid": ({"name": ""}, {"Idempotency_Key": "first"}),
+    "malformed key": ({"name": "new"}, {"Idempotency_Key": '"'}),
+    "duplicate": ({"name": "new", "sku": "taken"}, {}),
+    "invalid": ({"name": ""}, {}),
+    "malformed": (b'{"name": ', {}),
+    "empty": (b"", {}),
+    "of another type": ({"name": "new"}, {"Content_Type": "text/plain"}),
+    "large": ({"name": "new", "description": "x" * 2_000_000}, {}),
+    "for another representation": ({"name": "new"}, {"Accept": "text/html"}),
+    "of another list": ({"name": "new"}, {"If_Match": '"other"'}),
+}
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+@pytest.mark.parametrize("change", [leave, revoke, rotate, expire, restrict])
+def test_the_response_is_that_of_a_process_that_reads_first(
+    url: str, clock: SetClock, change: Callable[[Process, str, SetClock], None], request_: str
+) -> None:
+    """Whatever has happened to the credential in another process, and whatever is wrong with the request."""
+    first, other = Process(url, clock), Process(url, clock)
+    id = first.make_key()
+    other.token = first.token
+    first.post({"name": "taken", "sku": "taken"})
+    first.post({"name": "first"}, Idempotency_Key="first")
+    change(other, id, clock)
+    sent, headers = REQUESTS[request_]
+    presumed = first.post(sent, **headers)
+    if "Idempotency_Key" in headers and headers["Idempotency_Key"] == "new":
+        headers = {"Idempotency_Key": "newer"}
+    expected = other.post(sent, **headers)
+    assert shown(presumed) == shown(expected)
+    if expected.status_code != 401:
+        assert remaining(presumed) == remaining(expected) + 1, "it is counted once"
+    accepted = 2 if expected.status_code == 200 and "Idempotent-Replayed" not in expected.headers else 0
+    assert first.names().count("new") == accepted
+    for process in (first, other):
+        process.store.close()
+
+
+def remaining(response: Any) -> int:
+    return int(response.headers["X-RateLimit-Remaining"])
+
+
+def shown(response: Any) -> tuple[Any, ...]:
+    """What does not differ between two requests that are the same."""
+    body = {name: each for name, each in response.json.items() if name not in ("id", "request_id")}
+    return response.status_code, body, sorted((name, each) for name, each in response.headers if name not in VARYING)
+
+
+def test_what_was_wrong_is_not_presumed_again(process: Process) -> None:
+    """After a request that was executed again, the next one reads first: a caller of bad requests costs little more."""
+    assert process.post({"name": ""}).status_code == 422
+    assert process.asked == ["look_up"]
+    assert process.post({"name": ""}).status_code == 422
+    assert process.asked == ["look_up"]
+    for asked in (["look_up", "write"], ["write"]):
+        assert process.post().status_code == 200
+        assert process.asked == asked
+
+
+def test_a_response_of_another_process_is_found(url: str, process: Process, clock: SetClock) -> None:
+    """Both presume that there is none; the second one finds it in its transaction."""
+    other = Process(url, clock)
+    other.token = process.token
+    for _ in range(2):
+        other.post()
+    made, again = (each.post(Idempotency_Key="a") for each in (other, process))
+    assert (again.json, again.headers["Idempotent-Replayed"]) == (made.json, "true")
+    assert process.asked[0] == "write"
+    assert set(process.asked[1:]) == {"look_up"}
+    other.store.close()
+
+
+def test_a_change_whose_end_is_unknown_is_not_repeated(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be stored: its client repeats it with the same key, or knows that it cannot."""
+    write = process.store.write
+
+    def lost(work: Callable[[Transaction], Any], **options: Any) -> Any:
+        write(work, **options)
+        raise StoreUnavailable("the connection is lost")
+
+    monkeypatch.setattr(process.store, "write", lost)
+    assert process.post({"name": "once"}).status_code == 503
+    assert process.names().count("once") == 1
+
+
+def test_a_request_that_is_executed_again_is_one(url: str, clock: SetClock, capfd: pytest.CaptureFixture[str]) -> None:
+    """It has one id and one line in the log."""
+    process = Process(url, clock, log_format="json", log_level="info")
+    process.make_key()
+    process.post()
+    capfd.readouterr()
+    refused = process.post({"name": ""}, X_Request_Id="mine")
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert [(line["request_id"], line["status"]) for line in lines] == [("mine", 422)]
+    assert refused.json["request_id"] == refused.headers["X-Request-Id"] == "mine"
+
+
+def test_a_use_of_a_revoked_key_is_one_failure(url: str, clock: SetClock) -> None:
+    """Not two, though it is first presumed to be valid."""
+    process = Process(url, clock, failure_limit="2 per minute")
+    id = process.make_key()
+    assert process.post().status_code == 200
+    revoke(process, id, clock)
+    assert [process.post().status_code for _ in range(3)] == [401, 401, 429]
+    process.store.close()
+
+
+def test_what_takes_part_in_a_change_can_read(process: Process, url: str, clock: SetClock) -> None:
+    """A revoked key changes nothing, also where a hook needs the changes to be made one by one."""
+    seen = []
+
+    def look(transaction: Transaction, change: Change) -> int:
+        seen.append(transaction.revision("products"))
+        return 0
+
+    service_of(process.app).hooks.on_change.append(look)
+    assert process.post().status_code == 200
+    other = Process(url, clock)
+    revoke(other, process.token.split("_")[1], clock)
+    assert (process.post({"name": "never"}).status_code, len(seen)) == (401, 1)
+    assert "never" not in process.names()
+    other.store.close()
+
+
+def test_the_presumed_credentials_of_a_process_are_limited(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those beyond are read again."""
+    monkeypatch.setattr(ahead, "CREDENTIALS", 3)
+    tokens = [process.token]
+    for _ in range(5):
+        process.make_key()
+        tokens.append(process.token)
+    for process.token in tokens * 2:
+        assert process.post().status_code == 200
+        assert len(service_of(process.app).ahead._recent) <= 3

@@ -166,7 +166,7 @@ def create_app(
     install("webhooks", "health", "pages", "openapi")  # the last one documents what there is
     guard.learn(app)
     service.ahead.learn(app)
-    app.must_repeat = service.ahead.must_repeat
+    app.must_repeat = service.ahead.settle
     for check in app.ready:
         check()
 

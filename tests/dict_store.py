@@ -30,8 +30,8 @@ from restkeeper.storage.contract import (
     StoredSchema,
 )
 from restkeeper.storage.errors import (
+    ConditionFailed,
     DuplicateValue,
-    NotAsPresumed,
     RecordChanged,
     RecordNotFound,
     ResponseStored,
@@ -188,11 +188,11 @@ class DictTransaction:
             if self._store.look_up([(collection, record.id)]) != [record]:
                 raise RecordChanged("the item was changed meanwhile")
 
-    def presume(self, collection: str, record: Record) -> None:
+    def require_body(self, collection: str, record: Record) -> None:
         with self._change():
             found = self._store.look_up([(collection, record.id)])[0]
             if not isinstance(found, Record) or found.body != record.body:
-                raise NotAsPresumed("what the request presumed has changed")
+                raise ConditionFailed("the record has another body")
 
     def revision(self, collection: str) -> str:
         return self._store.revision(collection)

@@ -221,7 +221,7 @@ def test_what_a_request_waited_for_its_credential_it_waits_less_for_its_change(c
 
     with client.application.test_request_context("/products"):
         assert deadline_of(clock) == 100 + turns.SECONDS
-        Ahead(cast(Store, Slow()), clock).read("keys", "k", "key:k", "digest")
+        Ahead(cast(Store, Slow()), clock).credential("keys", "k", "key:k", "digest")
         assert deadline_of(clock) == 100 + turns.SECONDS
 
 

@@ -6,7 +6,7 @@ from flask import Blueprint
 
 from restkeeper.errors import IllegalTransition, InvalidQuery, NotFound, PreconditionFailed, PreconditionRequired
 from restkeeper.resources.items import Items
-from restkeeper.web.ahead import presumes
+from restkeeper.web.ahead import confirms
 from restkeeper.web.application import Reply
 from restkeeper.web.content import JSON, MERGE_PATCH
 from restkeeper.web.guard import needs
@@ -70,7 +70,7 @@ class CollectionHandlers:
         return self.items.page()
 
     @needs("write")
-    @presumes
+    @confirms
     @takes(*CONDITIONS, IDEMPOTENT, COMPARED, body=INPUT)
     @returns(CREATED, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:

@@ -12,12 +12,12 @@ from werkzeug.datastructures import ImmutableMultiDict, MultiDict
 from restkeeper.clock import Clock, rfc3339
 from restkeeper.config import Config
 from restkeeper.errors import NotFound
-from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord
+from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord, forget_written
 from restkeeper.resources.form import Form
 from restkeeper.resources.resource import ItemLimits, JsonObject, Resource
 from restkeeper.resources.turns import LARGE, Stale, Turns, deadline_of, until_current
 from restkeeper.storage.contract import Page, Query, Record, Store, Transaction
-from restkeeper.storage.errors import DuplicateValue
+from restkeeper.storage.errors import ConditionFailed, DuplicateValue
 from restkeeper.web import ahead
 from restkeeper.web.application import OwnHeaders, Reply
 from restkeeper.web.cache import Cache
@@ -197,7 +197,7 @@ class Items:
             reply, change = prepare()
 
             def work(transaction: Transaction) -> None:
-                ahead.require(transaction)
+                ahead.require_presumed(transaction)
                 once.save(transaction, reply)
                 change(transaction)
 
@@ -311,6 +311,9 @@ class Items:
         """As `Store.write`; a DuplicateValue names the field as callers know it."""
         try:
             return self.store.write(work, deadline=deadline)
+        except ConditionFailed:
+            forget_written()  # nothing was stored, and the request is executed again
+            raise
         except DuplicateValue as error:
             raise DuplicateValue(self.form.name_of(error.field)) from None
 

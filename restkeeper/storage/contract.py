@@ -208,10 +208,11 @@ class ItemTransaction(Protocol):
     def require(self, collection: str, record: Record) -> None:
         """Lock a record until this transaction ends. Raises RecordChanged if it is not stored, or not just so."""
 
-    def presume(self, collection: str, record: Record) -> None:
-        """Raises NotAsPresumed, now or at the end, unless the record is stored, with the same body. It is not locked.
+    def require_body(self, collection: str, record: Record) -> None:
+        """Raises ConditionFailed, now or at the end, unless a record with this id and body is stored. It is not locked.
 
-        It comes before all that changes.
+        It comes before all that changes. If it is followed by `store_response`, that may raise ConditionFailed instead
+        of ResponseStored.
         """
 
     def revision(self, collection: str) -> str:

@@ -29,8 +29,8 @@ class ResponseStored(StoreError):
     """A response to this request is stored already; nothing was changed."""
 
 
-class NotAsPresumed(StoreError):
-    """A record is not as the work presumed, or the response to this request is stored already; nothing was changed."""
+class ConditionFailed(StoreError):
+    """A record has not the body that the work requires, or its response is stored already; nothing was changed."""
 
 
 class EventsExpired(StoreError):

@@ -1,9 +1,11 @@
-"""What a request needs from the store, read together with its credential: a database is asked once instead of twice.
+"""What a request needs from the store besides its credential: read in the same query, or, for a create, not at all.
 
-A create reads nothing before. It presumes what holds nearly always: that its credential is as this process read it
-within the last minute, and that no response is stored for its idempotency key. Its transaction checks both, and changes
-nothing unless they hold. Unless a change has confirmed them, no response goes out: the request is executed again, and
-then reads first. So a credential that was revoked or changed counts at once.
+A create presumes two things: its credential has not changed since this process read it, at most a minute ago; and no
+response is stored for its idempotency key. Its transaction checks both. If one is wrong, it changes nothing.
+
+A response below 500 is sent only if a transaction has confirmed what its request presumed; otherwise the request is
+executed again, and reads first. So a revoked key is refused by the next request, and every refusal is the same as
+without presuming. A response of 500 or more is sent as it is: the change may be stored.
 """
 
 from collections.abc import Callable
@@ -18,19 +20,11 @@ from restkeeper.storage.errors import RecordNotFound
 View = TypeVar("View", bound=Callable[..., Any])
 
 PRESUMED_SECONDS = 60.0  # after a credential was read
-CREDENTIALS = 4096  # that each process caches
+MOST_PRESUMED = 4096  # credentials that each process caches
 
-_READ = "restkeeper.read"  # in the WSGI environment: the _Read
-_SECONDS = "restkeeper.read_seconds"  # likewise: for which it was read
-_CREDENTIAL = "restkeeper.credential"  # likewise: the _Credential of a request that creates
-_IS_REPEATED = "restkeeper.repeated"  # likewise, of a request that is executed again
+_STATE = "restkeeper.ahead"  # in the WSGI environment: the _State of the request
 
-_READING = {"GET", "PUT", "PATCH", "DELETE"}  # methods that first read the item, or the revision of the list
-
-
-class _Read(NamedTuple):
-    key: Key
-    found: Found
+_READ_FIRST = {"GET", "PUT", "PATCH", "DELETE"}  # methods that begin with the item, or the revision of the list
 
 
 class _Recent(NamedTuple):
@@ -41,20 +35,27 @@ class _Recent(NamedTuple):
     at: float
 
 
-class _Credential:
-    """The credential of one request: `recent`, which `is_presumed`, or was read for this request."""
+class _State:
+    """What one request has read ahead and not used yet, and the credential that it creates with."""
 
-    def __init__(self, cache: dict[str, _Recent], digest: str, recent: _Recent, *, is_presumed: bool) -> None:
-        self.cache = cache
-        self.digest = digest
-        self.recent = recent
-        self.is_presumed = is_presumed
-        self.presumes_new = is_presumed  # that no response is stored
+    def __init__(self, began: float, *, seconds: float = 0.0, is_repeated: bool = False) -> None:
+        self.began = began  # by time.monotonic
+        self.seconds = seconds  # that its reading, or its first execution, took
+        self.is_repeated = is_repeated
+        self.read: tuple[Key, Found] | None = None
+        self.digest = ""
+        self.recent: _Recent | None = None  # None if the request does not create
+        self.is_presumed = False  # `recent` comes from the cache
+        self.presumes_new = False  # likewise: no response is stored for the idempotency key
+        self.is_confirmed = False  # a transaction that checked it is committed
 
 
-def presumes(view: View) -> View:
-    """Declare that a handler creates by a transaction with `require`, and calls `confirm` after it."""
-    view.presumes = True  # type: ignore[attr-defined]
+def confirms(view: View) -> View:
+    """Declare that a handler creates by one transaction, which calls `require_presumed`, and then calls `confirm`.
+
+    A handler that does not call it would be executed twice.
+    """
+    view.confirms = True  # type: ignore[attr-defined]
     return view
 
 
@@ -69,54 +70,63 @@ class Ahead:
         self._store = store
         self._clock = clock
         self._collections: dict[str | None, str] = {}  # by the endpoint of an item, or of the list
-        self._creating: set[str | None] = set()  # endpoints whose handlers declare it with `presumes`
-        self._recent: dict[str, _Recent] = {}  # of confirmed credentials, by their digests
+        self._creating: set[str | None] = set()  # endpoints whose handlers declare it with `confirms`
+        self._recent: dict[str, _Recent] = {}  # confirmed credentials, by their digests
         self.plans: list[Callable[[Request, str], Key | None]] = []
 
     def learn(self, app: Flask) -> None:
         """Learn which routes read or change an item of a collection, or read its list, and which create."""
         for rule in app.url_map.iter_rules():
             view: Any = app.view_functions[rule.endpoint]
-            is_read = rule.arguments <= {"id"} and not _READING.isdisjoint(rule.methods or ())
+            is_read = rule.arguments <= {"id"} and not _READ_FIRST.isdisjoint(rule.methods or ())
             if is_read and getattr(view, "needs", "") in ("read", "write"):
                 self._collections[rule.endpoint] = getattr(getattr(view, "__self__", None), "name", "")
-            if getattr(view, "presumes", False):
+            if getattr(view, "confirms", False):
                 self._creating.add(rule.endpoint)
 
-    def read(self, collection: str, id: str, caller: str, digest: str) -> Record:
+    def credential(self, collection: str, id: str, caller: str, digest: str) -> Record:
         """A record that shows whether the current request, whose credential has this `digest`, is of this caller.
 
         Raises RecordNotFound.
         """
-        environ, start = request.environ, self._clock.monotonic()
+        now = self._clock.monotonic()
+        state: _State = request.environ.setdefault(_STATE, _State(now))
         creates = request.endpoint in self._creating
-        if creates and _IS_REPEATED not in environ and (recent := self._recent.get(digest)):
-            if recent.collection == collection and start - recent.at < PRESUMED_SECONDS:
-                environ[_CREDENTIAL] = _Credential(self._recent, digest, recent, is_presumed=True)
+        if creates and not state.is_repeated and (recent := self._recent.get(digest)):
+            if recent.collection == collection and now - recent.at < PRESUMED_SECONDS:
+                state.digest, state.recent = digest, recent
+                state.is_presumed = state.presumes_new = True
                 return recent.record
         key = self._key(request, caller)
         first, *rest = self._store.look_up([(collection, id), key] if key is not None else [(collection, id)])
-        environ[_SECONDS] = self._clock.monotonic() - start
+        state.seconds += self._clock.monotonic() - now
         if key is not None:
-            environ[_READ] = _Read(key, rest[0])
+            state.read = key, rest[0]
         if not isinstance(first, Record):
             raise RecordNotFound("there is no such record")
         if creates:
-            recent = _Recent(collection, first, start)
-            environ[_CREDENTIAL] = _Credential(self._recent, digest, recent, is_presumed=False)
+            state.digest, state.recent = digest, _Recent(collection, first, now)
         return first
 
-    def must_repeat(self, request: Request, response: Response) -> bool:
-        """Whether to execute a request again, because its response depends on what it presumes and did not confirm.
-
-        After an error of the server the change may be stored, so that it is not repeated.
-        """
-        credential: _Credential | None = request.environ.pop(_CREDENTIAL, None)
-        if credential is None or not credential.is_presumed:
+    def settle(self, request: Request, response: Response) -> bool:
+        """Remember or forget the credential of a request that creates; return whether to execute it again."""
+        state: _State | None = request.environ.get(_STATE)
+        if state is None or state.recent is None:
             return False
-        self._recent.pop(credential.digest, None)
-        request.environ[_IS_REPEATED] = True
-        return response.status_code < 500
+        if state.is_confirmed:
+            self._remember(state.digest, state.recent)
+            return False
+        self._recent.pop(state.digest, None)
+        if not state.is_presumed or response.status_code >= 500:
+            return False
+        taken = self._clock.monotonic() - state.began
+        request.environ[_STATE] = _State(state.began, seconds=taken, is_repeated=True)
+        return True
+
+    def _remember(self, digest: str, recent: _Recent) -> None:
+        if digest not in self._recent and len(self._recent) >= MOST_PRESUMED:
+            self._recent.clear()
+        self._recent[digest] = recent
 
     def _key(self, request: Request, caller: str) -> Key | None:
         if collection := self._collections.get(request.endpoint):
@@ -125,48 +135,50 @@ class Ahead:
 
 
 def find(store: Store, key: Key) -> Found:
-    """What has a key, as it was read ahead, or now. It is None if there is none, or if that is presumed.
+    """What has a key, as it was read ahead, or now. It is None if there is none; or a response, if that is presumed.
 
-    What was read ahead is used once.
+    What was read ahead is used once, and a response is presumed to be missing once.
     """
-    environ = request.environ
-    read: _Read | None = environ.pop(_READ, None)
-    if read and read.key == key:
-        return read.found
-    if (credential := environ.get(_CREDENTIAL)) and credential.presumes_new:
-        credential.presumes_new = False
-        return None
+    if state := _state():
+        read, state.read = state.read, None
+        if read and read[0] == key:
+            return read[1]
+        if state.presumes_new and isinstance(key, bytes):
+            state.presumes_new = False
+            return None
     return store.look_up([key])[0]
 
 
 def is_presuming() -> bool:
-    """Whether the current request has presumed anything that is not confirmed, so that it may be executed again."""
-    credential: _Credential | None = request.environ.get(_CREDENTIAL)
-    return credential is not None and credential.is_presumed
+    """Whether the current request presumes something that is not confirmed, so that it may be executed again."""
+    state = _state()
+    return state is not None and state.is_presumed and not state.is_confirmed
 
 
-def require(transaction: Transaction) -> None:
-    """Let a transaction change something only if its request has presumed what is right."""
-    credential: _Credential | None = request.environ.get(_CREDENTIAL)
-    if credential and credential.is_presumed:
-        transaction.presume(credential.recent.collection, credential.recent.record)
+def require_presumed(transaction: Transaction) -> None:
+    """Let the transaction change nothing if its request presumes what is wrong."""
+    if (state := _state()) and state.is_presumed and state.recent:
+        transaction.require_body(state.recent.collection, state.recent.record)
 
 
 def confirm() -> None:
-    """Note that the transaction of `require` is committed: further requests can presume the same for some time."""
-    if credential := request.environ.pop(_CREDENTIAL, None):
-        if len(credential.cache) >= CREDENTIALS:
-            credential.cache.clear()
-        credential.cache[credential.digest] = credential.recent
+    """Note that the transaction of `require_presumed` is committed."""
+    if state := _state():
+        state.is_confirmed = True
 
 
 def seconds() -> float:
-    """The seconds that reading ahead took for the current request: if it waited then, it shall wait less afterwards."""
-    taken: float = request.environ.get(_SECONDS, 0.0) if has_request_context() else 0.0
-    return taken
+    """The seconds that the current request has waited: it shall wait less afterwards."""
+    state = _state() if has_request_context() else None
+    return state.seconds if state else 0.0
 
 
 def forget() -> None:
     """Forget what was read ahead for the current request, if there is one: it has waited, and that may have changed."""
-    if has_request_context():
-        request.environ.pop(_READ, None)
+    if has_request_context() and (state := _state()):
+        state.read = None
+
+
+def _state() -> _State | None:
+    state: _State | None = request.environ.get(_STATE)
+    return state

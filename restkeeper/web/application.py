@@ -116,7 +116,10 @@ class Application(Flask):
         return None
 
     def process_response(self, response: Response) -> Response:
-        """Run the hooks of Flask, then those of `after`. There is no session to save."""
+        """Execute the request again if it must be; then run the hooks of Flask, and those of `after`.
+
+        There is no session to save.
+        """
         if self.must_repeat(request_ctx.request, response):
             response = self._repeated()
         if self.after_request_funcs or request_ctx._after_request_functions:

@@ -18,6 +18,7 @@ from restkeeper.web import ahead, exactjson
 
 JSON = "application/json"
 HTML = "text/html"
+_UNREADABLE = "restkeeper.unreadable"  # in the WSGI environment: the problem with the body
 MERGE_PATCH = "application/merge-patch+json"  # RFC 7396
 
 
@@ -72,17 +73,25 @@ def require_media_type(*types: str) -> None:
 
 
 def _read(limit: int) -> bytes:
+    if (problem := request.environ.get(_UNREADABLE)) is not None:
+        raise problem  # the request is executed again, and a part of its body is lost
     if (request.content_length or 0) > limit:
         raise BodyTooLarge(f"a body has at most {limit} bytes")
     request.max_content_length = limit + 1  # for bodies that come in chunks; werkzeug stops there in silence
     try:
         body = request.get_data(cache=ahead.is_presuming())  # then it may be read again
     except ClientDisconnected:
-        raise BadRequest("the body ended before its announced length") from None
+        raise _unreadable("the body ended before its announced length") from None
     except Exception as error:  # PEP 3333 leaves it to servers what they raise for content that is malformed or late
-        raise BadRequest(f"the body cannot be read: {error}") from error
+        raise _unreadable(f"the body cannot be read: {error}") from error
     if len(body) > limit:
         raise BodyTooLarge(f"a body has at most {limit} bytes")
     if not body:
         raise InvalidJson("the body is empty; a JSON object is expected")
     return body
+
+
+def _unreadable(detail: str) -> BadRequest:
+    """The problem with a body that was read in part; it stays the problem if the request is executed again."""
+    problem: BadRequest = request.environ.setdefault(_UNREADABLE, BadRequest(detail))
+    return problem

@@ -18,8 +18,8 @@ from werkzeug.http import HTTP_STATUS_CODES
 from restkeeper import errors
 from restkeeper.errors import Problem, shortened
 from restkeeper.storage.errors import (
+    ConditionFailed,
     DuplicateValue,
-    NotAsPresumed,
     RecordNotFound,
     StoreError,
     StoreFull,
@@ -57,7 +57,7 @@ _OF_STORE: dict[type[StoreError], Callable[[Any], Problem]] = {
     DuplicateValue: lambda error: errors.Duplicate(
         error.detail, errors=[{"pointer": f"#/{error.field}", "detail": "is taken by another item"}]
     ),
-    NotAsPresumed: lambda error: errors.PreconditionFailed(error.detail),  # no client sees it: the request is repeated
+    ConditionFailed: lambda error: errors.PreconditionFailed(error.detail),  # not sent: the request is executed again
     StoreUnavailable: lambda error: errors.Unavailable(error.detail),
     StoreFull: lambda error: errors.InsufficientStorage(error.detail),
 }

@@ -15,6 +15,7 @@ from restkeeper.errors import BadRequest, Forbidden, Problem, Unauthorized
 from restkeeper.net import is_loopback
 from restkeeper.storage.caller import work_for
 from restkeeper.storage.errors import StoreError
+from restkeeper.web import ahead
 from restkeeper.web.caller import ADMIN, EVERYBODY, NOBODY, Caller, caller_in, remember
 
 PUBLIC = "public"  # needs no credential
@@ -167,7 +168,8 @@ class Guard:
         try:
             who = self._resolved(token, digest)
         except InvalidCredential:
-            failures.note_failure(environ)
+            if not ahead.is_presuming():  # else the request is executed again, and counted then
+                failures.note_failure(environ)
             raise self._unauthorized(_INVALID, authorization or "") from None
         if not known:
             failures.note_success(environ, digest)

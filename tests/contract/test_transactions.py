@@ -8,7 +8,7 @@ from contextvars import ContextVar
 import pytest
 
 from restkeeper.storage.contract import Key, Record, Store, StoredResponse, Transaction
-from restkeeper.storage.errors import DuplicateValue, NotAsPresumed, RecordChanged, RecordNotFound, ResponseStored
+from restkeeper.storage.errors import ConditionFailed, DuplicateValue, RecordChanged, RecordNotFound, ResponseStored
 from tests.things import ids, insert, record
 from tests.waiting import join
 
@@ -85,7 +85,7 @@ def test_work_can_presume_the_body_of_a_record(store: Store) -> None:
     same = record("a", name="é")._replace(version=7, updated_at="2030-01-01T00:00:00.000000Z", owner="o")
 
     def work(transaction: Transaction) -> None:
-        transaction.presume("things", same)
+        transaction.require_body("things", same)
         transaction.store_response(b"id", StoredResponse(1.0, b"x"), expired_before=0.0)
         transaction.insert("things", record("b"))
 
@@ -101,13 +101,13 @@ def test_nothing_changes_if_what_work_presumes_is_wrong(store: Store, presumed: 
     before = store.revision("things")
 
     def work(transaction: Transaction) -> None:
-        transaction.presume("things", presumed)
+        transaction.require_body("things", presumed)
         transaction.store_response(b"id", StoredResponse(1.0, b"x"), expired_before=0.0)
         transaction.insert("things", record("b"))
         if reads:
             transaction.read("things", "a", lock=False)
 
-    with pytest.raises(NotAsPresumed):
+    with pytest.raises(ConditionFailed):
         store.write(work)
     assert (ids(store), store.look_up([b"id"]), store.revision("things")) == (["a"], [None], before)
 
@@ -117,12 +117,12 @@ def test_a_response_that_is_stored_stops_also_work_that_presumes(store: Store) -
     insert(store, record("a"))
 
     def work(transaction: Transaction) -> None:
-        transaction.presume("things", record("a"))
+        transaction.require_body("things", record("a"))
         transaction.store_response(b"id", StoredResponse(1.0, b"x"), expired_before=0.0)
         transaction.insert("things", record("b"))
 
     store.write(lambda transaction: transaction.store_response(b"id", StoredResponse(0.5, b"y"), expired_before=0.0))
-    with pytest.raises((NotAsPresumed, ResponseStored)):
+    with pytest.raises((ConditionFailed, ResponseStored)):
         store.write(work)
     assert (ids(store), store.look_up([b"id"])) == (["a"], [StoredResponse(0.5, b"y")])
 

@@ -179,11 +179,11 @@ def test_a_record_that_is_presumed_can_be_changed_meanwhile(url: str) -> None:
     insert(store, record("key"), record("a"))
 
     def change(transaction: Transaction) -> None:
-        transaction.presume("things", record("key"))
+        transaction.require_body("things", record("key"))
         transaction.update("things", record("key", 2))
 
     def work(transaction: Transaction) -> None:
-        transaction.presume("things", record("key"))
+        transaction.require_body("things", record("key"))
         assert transaction.read("things", "a") == record("a")  # after which it is checked
         Parallel().start(store.write, change).result(SECONDS)
         transaction.update("things", record("a", 2))

@@ -92,7 +92,7 @@ class KeyResolver:
             return None
         id = token[len(_PREFIX) :][:_ID_DIGITS]
         try:
-            record = self._ahead.read(CREDENTIALS.name, id, f"key:{id}", digest)
+            record = self._ahead.credential(CREDENTIALS.name, id, f"key:{id}", digest)
         except RecordNotFound:
             record = _NONE  # then the same steps as for any key, so that the time reveals nothing
         known, who, expires = _known(id, record.body)

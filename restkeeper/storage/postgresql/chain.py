@@ -31,7 +31,8 @@ class Step(IntEnum):
 class Statement(NamedTuple):
     """A change. `done` is called with the number of its rows when that is known, and may raise an error.
 
-    In a chain only the first one's is called: none has a row if one before it, which may be a condition, has none.
+    In a chain only that of the first is called, with the number of rows of the last: none has a row if one before it
+    has none.
     """
 
     sql: str
@@ -49,7 +50,7 @@ def chained(changes: Sequence[Statement]) -> Statement | None:
         return None
     first = changes[steps[0] is Step.LIMIT]
     if any(each.done and each.step is not Step.RESPONSE for each in changes if each is not first):
-        return None  # what was changed before it would be stored already
+        return None  # what was changed before it would be stored already; before a response nothing is changed
     values = [value for each in changes for value in each.parameters or ()]
     return Statement(_chain(tuple(each.sql for each in changes)), values, done=first.done)
 

@@ -10,8 +10,8 @@ import psycopg
 
 from restkeeper.storage.contract import Found, Key, Record, StoredResponse
 from restkeeper.storage.errors import (
+    ConditionFailed,
     DuplicateValue,
-    NotAsPresumed,
     RecordChanged,
     RecordNotFound,
     ResponseStored,
@@ -48,7 +48,7 @@ WHERE collection = %s AND id = %s AND version = %s AND updated_at = %s AND finge
     AND owner IS NOT DISTINCT FROM %s AND older IS NOT DISTINCT FROM %s
 FOR UPDATE"""  # noqa: S608 - a constant
 
-_PRESUME = f"""\
+_REQUIRE_BODY = f"""\
 SELECT 1
 FROM items {COMMA}
 WHERE collection = %s AND id = %s AND body = %s"""  # noqa: S608 - a constant
@@ -152,9 +152,9 @@ class PostgresTransaction(Outbox):
         self._session.queue(_REQUIRE, same, step=Step.LOCK, done=_require_same)
         self._locked.add((collection, record.id))
 
-    def presume(self, collection: str, record: Record) -> None:
+    def require_body(self, collection: str, record: Record) -> None:
         presumed = (collection, clean(record.id), record.body.decode())
-        self._session.queue(_PRESUME, presumed, step=Step.CONDITION, done=_require_presumed)
+        self._session.queue(_REQUIRE_BODY, presumed, step=Step.CONDITION, done=_require_body)
 
     def revision(self, collection: str) -> str:
         self._counters.lock(collection)
@@ -263,9 +263,9 @@ def _require_same(count: int) -> None:
         raise RecordChanged("the item was changed meanwhile")
 
 
-def _require_presumed(count: int) -> None:
+def _require_body(count: int) -> None:
     if count == 0:
-        raise NotAsPresumed("what the request presumed has changed")
+        raise ConditionFailed("the record has another body")
 
 
 def _require_new(count: int) -> None:

@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 
 from restkeeper.storage.contract import Record, StoredResponse
-from restkeeper.storage.errors import DuplicateValue, NotAsPresumed, RecordChanged, RecordNotFound, ResponseStored
+from restkeeper.storage.errors import ConditionFailed, DuplicateValue, RecordChanged, RecordNotFound, ResponseStored
 from restkeeper.storage.sqlite import sql
 from restkeeper.storage.sqlite.deliveries import Outbox
 from restkeeper.storage.sqlite.identity import revision
@@ -81,9 +81,9 @@ class SqliteTransaction(Outbox):
         if self._connection.execute(_READ, (collection, record.id)).fetchone() != record:
             raise self._failed(RecordChanged("the item was changed meanwhile"))
 
-    def presume(self, collection: str, record: Record) -> None:
+    def require_body(self, collection: str, record: Record) -> None:
         if not self._connection.execute(_HAS_BODY, (collection, record.id, record.body.decode())).fetchone():
-            raise self._failed(NotAsPresumed("what the request presumed has changed"))
+            raise self._failed(ConditionFailed("the record has another body"))
 
     def revision(self, collection: str) -> str:
         statement = "SELECT revision FROM collections WHERE name = ?"

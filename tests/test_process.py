@@ -190,6 +190,7 @@ def test_only_abandoned_folders_are_deleted(tmp_path: Path) -> None:
     shutil.rmtree(second)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("signals", [("HUP", "TERM"), ("TERM", "HUP"), ("HUP", "HUP", "TERM"), ("HUP", "QUIT")])
 def test_signals_in_sequence_leave_no_process(tmp_path: Path, signals: tuple[str, ...]) -> None:
     """A reload that a stop interrupts ends like any other, and all processes with it."""

@@ -10,6 +10,8 @@ from tests import broken
 from tests.live import Gunicorn
 from tests.soak_histories import Fault, HistoryRun, soak
 
+pytestmark = pytest.mark.matrix  # the checker itself is tested in test_histories.py
+
 RESPONSES = 600  # of a short run: each fault of a broken service shows several times
 
 BROKEN: dict[object, str] = {
@@ -29,23 +31,14 @@ def require_all_kinds(run: HistoryRun) -> None:
     assert {(kind, "200") for kind in kinds} | {("change", "412")} <= happened
 
 
-def test_a_history_under_kills_is_linearizable() -> None:
-    """Of two workers on one SQLite file one is killed with -9 every half second."""
-    run = soak(seconds=4, times=5)
-    require_all_kinds(run)
-    assert run.injected["worker killed"] >= 5
-
-
-@pytest.mark.matrix
 @pytest.mark.timeout(240)
-def test_a_longer_history_under_kills_is_linearizable() -> None:
-    """The same with fifty kills."""
+def test_a_history_under_kills_is_linearizable() -> None:
+    """Of two workers on one SQLite file one is killed with -9 every second, fifty times."""
     run = soak(seconds=45, times=50)
     require_all_kinds(run)
     assert run.injected["worker killed"] >= 50
 
 
-@pytest.mark.matrix
 @pytest.mark.timeout(120)
 def test_a_history_of_three_instances_under_faults_of_the_database_is_linearizable() -> None:
     """PostgreSQL is restarted, paused, crashed and killed, connections are cut, workers and instances are killed."""
@@ -54,7 +47,6 @@ def test_a_history_of_three_instances_under_faults_of_the_database_is_linearizab
     assert len(run.injected) == 7
 
 
-@pytest.mark.matrix
 @pytest.mark.timeout(400)
 def test_a_longer_history_of_three_instances_is_linearizable() -> None:
     """The same with each fault eight times."""

@@ -1,11 +1,13 @@
 """What a create presumes: its responses are those of a process that reads its credential first, and nothing is lost."""
 
+import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from flask import after_this_request
 from flask.testing import FlaskClient
 
 from restkeeper.config import Config
@@ -317,23 +319,101 @@ def bytes_left(response: Any) -> str:
     return str(response.headers["RateLimit"].partition("write-bytes")[2])
 
 
-class Broken:
-    """A body whose connection fails once, after which its rest could be read."""
+class Broken(io.RawIOBase):
+    """A body that comes in parts; an exception is raised, and what follows can be read after it."""
 
-    def __init__(self, *parts: bytes) -> None:
-        self._parts = iter(parts)
+    def __init__(self, *parts: bytes | Exception) -> None:
+        self._parts = list(parts)
 
-    def read(self, size: int = -1) -> bytes:
-        if (part := next(self._parts, b"")) == b"fails":
-            raise TimeoutError("too slow")
-        return part
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._parts.pop(0) if self._parts else b""
+        if isinstance(part, Exception):
+            raise part
+        buffer[: len(part)] = part
+        return len(part)
 
 
-def test_a_body_that_is_not_whole_is_not_read_again(process: Process) -> None:
-    """Else its rest could be taken for another body."""
-    body = Broken(b'{"name": ', b"fails", b'{"name": "rest"}')
-    headers = {"X-API-Key": process.token, "Content-Type": "application/json", "Transfer-Encoding": "chunked"}
-    environ = {"wsgi.input": body, "wsgi.input_terminated": True}
-    refused = process.client.post("/products", headers=headers, environ_overrides=environ)
-    assert (refused.status_code, refused.json["type"]) == (400, "/problems/bad-request")
-    assert "rest" not in process.names()
+@pytest.mark.parametrize(
+    ("parts", "length", "detail"),
+    [
+        ((RuntimeError("zz"), b'{"name": "never"}'), None, "the body cannot be read: zz"),
+        ((b'{"name": "x', RuntimeError("late"), b'{"name": "never"}'), None, "the body cannot be read: late"),
+        ((b'{"name": "x',), "20", "the body ended before its announced length"),
+    ],
+)
+def test_a_body_that_cannot_be_read_is_not_read_again(
+    process: Process, parts: tuple[bytes | Exception, ...], length: str | None, detail: str
+) -> None:
+    """gunicorn would go on after a malformed chunk, and wait again for one that is late."""
+    headers = {"X-API-Key": process.token, "Content-Type": "application/json"}
+    ends = {"CONTENT_LENGTH": length} if length else {"wsgi.input_terminated": True}
+    for _ in range(2):  # the first time its credential is presumed
+        environ = {"wsgi.input": Broken(*parts), **ends}
+        refused = process.client.post("/products", headers=headers, environ_overrides=environ)
+        assert (refused.status_code, refused.json["detail"]) == (400, detail)
+    assert "never" not in process.names()
+
+
+def test_a_revoked_key_has_no_quota(url: str, clock: SetClock) -> None:
+    """Its requests are counted for the address, like those of other unknown callers."""
+    first, other = (Process(url, clock, rate_limit_write="3 per minute") for _ in range(2))
+    id = first.make_key()
+    other.token = first.token
+    assert [first.post().status_code for _ in range(3)] == [200] * 3
+    revoke(other, id, clock)
+    refused = [each.post() for each in (first, other)]
+    assert [each.status_code for each in refused] == [401, 401]
+    assert remaining(refused[0]) == remaining(refused[1]) + 1
+    for process in (first, other):
+        process.store.close()
+
+
+def test_what_a_dropped_response_was_to_get_is_dropped(url: str, clock: SetClock) -> None:
+    """Flask's hooks after this request, which the request adds each time that it is executed."""
+    process = Process(url, clock)
+    seen = []
+
+    @process.app.before_request
+    def note() -> None:
+        @after_this_request
+        def count(response: Any) -> Any:
+            seen.append(response.status_code)
+            return response
+
+    process.make_key()
+    assert process.post().status_code == 200
+    seen.clear()
+    assert process.post({"name": ""}).status_code == 422
+    assert seen == [422]
+    process.store.close()
+
+
+def fail(sent: Any) -> None:
+    raise RuntimeError("a hook failed")
+
+
+def test_an_error_before_the_change_is_not_shown_to_a_revoked_key(url: str, clock: SetClock) -> None:
+    """Nor that the disk is full: nothing was tried yet, so that the request is executed again."""
+    process = Process(url, clock)
+    for _ in range(2):
+        id = process.make_key()
+        assert process.post().status_code == 200
+        revoke(process, id, clock)
+        service_of(process.app).hooks.on_body.append(fail)
+        assert process.post().status_code == 401
+        service_of(process.app).hooks.on_body.remove(fail)
+    process.store.close()
+
+
+def test_what_has_waited_in_vain_does_not_wait_again(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as for a connection to the store: no work was tried."""
+
+    def wait(*_: Any, **options: Any) -> Any:
+        raise StoreUnavailable("there is no connection")
+
+    monkeypatch.setattr(process.store, "write", wait)
+    assert process.post().status_code == 503
+    assert process.asked == []

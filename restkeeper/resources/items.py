@@ -17,7 +17,7 @@ from restkeeper.resources.form import Form
 from restkeeper.resources.resource import ItemLimits, JsonObject, Resource
 from restkeeper.resources.turns import LARGE, Stale, Turns, deadline_of, until_current
 from restkeeper.storage.contract import Page, Query, Record, Store, Transaction
-from restkeeper.storage.errors import ConditionFailed, DuplicateValue
+from restkeeper.storage.errors import DuplicateValue
 from restkeeper.web import ahead
 from restkeeper.web.application import OwnHeaders, Reply
 from restkeeper.web.cache import Cache
@@ -201,7 +201,11 @@ class Items:
                 once.save(transaction, reply)
                 change(transaction)
 
-            self._write(work, deadline=deadline)
+            try:
+                self._write(work, deadline=deadline)
+            except Exception:
+                forget_written()  # the request may be executed again
+                raise
             ahead.confirm()
             return reply
 
@@ -311,9 +315,6 @@ class Items:
         """As `Store.write`; a DuplicateValue names the field as callers know it."""
         try:
             return self.store.write(work, deadline=deadline)
-        except ConditionFailed:
-            forget_written()  # nothing was stored, and the request is executed again
-            raise
         except DuplicateValue as error:
             raise DuplicateValue(self.form.name_of(error.field)) from None
 

@@ -3,9 +3,10 @@
 A create presumes two things: its credential has not changed since this process read it, at most a minute ago; and no
 response is stored for its idempotency key. Its transaction checks both. If one is wrong, it changes nothing.
 
-A response below 500 is sent only if a transaction has confirmed what its request presumed; otherwise the request is
-executed again, and reads first. So a revoked key is refused by the next request, and every refusal is the same as
-without presuming. A response of 500 or more is sent as it is: the change may be stored.
+A response is sent only if a transaction has confirmed what its request presumed; otherwise the request is executed
+again, and reads first. So a revoked key is refused by the next request, and every refusal is the same as without
+presuming. Two errors of the server are sent as they are: one after the transaction was tried, because its change may be
+stored, and a 503, because what has waited in vain shall not wait again.
 """
 
 from collections.abc import Callable
@@ -47,7 +48,8 @@ class _State:
         self.recent: _Recent | None = None  # None if the request does not create
         self.is_presumed = False  # `recent` comes from the cache
         self.presumes_new = False  # likewise: no response is stored for the idempotency key
-        self.is_confirmed = False  # a transaction that checked it is committed
+        self.was_tried = False  # by a transaction, which may be committed, whatever the response says
+        self.is_confirmed = False  # it is committed
 
 
 def confirms(view: View) -> View:
@@ -117,7 +119,7 @@ class Ahead:
             self._remember(state.digest, state.recent)
             return False
         self._recent.pop(state.digest, None)
-        if not state.is_presumed or response.status_code >= 500:
+        if not state.is_presumed or response.status_code == 503 or (state.was_tried and response.status_code >= 500):
             return False
         taken = self._clock.monotonic() - state.began
         request.environ[_STATE] = _State(state.began, seconds=taken, is_repeated=True)
@@ -158,6 +160,7 @@ def is_presuming() -> bool:
 def require_presumed(transaction: Transaction) -> None:
     """Let the transaction change nothing if its request presumes what is wrong."""
     if (state := _state()) and state.is_presumed and state.recent:
+        state.was_tried = True
         transaction.require_body(state.recent.collection, state.recent.record)
 
 

@@ -134,6 +134,7 @@ class Application(Flask):
 
     def _repeated(self) -> Response:
         """The response of the request, executed again."""
+        request_ctx._after_request_functions.clear()  # they are of the dropped response
         try:
             reply = self.preprocess_request()
             return self.make_response(self.dispatch_request() if reply is None else reply)

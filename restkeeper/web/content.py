@@ -18,8 +18,9 @@ from restkeeper.web import ahead, exactjson
 
 JSON = "application/json"
 HTML = "text/html"
-_UNREADABLE = "restkeeper.unreadable"  # in the WSGI environment: the problem with the body
 MERGE_PATCH = "application/merge-patch+json"  # RFC 7396
+
+_UNREADABLE = "restkeeper.unreadable"  # in the WSGI environment: why the body cannot be read
 
 
 def require_acceptable(*offers: str) -> None:
@@ -73,10 +74,10 @@ def require_media_type(*types: str) -> None:
 
 
 def _read(limit: int) -> bytes:
-    if (problem := request.environ.get(_UNREADABLE)) is not None:
-        raise problem  # the request is executed again, and a part of its body is lost
     if (request.content_length or 0) > limit:
         raise BodyTooLarge(f"a body has at most {limit} bytes")
+    if fault := request.environ.get(_UNREADABLE):  # the request is executed again, and what follows is no body
+        raise BadRequest(fault)
     request.max_content_length = limit + 1  # for bodies that come in chunks; werkzeug stops there in silence
     try:
         body = request.get_data(cache=ahead.is_presuming())  # then it may be read again
@@ -91,7 +92,7 @@ def _read(limit: int) -> bytes:
     return body
 
 
-def _unreadable(detail: str) -> BadRequest:
-    """The problem with a body that was read in part; it stays the problem if the request is executed again."""
-    problem: BadRequest = request.environ.setdefault(_UNREADABLE, BadRequest(detail))
-    return problem
+def _unreadable(fault: str) -> BadRequest:
+    """The problem with a body that is read once only: servers would go on after what is malformed or late."""
+    request.environ[_UNREADABLE] = fault
+    return BadRequest(fault)

@@ -172,6 +172,43 @@ def test_an_error_outside_of_a_savepoint_ends_the_transaction(
     insert(store, record("d"))  # and the next transaction is not concerned
 
 
+@pytest.mark.parametrize("ends_in_savepoint", [False, True])
+@pytest.mark.parametrize(
+    ("fail", "error"),
+    [
+        (lambda transaction: transaction.require_body("things", record("a", name="other")), ConditionFailed),
+        (
+            lambda transaction: transaction.store_response(b"id", StoredResponse(1.0, b"x"), expired_before=0.0),
+            ResponseStored,
+        ),
+        (lambda transaction: transaction.require("things", record("x")), RecordChanged),
+        (lambda transaction: transaction.insert("things", record("a")), DuplicateValue),
+    ],
+)
+def test_an_error_ends_the_transaction_though_it_was_caught(
+    store: Store, fail: Callable[[Transaction], None], error: type[Exception], ends_in_savepoint: bool
+) -> None:
+    """Also if a read that comes later has raised it, whose caller goes on."""
+    insert(store, record("a"))
+    store.write(lambda transaction: transaction.store_response(b"id", StoredResponse(0.5, b"y"), expired_before=0.0))
+
+    def work(transaction: Transaction) -> None:
+        with suppress(Exception):
+            fail(transaction)
+            transaction.insert("things", record("b"))
+            transaction.revision("things")
+        if ends_in_savepoint:
+            with suppress(Exception), transaction.savepoint():
+                transaction.insert("things", record("c"))
+        else:
+            with suppress(Exception):
+                transaction.insert("things", record("d"))
+
+    with pytest.raises(error):
+        store.write(work)
+    assert (ids(store), store.look_up([b"id"])) == (["a"], [StoredResponse(0.5, b"y")])
+
+
 def test_an_unknown_item_ends_no_transaction(store: Store) -> None:
     """RecordNotFound of a read needs no savepoint, with a lock or without."""
 

@@ -37,7 +37,7 @@ HEADERS = {
 
 Environ = dict[str, Any]  # WSGI's
 
-_COUNTED = "restkeeper.limit"  # in the WSGI environment: the request's use of its quota
+_COUNTED = "restkeeper.limit"  # in the WSGI environment: the keys of the counted caller, and the use of its quota
 
 
 def limit_requests(
@@ -64,21 +64,21 @@ def limit_requests(
     write_policy = ", ".join(each.policy for each in (*quotas.values(), write_bytes) if each)
     used_up: set[str] = set()
 
-    def count(request: Request, caller: Callable[[Environ], tuple[str, ...]]) -> Use | None:
+    def count(request: Request, keys: tuple[str, ...]) -> Use | None:
         quota = reading if request.method in READING else writing
-        return quota.add(caller(request.environ)) if quota else None
+        return quota.add(keys) if quota else None
 
     def require_quota(request: Request) -> None:
         if not is_limited(request.endpoint):
             return
         environ = request.environ
-        if _COUNTED not in environ:  # else it is executed again
-            environ[_COUNTED] = count(request, identify)
-        use = environ[_COUNTED]
+        keys = identify(environ)
+        if _COUNTED not in environ or environ[_COUNTED][0] != keys:  # else it is executed again
+            environ[_COUNTED] = keys, count(request, keys)
+        use = environ[_COUNTED][1]
         if use and use[1] > use[0].amount:
             raise refusal(use, f"{use[0].name} requests")
         if used_up and write_bytes and request.method not in (*READING, "DELETE"):  # deleting frees space
-            keys = identify(environ)
             if not used_up.isdisjoint(keys):
                 use = write_bytes.look(keys)
                 if not remaining(use):
@@ -90,9 +90,9 @@ def limit_requests(
             return
         environ = request.environ
         try:
-            use = environ[_COUNTED]
+            use = environ[_COUNTED][1]
         except KeyError:  # refused before the caller was resolved
-            use = count(request, address_keys)
+            use = count(request, address_keys(environ))
         add = response.headers.add
         policies, limits = policy, ""
         if write_bytes and request.method not in READING:

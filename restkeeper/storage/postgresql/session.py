@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.errors import StoreError, StoreUnavailable
 from restkeeper.storage.postgresql import limits, waiting
 from restkeeper.storage.postgresql.chain import Parameters, Statement, Step, chained
 from restkeeper.storage.postgresql.failures import cause_of, store_error
@@ -51,6 +51,7 @@ class Session(psycopg.Connection[Row]):
     """
 
     _queue: list[Statement]
+    _failure: Exception | None = None  # of the transaction, or of the innermost savepoint
     _reused: psycopg.Cursor[Row]
     used_at = 0.0  # when it has sent something last, by time.monotonic
     is_long = False  # whether the present use may take any time
@@ -104,9 +105,15 @@ class Session(psycopg.Connection[Row]):
     def begin(self) -> None:
         """Begin a transaction, when the first statement is executed."""
         self._queue = [BEGIN]
+        self._failure = None
 
     def commit(self) -> None:
-        """Make all queued changes and end the transaction: in one round trip, if it has only changes of one chain."""
+        """Make all queued changes and end the transaction: in one round trip, if it has only changes of one chain.
+
+        Raises the error of a statement that failed outside of a savepoint, if the work has caught it.
+        """
+        if self._failure:
+            raise self._failure
         if self._queue[:1] == [BEGIN] and (change := chained(self._queue[1:])):
             self._queue = []
             self._make(change)
@@ -117,6 +124,7 @@ class Session(psycopg.Connection[Row]):
     def undo(self) -> None:
         """Roll back the transaction, if one has begun; a broken connection has none."""
         self._queue = []
+        self._failure = None
         self.used_at = time.monotonic()
         if not self.closed and self.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             with suppress(psycopg.Error):  # then the connection is lost, and so is the transaction
@@ -126,12 +134,16 @@ class Session(psycopg.Connection[Row]):
     def savepoint(self) -> Iterator[None]:
         """A part of a transaction, which is undone alone if an exception is raised in it, or by one of its changes."""
         self.flush()
+        before = self._failure
         self._execute("SAVEPOINT work")
         try:
             yield
             self.flush()
+            if self._failure:
+                raise self._failure
         except BaseException:
             self._queue = []
+            self._failure = before
             if not self.closed:
                 self._execute("ROLLBACK TO SAVEPOINT work")
             raise
@@ -147,11 +159,24 @@ class Session(psycopg.Connection[Row]):
     def _make(self, change: Statement) -> None:
         made = self._execute(change.sql, change.parameters).rowcount
         if change.done:
-            change.done(made)
+            try:
+                change.done(made)
+            except StoreError as error:
+                self._note(error)
+                raise
 
     def _execute(self, statement: str, parameters: Parameters = None) -> psycopg.Cursor[Row]:
         self.used_at = time.monotonic()
-        return self._reused.execute(statement, parameters)
+        try:
+            return self._reused.execute(statement, parameters)
+        except Exception as error:
+            self._note(error)
+            raise
+
+    def _note(self, error: Exception) -> None:
+        """Note the first error of a transaction. Who catches it cannot commit: the server would roll back silently."""
+        if self.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            self._failure = self._failure or error
 
 
 def connect(url: str, *, is_long: bool = False) -> Session:

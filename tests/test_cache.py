@@ -57,13 +57,16 @@ def test_a_too_large_value_is_not_cached() -> None:
 
 
 def test_a_key_that_is_put_again_counts_once() -> None:
-    """It has the same value, position and size, however often it is put again."""
+    """It has the new value and its size, and is the newest, however often it is put again."""
     cache = filled(16)
-    for _ in range(100):
-        cache.add(0, "another", 10)
-    assert cached_keys(cache, 16) == list(range(16)) and cache.get(0) == "value 0"
+    for n in range(100):
+        cache.add(0, f"another {n}", 10)
+    assert cached_keys(cache, 16) == list(range(16)) and cache.get(0) == "another 99"
     cache.add(16, "value 16", 10)
-    assert cached_keys(cache, 17) == list(range(1, 17))
+    assert cached_keys(cache, 17) == [0, *range(2, 17)]
+    cache.add(0, "small", 1)
+    cache.add(17, "small", 9)
+    assert cached_keys(cache, 18) == [0, *range(2, 18)]
 
 
 def test_threads_respect_the_limit() -> None:

@@ -214,20 +214,6 @@ def test_the_memory_of_a_cursor_does_not_depend_on_its_query() -> None:
     assert re.findall(r'rel="(\w+)"', value) == ["first", "next"]
 
 
-def test_the_cache_is_limited_and_removes_the_oldest() -> None:
-    """Values stay while there is space; then the oldest are removed, one by one; too large values are not cached."""
-    recent: Cache[str, str] = Cache(160)
-    for key in "abcdefghijklmnop":
-        recent.add(key, key.upper(), 10)
-    assert [recent.get(key) for key in "ap"] == ["A", "P"]
-    recent.add("q", "Q", 10)
-    assert [recent.get(key) for key in "abq"] == [None, "B", "Q"]
-    recent.add("r", "R", 11)
-    assert recent.get("r") is None
-    recent.add("q", "other", 10)
-    assert recent.get("q") == "Q"
-
-
 def test_the_size_of_a_cached_list_includes_its_key(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Path, query and headers count, besides the body."""
     sizes: list[tuple[int, int]] = []

@@ -14,7 +14,7 @@ from restkeeper.config import Config
 from restkeeper.errors import NotFound
 from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord, forget_written
 from restkeeper.resources.form import Form
-from restkeeper.resources.resource import ItemLimits, JsonObject, Resource
+from restkeeper.resources.resource import ItemLimits, JsonObject, Ownership, Resource
 from restkeeper.resources.turns import LARGE, Stale, Turns, deadline_of, until_current
 from restkeeper.storage.contract import Page, Query, Record, Store, Transaction
 from restkeeper.storage.errors import DuplicateValue
@@ -105,7 +105,7 @@ class Items:
         self._caching = OF_CALLER if config.auth == "required" and caching == REVALIDATED else caching
         self._limits = ItemLimits(*config.item_limits)
         self._turns = Turns(clock)
-        self._pages: Cache[tuple[str, str | None, str, str, bytes], _CachedPage] = Cache(PAGES_BYTES)
+        self._pages: Cache[tuple[str | None, str, str, bytes], _CachedPage] = Cache(PAGES_BYTES)
 
     def now(self) -> str:
         """The present time, as it is stored."""
@@ -123,23 +123,34 @@ class Items:
     def page(self) -> Reply:
         """The requested page of the list; 304 if the client has it already."""
         require_acceptable(JSON)
-        revision, owner = self._revision(), self._access.visible_owner()
-        path, query_string, form = request.path, request.query_string, self.form.fingerprint
-        if (page := self._pages.get((revision, owner, form, path, query_string))) is None:
+        owner = self._access.visible_owner()
+        address = self._address(owner)
+        page = self._pages.get(address)
+        revision = self._revision() if page or is_conditional() else None
+        if page is None or page.revision != revision:
             listing = self._list_request()
-            query = self.form.query(resolve(listing, path, request.args))
+            query = self.form.query(resolve(listing, request.path, request.args))
             if owner is None and is_conditional():
+                assert revision is not None  # noqa: S101 - the request is conditional
                 if unchanged := self._not_modified(self._list_tag(revision, listing.limit)):
                     return unchanged  # without reading the page
             self._require_converted(query)
             page = self._read_page(listing, query if owner is None else replace(query, owner=owner))
             if page.revision != revision:
                 self._require_converted(query)  # an older program may have written an item meanwhile
-            size = page.size + len(path) + len(query_string) + len(owner or "")
-            self._pages.add((page.revision, owner, form, path, query_string), page, size)
+            self._pages.add(address, page, page.size + sum(len(part) for part in address if part))
         if is_conditional() and (unchanged := self._not_modified(page.tag)):
             return unchanged
         return Reply([page.body], headers=OwnHeaders(page.headers.copy()))
+
+    def begins_with_revision(self) -> bool:
+        """Whether `page` first asks for the revision: its response may be cached, or be what the client has."""
+        is_owned = self.resource.ownership is Ownership.ALL  # whose owner is not known yet
+        return is_owned or is_conditional() or self._pages.get(self._address(None)) is not None
+
+    def _address(self, owner: str | None) -> tuple[str | None, str, str, bytes]:
+        """What a list depends on, besides the revision of the collection."""
+        return owner, self.form.fingerprint, request.path, request.query_string
 
     def read(self, id: str) -> Reply:
         """One item, or some of its fields; 304 if the client has it already. Raises NotFound."""

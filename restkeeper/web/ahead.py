@@ -10,7 +10,7 @@ stored, and a 503, because what has waited in vain shall not wait again.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from flask import Flask, Request, Response, has_request_context, request
 
@@ -26,6 +26,15 @@ MOST_PRESUMED = 4096  # credentials that each process caches
 _STATE = "restkeeper.ahead"  # in the WSGI environment: the _State of the request
 
 _READ_FIRST = {"GET", "PUT", "PATCH", "DELETE"}  # methods that begin with the item, or the revision of the list
+
+
+class Listed(Protocol):
+    """The items of a collection, as `resources.items.Items`."""
+
+    name: str
+
+    def begins_with_revision(self) -> bool:
+        """Whether the list that the current request asks for begins with the revision of the collection."""
 
 
 class _Recent(NamedTuple):
@@ -64,14 +73,14 @@ def confirms(view: View) -> View:
 class Ahead:
     """Reads the record of a credential, and what the request that has it will read if it is valid.
 
-    That is an item, for routes that read or change one; the revision of a collection, for its list; and what the
-    `plans` say: each returns a key, given the request and the id of its caller, or None.
+    That is an item, for routes that read or change one; the revision of a collection, for its list, if that begins with
+    it; and what the `plans` say: each returns a key, given the request and the id of its caller, or None.
     """
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._collections: dict[str | None, str] = {}  # by the endpoint of an item, or of the list
+        self._items: dict[str | None, Listed | None] = {}  # by the endpoint of an item, or of the list
         self._creating: set[str | None] = set()  # endpoints whose handlers declare it with `confirms`
         self._recent: dict[str, _Recent] = {}  # confirmed credentials, by their digests
         self.plans: list[Callable[[Request, str], Key | None]] = []
@@ -82,7 +91,7 @@ class Ahead:
             view: Any = app.view_functions[rule.endpoint]
             is_read = rule.arguments <= {"id"} and not _READ_FIRST.isdisjoint(rule.methods or ())
             if is_read and getattr(view, "needs", "") in ("read", "write"):
-                self._collections[rule.endpoint] = getattr(getattr(view, "__self__", None), "name", "")
+                self._items[rule.endpoint] = getattr(getattr(view, "__self__", None), "items", None)
             if getattr(view, "confirms", False):
                 self._creating.add(rule.endpoint)
 
@@ -131,8 +140,10 @@ class Ahead:
         self._recent[digest] = recent
 
     def _key(self, request: Request, caller: str) -> Key | None:
-        if collection := self._collections.get(request.endpoint):
-            return (collection, request.view_args["id"]) if request.view_args else collection
+        if items := self._items.get(request.endpoint):
+            if request.view_args:
+                return items.name, request.view_args["id"]
+            return items.name if items.begins_with_revision() else None
         return next((key for plan in self.plans if (key := plan(request, caller)) is not None), None)
 
 

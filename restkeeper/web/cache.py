@@ -10,7 +10,7 @@ V = TypeVar("V")
 class Cache(Generic[K, V]):
     """Values by key, at most `capacity` bytes of them: the oldest are evicted first.
 
-    Nothing expires: what a value depends on is part of its key.
+    Nothing expires: what a value depends on is part of its key, or of the value, which is then replaced.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -25,12 +25,12 @@ class Cache(Generic[K, V]):
         return found[0] if found else None
 
     def add(self, key: K, value: V, size: int) -> None:
-        """Cache a value of `size` bytes, unless it would displace many others."""
+        """Cache a value of `size` bytes in place of the one that the key has, unless it would displace many others."""
         if size > self._capacity // 16:
             return
         with self._changing:
-            if key in self._cached:
-                return
+            if replaced := self._cached.pop(key, None):
+                self._size -= replaced[1]
             self._cached[key] = (value, size)
             self._size += size
             while self._size > self._capacity:

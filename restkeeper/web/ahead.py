@@ -10,7 +10,7 @@ stored, and a 503, because what has waited in vain shall not wait again.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from flask import Flask, Request, Response, has_request_context, request
 
@@ -28,6 +28,7 @@ _STATE = "restkeeper.ahead"  # in the WSGI environment: the _State of the reques
 _READ_FIRST = {"GET", "PUT", "PATCH", "DELETE"}  # methods that begin with the item, or the revision of the list
 
 
+@runtime_checkable
 class Listed(Protocol):
     """The items of a collection, as `resources.items.Items`."""
 
@@ -80,7 +81,7 @@ class Ahead:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._items: dict[str | None, Listed | None] = {}  # by the endpoint of an item, or of the list
+        self._items: dict[str | None, Listed] = {}  # by the endpoint of an item, or of the list
         self._creating: set[str | None] = set()  # endpoints whose handlers declare it with `confirms`
         self._recent: dict[str, _Recent] = {}  # confirmed credentials, by their digests
         self.plans: list[Callable[[Request, str], Key | None]] = []
@@ -89,9 +90,10 @@ class Ahead:
         """Learn which routes read or change an item of a collection, or read its list, and which create."""
         for rule in app.url_map.iter_rules():
             view: Any = app.view_functions[rule.endpoint]
+            items = getattr(getattr(view, "__self__", None), "items", None)
             is_read = rule.arguments <= {"id"} and not _READ_FIRST.isdisjoint(rule.methods or ())
-            if is_read and getattr(view, "needs", "") in ("read", "write"):
-                self._items[rule.endpoint] = getattr(getattr(view, "__self__", None), "items", None)
+            if is_read and isinstance(items, Listed) and getattr(view, "needs", "") in ("read", "write"):
+                self._items[rule.endpoint] = items
             if getattr(view, "confirms", False):
                 self._creating.add(rule.endpoint)
 

@@ -25,6 +25,9 @@ from tests.waiting import SECONDS
 INSTANCES = 3
 WORKERS = 2
 
+# Settings of a service that requires a key, as when it is deployed; it has no limit of requests.
+SECURED = {"AUTH": "required", "ADMIN_KEY": "an-admin-key-of-enough-characters", "RATE_LIMIT": "off"}
+
 
 class Cluster:
     """`instances` of the tests' service on one database. Requests go to each of them in turn."""
@@ -64,6 +67,12 @@ class Cluster:
     ) -> HttpResponse:
         """Send a request to the next instance."""
         return self.instances[next(self._turns)].request(method, path, body, headers, timeout)
+
+    def credentials(self) -> dict[str, str]:
+        """The header of a new key that may do everything, of a service with the settings SECURED."""
+        sent = {"name": "test", "scopes": ["admin"]}
+        made = self.request("POST", "/api/v1/keys", sent, {"X-API-Key": SECURED["ADMIN_KEY"]}, timeout=60)
+        return {"X-API-Key": made.json()["secret"]}
 
     def get(self, path: str, headers: dict[str, str] | None = None, timeout: float = 15) -> HttpResponse:
         return self.request("GET", path, None, headers, timeout)

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http.client import HTTPException
 
-from tests.cluster import Client, Cluster, add_options, running
+from tests.cluster import SECURED, Client, Cluster, add_options, running
 
 CLIENTS = 8
 KILLS_EACH = 3  # of which the last one is that of an instance, if there are several
@@ -33,8 +33,9 @@ class Tally:
 class Soak:
     """A run: `items` to create once each; a worker or an instance is killed after a fixed number of them."""
 
-    def __init__(self, cluster: Cluster, items: int, kills: int) -> None:
+    def __init__(self, cluster: Cluster, items: int, kills: int, credentials: dict[str, str]) -> None:
         self._cluster = cluster
+        self._credentials = credentials
         self._items = items
         self._kills = kills
         self._numbers = iter(range(items))
@@ -64,7 +65,8 @@ class Soak:
 
     def _make(self, client: Client, number: int) -> tuple[str, bool]:
         """Send one item until there is a response; its id, and whether the response was a replay."""
-        body, headers = {"name": f"item {number}", "stock": number}, {"Idempotency-Key": f'"soak-{number}"'}
+        body = {"name": f"item {number}", "stock": number}
+        headers = {"Idempotency-Key": f'"soak-{number}"', **self._credentials}
         for _ in range(1000):
             with self._changed:
                 self.tally.sent += 1
@@ -94,11 +96,11 @@ class Soak:
             self.tally.kills += 1
 
 
-def check(cluster: Cluster, tally: Tally, items: int) -> None:
+def check(cluster: Cluster, tally: Tally, items: int, credentials: dict[str, str]) -> None:
     """Raises AssertionError unless each item exists once, and only those of the responses."""
     stored, path = [], "/products?limit=100&fields=id,stock"
     while path:
-        page = cluster.get(path)
+        page = cluster.get(path, credentials)
         stored += [(item["stock"], item["id"]) for item in page.json()]
         links = (link.split(">")[0][1:] for link in page.headers["link"].split(", ") if 'rel="next"' in link)
         path = next(links, "")
@@ -110,9 +112,10 @@ def check(cluster: Cluster, tally: Tally, items: int) -> None:
 
 def soak(items: int, kills: int, store: str = "sqlite", instances: int = 0) -> Tally:
     """A whole run with its own service; its counts. Raises AssertionError when they are not exact."""
-    with running(store, instances=instances, LOG_LEVEL="error") as cluster:
-        tally = Soak(cluster, items, kills).run()
-        check(cluster, tally, items)
+    with running(store, instances=instances, LOG_LEVEL="error", **SECURED) as cluster:
+        credentials = cluster.credentials()
+        tally = Soak(cluster, items, kills, credentials).run()
+        check(cluster, tally, items, credentials)
     print(
         f"{items} items asked for, {items} there, none lost, none twice: {tally.kills} killed "
         f"({tally.instances_killed} of them instances, the others workers), "

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import cycle
 from typing import NamedTuple, TypeVar
 
-from tests.cluster import Cluster, add_options, running
+from tests.cluster import SECURED, Cluster, add_options, running
 from tests.histories import FeedEvent, Refusal, check, check_feed
 from tests.recorder import BACKOFF, PATIENCE, Client, NotSent, Recorder
 
@@ -218,8 +218,9 @@ def faults_of(cluster: Cluster) -> list[Fault]:
 
 def soak(seconds: float, times: int = 0, store: str = "sqlite", instances: int = 0) -> HistoryRun:
     """A run with its own service, of so many seconds and each fault so often at least."""
-    with running(store, instances=instances, LOG_LEVEL="error", RATE_LIMIT="off") as cluster:
-        run = HistoryRun(cluster.bases, faults_of(cluster), seconds=seconds, times=times)
+    with running(store, instances=instances, LOG_LEVEL="error", **SECURED) as cluster:
+        faults, credentials = faults_of(cluster), cluster.credentials()
+        run = HistoryRun(cluster.bases, faults, seconds=seconds, times=times, headers=credentials)
         run.run()
     print(run.report())
     return run

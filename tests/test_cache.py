@@ -54,6 +54,8 @@ def test_a_too_large_value_is_not_cached() -> None:
     cache = filled(16)
     cache.add(16, "too large", 11)
     assert cached_keys(cache, 17) == list(range(16))
+    cache.add(5, "grown too large", 11)
+    assert cache.get(5) is None
 
 
 def test_a_key_that_is_put_again_counts_once() -> None:

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 NO_ARGS: MultiDict[str, str] = ImmutableMultiDict()
 MOST_COUNTED = 100_000  # items of a query that narrows: PostgreSQL counts so many in a second or less
-PAGES_BYTES = 4 * 1024 * 1024  # of responses to lists that each process caches for a collection
+PAGES_BYTES = 4 * 1024 * 1024  # of responses to lists that each process caches for a collection in one version
 PAGE_OVERHEAD = 2000  # bytes that Python's objects for one response take, as measured, rounded up
 
 # Cache-Control (RFC 9111, section 5.2.2): a cache validates its copy each time, which the ETag makes
@@ -143,8 +143,8 @@ class Items:
             return unchanged
         return Reply([page.body], headers=OwnHeaders(page.headers.copy()))
 
-    def begins_with_revision(self) -> bool:
-        """Whether `page` first asks for the revision: its response may be cached, or be what the client has."""
+    def needs_revision_first(self) -> bool:
+        """Whether `page` compares the revision first: a response may be cached, or the client may have it."""
         is_owned = self.resource.ownership is Ownership.ALL  # whose owner is not known yet
         return is_owned or is_conditional() or self._pages.get(self._address(None)) is not None
 

@@ -294,8 +294,8 @@ class ResponseTransaction(Protocol):
 class Transaction(ItemTransaction, ResponseTransaction, OutboxTransaction, Protocol):
     """The operations inside `Store.write`: all are committed, or none.
 
-    An exception of a change (any operation but a read) ends the transaction: nothing of it is stored, also if `work`
-    catches the exception. It is raised by that call, by a later one, or by `write`, so that a backend can send several
+    An exception, but RecordNotFound of a read, ends the transaction: nothing of it is stored, also if `work` catches
+    it. That of a change is raised by that call, by a later one, or by `write`, so that a backend can send several
     changes to its server together.
     """
 

@@ -5,8 +5,8 @@ response is stored for its idempotency key. Its transaction checks both. If one 
 
 A response is sent only if a transaction has confirmed what its request presumed; otherwise the request is executed
 again, and reads first. So a revoked key is refused by the next request, and every refusal is the same as without
-presuming. Two errors of the server are sent as they are: one after the transaction was tried, because its change may be
-stored, and a 503, because what has waited in vain shall not wait again.
+presuming. Two kinds of server errors are sent at once: an error after the transaction was tried (its change may be
+stored), and a 503 (the request has waited already, and must not wait twice).
 """
 
 from collections.abc import Callable
@@ -29,13 +29,13 @@ _READ_FIRST = {"GET", "PUT", "PATCH", "DELETE"}  # methods that begin with the i
 
 
 @runtime_checkable
-class Listed(Protocol):
+class ListedItems(Protocol):
     """The items of a collection, as `resources.items.Items`."""
 
     name: str
 
-    def begins_with_revision(self) -> bool:
-        """Whether the list that the current request asks for begins with the revision of the collection."""
+    def needs_revision_first(self) -> bool:
+        """Whether the list that the current request asks for compares the revision of the collection first."""
 
 
 class _Recent(NamedTuple):
@@ -74,14 +74,14 @@ def confirms(view: View) -> View:
 class Ahead:
     """Reads the record of a credential, and what the request that has it will read if it is valid.
 
-    That is an item, for routes that read or change one; the revision of a collection, for its list, if that begins with
-    it; and what the `plans` say: each returns a key, given the request and the id of its caller, or None.
+    That is an item, for routes that read or change one; the revision of a collection, for its list, if that needs
+    it first; and what the `plans` say: each returns a key, given the request and the id of its caller, or None.
     """
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._items: dict[str | None, Listed] = {}  # by the endpoint of an item, or of the list
+        self._items: dict[str | None, ListedItems] = {}  # by the endpoint of an item, or of the list
         self._creating: set[str | None] = set()  # endpoints whose handlers declare it with `confirms`
         self._recent: dict[str, _Recent] = {}  # confirmed credentials, by their digests
         self.plans: list[Callable[[Request, str], Key | None]] = []
@@ -92,7 +92,7 @@ class Ahead:
             view: Any = app.view_functions[rule.endpoint]
             items = getattr(getattr(view, "__self__", None), "items", None)
             is_read = rule.arguments <= {"id"} and not _READ_FIRST.isdisjoint(rule.methods or ())
-            if is_read and isinstance(items, Listed) and getattr(view, "needs", "") in ("read", "write"):
+            if is_read and isinstance(items, ListedItems) and getattr(view, "needs", "") in ("read", "write"):
                 self._items[rule.endpoint] = items
             if getattr(view, "confirms", False):
                 self._creating.add(rule.endpoint)
@@ -145,7 +145,7 @@ class Ahead:
         if items := self._items.get(request.endpoint):
             if request.view_args:
                 return items.name, request.view_args["id"]
-            return items.name if items.begins_with_revision() else None
+            return items.name if items.needs_revision_first() else None
         return next((key for plan in self.plans if (key := plan(request, caller)) is not None), None)
 
 

@@ -25,12 +25,15 @@ class Cache(Generic[K, V]):
         return found[0] if found else None
 
     def add(self, key: K, value: V, size: int) -> None:
-        """Cache a value of `size` bytes in place of the one that the key has, unless it would displace many others."""
-        if size > self._capacity // 16:
-            return
+        """Cache a value of `size` bytes in place of the one that the key has.
+
+        A value that would displace many others is not cached.
+        """
         with self._changing:
             if replaced := self._cached.pop(key, None):
                 self._size -= replaced[1]
+            if size > self._capacity // 16:
+                return
             self._cached[key] = (value, size)
             self._size += size
             while self._size > self._capacity:

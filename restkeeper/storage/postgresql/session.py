@@ -47,7 +47,7 @@ class Session(psycopg.Connection[Row]):
     """A connection. It queues the changes of a transaction until a result is needed, or until the end.
 
     Outside of a transaction each statement is one of its own. Parameters are named or positional; results are binary.
-    What is inherited (`execute`, `cursor`, `transaction`) passes the queue by.
+    What is inherited (`execute`, `cursor`, `transaction`) passes it by; `savepoint` and `commit` belong to `begin`.
     """
 
     _queue: list[Statement]
@@ -162,7 +162,7 @@ class Session(psycopg.Connection[Row]):
             try:
                 change.done(made)
             except StoreError as error:
-                self._note(error)
+                self._note_failure(error)
                 raise
 
     def _execute(self, statement: str, parameters: Parameters = None) -> psycopg.Cursor[Row]:
@@ -170,10 +170,10 @@ class Session(psycopg.Connection[Row]):
         try:
             return self._reused.execute(statement, parameters)
         except Exception as error:
-            self._note(error)
+            self._note_failure(error)
             raise
 
-    def _note(self, error: Exception) -> None:
+    def _note_failure(self, error: Exception) -> None:
         """Note the first error of a transaction. Who catches it cannot commit: the server would roll back silently."""
         if self.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             self._failure = self._failure or error

@@ -47,7 +47,7 @@ class Session(psycopg.Connection[Row]):
     """A connection. It queues the changes of a transaction until a result is needed, or until the end.
 
     Outside of a transaction each statement is one of its own. Parameters are named or positional; results are binary.
-    What is inherited (`execute`, `cursor`, `transaction`) passes it by; `savepoint` and `commit` belong to `begin`.
+    What is inherited (`execute`, `cursor`, `transaction`) does not use it. `savepoint` and `commit` need `begin`.
     """
 
     _queue: list[Statement]

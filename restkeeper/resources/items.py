@@ -130,8 +130,7 @@ class Items:
         if page is None or page.revision != revision:
             listing = self._list_request()
             query = self.form.query(resolve(listing, request.path, request.args))
-            if owner is None and is_conditional():
-                assert revision is not None  # noqa: S101 - the request is conditional
+            if owner is None and revision is not None and is_conditional():
                 if unchanged := self._not_modified(self._list_tag(revision, listing.limit)):
                     return unchanged  # without reading the page
             self._require_converted(query)

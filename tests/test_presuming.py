@@ -141,6 +141,13 @@ def restrict(process: Process, id: str, clock: SetClock) -> None:
     )
 
 
+def prolong(process: Process, id: str, clock: SetClock) -> None:
+    """It expires as it is presumed, and not as it is stored."""
+    statement = "UPDATE items SET body = replace(body, '2027-01-15', '2027-01-16') WHERE body LIKE '%2027-01-15%'"
+    stores.execute(service_of(process.app).config.database_url, statement)
+    expire(process, id, clock)
+
+
 REQUESTS: dict[str, tuple[Any, dict[str, str]]] = {
     "valid": ({"name": "new"}, {}),
     "valid, once": ({"name": "new"}, {"Idempotency_Key": "new"}),
@@ -160,7 +167,7 @@ REQUESTS: dict[str, tuple[Any, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("request_", REQUESTS)
-@pytest.mark.parametrize("change", [leave, revoke, rotate, expire, restrict])
+@pytest.mark.parametrize("change", [leave, revoke, rotate, expire, prolong, restrict])
 def test_the_response_is_that_of_a_process_that_reads_first(
     url: str, clock: SetClock, change: Callable[[Process, str, SetClock], None], request_: str
 ) -> None:

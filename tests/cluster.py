@@ -7,9 +7,8 @@ import os
 import random
 import signal
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,10 @@ import psycopg
 
 from restkeeper.features.limits.mapped import shared_path
 from tests.live import Gunicorn, HttpResponse
-from tests.postgresql_server import URL, Databases, PostgresServer, free_port, state, until
+from tests.postgresql_server import URL, Databases, PostgresServer, free_port
+from tests.processes import state
 from tests.redis_server import empty_redis
-from tests.waiting import SECONDS
+from tests.waiting import SECONDS, until
 
 INSTANCES = 3
 WORKERS = 2
@@ -90,10 +90,7 @@ class Cluster:
 
     def kill_worker(self) -> None:
         """Kill one worker with SIGKILL; its instance starts another one."""
-        while not (pids := self.worker_pids()):
-            time.sleep(0.01)  # the only ones have just ended
-        with suppress(ProcessLookupError):
-            os.kill(self._chance.choice(pids), signal.SIGKILL)
+        self._chance.choice(self.instances).kill_worker(self._chance)
 
     def kill_instance(self) -> None:
         """Kill all processes of an instance with SIGKILL, and start it again."""

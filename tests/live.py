@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import socket
 import sqlite3
@@ -15,7 +16,9 @@ import psycopg
 
 from restkeeper.features.limits.mapped import shared_path
 from tests import stores
+from tests.processes import children, kill
 from tests.shop import CLOSE
+from tests.waiting import until
 
 ROOT = Path(__file__).parent.parent
 START_SECONDS = 30.0
@@ -135,6 +138,14 @@ class Gunicorn:
         return self.log.read_text().splitlines()
 
     def worker_pids(self) -> list[int]:
-        """The processes whose parent is gunicorn's arbiter, read from /proc."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
-        return [int(pid) for pid in children.split()]
+        """The running processes whose parent is gunicorn's arbiter."""
+        return children(self.process.pid)
+
+    def kill_worker(self, chance: random.Random) -> None:
+        """Kill one running worker with SIGKILL; gunicorn starts another one. Waits until there is one to kill."""
+
+        def kill_one() -> bool:
+            pids = self.worker_pids()
+            return bool(pids) and kill(chance.choice(pids))
+
+        until(kill_one)

@@ -16,8 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,7 +29,8 @@ from psycopg import sql
 
 from tests import postgresql_supervisor
 from tests.postgresql_supervisor import postmaster, processes, send
-from tests.waiting import SECONDS
+from tests.processes import state
+from tests.waiting import SECONDS, until
 
 URL = "TEST_DATABASE_URL"  # the environment variable with the URL of another server to test on
 OWNER = "postgres"
@@ -226,23 +226,6 @@ class PostgresServer(Databases):
     def close(self) -> None:
         """End the use of it. It ends when nobody uses it any more."""
         os.close(self._users)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    end = time.monotonic() + SECONDS
-    while not condition():
-        if time.monotonic() > end:
-            raise TimeoutError("waited in vain")
-        time.sleep(0.005)
-
-
-def state(pid: int) -> str:
-    """The state of a process, a letter: T is stopped. Empty if it has ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return ""
 
 
 def supervise(folder: Path) -> None:

@@ -12,8 +12,7 @@ import pytest
 
 from tests.live import Gunicorn
 from tests.proxy import NAME, Caddy, Nginx, Proxy
-from tests.test_process import until
-from tests.waiting import SECONDS
+from tests.waiting import SECONDS, until
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(120), pytest.mark.needs("events", "limits")]
 

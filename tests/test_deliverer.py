@@ -1,7 +1,6 @@
 """The webhook worker: what it sends, in which order, and when it retries; with a clock and endpoints of the test."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +19,7 @@ from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.storage.contract import Store
 from restkeeper.storage.outbox import Attempt, Delivery, Event, StoredEvent
 from restkeeper.web.application import Application
-from tests.waiting import join
+from tests.waiting import join, until
 
 pytestmark = pytest.mark.needs("webhooks")
 
@@ -48,14 +47,6 @@ class Endpoints:
 
     def names(self, url: str = "https://a.example/") -> list[str]:
         return [content["data"]["name"] for to, _, content in self.got if to == url and "name" in content["data"]]
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait for a condition that other threads fulfil; fail after half a minute."""
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 class Clock:
@@ -179,7 +170,7 @@ class TestSending:
         for thread in threads:
             thread.start()
         try:
-            wait_for(lambda: len(endpoints.got) >= 40)
+            until(lambda: len(endpoints.got) >= 40)
         finally:
             done.set()
             for thread, each in zip(threads, workers, strict=True):
@@ -485,7 +476,7 @@ class TestOrder:
         thread = threading.Thread(target=worker.run, args=(done.is_set,))
         thread.start()
         try:
-            wait_for(lambda: len(endpoints.names()) >= ENDPOINT_AT_ONCE * 3)
+            until(lambda: len(endpoints.names()) >= ENDPOINT_AT_ONCE * 3)
             assert len(endpoints.names("https://hanging.example/")) == 1, "until it is known, it has one lane"
         finally:
             done.set()
@@ -638,7 +629,7 @@ class TestFailures:
         thread = threading.Thread(target=worker.run, args=(done.is_set,))
         thread.start()
         try:
-            wait_for(lambda: [entry["state"] for entry in log(client, webhook)] == ["delivered"])
+            until(lambda: [entry["state"] for entry in log(client, webhook)] == ["delivered"])
         finally:
             done.set()
             join(thread)

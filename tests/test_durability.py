@@ -123,7 +123,7 @@ def test_no_acknowledged_write_is_lost(tmp_path: Path) -> None:
                     writer.start()
             for _ in range(19):
                 _await_progress(writers, progress)
-                os.kill(chance.choice(server.worker_pids()), signal.SIGKILL)
+                server.kill_worker(chance)
             _await_progress(writers, progress)
             os.killpg(server.process.pid, signal.SIGKILL)
             kills += 20

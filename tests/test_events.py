@@ -18,6 +18,7 @@ from restkeeper.web.application import Application
 from tests.clock import SetClock
 from tests.shop import create_app
 from tests.test_permissions import ADMIN, key, service
+from tests.waiting import SECONDS, until
 
 pytestmark = pytest.mark.needs("events")
 
@@ -207,17 +208,6 @@ class TestFollowing:
         assert head.headers["Content-Length"] == str(len(get.data))
 
 
-WAIT_SECONDS = 30.0
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    end = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.005)
-
-
 def waiters_of(app: Application) -> Waiters:
     found: Waiters = app.view_functions["v1_events.list_events"].__self__._waiters  # type: ignore[attr-defined]
     return found
@@ -238,7 +228,7 @@ def write_while_waiting(app: Application, write: Callable[[FlaskClient], object]
     thread.start()
     yield
     ended.set()
-    thread.join(WAIT_SECONDS)
+    thread.join(SECONDS)
     assert time.monotonic() - began < 20
 
 
@@ -305,7 +295,7 @@ class TestWaiting:
         finally:
             ended.set()
             for thread in threads:
-                thread.join(WAIT_SECONDS)
+                thread.join(SECONDS)
         assert statuses == [200] * 3 and not waiters_of(app)._waiting
 
     def test_a_wait_has_one_place_until_its_end(self, app: Application, client: FlaskClient) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from restkeeper import LiveServer
 from tests.live import ROOT
+from tests.processes import children
 from tests.waiting import SECONDS
 
 KILLED = """
@@ -124,8 +125,7 @@ def test_a_server_ends_with_its_parent() -> None:
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as tests:
         assert tests.stdout
         url = tests.stdout.readline().strip()
-        children = Path(f"/proc/{tests.pid}/task/{tests.pid}/children").read_text().split()
-        server = os.pidfd_open(int(children[0]))
+        server = os.pidfd_open(children(tests.pid)[0])
         assert get(f"{url}/products") == []
         tests.send_signal(signal.SIGKILL)
     assert has_ended(server)

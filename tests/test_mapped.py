@@ -21,9 +21,7 @@ from restkeeper.features.limits import mapped
 from restkeeper.features.limits.mapped import PROBES, MappedStorage, shared_path, uri_of
 from tests.live import ROOT
 from tests.redis_server import empty_redis
-from tests.waiting import join
-
-WAIT_SECONDS = 30.0
+from tests.waiting import join, until
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +44,6 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "counters"
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    end = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.005)
 
 
 def test_a_quota_lasts_until_its_window_ends(storage: Storage) -> None:

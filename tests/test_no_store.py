@@ -16,7 +16,7 @@ from tests import stores
 from tests.live import ROOT, Gunicorn
 from tests.shop import RESOURCES, create_app
 from tests.test_delivering import deliver
-from tests.test_process import until
+from tests.waiting import until
 
 
 @pytest.mark.needs("keys", "webhooks")

@@ -3,9 +3,7 @@
 tests/test_outage_histories.py has what is stored under such faults.
 """
 
-import os
 import shutil
-import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,9 +17,10 @@ import pytest
 
 from tests.cluster import Cluster, running
 from tests.live import HttpResponse
-from tests.postgresql_server import PostgresServer, until
+from tests.postgresql_server import PostgresServer
+from tests.processes import kill
 from tests.redis_server import RedisServer
-from tests.waiting import SECONDS
+from tests.waiting import SECONDS, until
 
 AT_ONCE = 1.0  # seconds, on a busy machine
 LONGEST = 7.0  # seconds until any response
@@ -156,7 +155,7 @@ def test_workers_start_while_the_database_is_away(cluster: Cluster, server: Post
     server.stop()
     before = cluster.worker_pids()
     for pid in before:
-        os.kill(pid, signal.SIGKILL)
+        kill(pid)
     until(lambda: not set(before) & set(cluster.worker_pids()))
     require_unavailable(cluster, SECONDS)  # the first one waits for a worker
     require_unavailable(cluster, AT_ONCE)

@@ -11,10 +11,11 @@ import psycopg
 import pytest
 
 from tests.live import ROOT
-from tests.postgresql_server import Databases, PostgresServer, shared_server, state, until
+from tests.postgresql_server import Databases, PostgresServer, shared_server
 from tests.postgresql_stores import run_folder
 from tests.postgresql_supervisor import processes
-from tests.waiting import SECONDS
+from tests.processes import state
+from tests.waiting import SECONDS, until
 
 USER = """
 import sys, time

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from http.client import HTTPConnection
 from pathlib import Path
@@ -21,29 +20,11 @@ from restkeeper.storage import open_store
 from tests import stores
 from tests.issuer import jwk
 from tests.live import ROOT, Gunicorn, counters_of
+from tests.processes import of_session
 from tests.receiver import Receiver
+from tests.waiting import SECONDS, until
 
-SECONDS = 30.0
 TOKENS = {"JWT_ISSUER": "https://issuer.example", "JWT_AUDIENCE": "here"}
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def processes(session: int) -> list[int]:
-    """The processes of a session that have not ended."""
-    found = []
-    for each in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            state, _, _, belongs = (each / "stat").read_text().rpartition(")")[2].split()[:4]
-            if int(belongs) == session and state not in "ZX":
-                found.append(int(each.name))
-    return found
 
 
 def metrics_folder(pid: int) -> Path:
@@ -138,26 +119,26 @@ def test_a_new_master_has_its_own_folder(tmp_path: Path, command: list[str | Pat
     old = subprocess.Popen([*command, "-c", ROOT / "gunicorn.conf.py"], cwd=ROOT, env=environ, start_new_session=True)
     try:
         until(lambda: status() == 200)
-        first = set(processes(old.pid))
+        first = set(of_session(old.pid))
         folder = metrics_folder(old.pid)
         old.send_signal(signal.SIGHUP)
-        until(lambda: len(set(processes(old.pid)) - first) == 1)
-        until(lambda: len(processes(old.pid)) == 2)
+        until(lambda: len(set(of_session(old.pid)) - first) == 1)
+        until(lambda: len(of_session(old.pid)) == 2)
         assert metrics_folder(old.pid) == folder
         old.send_signal(signal.SIGUSR2)
-        until(lambda: len(processes(old.pid)) == 4)
+        until(lambda: len(of_session(old.pid)) == 4)
         until(lambda: status() == 200)
         old.send_signal(signal.SIGTERM)
         old.wait(SECONDS)
         assert not folder.exists()
         assert [status() for _ in range(10)] == [200] * 10
-        (another,) = {metrics_folder(process) for process in processes(old.pid)}
+        (another,) = {metrics_folder(process) for process in of_session(old.pid)}
         assert any(another.iterdir())
     finally:
         with suppress(ProcessLookupError):
             os.killpg(old.pid, signal.SIGKILL)
         old.wait(SECONDS)
-        until(lambda: not processes(old.pid))
+        until(lambda: not of_session(old.pid))
         if counters := counters_of(url):
             counters.unlink(missing_ok=True)
 
@@ -168,7 +149,7 @@ def test_the_folder_of_a_killed_service_is_deleted(tmp_path: Path) -> None:
     with killed:
         folder = metrics_folder(killed.process.pid)
         os.killpg(killed.process.pid, signal.SIGKILL)
-    until(lambda: not processes(killed.process.pid))
+    until(lambda: not of_session(killed.process.pid))
     with Gunicorn(tmp_path, workers=1) as server:
         own = metrics_folder(server.process.pid)
         assert own.exists() and not folder.exists()
@@ -199,7 +180,7 @@ def test_signals_in_sequence_leave_no_process(tmp_path: Path, signals: tuple[str
         for name in signals:
             server.process.send_signal(getattr(signal, f"SIG{name}"))
         assert server.process.wait(timeout=SECONDS) == 0
-        until(lambda: not processes(server.process.pid))
+        until(lambda: not of_session(server.process.pid))
         assert not folder.exists()
 
 

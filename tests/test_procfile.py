@@ -22,9 +22,9 @@ from restkeeper.storage.outbox import Event
 from restkeeper.web.application import Application
 from tests import stores
 from tests.live import ROOT, counters_of
+from tests.processes import of_session
 from tests.shop import RESOURCES, create_app
-from tests.test_process import processes, until
-from tests.waiting import SECONDS
+from tests.waiting import SECONDS, until
 
 PROCFILE = dict(line.split(": ", 1) for line in (ROOT / "Procfile").read_text().splitlines())
 UPKEEP = "restkeeper.cli.upkeep"
@@ -190,5 +190,5 @@ def test_all_processes_run_and_stop_together(tmp_path: Path) -> None:
         assert running.wait(timeout=SECONDS) in (0, -signal.SIGTERM, 128 + signal.SIGTERM), log.read_text()
         if counters := counters_of(database_url(tmp_path)):
             counters.unlink(missing_ok=True)
-    until(lambda: processes(running.pid) == [])
+    until(lambda: of_session(running.pid) == [])
     assert "Traceback" not in log.read_text()

@@ -23,8 +23,7 @@ from restkeeper.web.uuid7 import uuid7
 from tests import stores
 from tests.live import Gunicorn, HttpResponse
 from tests.shop.products import RESOURCE
-from tests.test_process import until
-from tests.waiting import SECONDS, join
+from tests.waiting import SECONDS, join, until
 
 
 def at_once(count: int, call: Callable[[int], HttpResponse]) -> list[HttpResponse]:

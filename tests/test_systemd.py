@@ -16,8 +16,7 @@ import pytest
 
 from tests.live import ROOT, counters_of
 from tests.proxy import DEPLOY, free_ports, require
-from tests.test_process import until
-from tests.waiting import SECONDS
+from tests.waiting import SECONDS, until
 
 pytestmark = pytest.mark.matrix
 

@@ -18,9 +18,8 @@ import psycopg
 
 from restkeeper.storage.postgresql.migrations import MIGRATIONS
 from tests.live import Gunicorn, HttpResponse
-from tests.postgresql_server import until
 from tests.recorder import next_of
-from tests.waiting import SECONDS
+from tests.waiting import SECONDS, until
 
 CLIENTS = 3
 PAUSE_SECONDS = 0.005  # of a client after each operation: an instance that starts gets its share of the processors

@@ -18,7 +18,7 @@ from restkeeper.storage.postgresql.pool import Connections
 from restkeeper.storage.postgresql.session import Session
 from tests.live import ROOT
 from tests.postgresql_server import Databases, PostgresServer
-from tests.waiting import SECONDS
+from tests.waiting import SECONDS, until
 
 MOST = 4
 
@@ -101,8 +101,8 @@ def test_uses_wait_in_order_of_arrival(database: str, connected: Connect) -> Non
                 waiting = []
                 for number, name in enumerate(("one", "three", "four", "three")):
                     waiting.append(pool.submit(use, name))
-                    wait_until(lambda number=number: len(shares._waiting) == number + 1)  # type: ignore[misc]
-            wait_until(lambda: len(served) == 3)
+                    until(lambda number=number: len(shares._waiting) == number + 1)  # type: ignore[misc]
+            until(lambda: len(served) == 3)
             assert served == ["three", "four", "three"]
         for each in waiting:
             each.result(SECONDS)
@@ -117,18 +117,11 @@ def test_the_number_of_waiting_uses_is_limited(
     with ExitStack() as stack, ThreadPoolExecutor(1) as pool:
         used_by("one", connections, stack, soon(SECONDS))
         waiting = pool.submit(lambda: used_by("two", connections, stack, soon(1)))
-        wait_until(lambda: bool(connections._shares._waiting))
+        until(lambda: bool(connections._shares._waiting))
         with pytest.raises(StoreUnavailable, match="1 requests already wait"):
             used_by("three", connections, stack, soon(SECONDS))
         with pytest.raises(StoreUnavailable):
             waiting.result(SECONDS)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.005)
 
 
 def test_a_statement_ends_in_time(database: str, connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +144,7 @@ def test_an_idle_transaction_is_ended(database: str, connected: Connect, monkeyp
     with pytest.raises(StoreUnavailable), connections.session() as session:
         session.begin()
         session.rows("SELECT 1")
-        wait_until(lambda: count(database, "idle in transaction%") == 0)
+        until(lambda: count(database, "idle in transaction%") == 0)
         session.rows("SELECT 1")
 
 
@@ -178,10 +171,10 @@ def test_a_silent_server_is_left(connected: Connect, monkeypatch: pytest.MonkeyP
         server.pause()
         try:
             assert seconds_to_fail(connections) < 2
-            wait_until(lambda: seconds_to_fail(connections) < 0.1)  # as soon as no idle connection is left
+            until(lambda: seconds_to_fail(connections) < 0.1)  # as soon as no idle connection is left
         finally:
             server.resume()
-        wait_until(lambda: works(connections))
+        until(lambda: works(connections))
         connections.close()
 
 
@@ -191,16 +184,16 @@ def test_an_outage_of_any_length_is_survived(connected: Connect, caplog: pytest.
     caplog.set_level(logging.WARNING, "restkeeper")
     with PostgresServer() as server:
         connections = connected(server.create_database())
-        wait_until(lambda: works(connections))
+        until(lambda: works(connections))
         server.stop()
         seconds_to_fail(connections)
-        wait_until(lambda: seconds_to_fail(connections) < 0.01)
+        until(lambda: seconds_to_fail(connections) < 0.01)
         assert sum(seconds_to_fail(connections) for _ in range(2 * limits.WAITING)) < 5
         server.start()
         start = time.monotonic()
-        wait_until(lambda: works(connections))
+        until(lambda: works(connections))
         assert time.monotonic() - start < 5
-        wait_until(lambda: len(of_us(caplog)) == 2)
+        until(lambda: len(of_us(caplog)) == 2)
         connections.close()
     first, last = of_us(caplog)
     assert first.startswith("requests get 503: ") and "\n" not in first

@@ -19,8 +19,8 @@ from restkeeper.storage.postgresql import limits, store
 from restkeeper.web import ahead
 from tests.clock import SetClock
 from tests.postgresql.wire import Wire, counted
-from tests.postgresql_server import until
 from tests.shop import create_app
+from tests.waiting import until
 
 pytestmark = [pytest.mark.needs("keys"), pytest.mark.needs("idempotency"), pytest.mark.needs("events")]
 

@@ -15,8 +15,7 @@ from restkeeper.web.application import Application
 from tests.live import Gunicorn
 from tests.postgresql_server import Databases
 from tests.shop import create_app
-from tests.test_process import until
-from tests.waiting import SECONDS
+from tests.waiting import SECONDS, until
 
 # What the server raises when it cannot write.
 FULL = """

@@ -22,9 +22,9 @@ from restkeeper.storage.postgresql.migrations import locks
 from tests.clock import SetClock
 from tests.live import Gunicorn
 from tests.postgresql.helpers import Parallel
-from tests.postgresql_server import Databases, until
+from tests.postgresql_server import Databases
 from tests.things import FIELDS, THINGS, ids, insert, record
-from tests.waiting import SECONDS
+from tests.waiting import SECONDS, until
 
 pytestmark = pytest.mark.matrix
 

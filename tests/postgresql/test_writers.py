@@ -18,10 +18,9 @@ from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.postgresql import limits
 from restkeeper.web.application import Application
 from tests.postgresql.helpers import Parallel
-from tests.postgresql_server import until
 from tests.shop import create_app
 from tests.things import THINGS, insert, record
-from tests.waiting import SECONDS
+from tests.waiting import SECONDS, until
 
 T = TypeVar("T")
 

@@ -1,7 +1,6 @@
 """Common helpers of the tests of SQLite."""
 
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,10 +58,3 @@ def together(works: list[Callable[[], object]]) -> list[object]:
 
 class Exit(BaseException):
     """An exception that stands for the end of a greenlet, or a time-out."""
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.001)

@@ -14,8 +14,8 @@ from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.store import SqliteStore
 from restkeeper.storage.sqlite.writer import LONG_SECONDS, OTHERS_SECONDS, _Work
 from tests.live import ROOT
-from tests.sqlite.helpers import Clock, Exit, opened, wait_for
-from tests.waiting import SECONDS, join
+from tests.sqlite.helpers import Clock, Exit, opened
+from tests.waiting import SECONDS, join, until
 
 
 def test_an_interrupted_writer_passes_its_turn_on(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +48,7 @@ def test_an_interrupted_writer_passes_its_turn_on(store: SqliteStore, monkeypatc
     with store._writer.in_turn():
         for number, thread in enumerate(threads):
             thread.start()
-            wait_for(lambda number=number: len(waiting) > number)  # type: ignore[misc]
+            until(lambda number=number: len(waiting) > number)  # type: ignore[misc]
     join(*threads)
     assert sorted(results) == ["b", "interrupted"]
 

@@ -190,9 +190,7 @@ class DictTransaction:
 
     def require_body(self, collection: str, record: Record) -> None:
         with self._change():
-            found = self._store.look_up([(collection, record.id)])[0]
-            if not isinstance(found, Record) or found.body != record.body:
-                raise ConditionFailed("the record has another body")
+            self._store.require_body(collection, record)
 
     def revision(self, collection: str) -> str:
         return self._store.revision(collection)
@@ -246,8 +244,17 @@ class DictStore:
         with self._lock:
             return self._tables[collection].get(id).record
 
-    def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
+    def page(
+        self,
+        collection: str,
+        query: Query,
+        max_bytes: int | None = None,
+        *,
+        required: tuple[str, Record] | None = None,
+    ) -> Page:
         with self._lock:
+            if required:
+                self.require_body(*required)
             return self._tables[collection].page(query, max_bytes)._replace(revision=self.revision(collection))
 
     def count(self, collection: str, query: Query = ALL, *, most: int | None = None) -> int:
@@ -269,6 +276,11 @@ class DictStore:
         with self._lock:
             found = {row.record.fingerprint for row in table.rows.values()}
         return sorted(each for each in found if not each.startswith(f"{schema.revision}-"))
+
+    def require_body(self, collection: str, record: Record) -> None:
+        found = self._found(collection, record.id)
+        if not found or found.body != record.body:
+            raise ConditionFailed("the record has another body")
 
     def tidy(self) -> list[str]:
         return []

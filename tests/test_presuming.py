@@ -1,4 +1,4 @@
-"""What a create presumes: its responses are those of a process that reads its credential first, and nothing is lost."""
+"""What creates and lists presume: their responses are those of a process that reads its credential first."""
 
 import io
 import json
@@ -10,6 +10,7 @@ import pytest
 from flask import after_this_request
 from flask.testing import FlaskClient
 
+from restkeeper import Ownership, Resource
 from restkeeper.config import Config
 from restkeeper.resources.changes import Change
 from restkeeper.service import service_of
@@ -19,13 +20,15 @@ from restkeeper.web import ahead, observe
 from restkeeper.web.ahead import PRESUMED_SECONDS
 from tests import stores
 from tests.clock import SetClock
-from tests.shop import create_app
+from tests.shop import RESOURCES, create_app
+from tests.shop.products import ProductSchema
 
 pytestmark = [pytest.mark.needs("keys"), pytest.mark.needs("idempotency"), pytest.mark.needs("limits")]
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 ADMIN = {"X-API-Key": ADMIN_KEY}
 EXPIRES = "2027-01-15T09:00:00Z"  # an hour after the clock's start
+NOTES = Resource("notes", "note", type("NoteSchema", (ProductSchema,), {}), ownership=Ownership.ALL)
 VARYING = {"X-Request-Id", "Location", "ETag", "Last-Modified", "RateLimit", "X-RateLimit-Remaining"}
 
 
@@ -34,7 +37,7 @@ class Process:
 
     def __init__(self, url: str, clock: SetClock, **options: Any) -> None:
         config = Config(database_url=url, auth="required", admin_key=ADMIN_KEY, **options)
-        self.app = create_app(config, clock=clock)
+        self.app = create_app(config, (*RESOURCES, NOTES), clock=clock)
         self.client: FlaskClient = self.app.test_client()
         self.store: Store = service_of(self.app).store
         self.asked: list[str] = []
@@ -53,18 +56,25 @@ class Process:
 
     def make_key(self) -> str:
         """The id of a new key, which `post` then uses."""
-        sent = {"name": "test", "scopes": ["products:write", "products:read"], "expires_at": EXPIRES}
+        scopes = [f"{name}:{action}" for name in ("products", "notes") for action in ("write", "read")]
+        sent = {"name": "test", "scopes": scopes, "expires_at": EXPIRES}
         made = self.client.post("/api/v1/keys", json=sent, headers=ADMIN).json
         self.token = made["secret"]
         return str(made["id"])
 
-    def post(self, sent: Any = None, **headers: str) -> Any:
-        """Create a product with the key, and note in `asked` what that takes."""
+    def post(self, sent: Any = None, path: str = "/products", **headers: str) -> Any:
+        """Create an item with the key, by default a product, and note in `asked` what that takes."""
         self.asked.clear()
         headers = {"X-API-Key": self.token} | {name.replace("_", "-"): value for name, value in headers.items()}
         if isinstance(sent, bytes):
-            return self.client.post("/products", data=sent, headers={"Content-Type": "application/json", **headers})
-        return self.client.post("/products", json=sent or {"name": "x"}, headers=headers)
+            return self.client.post(path, data=sent, headers={"Content-Type": "application/json", **headers})
+        return self.client.post(path, json=sent or {"name": "x"}, headers=headers)
+
+    def get(self, path: str, method: str = "GET", **headers: str) -> Any:
+        """Send a request with the key, and note in `asked` what that takes."""
+        self.asked.clear()
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.client.open(path, method=method, headers={"X-API-Key": self.token, **named})
 
     def names(self) -> list[str]:
         return [each["name"] for each in self.client.get("/products", headers=ADMIN).json]
@@ -136,14 +146,12 @@ def expire(process: Process, id: str, clock: SetClock) -> None:
 def restrict(process: Process, id: str, clock: SetClock) -> None:
     """As an operator might, in the database."""
     url = service_of(process.app).config.database_url
-    stores.execute(
-        url, "UPDATE items SET body = replace(body, 'products:write', 'users:write') WHERE body LIKE '%write%'"
-    )
+    stores.execute(url, "UPDATE items SET body = replace(body, 'products:', 'users:') WHERE body LIKE '%products:%'")
 
 
 def prolong(process: Process, id: str, clock: SetClock) -> None:
     """It expires as it is presumed, and not as it is stored."""
-    statement = "UPDATE items SET body = replace(body, '2027-01-15', '2027-01-16') WHERE body LIKE '%2027-01-15%'"
+    statement = "UPDATE items SET body = replace(body, '2027-01-15', '2027-01-16') WHERE body LIKE '%expires_at%'"
     stores.execute(service_of(process.app).config.database_url, statement)
     expire(process, id, clock)
 
@@ -201,6 +209,87 @@ def shown(response: Any) -> tuple[Any, ...]:
     """What does not differ between two requests that are the same."""
     body = {name: each for name, each in response.json.items() if name not in ("id", "request_id")}
     return response.status_code, body, sorted((name, each) for name, each in response.headers if name not in VARYING)
+
+
+def test_a_list_asks_for_its_page_only(process: Process, clock: SetClock) -> None:
+    """For a minute. If it is cached, its credential is read, with the revision of the collection."""
+    for path, asked in (("/products?limit=1", ["page"]), ("/products?limit=1", ["look_up"]), ("/products", ["page"])):
+        assert process.get(path).status_code == 200
+        assert process.asked == asked
+    clock.now += PRESUMED_SECONDS
+    for limit, asked in ((2, ["look_up", "page"]), (3, ["page"])):
+        assert process.get(f"/products?limit={limit}").status_code == 200
+        assert process.asked == asked
+    assert process.post().status_code == 200
+    assert process.asked == ["write"], "a list confirms a key for creates, too"
+
+
+LISTS: dict[str, tuple[str, dict[str, str]]] = {
+    "page": ("/products?limit=1", {}),
+    "same page": ("/products", {}),
+    "filtered": ("/products?name=taken", {}),
+    "counted": ("/products?name[ne]=taken&limit=1", {}),
+    "searched": ("/products?q=taken", {}),
+    "empty": ("/products?name=nothing", {}),
+    "unknown field": ("/products?nothing=1", {}),
+    "beyond the limit": ("/products?limit=0", {}),
+    "malformed cursor": ("/products?cursor=x", {}),
+    "for another representation": ("/products?limit=1", {"Accept": "text/html"}),
+    "conditional": ("/products?limit=1", {"If_None_Match": "*"}),
+    "of another list": ("/products?limit=1", {"If_Match": '"other"'}),
+    "head": ("/products?limit=1", {"method": "HEAD"}),
+}
+
+
+@pytest.mark.parametrize("request_", LISTS)
+@pytest.mark.parametrize("change", [leave, revoke, rotate, expire, prolong, restrict])
+def test_a_list_is_that_of_a_process_that_reads_first(
+    url: str, clock: SetClock, change: Callable[[Process, str, SetClock], None], request_: str
+) -> None:
+    """As a create: also an invalid one."""
+    first, other = Process(url, clock), Process(url, clock)
+    id = first.make_key()
+    clock.now += 3600 - PRESUMED_SECONDS / 2
+    other.token = first.token
+    first.post({"name": "taken", "sku": "taken"})
+    first.post({"name": "other"})
+    assert first.get("/products").status_code == 200
+    assert first.asked == ["page"]
+    change(other, id, clock)
+    path, options = LISTS[request_]
+    presumed, expected = (process.get(path, **options) for process in (first, other))
+    assert without_id(presumed) == without_id(expected)
+    assert remaining(presumed) == remaining(expected) + 1, "it is counted once"
+    for process in (first, other):
+        process.store.close()
+
+
+def without_id(response: Any) -> tuple[Any, ...]:
+    """A response without what tells two requests apart."""
+    id = response.headers["X-Request-Id"]
+    headers = sorted((name, each) for name, each in response.headers if name not in VARYING - {"ETag"})
+    return response.status_code, response.text.replace(id, "ID"), headers
+
+
+@pytest.mark.needs("ownership")
+def test_the_list_of_a_precondition_confirms_nothing(
+    process: Process, url: str, clock: SetClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A create that compares the list of its items reads a page first; only its transaction confirms the key."""
+    other = Process(url, clock)
+    (id,) = [each["id"] for each in other.client.get("/api/v1/keys", headers=ADMIN).json]
+    assert process.post(path="/notes").status_code == 200
+    tag = process.get("/notes").headers["ETag"]
+    write = process.store.write
+
+    def write_too_late(*arguments: Any, **options: Any) -> Any:
+        revoke(other, id, clock)
+        return write(*arguments, **options)
+
+    monkeypatch.setattr(process.store, "write", write_too_late)
+    assert process.post(path="/notes", If_Match=tag).status_code == 401
+    assert process.asked[:2] == ["page", "write"]
+    other.store.close()
 
 
 def test_what_was_wrong_is_not_presumed_again(process: Process) -> None:

@@ -61,6 +61,7 @@ class CollectionHandlers:
         return routes
 
     @needs("read")
+    @confirms
     @takes(*LIST)
     @returns(PAGE, NOT_MODIFIED, InvalidQuery, PreconditionFailed)
     def list_items(self) -> Reply:

@@ -319,7 +319,8 @@ class Items:
         """The first page of the list of this owner's items."""
         limit = self.config.page_limit
         query = Query(limit=limit, owner=owner)
-        return self._read_list(ListRequest(query, limit), query)
+        page = self.store.page(self.name, query, self.config.page_bytes)
+        return self._listing(ListRequest(query, limit), query, page)
 
     def _write(self, work: Callable[[Transaction], T], *, deadline: float) -> T:
         """As `Store.write`; a DuplicateValue names the field as callers know it."""
@@ -333,7 +334,8 @@ class Items:
         return parse(args, self.form.queryable, self.config.page_limit, self.config.page_limit_max)
 
     def _read_page(self, listing: ListRequest, query: Query) -> _CachedPage:
-        page, body, total, tag = self._read_list(listing, query)
+        found = ahead.find_page(self.store, self.name, query, self.config.page_bytes)
+        page, body, total, tag = self._listing(listing, query, found)
         headers = [
             ("Content-Type", JSON),
             ("Content-Length", str(len(body))),
@@ -351,9 +353,8 @@ class Items:
         fields = {filter.field for filter in query.filters} | {key.field for key in query.sort}
         self.resource.require_converted(fields.union(self.resource.search if query.search else ()), self.store)
 
-    def _read_list(self, listing: ListRequest, query: Query) -> _Listing:
-        """A page from the store."""
-        page = self.store.page(self.name, query, self.config.page_bytes)
+    def _listing(self, listing: ListRequest, query: Query, page: Page) -> _Listing:
+        """A page as callers see it."""
         require_whole(listing, page)
         tag = self._list_tag(page.revision, listing.limit)  # first: it must not be of a later form than the bodies
         bodies = self.form.bodies(page)

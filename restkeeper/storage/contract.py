@@ -240,11 +240,19 @@ class ItemStore(Protocol):
     def read(self, collection: str, id: str) -> Record:
         """Return a record. Raises RecordNotFound."""
 
-    def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
+    def page(
+        self,
+        collection: str,
+        query: Query,
+        max_bytes: int | None = None,
+        *,
+        required: tuple[str, Record] | None = None,
+    ) -> Page:
         """Return the page of a query.
 
         Its bodies and what is stored as `older` have at most `max_bytes` together, except that it has at least one
-        item. A backward query has the items nearest to its start.
+        item. A backward query has the items nearest to its start. `required` is a collection and one of its records:
+        raises ConditionFailed unless a record with this id and body is stored.
         """
 
     def count(self, collection: str, query: Query = ALL, *, most: int | None = None) -> int:

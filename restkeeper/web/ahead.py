@@ -1,9 +1,11 @@
-"""What a request needs from the store besides its credential: read in the same query, or, for a create, not at all.
+"""What a request needs from the store besides its credential: both are read together, by one query.
 
-A create presumes two things: its credential has not changed since this process read it, at most a minute ago; and no
-response is stored for its idempotency key. Its transaction checks both. If one is wrong, it changes nothing.
+That query reads the credential first, and with it the item that the path names, or the revision of the list. A create,
+and a list whose revision is not needed, presume their credential instead: it has not changed since this process read
+it, at most a minute ago. A create also presumes that no response is stored for its idempotency key. The transaction of
+the create, or the query of the page, checks that. If it is wrong, the transaction changes nothing.
 
-A response is sent only if a transaction has confirmed what its request presumed; otherwise the request is executed
+A response is sent only if the store has confirmed what its request presumed; otherwise the request is executed
 again, and reads first. So a revoked key is refused by the next request, and every refusal is the same as without
 presuming. Two kinds of server errors are sent at once: an error after the transaction was tried (its change may be
 stored), and a 503 (the request has waited already, and must not wait twice).
@@ -15,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 from flask import Flask, Request, Response, has_request_context, request
 
 from restkeeper.clock import Clock
-from restkeeper.storage.contract import Found, Key, Record, Store, Transaction
+from restkeeper.storage.contract import Found, Key, Page, Query, Record, Store, Transaction
 from restkeeper.storage.errors import RecordNotFound
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -47,7 +49,7 @@ class _Recent(NamedTuple):
 
 
 class _State:
-    """What one request has read ahead and not used yet, and the credential that it creates with."""
+    """What one request has read ahead and not used yet, and the credential that it may presume."""
 
     def __init__(self, began: float, *, seconds: float = 0.0, is_repeated: bool = False) -> None:
         self.began = began  # by time.monotonic
@@ -55,17 +57,18 @@ class _State:
         self.is_repeated = is_repeated
         self.read: tuple[Key, Found] | None = None
         self.digest = ""
-        self.recent: _Recent | None = None  # None if the request does not create
+        self.recent: _Recent | None = None  # None if the request never presumes it
         self.is_presumed = False  # `recent` comes from the cache
         self.presumes_new = False  # likewise: no response is stored for the idempotency key
         self.was_tried = False  # by a transaction, which may be committed, whatever the response says
-        self.is_confirmed = False  # it is committed
+        self.is_confirmed = False  # by a transaction that is committed, or by the query of a page
 
 
 def confirms(view: View) -> View:
-    """Declare that a handler creates by one transaction, which calls `require_presumed`, and then calls `confirm`.
+    """Declare that a handler confirms what its request presumes, or it would be executed twice.
 
-    A handler that does not call it would be executed twice.
+    It creates by one transaction, which calls `require_presumed`, and then calls `confirm`; or it returns a page, which
+    it reads by `find_page` unless it needs the revision first.
     """
     view.confirms = True  # type: ignore[attr-defined]
     return view
@@ -82,12 +85,12 @@ class Ahead:
         self._store = store
         self._clock = clock
         self._items: dict[str | None, ListedItems] = {}  # by the endpoint of an item, or of the list
-        self._creating: set[str | None] = set()  # endpoints whose handlers declare it with `confirms`
+        self._confirming: set[str | None] = set()  # endpoints whose handlers declare it with `confirms`
         self._recent: dict[str, _Recent] = {}  # confirmed credentials, by their digests
         self.plans: list[Callable[[Request, str], Key | None]] = []
 
     def learn(self, app: Flask) -> None:
-        """Learn which routes read or change an item of a collection, or read its list, and which create."""
+        """Learn which routes read or change an item of a collection, or read its list, and which may presume."""
         for rule in app.url_map.iter_rules():
             view: Any = app.view_functions[rule.endpoint]
             items = getattr(getattr(view, "__self__", None), "items", None)
@@ -95,7 +98,7 @@ class Ahead:
             if is_read and isinstance(items, ListedItems) and getattr(view, "needs", "") in ("read", "write"):
                 self._items[rule.endpoint] = items
             if getattr(view, "confirms", False):
-                self._creating.add(rule.endpoint)
+                self._confirming.add(rule.endpoint)
 
     def credential(self, collection: str, id: str, caller: str, digest: str) -> Record:
         """A record that shows whether the current request, whose credential has this `digest`, is of this caller.
@@ -104,25 +107,28 @@ class Ahead:
         """
         now = self._clock.monotonic()
         state: _State = request.environ.setdefault(_STATE, _State(now))
-        creates = request.endpoint in self._creating
-        if creates and not state.is_repeated and (recent := self._recent.get(digest)):
+        items = self._items.get(request.endpoint)
+        key = _first_of(items) if items else None
+        presumes = request.endpoint in self._confirming and key is None
+        if presumes and not state.is_repeated and (recent := self._recent.get(digest)):
             if recent.collection == collection and now - recent.at < PRESUMED_SECONDS:
                 state.digest, state.recent = digest, recent
                 state.is_presumed = state.presumes_new = True
                 return recent.record
-        key = self._key(request, caller)
+        if items is None:
+            key = next((key for plan in self.plans if (key := plan(request, caller)) is not None), None)
         first, *rest = self._store.look_up([(collection, id), key] if key is not None else [(collection, id)])
         state.seconds += self._clock.monotonic() - now
         if key is not None:
             state.read = key, rest[0]
         if not isinstance(first, Record):
             raise RecordNotFound("there is no such record")
-        if creates:
+        if presumes:
             state.digest, state.recent = digest, _Recent(collection, first, now)
         return first
 
     def settle(self, request: Request, response: Response) -> bool:
-        """Remember or forget the credential of a request that creates; return whether to execute it again."""
+        """Remember or forget the credential of a request that may presume; return whether to execute it again."""
         state: _State | None = request.environ.get(_STATE)
         if state is None or state.recent is None:
             return False
@@ -141,13 +147,6 @@ class Ahead:
             self._recent.clear()
         self._recent[digest] = recent
 
-    def _key(self, request: Request, caller: str) -> Key | None:
-        if items := self._items.get(request.endpoint):
-            if request.view_args:
-                return items.name, request.view_args["id"]
-            return items.name if items.needs_revision_first() else None
-        return next((key for plan in self.plans if (key := plan(request, caller)) is not None), None)
-
 
 def find(store: Store, key: Key) -> Found:
     """What has a key, as it was read ahead, or now. It is None if there is none; or a response, if that is presumed.
@@ -164,6 +163,16 @@ def find(store: Store, key: Key) -> Found:
     return store.look_up([key])[0]
 
 
+def find_page(store: Store, collection: str, query: Query, max_bytes: int) -> Page:
+    """The page of a query. Raises ConditionFailed if the request presumes what is wrong."""
+    required = None
+    if (state := _state()) and state.is_presumed and state.recent:
+        required = state.recent.collection, state.recent.record
+    page = store.page(collection, query, max_bytes, required=required)
+    confirm()
+    return page
+
+
 def is_presuming() -> bool:
     """Whether the current request presumes something that is not confirmed, so that it may be executed again."""
     state = _state()
@@ -178,7 +187,7 @@ def require_presumed(transaction: Transaction) -> None:
 
 
 def confirm() -> None:
-    """Note that the transaction of `require_presumed` is committed."""
+    """Note that the store has confirmed what the request presumes, as by the transaction of `require_presumed`."""
     if state := _state():
         state.is_confirmed = True
 
@@ -193,6 +202,13 @@ def forget() -> None:
     """Forget what was read ahead for the current request, if there is one: it has waited, and that may have changed."""
     if has_request_context() and (state := _state()):
         state.read = None
+
+
+def _first_of(items: ListedItems) -> Key | None:
+    """What the current request reads of a collection first, if it is known: an item, or the revision of the list."""
+    if request.view_args:
+        return items.name, request.view_args["id"]
+    return items.name if items.needs_revision_first() else None
 
 
 def _state() -> _State | None:

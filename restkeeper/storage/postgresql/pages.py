@@ -4,20 +4,25 @@ import sys
 from decimal import Decimal
 from typing import Any
 
-from restkeeper.storage.contract import Collection, Page, Query
+from restkeeper.storage.contract import Collection, Page, Query, Record
+from restkeeper.storage.errors import ConditionFailed
 from restkeeper.storage.postgresql.counters import revision
 from restkeeper.storage.postgresql.queries import select_page
 from restkeeper.storage.postgresql.session import Row, Session
 
 
-def find_page(session: Session, collection: Collection, query: Query, max_bytes: int | None) -> Page:
-    """The page of a query, in one statement, which reads at most one row more."""
-    statement, parameters = select_page(collection, query)
+def find_page(
+    session: Session, collection: Collection, query: Query, max_bytes: int | None, required: tuple[str, Record] | None
+) -> Page:
+    """See `contract.Store.page`: one statement, which reads at most one row more."""
+    statement, parameters = select_page(collection, query, required)
     most_bytes = sys.maxsize if max_bytes is None else max_bytes
     found = session.rows(statement, {**parameters, "most_bytes": most_bytes})
-    epoch, changes, items, *_ = found[0]
+    epoch, changes, items, has_required, *_ = found[0]
+    if not has_required:
+        raise ConditionFailed("the required record has another body")
     total = None if query.narrows else items or 0
-    rows, more, cut = _fitting([row[3:] for row in found if row[3] is not None], query.limit, most_bytes)
+    rows, more, cut = _fitting([row[4:] for row in found if row[4] is not None], query.limit, most_bytes)
     if query.backward:
         rows.reverse()
     page = Page([], [], [])

@@ -9,7 +9,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from restkeeper.storage.contract import Collection, Filter, Kind, Op, Query, Scalar, Sort
+from restkeeper.storage.contract import Collection, Filter, Kind, Op, Query, Record, Scalar, Sort
 from restkeeper.storage.postgresql.expressions import BEGINNING, Column, beginning, column, type_of, unique_text
 from restkeeper.storage.postgresql.fields import clean
 from restkeeper.storage.statements import literal
@@ -18,6 +18,11 @@ HIGHEST = 400  # decimal exponents beyond those of any stored number
 
 _COMPARISON = {Op.EQ: "=", Op.NE: "<>", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
 _INFINITY = Decimal("Infinity")
+_REQUIRED = """\
+EXISTS (
+        SELECT FROM items
+        WHERE collection = %(required_of)s AND id = %(required_id)s AND body = %(required_body)s
+    )"""
 _LONG = "x" * BEGINNING
 
 
@@ -29,12 +34,14 @@ class SortKey(NamedTuple):
     descending: bool
 
 
-def select_page(collection: Collection, query: Query) -> tuple[str, dict[str, Any]]:
+def select_page(
+    collection: Collection, query: Query, required: tuple[str, Record] | None = None
+) -> tuple[str, dict[str, Any]]:
     """The statement of a page, and its parameters without `most_bytes`. It returns one row more than the limit.
 
-    Each row has the epoch, and the collection's changes and items; then id, fingerprint, body, older, and the sort keys
-    without the id. There is one row at least, with nulls if the page is empty. The last row is the first that exceeds
-    `most_bytes`, or the second one.
+    Each row has the epoch, and the collection's changes and items; whether the `required` record is stored with its
+    body; then id, fingerprint, body, older, and the sort keys without the id. There is one row at least, with nulls if
+    the page is empty. The last row is the first that exceeds `most_bytes`, or the second one.
     """
     keys = _sort_keys(collection, query.sort, query.backward)
     parameters = _parameters(collection, query)
@@ -43,7 +50,10 @@ def select_page(collection: Collection, query: Query) -> tuple[str, dict[str, An
     for n, (key, value) in enumerate(zip(keys, query.after, strict=False)):
         is_id = n == len(keys) - 1
         parameters[f"a{n}"] = _comparable(key.kind, value if is_id else _shortened(value))
-    return _page_statement(collection, _outline(query)), parameters
+    if required:
+        name, record = required
+        parameters |= {"required_of": name, "required_id": clean(record.id), "required_body": record.body.decode()}
+    return _page_statement(collection, _outline(query), required is not None), parameters
 
 
 def _outline(query: Query) -> Query:
@@ -55,7 +65,7 @@ def _outline(query: Query) -> Query:
 
 
 @lru_cache(maxsize=64)  # combinations of filters, sort and limit
-def _page_statement(collection: Collection, query: Query) -> str:
+def _page_statement(collection: Collection, query: Query, has_required: bool) -> str:
     keys = _sort_keys(collection, query.sort, query.backward)
     names = [f"k{n}" for n in range(len(keys) - 1)]
     terms = "".join(f",\n            {key.expression} AS {name}" for key, name in zip(keys, names, strict=False))
@@ -72,6 +82,7 @@ SELECT
     (SELECT epoch FROM store),
     state.changes,
     state.items,
+    {_REQUIRED if has_required else "true"},
     page.*
 FROM (
     SELECT sum(changes)::bigint AS changes, sum(items)::bigint AS items

@@ -153,9 +153,16 @@ class PostgresStore:
             self._learn_of(session, collection, record.fingerprint)
             return record
 
-    def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
+    def page(
+        self,
+        collection: str,
+        query: Query,
+        max_bytes: int | None = None,
+        *,
+        required: tuple[str, Record] | None = None,
+    ) -> Page:
         with self._open_connections.session() as session:
-            page = find_page(session, self._collections[collection], query, max_bytes)
+            page = find_page(session, self._collections[collection], query, max_bytes, required)
             self._learn_of(session, collection, *page.fingerprints)
             return page
 

@@ -82,8 +82,10 @@ class SqliteTransaction(Outbox):
             raise self._failed(RecordChanged("the item was changed meanwhile"))
 
     def require_body(self, collection: str, record: Record) -> None:
-        if not self._connection.execute(_HAS_BODY, (collection, record.id, record.body.decode())).fetchone():
-            raise self._failed(ConditionFailed("the record has another body"))
+        try:
+            require_body(self._connection, collection, record)
+        except ConditionFailed as error:
+            raise self._failed(error) from None
 
     def revision(self, collection: str) -> str:
         statement = "SELECT revision FROM collections WHERE name = ?"
@@ -129,6 +131,12 @@ def _columns(record: Record) -> tuple[Any, ...]:
     """The values of a record in the order of _INSERT and _UPDATE, without its id."""
     _, version, updated_at, fingerprint, body, owner, older = record
     return version, updated_at, fingerprint, body.decode(), owner, None if older is None else older.decode()
+
+
+def require_body(connection: sqlite3.Connection, collection: str, record: Record) -> None:
+    """Raises ConditionFailed unless a record with this id and body is stored."""
+    if not connection.execute(_HAS_BODY, (collection, record.id, record.body.decode())).fetchone():
+        raise ConditionFailed("the record has another body")
 
 
 def read_item(connection: sqlite3.Connection, collection: str, id: str, registry: SqliteRegistry) -> Record:

@@ -43,7 +43,7 @@ from restkeeper.storage.sqlite.files import (
     size_of,
 )
 from restkeeper.storage.sqlite.identity import epoch_of, revision_of, secret_of, state_of
-from restkeeper.storage.sqlite.items import find_response, read_item
+from restkeeper.storage.sqlite.items import find_response, read_item, require_body
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, require_present
 from restkeeper.storage.sqlite.schemas import SqliteRegistry, read_schemas
@@ -188,9 +188,22 @@ class SqliteStore:
     def read(self, collection: str, id: str) -> Record:
         return self._read(read_item, collection, id, self._registry)
 
-    def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
-        declared = self._collections[collection]
-        find = partial(_find_page, collection=declared, query=query, max_bytes=max_bytes, registry=self._registry)
+    def page(
+        self,
+        collection: str,
+        query: Query,
+        max_bytes: int | None = None,
+        *,
+        required: tuple[str, Record] | None = None,
+    ) -> Page:
+        find = partial(
+            _find_page,
+            collection=self._collections[collection],
+            query=query,
+            max_bytes=max_bytes,
+            required=required,
+            registry=self._registry,
+        )
         if not is_search(query):
             return self._read_with_epoch(find)
         with self._searches.admitted():
@@ -355,10 +368,13 @@ def _find_page(
     collection: Collection,
     query: Query,
     max_bytes: int | None,
+    required: tuple[str, Record] | None,
     registry: SqliteRegistry,
 ) -> Page | None:
     """The page and its revision in one snapshot; None if the epoch is missing."""
     with snapshot(connection):
+        if required:
+            require_body(connection, *required)
         revision, items = state_of(connection, collection.name)
         if not revision:
             return None

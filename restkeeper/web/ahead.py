@@ -58,7 +58,7 @@ class _State:
         self.read: tuple[Key, Found] | None = None
         self.digest = ""
         self.recent: _Recent | None = None  # None if the request never presumes it
-        self.is_presumed = False  # `recent` comes from the cache
+        self.presumed: tuple[str, Record] | None = None  # its collection and record, if `recent` comes from the cache
         self.presumes_new = False  # likewise: no response is stored for the idempotency key
         self.was_tried = False  # by a transaction, which may be committed, whatever the response says
         self.is_confirmed = False  # by a transaction that is committed, or by the query of a page
@@ -113,7 +113,7 @@ class Ahead:
         if presumes and not state.is_repeated and (recent := self._recent.get(digest)):
             if recent.collection == collection and now - recent.at < PRESUMED_SECONDS:
                 state.digest, state.recent = digest, recent
-                state.is_presumed = state.presumes_new = True
+                state.presumed, state.presumes_new = (collection, recent.record), True
                 return recent.record
         if items is None:
             key = next((key for plan in self.plans if (key := plan(request, caller)) is not None), None)
@@ -136,7 +136,7 @@ class Ahead:
             self._remember(state.digest, state.recent)
             return False
         self._recent.pop(state.digest, None)
-        if not state.is_presumed or response.status_code == 503 or (state.was_tried and response.status_code >= 500):
+        if state.presumed is None or response.status_code == 503 or (state.was_tried and response.status_code >= 500):
             return False
         taken = self._clock.monotonic() - state.began
         request.environ[_STATE] = _State(state.began, seconds=taken, is_repeated=True)
@@ -165,10 +165,8 @@ def find(store: Store, key: Key) -> Found:
 
 def find_page(store: Store, collection: str, query: Query, max_bytes: int) -> Page:
     """The page of a query. Raises ConditionFailed if the request presumes what is wrong."""
-    required = None
-    if (state := _state()) and state.is_presumed and state.recent:
-        required = state.recent.collection, state.recent.record
-    page = store.page(collection, query, max_bytes, required=required)
+    state = _state()
+    page = store.page(collection, query, max_bytes, required=state.presumed if state else None)
     confirm()
     return page
 
@@ -176,14 +174,14 @@ def find_page(store: Store, collection: str, query: Query, max_bytes: int) -> Pa
 def is_presuming() -> bool:
     """Whether the current request presumes something that is not confirmed, so that it may be executed again."""
     state = _state()
-    return state is not None and state.is_presumed and not state.is_confirmed
+    return state is not None and state.presumed is not None and not state.is_confirmed
 
 
 def require_presumed(transaction: Transaction) -> None:
     """Let the transaction change nothing if its request presumes what is wrong."""
-    if (state := _state()) and state.is_presumed and state.recent:
+    if (state := _state()) and state.presumed:
         state.was_tried = True
-        transaction.require_body(state.recent.collection, state.recent.record)
+        transaction.require_body(*state.presumed)
 
 
 def confirm() -> None:

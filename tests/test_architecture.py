@@ -73,5 +73,5 @@ def test_requests_are_counted() -> None:
     """Both requests go through the core: the list is not cached."""
     for counts in counts_of_requests().values():
         assert {"web", "resources", "storage"} <= set(counts.calls)
-        assert counts.changes["resources", "storage"] >= 1
+        assert counts.changes["resources", "storage"] or counts.changes["web", "storage"]
         assert counts.changes.total() < counts.calls.total()

@@ -115,10 +115,10 @@ def test_a_page_is_cached_with_the_revision_of_its_read(monkeypatch: pytest.Monk
     store = service_of(app).store
     read = store.page
 
-    def late(*arguments: Any) -> Page:
+    def late(*arguments: Any, **options: Any) -> Page:
         monkeypatch.setattr(store, "page", read)
         assert other.post("/products", json={"name": "b"}).status_code == 200
-        return read(*arguments)
+        return read(*arguments, **options)
 
     monkeypatch.setattr(store, "page", late)
     first = client.get("/products")

@@ -11,7 +11,9 @@ from flask import after_this_request
 from flask.testing import FlaskClient
 
 from restkeeper import Ownership, Resource
+from restkeeper.clock import rfc3339
 from restkeeper.config import Config
+from restkeeper.features.keys.credentials import USE_SECONDS
 from restkeeper.resources.changes import Change
 from restkeeper.service import service_of
 from restkeeper.storage.contract import Store, Transaction
@@ -151,7 +153,8 @@ def restrict(process: Process, id: str, clock: SetClock) -> None:
 
 def prolong(process: Process, id: str, clock: SetClock) -> None:
     """It expires as it is presumed, and not as it is stored."""
-    statement = "UPDATE items SET body = replace(body, '2027-01-15', '2027-01-16') WHERE body LIKE '%expires_at%'"
+    is_key = "collection IN ('_credentials', 'keys')"
+    statement = f"UPDATE items SET body = replace(body, '2027-01-15', '2027-01-16') WHERE {is_key}"  # noqa: S608
     stores.execute(service_of(process.app).config.database_url, statement)
     expire(process, id, clock)
 
@@ -231,6 +234,10 @@ LISTS: dict[str, tuple[str, dict[str, str]]] = {
     "counted": ("/products?name[ne]=taken&limit=1", {}),
     "searched": ("/products?q=taken", {}),
     "empty": ("/products?name=nothing", {}),
+    "by offset": ("/products?offset=1&limit=1", {}),
+    "in another dialect": ("/products?range=[0,0]", {}),
+    "invalid in another dialect": ('/products?filter={"_page":"2"}', {}),
+    "malformed in another dialect": ("/products?_sort=[name", {}),
     "unknown field": ("/products?nothing=1", {}),
     "beyond the limit": ("/products?limit=0", {}),
     "malformed cursor": ("/products?cursor=x", {}),
@@ -238,6 +245,7 @@ LISTS: dict[str, tuple[str, dict[str, str]]] = {
     "conditional": ("/products?limit=1", {"If_None_Match": "*"}),
     "of another list": ("/products?limit=1", {"If_Match": '"other"'}),
     "head": ("/products?limit=1", {"method": "HEAD"}),
+    "options": ("/products", {"method": "OPTIONS"}),
 }
 
 
@@ -290,6 +298,61 @@ def test_the_list_of_a_precondition_confirms_nothing(
     assert process.post(path="/notes", If_Match=tag).status_code == 401
     assert process.asked[:2] == ["page", "write"]
     other.store.close()
+
+
+@pytest.mark.needs("dialects")
+def test_a_list_that_was_cached_meanwhile_is_translated_again(process: Process) -> None:
+    """It is executed again, because it has not read its page: the response has all headers of its dialect."""
+    other = process.app.test_client()
+    address = "/products?range=[0,0]"
+    asked: list[str] = []
+
+    def fill_cache(request: Any) -> None:
+        if not asked:
+            asked.append(request.path)
+            assert other.get(address, headers=ADMIN).status_code == 200
+
+    process.app.before.append(fill_cache)
+    response = process.get(address)
+    assert process.asked == ["page", "look_up", "look_up"]
+    assert response.headers["Content-Range"] == "products 0-0/2"
+
+
+def test_options_is_executed_once(process: Process) -> None:
+    """It asks for nothing that would confirm its key; the next list presumes that as before."""
+    methods: list[str] = []
+    process.app.before.append(lambda request: methods.append(request.method))
+    assert process.get("/products", method="OPTIONS").status_code == 200
+    assert methods == ["OPTIONS"]
+    assert process.get("/products?limit=1").status_code == 200
+    assert process.asked == ["page"]
+
+
+def test_a_refused_request_is_no_use_of_its_key(process: Process, url: str, clock: SetClock) -> None:
+    """Only what reads the key notes its use."""
+    other = Process(url, clock)
+    (key,) = other.client.get("/api/v1/keys", headers=ADMIN).json
+    clock.now += USE_SECONDS + 1
+    assert process.get("/products?limit=9").status_code == 200
+    clock.now += USE_SECONDS / 2
+    assert process.get("/products?limit=0").status_code == 400, "so that the next one reads the key"
+    assert process.get("/products?limit=8").status_code == 200
+    rotate(other, key["id"], clock)
+    used = other.client.get(f"/api/v1/keys/{key['id']}", headers=ADMIN).json["last_used_at"]
+    clock.now += USE_SECONDS / 2 + 1
+    assert process.get("/products?limit=7").status_code == 401
+    assert other.client.get(f"/api/v1/keys/{key['id']}", headers=ADMIN).json["last_used_at"] == used
+    other.store.close()
+
+
+def test_the_uses_of_a_key_that_is_presumed_are_noted(process: Process, clock: SetClock) -> None:
+    """Whenever it is read again."""
+    (key,) = process.client.get("/api/v1/keys", headers=ADMIN).json
+    for _ in range(4):
+        clock.now += (USE_SECONDS + PRESUMED_SECONDS) / 2
+        assert process.post().status_code == 200
+    used = process.client.get(f"/api/v1/keys/{key['id']}", headers=ADMIN).json["last_used_at"]
+    assert rfc3339(clock.now - USE_SECONDS - PRESUMED_SECONDS) < used <= rfc3339(clock.now)
 
 
 def test_what_was_wrong_is_not_presumed_again(process: Process) -> None:

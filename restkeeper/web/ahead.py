@@ -109,7 +109,7 @@ class Ahead:
         state: _State = request.environ.setdefault(_STATE, _State(now))
         items = self._items.get(request.endpoint)
         key = _first_of(items) if items else None
-        presumes = request.endpoint in self._confirming and key is None
+        presumes = request.endpoint in self._confirming and key is None and request.method != "OPTIONS"
         if presumes and not state.is_repeated and (recent := self._recent.get(digest)):
             if recent.collection == collection and now - recent.at < PRESUMED_SECONDS:
                 state.digest, state.recent = digest, recent

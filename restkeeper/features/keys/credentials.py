@@ -19,14 +19,14 @@ import orjson
 from restkeeper.clock import Clock, rfc3339
 from restkeeper.storage.contract import Collection, Record
 from restkeeper.storage.errors import RecordNotFound, StoreError
-from restkeeper.web.ahead import Ahead
+from restkeeper.web.ahead import Ahead, is_presuming
 from restkeeper.web.caller import ADMIN, Caller
 from restkeeper.web.guard import InvalidCredential, digest_of
 
 # `updated_at` is the time of the last use. No resource can have this name.
 CREDENTIALS = Collection("_credentials", {})
 
-USE_SECONDS = 60  # the precision of the time of last use
+USE_SECONDS = 60  # from one note of the use of a key to the next; no request that presumes the key notes it
 NOTED = 4096  # keys whose last use each process caches
 
 _PREFIX = "rk_"
@@ -72,7 +72,7 @@ def basic_token(credentials: str) -> str:
 class KeyResolver:
     """Resolves the tokens of API keys, and `admin_key` if that is set, to their callers.
 
-    `note_use` is called with the id of a used key and the time, at most once in USE_SECONDS.
+    `note_use` is called with the id of a used key and the time, at most once in USE_SECONDS, if the key was read.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class KeyResolver:
         now = self._clock.time()
         if not hmac.compare_digest(digest, known) or expires <= now:
             raise InvalidCredential
-        if now - self._noted.get(id, 0.0) > USE_SECONDS:
+        if now - self._noted.get(id, 0.0) > USE_SECONDS and not is_presuming():
             self._note(record, id, now)
         return who
 

@@ -21,5 +21,5 @@ class KeySchema(ItemSchema):
         load_default=None, allow_none=True, metadata={"description": "When it expires; null if it does not."}
     )
     last_used_at = Time(
-        dump_only=True, allow_none=True, metadata={"description": "When it was last used, to about a minute."}
+        dump_only=True, allow_none=True, metadata={"description": "When it was last used, to about two minutes."}
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.follow import follow
 from tests.live import Gunicorn
+from tests.recorder import next_of
 
 WAITERS = 200
 
@@ -32,9 +33,13 @@ def body_of(connection: socket.socket) -> list[dict[str, object]]:
 
 
 def test_waiting_readers_do_not_delay_others(tmp_path: Path) -> None:
-    """With hundreds of waiting readers other requests get responses, and one event then reaches all readers."""
+    """With hundreds of waiting readers other requests get responses, and one event then reaches all readers.
+
+    Also one whose request is read late, as it names where it begins.
+    """
     with Gunicorn(tmp_path, LOG_LEVEL="error", WAITS_PER_CALLER="500") as server:
-        waiting = [waiter(server, "/api/v1/events?after=latest&wait=30") for _ in range(WAITERS)]
+        start = next_of(server.get("/api/v1/events?after=latest"))
+        waiting = [waiter(server, f"{start}&wait=30") for _ in range(WAITERS)]
         began = time.monotonic()
         assert [server.get("/products").status for _ in range(20)] == [200] * 20
         waiting[0].settimeout(0.5)
@@ -56,8 +61,9 @@ def _is_silent(connection: socket.socket) -> bool:
 
 def test_a_stop_ends_all_waits(tmp_path: Path) -> None:
     """On SIGTERM waiting readers get their responses at once, and the service ends."""
-    with Gunicorn(tmp_path, LOG_LEVEL="error") as server:
+    with Gunicorn(tmp_path, workers=1, LOG_LEVEL="error") as server:
         connection = waiter(server, "/api/v1/events?wait=30")
+        assert server.get("/healthz").status == 200  # so the worker has read the request before this one
         connection.settimeout(0.5)
         assert _is_silent(connection)
         connection.settimeout(30)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
@@ -16,7 +17,7 @@ import pytest
 from restkeeper import LiveServer
 from tests.live import ROOT
 from tests.processes import children
-from tests.waiting import SECONDS
+from tests.waiting import SECONDS, until
 
 KILLED = """
 import sys
@@ -109,14 +110,21 @@ def test_output_of_the_service_does_not_block_it(tmp_path: Path) -> None:
 
 def test_a_server_that_does_not_start_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With every process that it has started."""
-    monkeypatch.setattr("restkeeper.testing.START_SECONDS", 1.5)
+    pid, wait = tmp_path / "pid", select.select
+
+    def wait_after_begin(*arguments: Any) -> Any:
+        until(lambda: pid.exists() and pid.read_text())
+        return wait(*arguments)
+
+    monkeypatch.setattr("restkeeper.testing.START_SECONDS", 0.5)
+    monkeypatch.setattr("restkeeper.testing.select.select", wait_after_begin)
     (tmp_path / "app.py").write_text(
-        f"import os, time\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(1000)\n"
+        f"import os, time\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\ntime.sleep(1000)\n"
     )
     with pytest.raises(RuntimeError, match="did not start"), LiveServer(tmp_path):
         pass
     with suppress(ProcessLookupError):
-        assert has_ended(os.pidfd_open(int((tmp_path / "pid").read_text())))
+        assert has_ended(os.pidfd_open(int(pid.read_text())))
 
 
 def test_a_server_ends_with_its_parent() -> None:

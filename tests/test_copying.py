@@ -49,7 +49,22 @@ pytestmark = [
 CREATE = {**ADMIN, "Idempotency-Key": "a-create-that-is-repeated"}
 LAMP = {"name": "Lämp", "price": 49.90, "sku": "L", "attributes": {"z": [1e2, None, 12345678901234567], "a": "\\"}}
 NOW = 1_800_000_000.0
-MANY = 30_000  # items, so that a copy takes some time
+MANY = 30_000  # items, which are several batches
+
+# `restkeeper copy` with a pause after each batch, so that it can be killed between the first one and the last.
+SLOW_COPY = """\
+import sys, time
+from restkeeper.cli.main import main
+from restkeeper.storage.postgresql.transfer import PostgresTransfer
+from restkeeper.storage.sqlite.transfer import SqliteTransfer
+
+def slow(write):
+    return lambda *arguments: (write(*arguments), time.sleep(0.5))
+
+for each in (PostgresTransfer, SqliteTransfer):
+    each.write = slow(each.write)
+main(["copy", *sys.argv[1:]])
+"""
 
 Url = Callable[[str], str]
 
@@ -333,7 +348,7 @@ class TestInterrupted:
         """After kill -9 no program opens the target. The same command copies the rest, and then all is there."""
         source, target = url("sqlite"), url(kind)
         add(source, 0, MANY)
-        command = [sys.executable, "-m", "restkeeper", "copy", source, target]
+        command = [sys.executable, "-c", SLOW_COPY, source, target]
         process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         end = time.monotonic() + SECONDS
         while not 0 < items_in(target) < MANY:

@@ -78,7 +78,7 @@ def test_a_caller_uses_at_most_half_of_the_connections(database: str, connected:
         with pytest.raises(StoreUnavailable, match="other requests use all 4 connections"):
             used_by("third", connections, stack, soon())
         assert count(database) == MOST
-    with connections.session(deadline=soon()) as session:
+    with connections.session(deadline=soon(SECONDS)) as session:
         assert session.row("SELECT 1") == (1,)
 
 
@@ -116,7 +116,7 @@ def test_the_number_of_waiting_uses_is_limited(
     connections = connected(database, most=1)
     with ExitStack() as stack, ThreadPoolExecutor(1) as pool:
         used_by("one", connections, stack, soon(SECONDS))
-        waiting = pool.submit(lambda: used_by("two", connections, stack, soon(1)))
+        waiting = pool.submit(lambda: used_by("two", connections, stack, soon(3)))
         until(lambda: bool(connections._shares._waiting))
         with pytest.raises(StoreUnavailable, match="1 requests already wait"):
             used_by("three", connections, stack, soon(SECONDS))
@@ -134,7 +134,7 @@ def test_a_statement_ends_in_time(database: str, connected: Connect, monkeypatch
             start = time.monotonic()
             with pytest.raises(StoreUnavailable), connections.session() as session:
                 session.rows(statement)
-            assert time.monotonic() - start < 2
+            assert time.monotonic() - start < limits.LOCK_SECONDS
 
 
 def test_an_idle_transaction_is_ended(database: str, connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,11 +166,10 @@ def test_a_silent_server_is_left(connected: Connect, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(limits, "CUT_SECONDS", 0.1)
     with PostgresServer() as server:
         connections = connected(server.create_database())
-        with connections.session() as session:
-            session.rows("SELECT 1")
+        until(lambda: works(connections))  # its limits are short also for a connection that is being opened
         server.pause()
         try:
-            assert seconds_to_fail(connections) < 2
+            assert seconds_to_fail(connections) < limits.LOCK_SECONDS
             until(lambda: seconds_to_fail(connections) < 0.1)  # as soon as no idle connection is left
         finally:
             server.resume()
@@ -188,11 +187,11 @@ def test_an_outage_of_any_length_is_survived(connected: Connect, caplog: pytest.
         server.stop()
         seconds_to_fail(connections)
         until(lambda: seconds_to_fail(connections) < 0.01)
-        assert sum(seconds_to_fail(connections) for _ in range(2 * limits.WAITING)) < 5
+        assert sum(seconds_to_fail(connections) for _ in range(2 * limits.WAITING)) < 2 * limits.WAITING * 0.01
         server.start()
         start = time.monotonic()
         until(lambda: works(connections))
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 10
         until(lambda: len(of_us(caplog)) == 2)
         connections.close()
     first, last = of_us(caplog)
@@ -216,7 +215,7 @@ def test_connections_that_the_server_closed_are_replaced_at_once(connected: Conn
         with ExitStack() as stack:
             for name in ("one", "one", "other", "other"):
                 assert used_by(name, connections, stack, soon(SECONDS)).row("SELECT 1") == (1,)
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < limits.ANSWER_SECONDS - 0.5
         connections.close()
 
 

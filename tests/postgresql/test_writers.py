@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 
 import psycopg
@@ -227,19 +227,20 @@ def test_an_open_transaction_ends(url: str, monkeypatch: pytest.MonkeyPatch, lim
 @pytest.mark.parametrize("limit", ["statement", "transaction"])
 def test_a_scan_may_take_longer(url: str, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     """An export of a large collection is no transaction that holds up others."""
+    with closing(open_store(url, [THINGS])) as unlimited:
+        insert(unlimited, *(record(str(n)) for n in range(20)))
     store = open_store(f"{url}&options=-c%20{limit}_timeout%3D300ms", [THINGS])
-    insert(store, *(record(str(n)) for n in range(20)))
     slow = "SELECT id, version, updated_at, fingerprint, convert_to(body, 'UTF8'), owner, NULL FROM items"
     monkeypatch.setattr("restkeeper.storage.postgresql.store._SCAN", f"{slow}, pg_sleep(0.05) WHERE collection = %s")
     assert len(list(store.scan("things"))) == 20
     store.close()
 
 
-def test_a_change_that_waits_for_several_locks_says_so(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_that_waits_for_several_locks_says_so(url: str) -> None:
     """Together they can take longer than a statement may; nothing was searched."""
-    monkeypatch.setattr(limits, "ANSWER_SECONDS", 0.3)
-    store = open_store(url, [THINGS])
-    insert(store, record("a"))
+    with closing(open_store(url, [THINGS])) as unlimited:
+        insert(unlimited, record("a"))
+    store = open_store(f"{url}&options=-c%20statement_timeout%3D300ms", [THINGS])
     with psycopg.connect(url) as other:
         other.execute("SELECT 1 FROM items FOR UPDATE")
         with pytest.raises(StoreUnavailable, match="others change the same items"):

@@ -1,4 +1,4 @@
-"""A small WSGI application, and the worker with short time-outs, for `test_worker`."""
+"""A small WSGI application, and workers with other limits, for `test_worker`."""
 
 import json
 import os
@@ -15,10 +15,16 @@ Start = Callable[..., Callable[[bytes], None]]
 
 
 class Worker(restkeeper.server.worker.Worker):
-    header_timeout = 1.0
-    stall_timeout = 1.0
-    send_timeout = 1.0
+    """A worker that waits for longer than a busy machine stands still, and ends a wait before a test does."""
+
+    header_timeout = stall_timeout = send_timeout = 8.0
     slowest = 2**30
+
+
+class Hasty(Worker):
+    """A worker whose waits end while a test waits for that."""
+
+    header_timeout = stall_timeout = send_timeout = 1.0
 
 
 class Patient(restkeeper.server.worker.Worker):

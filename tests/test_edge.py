@@ -233,7 +233,7 @@ def test_refused_hosts_are_counted_under_gunicorn(tmp_path: Path) -> None:
     hosts = (b"evil.example", b"xn--" + b"a" * 8000, b"a/b", b"", b"a." * 128)
     found = []
     with Gunicorn(
-        tmp_path, workers=1, LOG_LEVEL="error", TRUSTED_HOSTS="127.0.0.1", FAILURE_LIMIT="3 per day"
+        tmp_path, workers=1, LOG_LEVEL="error", TRUSTED_HOSTS="127.0.0.1", FAILURE_LIMIT="3 per 9999 days"
     ) as server:
         for number, host in enumerate(hosts, 2):
             request = b"GET /healthz HTTP/1.1\r\nHost: %b\r\n\r\n" % host

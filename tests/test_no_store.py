@@ -115,7 +115,7 @@ def test_a_worker_without_a_store_waits_for_it(tmp_path: Path, is_mount_point: b
     disk, away = tmp_path / "disk", tmp_path / "away"
     disk.mkdir()
     url = f"sqlite:///{disk}/restkeeper.db"
-    with Gunicorn(tmp_path, workers=1, DATABASE_URL=url, RATE_LIMIT="50 per minute") as server:
+    with Gunicorn(tmp_path, workers=1, DATABASE_URL=url, RATE_LIMIT="50 per 9999 days") as server:
         item = server.post("/products", {"name": "Lamp"}).json()
         (worker,) = server.worker_pids()
         disk.rename(away)

@@ -18,7 +18,7 @@ import psycopg
 from restkeeper.features.limits.mapped import shared_path
 from tests.live import Gunicorn, HttpResponse
 from tests.postgresql_server import URL, Databases, PostgresServer, free_port
-from tests.processes import state
+from tests.processes import of_session
 from tests.redis_server import empty_redis
 from tests.waiting import SECONDS, until
 
@@ -45,8 +45,11 @@ class Cluster:
         self.database_url = database_url
         self.server = server
         self._folder, self._workers, self._settings = folder, workers, settings
-        self._ports = [free_port() for _ in range(instances)]
-        self.instances = [self._new(number) for number in range(instances)]
+        self._ports: list[int] = []
+        self.instances: list[Gunicorn] = []
+        for number in range(instances):
+            self._ports.append(free_port())  # which is not that of an instance before it: that listens already
+            self.instances.append(self._new(number))
         self._turns = itertools.cycle(range(instances))
         self._chance = random.Random(0)  # noqa: S311
 
@@ -96,10 +99,9 @@ class Cluster:
         """Kill all processes of an instance with SIGKILL, and start it again."""
         number = self._chance.randrange(len(self.instances))
         killed = self.instances[number]
-        workers = killed.worker_pids()
         os.killpg(killed.process.pid, signal.SIGKILL)
         killed.process.wait(SECONDS)
-        until(lambda: all(state(pid) in ("", "Z") for pid in workers))  # else its port is still in use
+        until(lambda: not of_session(killed.process.pid))  # else its port is still in use
         self.instances[number] = self._new(number).__enter__()
 
     def lines(self) -> list[str]:

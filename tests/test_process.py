@@ -20,6 +20,7 @@ from restkeeper.storage import open_store
 from tests import stores
 from tests.issuer import jwk
 from tests.live import ROOT, Gunicorn, counters_of
+from tests.postgresql_server import free_port
 from tests.processes import of_session
 from tests.receiver import Receiver
 from tests.waiting import SECONDS, until
@@ -29,7 +30,10 @@ TOKENS = {"JWT_ISSUER": "https://issuer.example", "JWT_AUDIENCE": "here"}
 
 def metrics_folder(pid: int) -> Path:
     """The folder that a process locks for the metrics of its workers."""
-    links = [os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir() if each.exists()]
+    links = set()
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it has just been closed
+            links.add(os.readlink(each))
     (folder,) = {link for link in links if "restkeeper-prometheus-" in Path(link).name}
     return Path(folder)
 
@@ -99,9 +103,7 @@ takes(Parameter("wrong", lambda handlers: handlers.no_such_name))(CollectionHand
 @pytest.mark.parametrize("command", [[Path(sys.executable).with_name("gunicorn")], [sys.executable, "-m", "gunicorn"]])
 def test_a_new_master_has_its_own_folder(tmp_path: Path, command: list[str | Path]) -> None:
     """After a reload, a new program beside the old one, and the end of the old one, requests succeed."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     url = stores.url(f"sqlite:///{tmp_path}/restkeeper.db")
     environ = {"PATH": os.environ["PATH"], "DATABASE_URL": url}
     environ |= {"PORT": str(port), "WEB_CONCURRENCY": "1", "AUTH": "open", "LOG_LEVEL": "error"}

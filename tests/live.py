@@ -22,6 +22,7 @@ from tests.waiting import until
 
 ROOT = Path(__file__).parent.parent
 START_SECONDS = 30.0
+REQUEST_SECONDS = 30.0  # for which a request waits, also for a worker that is starting
 
 
 class HttpResponse(NamedTuple):
@@ -112,7 +113,12 @@ class Gunicorn:
         return counters_of(self._database_url)
 
     def request(
-        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, timeout: float = 10
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: dict[str, str] | None = None,
+        timeout: float = REQUEST_SECONDS,
     ) -> HttpResponse:
         """Send one request on a new connection. A dict or list is sent as JSON. Raises OSError when refused."""
         headers = dict(headers or {})
@@ -127,7 +133,7 @@ class Gunicorn:
         finally:
             connection.close()
 
-    def get(self, path: str, headers: dict[str, str] | None = None, timeout: float = 10) -> HttpResponse:
+    def get(self, path: str, headers: dict[str, str] | None = None, timeout: float = REQUEST_SECONDS) -> HttpResponse:
         return self.request("GET", path, None, headers, timeout)
 
     def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> HttpResponse:

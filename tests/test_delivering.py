@@ -77,7 +77,8 @@ def test_a_slow_endpoint_does_not_block_the_service(tmp_path: Path) -> None:
             server.post("/products", {"name": str(n)})
         assert len(arrived(receiver, "healthy", 20)) == 20
         assert server.get("/products").status == 200
-        assert receiver.inboxes["hanging"].tries > 0
+        with receiver.changed:
+            assert receiver.changed.wait_for(lambda: receiver.inboxes["hanging"].tries, SECONDS)
         receiver.ended.set()
 
 

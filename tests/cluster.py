@@ -48,7 +48,9 @@ class Cluster:
         self._ports: list[int] = []
         self.instances: list[Gunicorn] = []
         for number in range(instances):
-            self._ports.append(free_port())  # which is not that of an instance before it: that listens already
+            self._ports.append(
+                free_port()
+            )  # one at a time: the instance before listens already, so its port is not chosen again
             self.instances.append(self._new(number))
         self._turns = itertools.cycle(range(instances))
         self._chance = random.Random(0)  # noqa: S311
@@ -66,7 +68,7 @@ class Cluster:
         return [f"http://127.0.0.1:{port}" for port in self._ports]
 
     def request(
-        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, timeout: float = 15
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, timeout: float = SECONDS
     ) -> HttpResponse:
         """Send a request to the next instance."""
         return self.instances[next(self._turns)].request(method, path, body, headers, timeout)
@@ -77,7 +79,7 @@ class Cluster:
         made = self.request("POST", "/api/v1/keys", sent, {"X-API-Key": SECURED["ADMIN_KEY"]}, timeout=60)
         return {"X-API-Key": made.json()["secret"]}
 
-    def get(self, path: str, headers: dict[str, str] | None = None, timeout: float = 15) -> HttpResponse:
+    def get(self, path: str, headers: dict[str, str] | None = None, timeout: float = SECONDS) -> HttpResponse:
         return self.request("GET", path, None, headers, timeout)
 
     def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> HttpResponse:

@@ -250,11 +250,11 @@ class DictStore:
         query: Query,
         max_bytes: int | None = None,
         *,
-        required: tuple[str, Record] | None = None,
+        required_body: tuple[str, Record] | None = None,
     ) -> Page:
         with self._lock:
-            if required:
-                self.require_body(*required)
+            if required_body:
+                self.require_body(*required_body)
             return self._tables[collection].page(query, max_bytes)._replace(revision=self.revision(collection))
 
     def count(self, collection: str, query: Query = ALL, *, most: int | None = None) -> int:
@@ -280,7 +280,7 @@ class DictStore:
     def require_body(self, collection: str, record: Record) -> None:
         found = self._found(collection, record.id)
         if not found or found.body != record.body:
-            raise ConditionFailed("the record has another body")
+            raise ConditionFailed("no record has this id and body")
 
     def tidy(self) -> list[str]:
         return []

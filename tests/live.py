@@ -18,11 +18,9 @@ from restkeeper.features.limits.mapped import shared_path
 from tests import stores
 from tests.processes import children, kill
 from tests.shop import CLOSE
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 ROOT = Path(__file__).parent.parent
-START_SECONDS = 30.0
-REQUEST_SECONDS = 30.0  # for which a request waits, also for a worker that is starting
 
 
 class HttpResponse(NamedTuple):
@@ -94,7 +92,7 @@ class Gunicorn:
 
     def __enter__(self) -> "Gunicorn":
         try:
-            self.get("/healthz", timeout=START_SECONDS)  # waits in the listening socket's queue until a worker is up
+            self.get("/healthz", timeout=SECONDS)  # waits in the listening socket's queue until a worker is up
         except OSError:
             self.process.kill()
             self.process.wait()  # else a later test fails with a warning of Python's
@@ -104,7 +102,7 @@ class Gunicorn:
     def __exit__(self, *exc: object) -> None:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        self.process.wait(timeout=START_SECONDS)
+        self.process.wait(timeout=SECONDS)
         if counters := self.counters():
             counters.unlink(missing_ok=True)
 
@@ -118,7 +116,7 @@ class Gunicorn:
         path: str,
         body: Any = None,
         headers: dict[str, str] | None = None,
-        timeout: float = REQUEST_SECONDS,
+        timeout: float = SECONDS,
     ) -> HttpResponse:
         """Send one request on a new connection. A dict or list is sent as JSON. Raises OSError when refused."""
         headers = dict(headers or {})
@@ -133,7 +131,7 @@ class Gunicorn:
         finally:
             connection.close()
 
-    def get(self, path: str, headers: dict[str, str] | None = None, timeout: float = REQUEST_SECONDS) -> HttpResponse:
+    def get(self, path: str, headers: dict[str, str] | None = None, timeout: float = SECONDS) -> HttpResponse:
         return self.request("GET", path, None, headers, timeout)
 
     def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> HttpResponse:

@@ -1,9 +1,11 @@
-"""What the kernel says of processes, read from /proc."""
+"""Processes, as /proc shows them."""
 
 import os
 import signal
 from contextlib import suppress
 from pathlib import Path
+
+_ENDED = ("", "Z", "X")
 
 
 def state(pid: int) -> str:
@@ -17,7 +19,7 @@ def state(pid: int) -> str:
 def children(pid: int) -> list[int]:
     """The running child processes of the first thread of a process."""
     found = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-    return [child for child in found if state(child) not in ("", "Z")]
+    return [child for child in found if state(child) not in _ENDED]
 
 
 def of_session(session: int) -> list[int]:
@@ -26,7 +28,7 @@ def of_session(session: int) -> list[int]:
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
             letter, _, _, belongs = _columns(int(entry.name))[:4]
-            if int(belongs) == session and letter not in "ZX":
+            if int(belongs) == session and letter not in _ENDED:
                 found.append(int(entry.name))
     return found
 

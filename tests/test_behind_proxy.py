@@ -12,6 +12,7 @@ import pytest
 
 from tests.live import Gunicorn
 from tests.proxy import NAME, Caddy, Nginx, Proxy
+from tests.shop import WINDOW
 from tests.waiting import SECONDS, until
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(120), pytest.mark.needs("events", "limits")]
@@ -26,7 +27,7 @@ LEEWAY = 5  # seconds
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gunicorn]:
     folder = tmp_path_factory.mktemp("server")
-    settings = {"TRUSTED_PROXIES": "1", "TRUSTED_HOSTS": NAME, "RATE_LIMIT": "5000 per 9999 days"}
+    settings = {"TRUSTED_PROXIES": "1", "TRUSTED_HOSTS": NAME, "RATE_LIMIT": f"5000 per {WINDOW}"}
     with Gunicorn(folder, AUTH="open-to-all", **settings) as made:
         yield made
 

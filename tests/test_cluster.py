@@ -15,6 +15,7 @@ from tests.cluster import Cluster, running
 from tests.follow import follow
 from tests.live import HttpResponse
 from tests.receiver import Receiver
+from tests.shop import WINDOW
 from tests.soak import soak
 from tests.soak_webhooks import soak as soak_webhooks
 from tests.waiting import SECONDS
@@ -77,7 +78,7 @@ def test_a_delivery_is_sent_by_one_worker() -> None:
 
 def test_a_quota_is_exact_over_all_instances() -> None:
     """Of more requests than the quota, sent at once to all instances, exactly the quota is admitted."""
-    with running("postgresql", RATE_LIMIT=f"{QUOTA} per 9999 days") as made:
+    with running("postgresql", RATE_LIMIT=f"{QUOTA} per {WINDOW}") as made:
         gate = threading.Barrier(QUOTA + BEYOND)
 
         def send(number: int) -> int:

@@ -11,13 +11,14 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
+from restkeeper.storage.postgresql import limits
 from tests.cluster import Cluster, running
 from tests.live import HttpResponse
-from tests.waiting import SECONDS
+from tests.waiting import SECONDS, until
 
-QUICK = 3.0  # seconds on a machine that may stand still; a held up response takes longer: limits.LOCK_SECONDS
+QUICK = limits.LOCK_SECONDS - 1.5  # seconds on a machine that may stand still; who is held up waits for longer
 BLOCKED = 1.0  # seconds for which a query waits
-LONGEST = 9.5  # seconds until any response: less than two waits of limits.ANSWER_SECONDS
+LONGEST = 2 * limits.LOCK_SECONDS - 0.5  # seconds until any response: one wait of the service, and not two
 CONNECTIONS = 4
 
 ADMIN = "rk_cooperation_0123456789abcdef0123456789abcdef"
@@ -52,9 +53,7 @@ def waiting(cluster: Cluster) -> int:
 
 
 def await_waiting(cluster: Cluster, number: int) -> None:
-    end = time.monotonic() + SECONDS
-    while waiting(cluster) != number:
-        assert time.monotonic() < end, "too few queries wait"
+    until(lambda: waiting(cluster) == number)
 
 
 def seconds(cluster: Cluster, path: str, headers: dict[str, str] | None = None) -> float:

@@ -15,7 +15,7 @@ from werkzeug.test import create_environ, run_wsgi_app
 from restkeeper.config import Config, ConfigError
 from restkeeper.server.worker import Worker
 from tests.live import Gunicorn
-from tests.shop import create_app
+from tests.shop import WINDOW, create_app
 
 HTML = {"Accept": "text/html"}
 MAX_BODY = 100_000
@@ -233,7 +233,7 @@ def test_refused_hosts_are_counted_under_gunicorn(tmp_path: Path) -> None:
     hosts = (b"evil.example", b"xn--" + b"a" * 8000, b"a/b", b"", b"a." * 128)
     found = []
     with Gunicorn(
-        tmp_path, workers=1, LOG_LEVEL="error", TRUSTED_HOSTS="127.0.0.1", FAILURE_LIMIT="3 per 9999 days"
+        tmp_path, workers=1, LOG_LEVEL="error", TRUSTED_HOSTS="127.0.0.1", FAILURE_LIMIT=f"3 per {WINDOW}"
     ) as server:
         for number, host in enumerate(hosts, 2):
             request = b"GET /healthz HTTP/1.1\r\nHost: %b\r\n\r\n" % host
@@ -273,7 +273,7 @@ def test_a_chunked_body_is_refused_at_the_limit(edge: Gunicorn) -> None:
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gunicorn]:
     """A running service that requires credentials, and allows each caller two writes."""
-    settings = {"AUTH": "required", "ADMIN_KEY": ADMIN, "RATE_LIMIT_WRITE": "2 per 9999 days", "LOG_LEVEL": "error"}
+    settings = {"AUTH": "required", "ADMIN_KEY": ADMIN, "RATE_LIMIT_WRITE": f"2 per {WINDOW}", "LOG_LEVEL": "error"}
     with Gunicorn(tmp_path_factory.mktemp("guarded"), workers=1, **settings) as running:
         yield running
 

@@ -7,13 +7,13 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 from tests.live import Gunicorn
+from tests.shop import WINDOW
 from tests.waiting import SECONDS, join
 
 CALLERS = [f"127.0.0.{n}" for n in range(2, 22)]  # each has its own counters, and so its own window
 CONNECTIONS = 64
 EACH = 5  # requests on a connection
 QUOTA = 150  # of 320
-WINDOW = "9999 days"  # so that none ends while the test runs
 
 
 def send_in_parallel(port: int, caller: str) -> Counter[int]:

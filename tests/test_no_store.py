@@ -14,7 +14,7 @@ from restkeeper.service import service_of, started_stores
 from restkeeper.storage.errors import StoreUnavailable
 from tests import stores
 from tests.live import ROOT, Gunicorn
-from tests.shop import RESOURCES, create_app
+from tests.shop import RESOURCES, WINDOW, create_app
 from tests.test_delivering import deliver
 from tests.waiting import until
 
@@ -115,7 +115,7 @@ def test_a_worker_without_a_store_waits_for_it(tmp_path: Path, is_mount_point: b
     disk, away = tmp_path / "disk", tmp_path / "away"
     disk.mkdir()
     url = f"sqlite:///{disk}/restkeeper.db"
-    with Gunicorn(tmp_path, workers=1, DATABASE_URL=url, RATE_LIMIT="50 per 9999 days") as server:
+    with Gunicorn(tmp_path, workers=1, DATABASE_URL=url, RATE_LIMIT=f"50 per {WINDOW}") as server:
         item = server.post("/products", {"name": "Lamp"}).json()
         (worker,) = server.worker_pids()
         disk.rename(away)

@@ -26,7 +26,7 @@ from restkeeper.service import service_of
 from restkeeper.web import edge, guard
 from tests import issuer, stores
 from tests.live import ROOT, Gunicorn
-from tests.shop import create_app
+from tests.shop import WINDOW, create_app
 from tests.shop.products import ProductSchema
 
 ADMIN_KEY = "an-admin-key-of-enough-characters"
@@ -316,7 +316,7 @@ def test_owasp_api1_broken_object_level_authorization() -> None:
 @pytest.mark.needs("keys", "limits")
 def test_owasp_api2_broken_authentication(secured: FlaskClient) -> None:
     """Guesses are counted: wrong keys use up the address's quota, however many keys are tried."""
-    config = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="5 per 9999 days")
+    config = Config(auth="required", admin_key=ADMIN_KEY, rate_limit=f"5 per {WINDOW}")
     client = create_app(config).test_client()
     statuses = [client.get("/products", headers={"X-API-Key": f"guess-{n}"}).status_code for n in range(8)]
     assert statuses == [401] * 5 + [429] * 3

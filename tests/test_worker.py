@@ -17,18 +17,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.waiting import until
+
 TESTS = Path(__file__).parent
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 CLOSE = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 EXPECT = b"Expect: 100-continue"
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
-
-
-def wait_for(path: Path) -> None:
-    until = time.monotonic() + 10
-    while not path.exists():
-        assert time.monotonic() < until, path
-        time.sleep(0.01)
 
 
 class HttpResponse(NamedTuple):
@@ -501,12 +496,12 @@ def test_slow_clients_delay_no_other(hasty_port: int, tmp_path: Path) -> None:
             with closing(Client(hasty_port)) as client:
                 begun = time.monotonic()
                 assert client.send(CLOSE).status == 200
-                assert time.monotonic() - begun < 5  # less than a second for each of the slow ones of a process
+                assert time.monotonic() - begun < 5  # the slow ones of a process would take some 25 s one by one
         for client in trickling:
             assert client.read_response().status == 408
             assert client.ended()
         for file, client in zip(done, reading, strict=True):
-            wait_for(file)
+            until(file.exists)
             assert len(client.file.read()) < 2**26
 
 
@@ -517,7 +512,7 @@ def test_graceful_stop(tmp_path: Path) -> None:
         assert {client.send(GET).status for client in idle} == {200}
         fresh, busy = [stack.enter_context(closing(Client(port))) for _ in range(2)]
         busy.sock.sendall(get(line=b"GET /wait?" + bytes(go) + b" HTTP/1.1"))
-        wait_for(tmp_path / "go.begun")
+        until((tmp_path / "go.begun").exists)
         server.send_signal(signal.SIGTERM)
         assert all(client.ended() for client in [*idle, fresh])
         go.touch()
@@ -527,7 +522,7 @@ def test_graceful_stop(tmp_path: Path) -> None:
         assert server.wait(10) == 0
 
 
-def until(port: int, condition: Callable[[dict[str, int]], bool], address: str = "127.0.0.1") -> dict[str, int]:
+def bounds_when(port: int, condition: Callable[[dict[str, int]], bool], address: str = "127.0.0.1") -> dict[str, int]:
     """The state of the process when the condition is true; read on a connection that is one of the open ones."""
     end = time.monotonic() + 10
     while True:
@@ -571,7 +566,7 @@ def test_connections_of_an_address_are_limited() -> None:
         assert oldest.ended()
         for client in others:
             client.sock.sendall(post(b"Content-Length: 2", b"o"))
-        until(port, lambda found: (found["open"], found["idle"]) == (5, 0), "127.0.0.3")
+        bounds_when(port, lambda found: (found["open"], found["idle"]) == (5, 0), "127.0.0.3")
         refused = stack.enter_context(closing(Client(port, address="127.0.0.2")))
         response = refused.send(GET)
         assert (response.status, response.fields["retry-after"], response.fields["connection"]) == (503, "1", "close")
@@ -590,7 +585,7 @@ def test_a_proxy_may_have_all_connections() -> None:
     with gunicorn(worker="Patient", processes=1, **settings) as (port, _), ExitStack() as stack:
         for _ in range(6):
             stack.enter_context(closing(Client(port)))
-        until(port, lambda found: found["idle"] == 6)
+        bounds_when(port, lambda found: found["idle"] == 6)
 
 
 @pytest.mark.parametrize("begun", [b"", GET[:-2]])
@@ -600,14 +595,14 @@ def test_a_nearly_full_process_closes_waiting_connections(begun: bytes) -> None:
     with gunicorn(*options, worker="Patient", processes=1) as (port, _), ExitStack() as stack:
         busy = stack.enter_context(closing(Client(port)))
         busy.sock.sendall(post(b"Content-Length: 2", b"o"))
-        until(port, lambda found: (found["open"], found["idle"]) == (2, 0))
+        bounds_when(port, lambda found: (found["open"], found["idle"]) == (2, 0))
         clients = []
         for n in range(17):
             clients.append(stack.enter_context(closing(Client(port, address=f"127.0.1.{n}"))))
             clients[-1].sock.sendall(begun)
             if n < 16:  # with the requesting one there are never more than 18
                 name = "heads" if begun else "idle"
-                until(port, lambda found, name=name, n=n: found[name] == n + 1)  # type: ignore[misc]
+                bounds_when(port, lambda found, name=name, n=n: found[name] == n + 1)  # type: ignore[misc]
         with closing(Client(port)) as fresh:
             assert fresh.send(GET).status == 200
         first, second = clients[0], clients[1]
@@ -626,7 +621,7 @@ def test_a_nearly_full_process_closes_waiting_content() -> None:
             clients.append(stack.enter_context(closing(Client(port, address=f"127.0.1.{n}"))))
             clients[-1].sock.sendall(post(b"Content-Length: 2", b"o"))
             if n < 17:  # with the requesting one there are never more than 18
-                until(port, lambda found, n=n: found["contents"] == n + 1)  # type: ignore[misc]
+                bounds_when(port, lambda found, n=n: found["contents"] == n + 1)  # type: ignore[misc]
         with closing(Client(port)) as fresh:
             assert fresh.send(GET).status == 200
         assert not clients[0].read_response().json.get("body")
@@ -641,9 +636,9 @@ def test_the_slowest_reader_is_closed_for_others(tmp_path: Path) -> None:
         for n, file in enumerate(done):
             client = stack.enter_context(closing(Client(port, buffer=4096)))
             client.sock.sendall(get(line=b"GET /large?" + bytes(file) + b" HTTP/1.1"))
-            until(port, lambda found, n=n: found["waiting"] == min(n + 1, 2))  # type: ignore[misc]
-        wait_for(done[0])
-        found = until(port, lambda found: found["waiting"] == 2)
+            bounds_when(port, lambda found, n=n: found["waiting"] == min(n + 1, 2))  # type: ignore[misc]
+        until(done[0].exists)
+        found = bounds_when(port, lambda found: found["waiting"] == 2)
         assert 2**21 <= found["unsent"] < 2**21 + 2**12
         assert not done[1].exists() and not done[2].exists()
 

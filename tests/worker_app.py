@@ -15,14 +15,14 @@ Start = Callable[..., Callable[[bytes], None]]
 
 
 class Worker(restkeeper.server.worker.Worker):
-    """A worker that waits for longer than a busy machine stands still, and ends a wait before a test does."""
+    """Its time-outs are longer than a busy machine stands still, and shorter than those of the tests' clients."""
 
     header_timeout = stall_timeout = send_timeout = 8.0
     slowest = 2**30
 
 
 class Hasty(Worker):
-    """A worker whose waits end while a test waits for that."""
+    """A worker with time-outs so short that a test can wait for them."""
 
     header_timeout = stall_timeout = send_timeout = 1.0
 

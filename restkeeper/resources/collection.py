@@ -6,7 +6,7 @@ from flask import Blueprint
 
 from restkeeper.errors import IllegalTransition, InvalidQuery, NotFound, PreconditionFailed, PreconditionRequired
 from restkeeper.resources.items import Items
-from restkeeper.web.ahead import confirms
+from restkeeper.web.ahead import may_presume
 from restkeeper.web.application import Reply
 from restkeeper.web.content import JSON, MERGE_PATCH
 from restkeeper.web.guard import needs
@@ -61,7 +61,7 @@ class CollectionHandlers:
         return routes
 
     @needs("read")
-    @confirms
+    @may_presume
     @takes(*LIST)
     @returns(PAGE, NOT_MODIFIED, InvalidQuery, PreconditionFailed)
     def list_items(self) -> Reply:
@@ -71,7 +71,7 @@ class CollectionHandlers:
         return self.items.page()
 
     @needs("write")
-    @confirms
+    @may_presume
     @takes(*CONDITIONS, IDEMPOTENT, COMPARED, body=INPUT)
     @returns(CREATED, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:

@@ -128,13 +128,13 @@ class Items:
         page = self._pages.get(address)
         revision = self._revision() if page or is_conditional() else None
         if page is None or page.revision != revision:
-            listing = self._list_request()
-            query = self.form.query(resolve(listing, request.path, request.args))
+            list_request = self._list_request()
+            query = self.form.query(resolve(list_request, request.path, request.args))
             if owner is None and revision is not None and is_conditional():
-                if unchanged := self._not_modified(self._list_tag(revision, listing.limit)):
+                if unchanged := self._not_modified(self._list_tag(revision, list_request.limit)):
                     return unchanged  # without reading the page
             self._require_converted(query)
-            page = self._read_page(listing, query if owner is None else replace(query, owner=owner))
+            page = self._read_page(list_request, query if owner is None else replace(query, owner=owner))
             if page.revision != revision:
                 self._require_converted(query)  # an older program may have written an item meanwhile
             self._pages.add(address, page, page.size + sum(len(part) for part in address if part))
@@ -319,6 +319,7 @@ class Items:
         """The first page of the list of this owner's items."""
         limit = self.config.page_limit
         query = Query(limit=limit, owner=owner)
+        # Not by `ahead.find_page`: only the transaction may confirm what a create presumes.
         page = self.store.page(self.name, query, self.config.page_bytes)
         return self._listing(ListRequest(query, limit), query, page)
 
@@ -333,16 +334,16 @@ class Items:
         args = request.args if request.query_string else NO_ARGS
         return parse(args, self.form.queryable, self.config.page_limit, self.config.page_limit_max)
 
-    def _read_page(self, listing: ListRequest, query: Query) -> _CachedPage:
-        found = ahead.find_page(self.store, self.name, query, self.config.page_bytes)
-        page, body, total, tag = self._listing(listing, query, found)
+    def _read_page(self, list_request: ListRequest, query: Query) -> _CachedPage:
+        page = ahead.find_page(self.store, self.name, query, self.config.page_bytes)
+        _, body, total, tag = self._listing(list_request, query, page)
         headers = [
             ("Content-Type", JSON),
             ("Content-Length", str(len(body))),
             ("ETag", f'"{tag}"'),
             ("Cache-Control", self._caching),
         ]
-        if link := links(listing, query, page, total, request.path, request.args):
+        if link := links(list_request, query, page, total, request.path, request.args):
             headers.append(("Link", link))
         if total is not None:
             headers.append(("X-Total-Count", str(total)))
@@ -353,13 +354,13 @@ class Items:
         fields = {filter.field for filter in query.filters} | {key.field for key in query.sort}
         self.resource.require_converted(fields.union(self.resource.search if query.search else ()), self.store)
 
-    def _listing(self, listing: ListRequest, query: Query, page: Page) -> _Listing:
-        """A page as callers see it."""
-        require_whole(listing, page)
-        tag = self._list_tag(page.revision, listing.limit)  # first: it must not be of a later form than the bodies
+    def _listing(self, list_request: ListRequest, query: Query, page: Page) -> _Listing:
+        """A page as callers see it, with its total, for which the store may count. Raises as `require_whole`."""
+        require_whole(list_request, page)
+        tag = self._list_tag(page.revision, list_request.limit)  # first: it must not be of a later form than the bodies
         bodies = self.form.bodies(page)
-        if listing.fields:
-            bodies = [self.form.show(body, listing.fields) for body in bodies]
+        if list_request.fields:
+            bodies = [self.form.show(body, list_request.fields) for body in bodies]
         body = b"[" + b",".join(bodies) + b"]"
         total = self._total(query, page)
         if query.owner is not None and (total is not None or query.after):  # it does not depend on what others do

@@ -246,13 +246,13 @@ class ItemStore(Protocol):
         query: Query,
         max_bytes: int | None = None,
         *,
-        required: tuple[str, Record] | None = None,
+        required_body: tuple[str, Record] | None = None,
     ) -> Page:
         """Return the page of a query.
 
         Its bodies and what is stored as `older` have at most `max_bytes` together, except that it has at least one
-        item. A backward query has the items nearest to its start. `required` is a collection and one of its records:
-        raises ConditionFailed unless a record with this id and body is stored.
+        item. A backward query has the items nearest to its start. `required_body` is a collection and a
+        record: raises ConditionFailed unless it has a record with this id and body, at the moment of which the page is.
         """
 
     def count(self, collection: str, query: Query = ALL, *, most: int | None = None) -> int:

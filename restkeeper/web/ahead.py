@@ -1,9 +1,9 @@
-"""What a request needs from the store besides its credential: both are read together, by one query.
+"""What a request needs from the store besides its credential: one query reads both.
 
-That query reads the credential first, and with it the item that the path names, or the revision of the list. A create,
-and a list whose revision is not needed, presume their credential instead: it has not changed since this process read
-it, at most a minute ago. A create also presumes that no response is stored for its idempotency key. The transaction of
-the create, or the query of the page, checks that. If it is wrong, the transaction changes nothing.
+It reads the credential, and the item that the path names or the revision of the list. A create, and a list that does
+not compare the revision first, skip it: they presume that the credential has not changed since this process read it, at
+most a minute ago. A create also presumes that no response is stored for its idempotency key. The transaction of the
+create, or the query of the page, checks what is presumed. If that is wrong, nothing is changed and no page is returned.
 
 A response is sent only if the store has confirmed what its request presumed; otherwise the request is executed
 again, and reads first. So a revoked key is refused by the next request, and every refusal is the same as without
@@ -64,13 +64,14 @@ class _State:
         self.is_confirmed = False  # by a transaction that is committed, or by the query of a page
 
 
-def confirms(view: View) -> View:
-    """Declare that a handler confirms what its request presumes, or it would be executed twice.
+def may_presume(view: View) -> View:
+    """Declare that the requests to a handler may presume their credential.
 
-    It creates by one transaction, which calls `require_presumed`, and then calls `confirm`; or it returns a page, which
-    it reads by `find_page` unless it needs the revision first.
+    The handler has to confirm it; otherwise each such request is executed twice. A create does so by one transaction,
+    which calls `require_presumed`, and then calls `confirm`. A list reads its page by `find_page`; if it compares the
+    revision first, nothing is presumed.
     """
-    view.confirms = True  # type: ignore[attr-defined]
+    view.may_presume = True  # type: ignore[attr-defined]
     return view
 
 
@@ -85,7 +86,7 @@ class Ahead:
         self._store = store
         self._clock = clock
         self._items: dict[str | None, ListedItems] = {}  # by the endpoint of an item, or of the list
-        self._confirming: set[str | None] = set()  # endpoints whose handlers declare it with `confirms`
+        self._presuming: set[str | None] = set()  # endpoints whose handlers declare it with `may_presume`
         self._recent: dict[str, _Recent] = {}  # confirmed credentials, by their digests
         self.plans: list[Callable[[Request, str], Key | None]] = []
 
@@ -97,19 +98,19 @@ class Ahead:
             is_read = rule.arguments <= {"id"} and not _READ_FIRST.isdisjoint(rule.methods or ())
             if is_read and isinstance(items, ListedItems) and getattr(view, "needs", "") in ("read", "write"):
                 self._items[rule.endpoint] = items
-            if getattr(view, "confirms", False):
-                self._confirming.add(rule.endpoint)
+            if getattr(view, "may_presume", False):
+                self._presuming.add(rule.endpoint)
 
     def credential(self, collection: str, id: str, caller: str, digest: str) -> Record:
         """A record that shows whether the current request, whose credential has this `digest`, is of this caller.
 
-        Raises RecordNotFound.
+        It may be up to PRESUMED_SECONDS old: then the request presumes it. Raises RecordNotFound.
         """
         now = self._clock.monotonic()
         state: _State = request.environ.setdefault(_STATE, _State(now))
         items = self._items.get(request.endpoint)
         key = _first_of(items) if items else None
-        presumes = request.endpoint in self._confirming and key is None and request.method != "OPTIONS"
+        presumes = request.endpoint in self._presuming and key is None and request.method != "OPTIONS"
         if presumes and not state.is_repeated and (recent := self._recent.get(digest)):
             if recent.collection == collection and now - recent.at < PRESUMED_SECONDS:
                 state.digest, state.recent = digest, recent
@@ -166,7 +167,7 @@ def find(store: Store, key: Key) -> Found:
 def find_page(store: Store, collection: str, query: Query, max_bytes: int) -> Page:
     """The page of a query. Raises ConditionFailed if the request presumes what is wrong."""
     state = _state()
-    page = store.page(collection, query, max_bytes, required=state.presumed if state else None)
+    page = store.page(collection, query, max_bytes, required_body=state.presumed if state else None)
     confirm()
     return page
 
@@ -185,7 +186,7 @@ def require_presumed(transaction: Transaction) -> None:
 
 
 def confirm() -> None:
-    """Note that the store has confirmed what the request presumes, as by the transaction of `require_presumed`."""
+    """Note that the store has confirmed what the request presumes: its change is committed, or its page was read."""
     if state := _state():
         state.is_confirmed = True
 

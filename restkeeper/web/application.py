@@ -6,7 +6,6 @@ every request are given the request, so that they need no context-local proxy. E
 
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -136,8 +135,7 @@ class Application(Flask):
     def _repeated(self) -> Response:
         """The response of the request, executed again."""
         request_ctx._after_request_functions.clear()  # they are of the dropped response
-        with suppress(KeyError):  # not parsed yet
-            del request_ctx.request.args  # a hook may have replaced them: features/dialects.py
+        vars(request_ctx.request).pop("args", None)  # a hook may have replaced them: features/dialects.py
         try:
             reply = self.preprocess_request()
             return self.make_response(self.dispatch_request() if reply is None else reply)

@@ -310,7 +310,7 @@ def test_a_migration_runs_beside_an_older_program(url: str, add_migration: Calla
 def test_a_migration_waits_for_a_long_transaction(
     url: str, add_migration: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It tries again and again, and does not hold up requests meanwhile: none waits for a lock for some seconds."""
+    """It tries again and again, and does not hold up requests meanwhile: none waits for a lock for four seconds."""
     monkeypatch.setattr(limits, "MIGRATION_PAUSE_SECONDS", 0.2)
     (old,) = open_all(limited(url, 4000), [THINGS])
     parallel = Parallel()

@@ -15,6 +15,7 @@ from tests.shop import products, users
 
 RESOURCES: Sequence[Resource] = (products.RESOURCE, users.RESOURCE)
 
+WINDOW = "9999 days"  # of a limit, so that none ends while a test runs
 CLOSE = "RESTKEEPER_TESTS_CLOSE"
 BUILT_ON = {"events": "webhooks"}  # a feature, and those that depend on it
 

@@ -26,7 +26,7 @@ from restkeeper.web.guard import InvalidCredential, digest_of
 # `updated_at` is the time of the last use. No resource can have this name.
 CREDENTIALS = Collection("_credentials", {})
 
-USE_SECONDS = 60  # from one note of the use of a key to the next; no request that presumes the key notes it
+USE_SECONDS = 60  # at least, between two stored uses of a key; a request that presumes the key stores none
 NOTED = 4096  # keys whose last use each process caches
 
 _PREFIX = "rk_"
@@ -72,7 +72,8 @@ def basic_token(credentials: str) -> str:
 class KeyResolver:
     """Resolves the tokens of API keys, and `admin_key` if that is set, to their callers.
 
-    `note_use` is called with the id of a used key and the time, at most once in USE_SECONDS, if the key was read.
+    `note_use` is called with the id of a used key and the time, at most once in USE_SECONDS, by a request that
+    has read the key.
     """
 
     def __init__(
@@ -106,8 +107,9 @@ class KeyResolver:
     def _note(self, record: Record, id: str, now: float) -> None:
         if len(self._noted) >= NOTED:
             self._noted.clear()
-        self._noted[id] = now
-        if record.updated_at < rfc3339(now - USE_SECONDS):  # else another process has stored it
+        self._noted[id] = datetime.fromisoformat(record.updated_at).timestamp()
+        if now - self._noted[id] > USE_SECONDS:  # else another process has stored it
+            self._noted[id] = now
             with suppress(StoreError):  # the request is valid even if its time cannot be stored
                 self._note_use(id, rfc3339(now))
 

@@ -265,7 +265,7 @@ def _require_same(count: int) -> None:
 
 def _require_body(count: int) -> None:
     if count == 0:
-        raise ConditionFailed("the record has another body")
+        raise ConditionFailed("no record has this id and body")
 
 
 def _require_new(count: int) -> None:

@@ -12,15 +12,19 @@ from restkeeper.storage.postgresql.session import Row, Session
 
 
 def find_page(
-    session: Session, collection: Collection, query: Query, max_bytes: int | None, required: tuple[str, Record] | None
+    session: Session,
+    collection: Collection,
+    query: Query,
+    max_bytes: int | None,
+    required_body: tuple[str, Record] | None,
 ) -> Page:
-    """See `contract.Store.page`: one statement, which reads at most one row more."""
-    statement, parameters = select_page(collection, query, required)
+    """See `contract.ItemStore.page`: one statement, which reads at most one row more."""
+    statement, parameters = select_page(collection, query, required_body)
     most_bytes = sys.maxsize if max_bytes is None else max_bytes
     found = session.rows(statement, {**parameters, "most_bytes": most_bytes})
-    epoch, changes, items, has_required, *_ = found[0]
-    if not has_required:
-        raise ConditionFailed("the required record has another body")
+    epoch, changes, items, has_body, *_ = found[0]
+    if not has_body:
+        raise ConditionFailed("no record has this id and body")
     total = None if query.narrows else items or 0
     rows, more, cut = _fitting([row[4:] for row in found if row[4] is not None], query.limit, most_bytes)
     if query.backward:

@@ -18,10 +18,10 @@ HIGHEST = 400  # decimal exponents beyond those of any stored number
 
 _COMPARISON = {Op.EQ: "=", Op.NE: "<>", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
 _INFINITY = Decimal("Infinity")
-_REQUIRED = """\
+_HAS_BODY = """\
 EXISTS (
         SELECT FROM items
-        WHERE collection = %(required_of)s AND id = %(required_id)s AND body = %(required_body)s
+        WHERE collection = %(required_name)s AND id = %(required_id)s AND body = %(required_body)s
     )"""
 _LONG = "x" * BEGINNING
 
@@ -35,13 +35,13 @@ class SortKey(NamedTuple):
 
 
 def select_page(
-    collection: Collection, query: Query, required: tuple[str, Record] | None = None
+    collection: Collection, query: Query, required_body: tuple[str, Record] | None = None
 ) -> tuple[str, dict[str, Any]]:
     """The statement of a page, and its parameters without `most_bytes`. It returns one row more than the limit.
 
-    Each row has the epoch, and the collection's changes and items; whether the `required` record is stored with its
-    body; then id, fingerprint, body, older, and the sort keys without the id. There is one row at least, with nulls if
-    the page is empty. The last row is the first that exceeds `most_bytes`, or the second one.
+    Each row has the epoch, and the collection's changes and items; whether the `required_body` is stored; then id,
+    fingerprint, body, older, and the sort keys without the id. There is one row at least, with nulls if the page is
+    empty. The last row is the first that exceeds `most_bytes`, or the second one.
     """
     keys = _sort_keys(collection, query.sort, query.backward)
     parameters = _parameters(collection, query)
@@ -50,10 +50,10 @@ def select_page(
     for n, (key, value) in enumerate(zip(keys, query.after, strict=False)):
         is_id = n == len(keys) - 1
         parameters[f"a{n}"] = _comparable(key.kind, value if is_id else _shortened(value))
-    if required:
-        name, record = required
-        parameters |= {"required_of": name, "required_id": clean(record.id), "required_body": record.body.decode()}
-    return _page_statement(collection, _outline(query), required is not None), parameters
+    if required_body:
+        name, record = required_body
+        parameters |= {"required_name": name, "required_id": clean(record.id), "required_body": record.body.decode()}
+    return _page_statement(collection, _outline(query), required_body is not None), parameters
 
 
 def _outline(query: Query) -> Query:
@@ -64,8 +64,8 @@ def _outline(query: Query) -> Query:
     return Query(filters, query.search and "?", query.sort, query.limit, offset, after, query.backward, owner)
 
 
-@lru_cache(maxsize=64)  # combinations of filters, sort and limit
-def _page_statement(collection: Collection, query: Query, has_required: bool) -> str:
+@lru_cache(maxsize=64)  # combinations of filters, sort and limit, with a required body and without
+def _page_statement(collection: Collection, query: Query, requires_body: bool) -> str:
     keys = _sort_keys(collection, query.sort, query.backward)
     names = [f"k{n}" for n in range(len(keys) - 1)]
     terms = "".join(f",\n            {key.expression} AS {name}" for key, name in zip(keys, names, strict=False))
@@ -82,7 +82,7 @@ SELECT
     (SELECT epoch FROM store),
     state.changes,
     state.items,
-    {_REQUIRED if has_required else "true"},
+    {_HAS_BODY if requires_body else "true"},
     page.*
 FROM (
     SELECT sum(changes)::bigint AS changes, sum(items)::bigint AS items

@@ -159,10 +159,10 @@ class PostgresStore:
         query: Query,
         max_bytes: int | None = None,
         *,
-        required: tuple[str, Record] | None = None,
+        required_body: tuple[str, Record] | None = None,
     ) -> Page:
         with self._open_connections.session() as session:
-            page = find_page(session, self._collections[collection], query, max_bytes, required)
+            page = find_page(session, self._collections[collection], query, max_bytes, required_body)
             self._learn_of(session, collection, *page.fingerprints)
             return page
 

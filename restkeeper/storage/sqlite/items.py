@@ -136,7 +136,7 @@ def _columns(record: Record) -> tuple[Any, ...]:
 def require_body(connection: sqlite3.Connection, collection: str, record: Record) -> None:
     """Raises ConditionFailed unless a record with this id and body is stored."""
     if not connection.execute(_HAS_BODY, (collection, record.id, record.body.decode())).fetchone():
-        raise ConditionFailed("the record has another body")
+        raise ConditionFailed("no record has this id and body")
 
 
 def read_item(connection: sqlite3.Connection, collection: str, id: str, registry: SqliteRegistry) -> Record:

@@ -194,14 +194,14 @@ class SqliteStore:
         query: Query,
         max_bytes: int | None = None,
         *,
-        required: tuple[str, Record] | None = None,
+        required_body: tuple[str, Record] | None = None,
     ) -> Page:
         find = partial(
             _find_page,
             collection=self._collections[collection],
             query=query,
             max_bytes=max_bytes,
-            required=required,
+            required_body=required_body,
             registry=self._registry,
         )
         if not is_search(query):
@@ -368,13 +368,13 @@ def _find_page(
     collection: Collection,
     query: Query,
     max_bytes: int | None,
-    required: tuple[str, Record] | None,
+    required_body: tuple[str, Record] | None,
     registry: SqliteRegistry,
 ) -> Page | None:
     """The page and its revision in one snapshot; None if the epoch is missing."""
     with snapshot(connection):
-        if required:
-            require_body(connection, *required)
+        if required_body:
+            require_body(connection, *required_body)
         revision, items = state_of(connection, collection.name)
         if not revision:
             return None

@@ -17,7 +17,8 @@ import psycopg
 
 from restkeeper.features.limits.mapped import shared_path
 from tests.live import Gunicorn, HttpResponse
-from tests.postgresql_server import URL, Databases, PostgresServer, free_port
+from tests.ports import free_ports
+from tests.postgresql_server import URL, Databases, PostgresServer
 from tests.processes import of_session
 from tests.redis_server import empty_redis
 from tests.waiting import SECONDS, until
@@ -45,13 +46,8 @@ class Cluster:
         self.database_url = database_url
         self.server = server
         self._folder, self._workers, self._settings = folder, workers, settings
-        self._ports: list[int] = []
-        self.instances: list[Gunicorn] = []
-        for number in range(instances):
-            self._ports.append(
-                free_port()
-            )  # one at a time: the instance before listens already, so its port is not chosen again
-            self.instances.append(self._new(number))
+        self._ports = free_ports(instances)
+        self.instances = [self._new(number) for number in range(instances)]
         self._turns = itertools.cycle(range(instances))
         self._chance = random.Random(0)  # noqa: S311
 

@@ -9,10 +9,8 @@ The wheel has no ICU and machines have few locales, so that one is compiled here
 
 import fcntl
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -28,6 +26,7 @@ import psycopg
 from psycopg import sql
 
 from tests import postgresql_supervisor
+from tests.ports import free_ports
 from tests.postgresql_supervisor import postmaster, processes, send
 from tests.processes import state
 from tests.waiting import SECONDS, until
@@ -127,7 +126,7 @@ class PostgresServer(Databases):
         self.data = self.folder / "data"
         self._users = os.open(self.folder / "users", os.O_CREAT | os.O_WRONLY if folder is None else os.O_WRONLY)
         fcntl.flock(self._users, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        self.port = free_port() if tcp else 5432
+        (self.port,) = free_ports(1) if tcp else (5432,)
         host = f"{OWNER}@127.0.0.1:{self.port}/postgres" if tcp else f"{OWNER}@/postgres?host={self.folder}"
         super().__init__(f"postgresql://{host}")
         self._programs = programs(self.folder)
@@ -259,16 +258,6 @@ def make_locale(folder: Path) -> None:
     subprocess.run(command, cwd=folder, check=False)
     if not (folder / LOCALE / "LC_COLLATE").exists():
         raise RuntimeError("localedef (of the C library, glibc) did not compile the tests' locale")
-
-
-def free_port() -> int:
-    """A free port below those that the kernel gives away by itself, so that it is still free after a restart."""
-    while True:
-        port = random.randrange(20_000, 32_000)  # noqa: S311
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if probe.connect_ex(("127.0.0.1", port)):
-                return port
 
 
 def shared_server(folder: Path) -> Databases:

@@ -1,7 +1,6 @@
 """The proxies of deploy/ in front of a running service, for tests: nginx and Caddy with their example files."""
 
 import os
-import random
 import shutil
 import socket
 import ssl
@@ -9,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPSConnection
 from pathlib import Path
@@ -21,6 +19,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tests.live import ROOT, HttpResponse
+from tests.ports import free_ports
 from tests.waiting import SECONDS
 
 NAME = "shop.example.org"
@@ -58,16 +57,6 @@ def changed(file: Path, changes: Mapping[str, str]) -> str:
         assert old in text, f"{file.name} has no {old!r}"
         text = text.replace(old, new)
     return text
-
-
-def free_ports(number: int) -> list[int]:
-    """Ports on which nothing listens, outside of those that the system gives to clients."""
-    ports: list[int] = []
-    while len(ports) < number:
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("", random.randrange(10_000, 32_000)))  # noqa: S311
-            ports.append(probe.getsockname()[1])
-    return ports
 
 
 def write_certificate(folder: Path) -> None:

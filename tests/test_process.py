@@ -20,7 +20,7 @@ from restkeeper.storage import open_store
 from tests import stores
 from tests.issuer import jwk
 from tests.live import ROOT, Gunicorn, counters_of
-from tests.postgresql_server import free_port
+from tests.ports import free_ports
 from tests.processes import of_session
 from tests.receiver import Receiver
 from tests.waiting import SECONDS, until
@@ -103,7 +103,7 @@ takes(Parameter("wrong", lambda handlers: handlers.no_such_name))(CollectionHand
 @pytest.mark.parametrize("command", [[Path(sys.executable).with_name("gunicorn")], [sys.executable, "-m", "gunicorn"]])
 def test_a_new_master_has_its_own_folder(tmp_path: Path, command: list[str | Path]) -> None:
     """After a reload, a new program beside the old one, and the end of the old one, requests succeed."""
-    port = free_port()
+    (port,) = free_ports(1)
     url = stores.url(f"sqlite:///{tmp_path}/restkeeper.db")
     environ = {"PATH": os.environ["PATH"], "DATABASE_URL": url}
     environ |= {"PORT": str(port), "WEB_CONCURRENCY": "1", "AUTH": "open", "LOG_LEVEL": "error"}

@@ -21,7 +21,7 @@ from restkeeper.storage.outbox import Event
 from restkeeper.web.application import Application
 from tests import stores
 from tests.live import ROOT, counters_of
-from tests.postgresql_server import free_port
+from tests.ports import free_ports
 from tests.processes import of_session
 from tests.shop import RESOURCES, create_app
 from tests.waiting import SECONDS, until
@@ -162,7 +162,7 @@ def test_the_pause_of_the_reaper_is_limited(app: Application, seconds: str) -> N
 @pytest.mark.needs("webhooks")
 def test_all_processes_run_and_stop_together(tmp_path: Path) -> None:
     """Under honcho, after the release: requests are served, and SIGTERM ends every process with 0."""
-    port = free_port()
+    (port,) = free_ports(1)
     binaries = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environ = environ_of(tmp_path, PATH=binaries, PORT=str(port), RATE_LIMIT="off", FAILURE_LIMIT="off")
     honcho = [sys.executable, "-m", "honcho", "--no-colour", "--no-prefix", "start"]

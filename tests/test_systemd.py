@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.live import ROOT, counters_of
-from tests.proxy import DEPLOY, free_ports, require
+from tests.ports import free_ports
+from tests.proxy import DEPLOY, require
 from tests.waiting import SECONDS, until
 
 pytestmark = pytest.mark.matrix

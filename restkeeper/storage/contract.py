@@ -252,7 +252,7 @@ class ItemStore(Protocol):
 
         Its bodies and what is stored as `older` have at most `max_bytes` together, except that it has at least one
         item. A backward query has the items nearest to its start. `required_body` is a collection and a
-        record: raises ConditionFailed unless it has a record with this id and body, at the moment of which the page is.
+        record: raises ConditionFailed unless the collection has one with this id and body when the page is read.
         """
 
     def count(self, collection: str, query: Query = ALL, *, most: int | None = None) -> int:

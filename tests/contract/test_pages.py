@@ -248,13 +248,13 @@ def test_a_page_can_require_a_record(store: Store) -> None:
     required = record("a", name="a")
     before = store.page("things", Query(limit=1))
     for query in (Query(limit=1), Query(offset=9)):
-        assert store.page("things", query, required=("things", required)) == store.page("things", query)
+        assert store.page("things", query, required_body=("things", required)) == store.page("things", query)
         for other in (record("a", name="other"), record("c")):
             with pytest.raises(ConditionFailed):
-                store.page("things", query, required=("things", other))
+                store.page("things", query, required_body=("things", other))
         with pytest.raises(ConditionFailed):
-            store.page("things", query, required=("others", required))
+            store.page("things", query, required_body=("others", required))
     assert store.page("things", Query(limit=1)) == before
-    assert store.page("things", Query(), required=("things", required._replace(version=9))).bodies, (
+    assert store.page("things", Query(), required_body=("things", required._replace(version=9))).bodies, (
         "only the body counts"
     )

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from statistics import median
 
 import psycopg
 import pytest
@@ -17,6 +18,7 @@ from tests.live import HttpResponse
 from tests.waiting import SECONDS, until
 
 QUICK = limits.LOCK_SECONDS - 1.5  # seconds on a machine that may stand still; who is held up waits for longer
+USUAL = 0.25  # seconds on a busy machine; a response takes some milliseconds
 BLOCKED = 1.0  # seconds for which a query waits
 LONGEST = 2 * limits.LOCK_SECONDS - 0.5  # seconds until any response: one wait of the service, and not two
 CONNECTIONS = 4
@@ -64,6 +66,12 @@ def seconds(cluster: Cluster, path: str, headers: dict[str, str] | None = None) 
     return time.monotonic() - start
 
 
+def require_quick(taken: list[float]) -> None:
+    """None of these times is that of a response that was held up, and most are far shorter."""
+    assert max(taken) < QUICK
+    assert median(taken) < USUAL
+
+
 def test_a_slow_query_holds_up_nobody(service: Cluster) -> None:
     """While a query waits for a second, probes, reads and writes of others are answered as always."""
     slow, other = (service.post("/products", {"name": name}).headers["location"] for name in ("slow", "other"))
@@ -71,15 +79,15 @@ def test_a_slow_query_holds_up_nobody(service: Cluster) -> None:
         with locked(service, slow):
             change = pool.submit(service.request, "PATCH", slow, {"stock": 1})
             await_waiting(service, 1)
-            start, slowest = time.monotonic(), 0.0
+            start, taken = time.monotonic(), []
             while time.monotonic() < start + BLOCKED:
-                slowest = max([slowest, *(seconds(service, path) for path in ("/healthz", "/readyz", slow, other))])
+                taken += [seconds(service, path) for path in ("/healthz", "/readyz", slow, other)]
                 began = time.monotonic()
                 assert service.request("PATCH", other, {"stock": int(began * 1000)}).status == 200
-                slowest = max(slowest, time.monotonic() - began)
+                taken.append(time.monotonic() - began)
             assert not change.done()
         assert change.result(SECONDS).json()["stock"] == 1
-    assert slowest < QUICK
+    require_quick(taken)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +130,7 @@ def test_a_slow_caller_leaves_connections_to_others(callers: tuple[Cluster, list
         await_waiting(cluster, CONNECTIONS // 2)
         reads = [seconds(cluster, path, admin) for path in ("/products", paths[0], "/readyz") * 20]
         require_unavailable([each.result(SECONDS) for each in changes])
-    assert max(reads) < QUICK
+    require_quick(reads)
     assert cluster.request("PATCH", paths[0], {"stock": 1}, slow).status == 200
 
 

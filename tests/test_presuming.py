@@ -103,6 +103,24 @@ def process(url: str, clock: SetClock) -> Iterator[Process]:
     made.store.close()
 
 
+Pair = tuple[Process, Process, str]
+
+
+@pytest.fixture
+def pair(url: str, clock: SetClock) -> Iterator[Pair]:
+    """Two processes of one service, and the id of their key. The first one presumes it when it expires."""
+    first, other = Process(url, clock), Process(url, clock)
+    id = first.make_key()
+    other.token = first.token
+    clock.now += 3600 - PRESUMED_SECONDS / 2
+    first.post({"name": "taken", "sku": "taken"})
+    first.post({"name": "first"}, Idempotency_Key="first")
+    assert first.asked == ["write"]
+    yield first, other, id
+    for process in (first, other):
+        process.store.close()
+
+
 def test_a_create_asks_nothing_before_its_change(process: Process, clock: SetClock) -> None:
     """Not even with an idempotency key; for a minute. Then its credential is read again."""
     assert process.post(Idempotency_Key="a").status_code == 200
@@ -180,16 +198,10 @@ REQUESTS: dict[str, tuple[Any, dict[str, str]]] = {
 @pytest.mark.parametrize("request_", REQUESTS)
 @pytest.mark.parametrize("change", [leave, revoke, rotate, expire, prolong, restrict])
 def test_the_response_is_that_of_a_process_that_reads_first(
-    url: str, clock: SetClock, change: Callable[[Process, str, SetClock], None], request_: str
+    pair: Pair, clock: SetClock, change: Callable[[Process, str, SetClock], None], request_: str
 ) -> None:
     """Whatever has happened to the credential in another process, and whatever is wrong with the request."""
-    first, other = Process(url, clock), Process(url, clock)
-    id = first.make_key()
-    clock.now += 3600 - PRESUMED_SECONDS / 2  # so that the key can expire while it is presumed
-    other.token = first.token
-    first.post({"name": "taken", "sku": "taken"})
-    first.post({"name": "first"}, Idempotency_Key="first")
-    assert first.asked == ["write"]
+    first, other, id = pair
     change(other, id, clock)
     sent, headers = REQUESTS[request_]
     presumed = first.post(sent, **headers)
@@ -200,8 +212,6 @@ def test_the_response_is_that_of_a_process_that_reads_first(
     assert remaining(presumed) == remaining(expected) + 1, "it is counted once"
     accepted = 2 if expected.status_code == 200 and "Idempotent-Replayed" not in expected.headers else 0
     assert first.names().count("new") == accepted
-    for process in (first, other):
-        process.store.close()
 
 
 def remaining(response: Any) -> int:
@@ -250,15 +260,10 @@ LISTS: dict[str, tuple[str, dict[str, str]]] = {
 @pytest.mark.parametrize("request_", LISTS)
 @pytest.mark.parametrize("change", [leave, revoke, rotate, expire, prolong, restrict])
 def test_a_list_is_that_of_a_process_that_reads_first(
-    url: str, clock: SetClock, change: Callable[[Process, str, SetClock], None], request_: str
+    pair: Pair, clock: SetClock, change: Callable[[Process, str, SetClock], None], request_: str
 ) -> None:
     """As a create: also an invalid one."""
-    first, other = Process(url, clock), Process(url, clock)
-    id = first.make_key()
-    clock.now += 3600 - PRESUMED_SECONDS / 2
-    other.token = first.token
-    first.post({"name": "taken", "sku": "taken"})
-    first.post({"name": "other"})
+    first, other, id = pair
     assert first.get("/products").status_code == 200
     assert first.asked == ["page"]
     change(other, id, clock)
@@ -266,8 +271,6 @@ def test_a_list_is_that_of_a_process_that_reads_first(
     presumed, expected = (process.get(path, **options) for process in (first, other))
     assert comparable(presumed) == comparable(expected)
     assert remaining(presumed) == remaining(expected) + 1, "it is counted once"
-    for process in (first, other):
-        process.store.close()
 
 
 def comparable(response: Any) -> tuple[Any, ...]:

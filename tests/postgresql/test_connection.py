@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from statistics import median
 
 import psycopg
 import pytest
@@ -187,11 +188,11 @@ def test_an_outage_of_any_length_is_survived(connected: Connect, caplog: pytest.
         server.stop()
         seconds_to_fail(connections)
         until(lambda: seconds_to_fail(connections) < 0.01)
-        assert sum(seconds_to_fail(connections) for _ in range(2 * limits.WAITING)) < 2 * limits.WAITING * 0.01
+        assert median(seconds_to_fail(connections) for _ in range(2 * limits.WAITING)) < 0.005
         server.start()
         start = time.monotonic()
         until(lambda: works(connections))
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - start < 5
         until(lambda: len(of_us(caplog)) == 2)
         connections.close()
     first, last = of_us(caplog)

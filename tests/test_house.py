@@ -6,8 +6,6 @@ import importlib.util
 import sys
 from pathlib import Path
 
-import pytest
-
 import restkeeper
 
 ROOT = Path(__file__).parent.parent
@@ -58,6 +56,13 @@ STORAGE = {"clock", "net"}
 OPEN = {"resources": {"contract", "errors"}, "web": {"caller", "contract", "errors"}}
 
 
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+TREES = {path: tree_of(path) for path in MODULES}
+
+
 def part_of(path: Path) -> str:
     inside = path.relative_to(ENGINE)
     return inside.parts[0] if len(inside.parts) > 1 else inside.stem
@@ -80,40 +85,45 @@ def parts_in(tree: ast.AST) -> set[str]:
     return parts - {"__version__"}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_go_one_way(path: Path) -> None:
+def test_imports_go_one_way() -> None:
     """A module imports only the parts that its part may, each at the top of the file, and nothing of a service."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    part = part_of(path)
-    allowed = STORAGE if part == "storage" else ARROWS[part] | LEAVES if part in ARROWS else set()
-    assert parts_in(tree) - {part} <= allowed
-    assert not {name.partition(".")[0] for name in imports_of(tree)} & {"app", "resources", "schemas", "versions"}
-    inner = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
-    assert not any(imports_of(node) for node in inner), "an import inside a function or class"
+    wrong = []
+    for path, tree in TREES.items():
+        part = part_of(path)
+        allowed = STORAGE if part == "storage" else ARROWS[part] | LEAVES if part in ARROWS else set()
+        wrong += [(path, name) for name in parts_in(tree) - {part} - allowed]
+        tops = {name.partition(".")[0] for name in imports_of(tree)}
+        wrong += [(path, name) for name in tops & {"app", "resources", "schemas", "versions"}]
+        inner = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+        wrong += [(path, f"an import inside {node.name}") for node in inner if imports_of(node)]
+    assert not wrong
 
 
 def test_features_import_no_other_features() -> None:
     """Each can be closed and read without the others, except webhooks, which are built on events."""
     arrows = set()
-    for path in (ENGINE / "features").rglob("*.py"):
+    for path, tree in TREES.items():
+        if part_of(path) != "features":
+            continue
         own = path.relative_to(ENGINE).with_suffix("").parts[1]
-        names = imports_of(ast.parse(path.read_text(encoding="utf-8")))
+        names = imports_of(tree)
         arrows |= {(own, name.split(".")[2]) for name in names if name.startswith("restkeeper.features.")}
     assert {(one, other) for one, other in arrows if one != other} == {("webhooks", "events")}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_only_storage_imports_a_backend(path: Path) -> None:
+def test_only_storage_imports_a_backend() -> None:
     """No module outside storage imports a backend; resources and web import only the contract."""
-    names = {name.split(".")[2] for name in imports_of(ast.parse(path.read_text("utf-8"))) if ".storage." in name}
-    part = part_of(path)
-    assert part == "storage" or names <= OPEN.get(part, names - {"sqlite", "postgresql"})
+    wrong = []
+    for path, tree in TREES.items():
+        names = {name.split(".")[2] for name in imports_of(tree) if ".storage." in name}
+        allowed = names if part_of(path) == "storage" else OPEN.get(part_of(path), names - {"sqlite", "postgresql"})
+        wrong += [(path, name) for name in names - allowed]
+    assert not wrong
 
 
-@pytest.mark.parametrize("path", SERVICE, ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_service_imports_only_public_names(path: Path) -> None:
+def test_the_service_imports_only_public_names() -> None:
     """It uses the public names of the engine, marshmallow and itself, and has the engine's tool settings."""
-    found = imports_of(ast.parse(path.read_text(encoding="utf-8")))
+    found = set().union(*(imports_of(tree_of(path)) for path in SERVICE))
     ours = {name for name in found if name.startswith("restkeeper.")}
     assert ours <= {f"restkeeper.{name}" for name in restkeeper.__all__} | {"restkeeper.server.settings.*"}
     own = {"resources", "schemas", "storage", "versions"}
@@ -133,11 +143,11 @@ def test_public_names_are_typed() -> None:
     assert not hasattr(restkeeper, "nothing")
 
 
-@pytest.mark.parametrize("path", [*MODULES, *SERVICE], ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_environment_is_read_in_one_place(path: Path) -> None:
+def test_the_environment_is_read_in_one_place() -> None:
     """Only config.py, the starts of servers, and prometheus_client use os.environ."""
     allowed = {"config.py", "loading.py", "metrics.py", "serve.py", "settings.py", "testing.py"}
-    assert path.name in allowed or "os.environ" not in path.read_text(encoding="utf-8")
+    others = [path for path in (*MODULES, *SERVICE) if path.name not in allowed]
+    assert not [path for path in others if "os.environ" in path.read_text(encoding="utf-8")]
 
 
 def test_only_storage_has_sql() -> None:
@@ -147,11 +157,12 @@ def test_only_storage_has_sql() -> None:
     assert not [path for path in outside if any(word in path.read_text(encoding="utf-8") for word in words)]
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "bench").glob("*.py")), ids=lambda path: path.stem)
-def test_the_benchmarks_import_what_exists(path: Path) -> None:
+def test_the_benchmarks_import_what_exists() -> None:
     """They need packages that the tests do not have, so that nothing else imports them."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("restkeeper"):
-            module = importlib.import_module(node.module or "")
-            for name in node.names:
-                assert hasattr(module, name.name) or importlib.util.find_spec(f"{module.__name__}.{name.name}")
+    nodes = [node for path in (ROOT / "bench").glob("*.py") for node in ast.walk(tree_of(path))]
+    froms = [
+        node for node in nodes if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("restkeeper")
+    ]
+    names = [(importlib.import_module(node.module or ""), each.name) for node in froms for each in node.names]
+    missing = [(module, name) for module, name in names if not hasattr(module, name)]
+    assert not [each for each in missing if not importlib.util.find_spec(f"{each[0].__name__}.{each[1]}")]

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +13,12 @@ from flask.testing import FlaskClient
 from restkeeper.config import Config
 from restkeeper.features.events.envelope import enveloped
 from restkeeper.features.events.longpoll import SHARED_SECONDS, Newest, Waiters
-from restkeeper.storage.contract import Store
+from restkeeper.features.keys.credentials import CREDENTIALS
+from restkeeper.service import service_of
+from restkeeper.storage.contract import Store, Transaction
 from restkeeper.storage.outbox import StoredEvent
 from restkeeper.web.application import Application
+from tests import issuer
 from tests.clock import SetClock
 from tests.shop import create_app
 from tests.test_permissions import ADMIN, key, service
@@ -213,6 +217,28 @@ def waiters_of(app: Application) -> Waiters:
     return found
 
 
+class Meanwhile(SetClock):
+    """A clock whose first sleep does something else before it ends."""
+
+    act: Callable[[], object] | None = None
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        if act := self.act:
+            self.act = None
+            act()
+
+
+def narrow(client: FlaskClient, id: str) -> None:
+    """Change the stored scopes of a key, which no request can do."""
+
+    def work(transaction: Transaction) -> None:
+        stored = transaction.read(CREDENTIALS.name, id)
+        transaction.update(CREDENTIALS.name, stored._replace(body=stored.body.replace(b"products:read", b"users:read")))
+
+    service_of(client.application).store.write(work)
+
+
 @contextmanager
 def write_while_waiting(app: Application, write: Callable[[FlaskClient], object]) -> Iterator[None]:
     """Write while a request waits for events; its response arrives long before its time-out."""
@@ -339,6 +365,44 @@ class TestPermissions:
         assert (for_admins.status_code, for_admins.json["detail"]) == (403, "this needs the scope admin")
         assert guarded.get(FEED, headers=key(guarded, "users:write")).status_code == 403
         assert guarded.get(FEED).status_code == 401
+
+    @pytest.mark.parametrize(
+        ("meanwhile", "status", "detail"),
+        [
+            (lambda admin, id: admin.delete(f"/api/v1/keys/{id}", headers=ADMIN), 401, "not valid"),
+            (lambda admin, id: admin.post(f"/api/v1/keys/{id}/rotate", headers=ADMIN), 401, "not valid"),
+            (lambda admin, id: narrow(admin, id), 403, "have changed"),
+            (lambda admin, id: None, 200, ""),
+        ],
+    )
+    def test_a_wait_checks_the_key_again(
+        self, meanwhile: Callable[[FlaskClient, str], object], status: int, detail: str
+    ) -> None:
+        """A request that began before its key was revoked, rotated or restricted gets none of the events after that."""
+        clock = Meanwhile()
+        app = create_app(Config(auth="required", admin_key=ADMIN["X-API-Key"]), clock=clock)
+        admin, waiter = app.test_client(), app.test_client()
+        made = admin.post("/api/v1/keys", json={"name": "x", "scopes": ["products:read"]}, headers=ADMIN).json
+
+        def change() -> None:
+            meanwhile(admin, made["id"])
+            make(admin, "after", headers=ADMIN)
+
+        clock.act = change
+        response = waiter.get(f"{FEED}?wait=30", headers={"X-API-Key": made["secret"]})
+        assert response.status_code == status
+        assert names(response) == ["after"] if status == 200 else detail in response.json["detail"]
+
+    @pytest.mark.needs("jwt")
+    def test_a_wait_checks_the_end_of_a_token_again(self, tmp_path: Path) -> None:
+        """A token that ended while its request waited gets no events."""
+        clock = Meanwhile(issuer.START)
+        (tmp_path / "jwks.json").write_bytes(issuer.key_set(issuer.jwk("ES256")))
+        known = {"jwt_issuer": issuer.ISSUER, "jwt_audience": issuer.AUDIENCE, "jwt_jwks": f"{tmp_path}/jwks.json"}
+        app = create_app(Config(auth="required", admin_key=ADMIN["X-API-Key"], **known), clock=clock)
+        clock.act = lambda: make(app.test_client(), headers=ADMIN)
+        over = {"Authorization": f"Bearer {issuer.token(exp=issuer.START + 0.05)}"}
+        assert app.test_client().get(f"{FEED}?wait=30", headers=over).status_code == 401
 
     def test_events_of_private_items_are_for_their_owner(self, guarded: FlaskClient) -> None:
         """A caller gets the events of its own items; of a collection that all may read, all events."""

@@ -101,7 +101,7 @@ class Guard:
     def identify(self, request: Request) -> None:
         """Remember the caller, or why there is none."""
         environ = request.environ
-        environ.pop(_REFUSED, None)  # if the request is executed again
+        environ.pop(_REFUSED, None)  # if the request is executed again, or has waited
         remember(environ, self._anonymous)
         if self.local_only and not _is_of_here(environ):
             remember(environ, NOBODY)

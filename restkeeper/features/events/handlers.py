@@ -100,6 +100,7 @@ class EventHandlers:
         self._store = service.store
         self._config = service.config
         self._clock = service.clock
+        self._guard = service.guard
         self._waiters = Waiters(service.config.waits_per_caller)
         self._newest = Newest(service.store.last_event, service.clock)
         self._found: Cache[tuple[str, EventFilter, int, str], Events] = Cache(FOUND_BYTES)
@@ -153,7 +154,17 @@ class EventHandlers:
                         break
                 self._clock.sleep(TURN)  # other requests have their turn, however many events are skipped
                 page = self._search(page.last, event_filter, params.limit)
+        if page.events:
+            self._require_same_caller()
         return page
+
+    def _require_same_caller(self) -> None:
+        """Raises Unauthorized or Forbidden if the credential is not valid any more, or has other scopes now."""
+        before = caller()
+        self._guard.identify(request)
+        self._guard.authorize(request)
+        if caller() != before:
+            raise Forbidden("your scopes have changed while the request waited; send it again")
 
     def _search(self, after: str, event_filter: EventFilter, limit: int) -> Events:
         """Requests that wait at one cursor with one filter share a cached page until the next event."""

@@ -1,6 +1,7 @@
 """The clock, and times as they are stored and sent: RFC 3339, UTC, microseconds, so that they sort as text."""
 
-from datetime import UTC, datetime
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 
@@ -29,3 +30,19 @@ def rfc3339(moment: float | datetime, digits: str = "microseconds") -> str:
     """Format a moment, in seconds since 1970 or with an offset; `digits` as in `datetime.isoformat`."""
     when = moment.astimezone(UTC) if isinstance(moment, datetime) else datetime.fromtimestamp(moment, UTC)
     return when.replace(tzinfo=None).isoformat(timespec=digits) + "Z"
+
+
+def time_after(previous: str, now: str) -> str:
+    """The time of a change after one at `previous`: `now`, unless the clock has gone back since.
+
+    Then it is in the next second, because the HTTP date of `previous`, which is the first second after it, may be with
+    clients. While the clock is behind that, no client gets its date, and further changes follow by microseconds.
+    """
+    if now >= previous:
+        return now
+    moment = datetime.fromisoformat(previous)
+    with suppress(OverflowError):  # after the year 9999 there is no time
+        if not 0 < moment.microsecond < 1000:
+            moment = moment.replace(microsecond=0) + timedelta(seconds=1)
+        moment += timedelta(microseconds=1)
+    return rfc3339(moment)

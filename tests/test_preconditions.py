@@ -8,6 +8,7 @@ from flask.testing import FlaskClient
 
 from restkeeper.config import Config
 from restkeeper.web.preconditions import _date, last_modified
+from tests.clock import SetClock
 from tests.shop import create_app
 from tests.shop.products import RESOURCE
 
@@ -182,6 +183,69 @@ def test_a_date_is_valid_for_one_write(client: FlaskClient) -> None:
     ]
     assert statuses == [200, 412]
     assert client.get(where, headers={"If-Modified-Since": date}).status_code == 200
+
+
+class TestAClockThatWentBack:
+    """An item's times never go back, so that a date that a client has is of one state only."""
+
+    @pytest.mark.parametrize("back", [0.9, 3600.0, 1_700_000_000.0])
+    def test_a_date_from_before_is_of_the_former_state(self, back: float) -> None:
+        """After a change "earlier": no 304 for the changed item, and no lost update; also when the clock is right."""
+        clock = SetClock(1_800_000_000.3)
+        client = create_app(Config(), clock=clock).test_client()
+        where, _ = make(client)
+        clock.now += 0.8
+        date = client.get(where).headers["Last-Modified"]
+        assert client.get(where, headers={"If-Modified-Since": date}).status_code == 304
+        clock.now -= back
+        assert client.patch(where, json={"stock": 1}).status_code == 200
+        for moved in (0.0, back, 1.0):
+            clock.now += moved
+            assert client.get(where, headers={"If-Modified-Since": date}).status_code == 200
+            assert client.patch(where, json={"stock": 2}, headers={"If-Unmodified-Since": date}).status_code == 412
+        newer = client.get(where).headers["Last-Modified"]
+        assert client.patch(where, json={"stock": 3}, headers={"If-Unmodified-Since": newer}).status_code == 200
+
+    def test_many_changes_do_not_run_ahead(self) -> None:
+        """The times of changes ascend, and are two seconds at most after the last one before the clock went back."""
+        clock = SetClock(1_800_000_000.3)
+        client = create_app(Config(), clock=clock).test_client()
+        where, _ = make(client)
+        clock.now -= 60
+        times = [client.patch(where, json={"stock": n}).json["updated_at"] for n in range(1, 50)]
+        assert times == sorted(set(times))
+        assert (times[0], times[-1][:19]) == ("2027-01-15T08:00:01.000001Z", "2027-01-15T08:00:01")
+        clock.now += 62
+        assert client.patch(where, json={"stock": 50}).json["updated_at"] == "2027-01-15T08:00:02.300000Z"
+
+    @pytest.mark.needs("events")
+    def test_a_deletion_is_not_before_the_last_change(self) -> None:
+        """Its event has a later time than that of the change."""
+        clock = SetClock()
+        client = create_app(Config(), clock=clock).test_client()
+        where, _ = make(client)
+        clock.now -= 60
+        client.delete(where)
+        created, deleted = (event["timestamp"] for event in client.get("/api/v1/events").json)
+        assert created < deleted
+
+    @pytest.mark.needs("keys", "webhooks")
+    @pytest.mark.parametrize(
+        ("name", "body"),
+        [
+            ("keys", {"name": "x", "scopes": ["products:read"]}),
+            ("webhooks", {"url": "https://example.org/", "types": ["*"]}),
+        ],
+    )
+    def test_rotation_is_a_change(self, name: str, body: dict[str, object]) -> None:
+        """A key or webhook that is rotated has a later time than before, whatever the clock says."""
+        clock = SetClock()
+        client = create_app(Config(), clock=clock).test_client()
+        made = client.post(f"/api/v1/{name}", json=body).json
+        clock.now -= 60
+        rotated = client.post(f"/api/v1/{name}/{made['id']}/rotate").json
+        assert (rotated["updated_at"] > made["updated_at"], rotated["version"]) == (True, 2)
+        assert rotated["created_at"] == made["created_at"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 from flask import request
 from werkzeug.datastructures import ImmutableMultiDict, MultiDict
 
-from restkeeper.clock import Clock, rfc3339
+from restkeeper.clock import Clock, rfc3339, time_after
 from restkeeper.config import Config
 from restkeeper.errors import NotFound
 from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord, forget_written
@@ -268,13 +268,14 @@ class Items:
             self._access.require_change(record)
             self._require_match(record)
             body = self.form.body(record)  # which is not possible for every item of a newer program
+            at = time_after(record.updated_at, self.now())
 
             def work(transaction: Transaction) -> None:
                 transaction.require(self.name, record)
                 if delete:
                     delete(transaction, record)
                 else:
-                    self.hooks.apply(transaction, Change("deleted", self.resource, record, None, self.now()))
+                    self.hooks.apply(transaction, Change("deleted", self.resource, record, None, at))
 
             self.store.write(work, use_reserve=True, deadline=deadline)
             return body

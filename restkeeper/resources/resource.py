@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 
 from marshmallow import Schema, ValidationError, fields, missing, validate
 
+from restkeeper.clock import time_after
 from restkeeper.errors import BodyTooLarge, IllegalTransition, Unavailable
 from restkeeper.resources.steps import Add, Chain, Members, Step, Untranslatable
 from restkeeper.resources.stored import KnownSchemas, derived, describe, differences, revision_of, steps_for
@@ -337,6 +338,7 @@ class Resource:
     def _next(self, record: Record, current: Members, text: bytes, *, now: str, limits: ItemLimits) -> Record:
         """The next version of an item, given its members and its own fields. It keeps what is not in this schema."""
         created_at, version = exactjson.stored(current["created_at"]), record.version + 1
+        now = time_after(record.updated_at, now)
         made = self._record(text, id=record.id, created_at=created_at, now=now, version=version, limits=limits)
         made = made._replace(owner=record.owner, older=record.older)
         if not self._known.is_newer(record.fingerprint):

@@ -84,11 +84,10 @@ def update_key(transaction: Transaction, record: Record, token: str) -> None:
 
 def renewed_key(record: Record, *, now: str) -> tuple[Record, str]:
     """A key with another token; the former is void. Raises ValidationFailed for one that ended."""
-    former = KEYS.upgraded(record)
-    key = exactjson.loads(former.body) | {"updated_at": now, "version": former.version + 1}
-    if key["expires_at"] is not None and key["expires_at"] <= now:
+    expires_at = exactjson.loads(KEYS.body(record))["expires_at"]
+    if expires_at is not None and expires_at <= now:
         raise ValidationFailed(errors=[{"pointer": "#/expires_at", "detail": "has passed: make another key"}])
-    return former._replace(version=key["version"], updated_at=now, body=exactjson.dumps(key)), new_token(record.id)
+    return KEYS.touched(KEYS.upgraded(record), now=now), new_token(record.id)
 
 
 def revoke_key(transaction: Transaction, id: str) -> Record:

@@ -124,9 +124,9 @@ def disable_webhook(transaction: Transaction, id: str, reason: str, now: float) 
 
 def _changed(record: Record, now: str, **fields: Any) -> Record:
     """A webhook with other values in fields that need no check."""
-    version, present = record.version + 1, WEBHOOKS.upgraded(record)
-    webhook = exactjson.loads(present.body) | fields | {"updated_at": now, "version": version}
-    return present._replace(version=version, updated_at=now, body=exactjson.dumps(webhook))
+    present = WEBHOOKS.upgraded(record)
+    body = exactjson.dumps(exactjson.loads(present.body) | fields)
+    return WEBHOOKS.touched(present._replace(body=body), now=now)
 
 
 class WebhookHandlers:

@@ -40,7 +40,7 @@ RUN_ELSEWHERE = {
     "pip": "tests/test_wheel.py",
     "python": "make bench",
     **dict.fromkeys(("cp", "install", "systemctl"), "tests/test_systemd.py"),
-    "honcho": "tests/test_procfile.py",
+    **dict.fromkeys(("honcho", "flask"), "tests/test_procfile.py"),
     "podman": "tests/test_deployment.py",
     **dict.fromkeys(("mkdir", "npm", "npx", "curl"), "whoever has Node.js: docs/openapi.md"),
 }

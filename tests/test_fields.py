@@ -1,0 +1,175 @@
+"""docs/fields.md is right: what each field accepts and stores, and what lists can do with it."""
+
+import enum
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import marshmallow
+import pytest
+from flask.testing import FlaskClient
+from marshmallow import Schema, fields, validate
+
+import restkeeper
+from restkeeper.config import Config
+from restkeeper.resources.resource import Resource
+from restkeeper.schemas.item import ItemSchema
+from restkeeper.service import service_of
+from restkeeper.storage.contract import Kind
+from restkeeper.web.queries import OPERATORS
+from tests.live import ROOT
+from tests.shop import create_app
+
+PAGE = (ROOT / "docs" / "fields.md").read_text(encoding="utf-8")
+ABSTRACT = {"Field", "Mapping", "Number"}
+LATER = "2026-01-31T12:00:00+02:00"
+
+
+class Colour(enum.Enum):
+    """The members of an Enum."""
+
+    RED = 1
+
+
+class Inner(Schema):
+    """The schema of a nested object."""
+
+    a = fields.Integer(required=True)
+    b = fields.String(load_default="x")
+
+
+OPTIONAL: Mapping[str, Any] = {"load_default": None, "allow_none": True}
+
+# Fields with a value and what is stored of it, in JSON; a value that is refused has no second one.
+OURS: dict[str, tuple[Any, list[tuple[str, str | None]]]] = {
+    "Text": (restkeeper.Text(1, 300, **OPTIONAL), [('"a"', '"a"'), ("5", None)]),
+    "Whole": (restkeeper.Whole(**OPTIONAL), [("5.0", "5"), ("5.5", None), ('"5"', None)]),
+    "Money": (restkeeper.Money(**OPTIONAL), [("12.50", "12.5"), ("12.345", None), ('"12"', None)]),
+    "Time": (restkeeper.Time(**OPTIONAL), [(f'"{LATER}"', '"2026-01-31T10:00:00.000000Z"'), ('"2026-01-31"', None)]),
+    "Email": (restkeeper.Email(**OPTIONAL), [('"a@b.org"', '"a@b.org"'), ('"a"', None)]),
+    "Url": (restkeeper.Url(300, **OPTIONAL), [('"https://a.org/"', '"https://a.org/"'), ('"a"', None)]),
+    "Items": (restkeeper.Items(restkeeper.Text(), **OPTIONAL), [('["a"]', '["a"]'), ("{}", None)]),
+    "JsonObject": (restkeeper.JsonObject(**OPTIONAL), [('{"a":1.10}', '{"a":1.10}'), ("[]", None)]),
+    "Status": (restkeeper.Status(restkeeper.Lifecycle("a", {"a": ()})), [('"a"', '"a"'), ('"b"', None)]),
+}
+MARSHMALLOW: dict[str, tuple[Any, list[tuple[str, str | None]]]] = {
+    "String": (fields.String(validate=validate.Length(max=300), **OPTIONAL), [('"a"', '"a"'), ("5", None)]),
+    "Email": (fields.Email(**OPTIONAL), [('"a@b.org"', '"a@b.org"')]),
+    "URL": (fields.URL(**OPTIONAL), [('"https://a.org/"', '"https://a.org/"')]),
+    "Integer": (fields.Integer(**OPTIONAL), [("5.5", "5"), ('"5"', "5"), ("true", None)]),
+    "Float": (fields.Float(**OPTIONAL), [("9007199254740993", "9007199254740992.0"), ('"0.1"', "0.1")]),
+    "Decimal": (fields.Decimal(**OPTIONAL), [("0.12345678901234567890", "0.12345678901234567890"), ('"1.10"', "1.10")]),
+    "Boolean": (fields.Boolean(**OPTIONAL), [("true", "true"), ("1", "true"), ('"on"', "true"), ('"x"', None)]),
+    "List": (fields.List(fields.Integer(), **OPTIONAL), [("[1, 2.5]", "[1,2]")]),
+    "Dict": (fields.Dict(**OPTIONAL), [('{"a":1.10}', '{"a":1.10}')]),
+    "Nested": (fields.Nested(Inner, **OPTIONAL), [('{"a":1}', '{"a":1,"b":"x"}'), ("{}", None)]),
+    "Pluck": (fields.Pluck(Inner, "a", **OPTIONAL), [("1", "1")]),
+    "Tuple": (fields.Tuple((fields.Integer(), fields.String()), **OPTIONAL), [('[1, "a"]', '[1,"a"]'), ("[1]", None)]),
+    "UUID": (
+        fields.UUID(**OPTIONAL),
+        [('"6F9619FF8B86D011B42D00CF4FC964FF"', '"6f9619ff-8b86-d011-b42d-00cf4fc964ff"')],
+    ),
+    "IP": (fields.IP(**OPTIONAL), [('"0:0::1"', '"::1"')]),
+    "IPv4": (fields.IPv4(**OPTIONAL), [('"10.0.0.1"', '"10.0.0.1"')]),
+    "IPv6": (fields.IPv6(**OPTIONAL), [('"0:0::1"', '"::1"')]),
+    "IPInterface": (fields.IPInterface(**OPTIONAL), [('"10.0.0.1/8"', '"10.0.0.1/8"')]),
+    "IPv4Interface": (fields.IPv4Interface(**OPTIONAL), [('"10.0.0.1/8"', '"10.0.0.1/8"')]),
+    "IPv6Interface": (fields.IPv6Interface(**OPTIONAL), [('"::1/8"', '"::1/8"')]),
+    "Date": (fields.Date(**OPTIONAL), [('"2026-01-31"', '"2026-01-31"')]),
+    "Time": (fields.Time(**OPTIONAL), [('"12:00"', '"12:00:00"')]),
+    "DateTime": (fields.DateTime(**OPTIONAL), [(f'"{LATER}"', f'"{LATER}"')]),
+    "AwareDateTime": (fields.AwareDateTime(**OPTIONAL), [(f'"{LATER}"', f'"{LATER}"')]),
+    "NaiveDateTime": (fields.NaiveDateTime(**OPTIONAL), [('"2026-01-31T12:00:00"', '"2026-01-31T12:00:00"')]),
+    "TimeDelta": (fields.TimeDelta(**OPTIONAL), [("90", "90.0")]),
+    "Enum": (fields.Enum(Colour, **OPTIONAL), [('"RED"', '"RED"'), ('"PINK"', None)]),
+    "Raw": (fields.Raw(**OPTIONAL), [("1.10", "1.10"), ('{"a":[1]}', '{"a":[1]}')]),
+    "Constant": (fields.Constant(5), [("6", "5")]),
+}
+SAME = {"Str": "String", "Int": "Integer", "Bool": "Boolean", "Url": "URL"}
+VARIANTS: dict[str, tuple[Any, list[tuple[str, str | None]]]] = {
+    "Decimal(places=2)": (fields.Decimal(places=2, **OPTIONAL), [("1.555", "1.56")]),
+    "Integer(strict=True)": (fields.Integer(strict=True, **OPTIONAL), [("5", "5"), ("5.0", None), ('"5"', None)]),
+    "Enum(by_value=True)": (fields.Enum(Colour, by_value=True, **OPTIONAL), [("1", "1")]),
+    "dump_only": (fields.String(dump_only=True), [('"a"', None)]),
+    "load_only": (fields.String(load_only=True, load_default=""), [('"a"', "")]),
+}
+
+
+def table(heading: str) -> dict[str, tuple[str, bool]]:
+    """The kind of each field of a table of the page, and whether lists can be sorted by it."""
+    rows = re.findall(
+        r"^\| (`.*?) \|.*\| (\S+) \| ([^|]+) \|$", PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0], re.M
+    )
+    return {name: (kind, sort != "no") for names, kind, sort in rows for name in re.findall(r"`(\w+)", names)}
+
+
+def client_of(field: Any) -> FlaskClient:
+    """A client of a service with items that have this field, `x`."""
+    schema = type("ThingSchema", (ItemSchema,), {"x": field})
+    return create_app(Config(), [Resource(name="things", singular="thing", schema=schema)]).test_client()
+
+
+def faults(name: str, field: Any, values: list[tuple[str, str | None]]) -> list[str]:
+    """What is not as expected when these values are sent."""
+    client, found = client_of(field), []
+    for sent, stored in values:
+        body = {"data": f'{{"x":{sent}}}', "content_type": "application/json"}
+        made = client.post("/things", **body)
+        shown = re.search(r'"x":(.*),"created_at"', made.text)
+        if made.status_code != (422 if stored is None else 200) or (shown and shown[1]) != (stored or None):
+            found.append(f"{name}: {sent} gives {made.text}")
+        elif stored and client.patch(made.headers["Location"], **body).json["version"] != 1:
+            found.append(f"{name}: {sent} again is another value")
+    if client.get("/openapi.json").status_code != 200:
+        found.append(f"{name}: there is no document")
+    return found
+
+
+@pytest.mark.needs("openapi")
+def test_fields_store_what_the_page_says() -> None:
+    """Each field accepts and refuses the values of the page and stores them so; the same value changes nothing."""
+    every = [*OURS.items(), *MARSHMALLOW.items(), *VARIANTS.items()]
+    assert [fault for name, (field, values) in every for fault in faults(name, field, values)] == []
+
+
+@pytest.mark.parametrize(
+    ("heading", "known"), [("The fields of restkeeper", OURS), ("The fields of marshmallow", MARSHMALLOW)]
+)
+def test_lists_can_do_what_the_page_says(heading: str, known: dict[str, Any]) -> None:
+    """The kind and sort of each field in the table are those of a real service, and no field is missing."""
+    rows = table(heading)
+    found = {}
+    for name in rows:
+        field, _ = known[name if name in known else SAME[name]]
+        client = client_of(field)
+        (things,) = service_of(client.application).resources
+        stored = things.collection.fields.get("x")
+        is_sorted = client.get("/things?sort=x").status_code == 200
+        found[name] = (word(stored.kind) if stored else "–", is_sorted)
+    assert found == rows
+    assert set(rows) >= set(known)
+
+
+def test_the_page_names_every_field() -> None:
+    """Those of both packages; what is abstract is no field."""
+    ours = {name for name in restkeeper.__all__ if _is_field(getattr(restkeeper, name))}
+    theirs = set(marshmallow.fields.__all__) - ABSTRACT
+    assert sorted(ours - set(table("The fields of restkeeper"))) == []
+    assert sorted(theirs - set(table("The fields of marshmallow")) - {"Function", "Method"}) == []
+    assert "`Function` and `Method`" in PAGE
+
+
+def test_the_page_names_the_filters_of_each_kind() -> None:
+    """Those that a query can have."""
+    for kind, operators in OPERATORS.items():
+        (row,) = [line for line in PAGE.splitlines() if re.match(rf"\| [a-z, ]*\b{word(kind)}\b[a-z, ]* \|", line)]
+        assert re.findall(r"`(\w+)`", row) == list(operators), kind
+
+
+def word(kind: Kind) -> str:
+    """The page's word for a kind: JSON's."""
+    return "array" if kind is Kind.LIST else kind.value
+
+
+def _is_field(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, fields.Field)

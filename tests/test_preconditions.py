@@ -260,11 +260,12 @@ def test_a_date_is_never_in_the_future(now: float, date: str) -> None:
 
 @pytest.mark.parametrize("time", ["0001-01-01T00:00:00.000000Z", "9999-12-31T23:59:59.999999Z"])
 def test_extreme_times_have_dates(client: FlaskClient, time: str) -> None:
-    """An item that was imported with any time can be read, with any condition."""
+    """An item that was imported with any time can be read, with any condition, and changed."""
     where = changed_at(client, time)
     for date in ("Mon, 01 Jan 0001 00:00:00 +0500", "Fri, 31 Dec 9999 23:59:59 -0500", FUTURE):
         for name in ("If-Modified-Since", "If-Unmodified-Since"):
             assert client.get(where, headers={name: date}).status_code in (200, 304, 412)
+    assert client.patch(where, json={"stock": 1}).json["updated_at"] >= time
 
 
 @pytest.mark.parametrize(

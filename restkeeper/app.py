@@ -127,7 +127,7 @@ def create_app(
     stored = stored_collections(resources, features)
     service = make_service(config, resources, stored, versions=versions, features=features, clock=clock, serves=serves)
     if serves:
-        service.open_store()  # so that a start without it fails; a command opens it when it needs it
+        service.open_store()  # a command opens it when it needs it
     app = Application("restkeeper", static_folder=None)
     app.url_map.merge_slashes = False
     app.extensions[EXTENSION] = service

@@ -15,7 +15,7 @@ from restkeeper.resources.changes import Hooks
 from restkeeper.resources.resource import Resource
 from restkeeper.storage import Location, Store, locate
 from restkeeper.storage.contract import Collection
-from restkeeper.storage.errors import StoreGone, StoreUnavailable, StoreUnreachable
+from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.versions import V1, Version, Versions, prefix_of
 from restkeeper.web.ahead import Ahead
 from restkeeper.web.description import Contribution
@@ -61,17 +61,16 @@ class Service:
         return started_stores.get(self.location.name) or self.store.secret
 
     def open_store(self) -> None:
-        """Open the store now. Raises StoreUnavailable.
+        """Open the store now, so that a start without it fails. Raises StoreError.
 
-        Where a worker finds it missing or unreachable, each use tries again: its end would be that of the whole server.
+        A worker opens it later: its own end would be that of the whole server.
         """
+        if self.location.name in started_stores:
+            return
         try:
             self.store.open()
         except StoreUnavailable as error:
-            if isinstance(error, StoreGone | StoreUnreachable) and self.location.name in started_stores:
-                return
-            reason = f" ({error.reason})" if error.reason else ""
-            raise StoreUnavailable(f"DATABASE_URL={self.location.name!r}: {error.detail}{reason}") from error
+            raise StoreUnavailable(f"DATABASE_URL={self.location.name!r}: {error}") from error
 
 
 def locate_store(config: Config) -> Location:

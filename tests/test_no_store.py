@@ -2,18 +2,23 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from restkeeper.cli import running
 from restkeeper.config import Config
-from restkeeper.service import service_of, started_stores
+from restkeeper.service import started_stores
+from restkeeper.storage import locate
 from restkeeper.storage.errors import StoreUnavailable
 from tests import stores
 from tests.live import ROOT, Gunicorn
+from tests.processes import state
 from tests.shop import RESOURCES, WINDOW, create_app
 from tests.test_delivering import deliver
 from tests.waiting import until
@@ -142,12 +147,42 @@ def test_a_worker_without_a_store_waits_for_it(tmp_path: Path, is_mount_point: b
 
 
 @pytest.mark.sqlite
-def test_another_error_of_the_store_ends_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only for a missing file it waits."""
-    url = f"sqlite:///{tmp_path}/a.db"
+def test_only_a_start_fails_for_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker responds 503 without the path, and goes on as soon as the store can be opened."""
+    url, file = f"sqlite:///{tmp_path}/a.db", tmp_path / "a.db"
+    file.write_text("no store")
+    with pytest.raises(StoreUnavailable, match="^DATABASE_URL='.*file is not a database"):
+        create_app(Config(database_url=url), RESOURCES)
     monkeypatch.setitem(started_stores, url, "secret")
-    service = service_of(create_app(Config(database_url=url), RESOURCES))
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "a.db").write_text("no store")
-    with pytest.raises(StoreUnavailable, match="^DATABASE_URL='"):
-        service.open_store()
+    app = create_app(Config(database_url=url), RESOURCES)
+    for path in ("/products", "/readyz", "/products/x"):
+        refused = app.test_client().get(path)
+        assert refused.status_code == 503 and "the store cannot be opened" in refused.json["detail"]
+        assert str(tmp_path) not in refused.text
+    file.unlink()
+    locate(url).store([], synchronous="full", min_free_space=0, connections=2, clock=time).open()
+    assert app.test_client().get("/products").status_code == 200
+
+
+@pytest.mark.sqlite
+def test_a_worker_starts_while_its_file_is_locked(tmp_path: Path) -> None:
+    """As by a program that repairs it: requests get 503, and the service goes on without a restart."""
+    with Gunicorn(tmp_path, workers=1) as server:
+        item = server.post("/products", {"name": "Lamp"}).json()
+        (worker,) = server.worker_pids()
+        server.process.send_signal(signal.SIGSTOP)  # so that no new worker is first
+        os.kill(worker, signal.SIGKILL)
+        until(lambda: state(worker) == "Z")
+        with closing(sqlite3.connect(tmp_path / "restkeeper.db", isolation_level=None)) as other:
+            other.execute("PRAGMA locking_mode = EXCLUSIVE")
+            other.execute("BEGIN EXCLUSIVE")
+            server.process.send_signal(signal.SIGCONT)
+            refused = server.get("/products")
+            assert (refused.status, refused.headers["retry-after"]) == (503, "1"), refused
+            assert str(tmp_path) not in refused.body.decode()
+            assert server.get("/healthz").status == 200
+        until(lambda: server.get("/readyz").status == 200)
+        assert server.get(f"/products/{item['id']}").json() == item
+        assert server.process.poll() is None
+        log = server.log.read_text()
+    assert log.count("the store cannot be opened: ") == 1 and "Traceback" not in log

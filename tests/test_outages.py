@@ -173,6 +173,36 @@ def test_workers_start_while_the_database_is_away(cluster: Cluster, server: Post
     assert not set(before) & set(cluster.worker_pids())
 
 
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        ("BEGIN; LOCK TABLE counters", "ROLLBACK"),
+        ("ALTER TABLE counters RENAME TO away", "ALTER TABLE away RENAME TO counters"),
+        ("UPDATE store SET oldest = 99", "UPDATE store SET oldest = 1"),
+    ],
+)
+def test_workers_start_while_the_store_cannot_be_opened(
+    cluster: Cluster, server: PostgresServer, begin: str, end: str
+) -> None:
+    """A lock of others, a missing table, a newer program: 503 at once but for few, until that is over."""
+    item = create(cluster, name="there")
+    with run_sql(cluster.database_url, begin, end):
+        before = cluster.worker_pids()
+        for pid in before:
+            kill(pid)
+        until(lambda: not set(before) & set(cluster.worker_pids()))
+        with ThreadPoolExecutor(24) as pool:
+            start = time.monotonic()
+            responses = list(pool.map(lambda _: cluster.get("/products/x"), range(100)))
+            assert time.monotonic() - start < LONGEST + RECOVERY  # of which the new workers need some
+        assert {(each.status, each.headers["retry-after"]) for each in responses} == {(503, "1")}
+        assert cluster.get("/healthz").status == 200
+    await_recovery(cluster)
+    assert cluster.get(item.headers["location"]).body == item.body
+    assert {each.process.poll() for each in cluster.instances} == {None}  # running
+    assert not any("Traceback" in line for line in cluster.lines())
+
+
 RAISE = """\
 CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

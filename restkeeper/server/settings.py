@@ -60,7 +60,8 @@ from restkeeper.features.webhooks import deliverer_of  # noqa: E402
 from restkeeper.features.webhooks.deliverer import keep_delivering  # noqa: E402
 from restkeeper.net import is_loopback  # noqa: E402
 from restkeeper.server import NO_PRELOAD  # noqa: E402
-from restkeeper.service import locate_store, service_of, started_stores  # noqa: E402
+from restkeeper.service import Service, locate_store, service_of, started_stores  # noqa: E402
+from restkeeper.storage.errors import StoreError  # noqa: E402
 from restkeeper.web.application import Application  # noqa: E402
 from restkeeper.web.observe import configure_logging  # noqa: E402
 
@@ -213,19 +214,27 @@ def post_fork(server: Any, worker: Any) -> None:
 
 
 def post_worker_init(worker: Any) -> None:
-    """Configure the worker, and start deliveries if they run inside."""
+    """Configure the worker, open its store, and start deliveries if they run inside."""
     configure_logging(_config.log_format, _config.log_level)
     gc.collect()
     gc.freeze()  # excludes the imported modules from collections: a full one took 10 to 40 ms
     worker.connections_per_address = None if _config.trusted_proxies else _config.connections_per_address
-    if _config.webhook_worker != "inside" or not isinstance(worker.wsgi, Application):
+    if not isinstance(worker.wsgi, Application):
         return
-    if "webhooks" in (service := service_of(worker.wsgi)).features:
+    service = service_of(worker.wsgi)
+    Thread(target=_open_store, args=(service,), name="open-store", daemon=True).start()  # a greenlet, by gevent
+    if _config.webhook_worker == "inside" and "webhooks" in service.features:
         gevent.get_hub().threadpool.maxsize = LOOKUP_THREADS
         deliverer = deliverer_of(service)
         run = partial(keep_delivering, deliverer, worker.is_stopping)
         worker.delivering = Thread(target=run, name="deliver", daemon=True)  # a greenlet, by gevent
         worker.delivering.start()
+
+
+def _open_store(service: Service) -> None:
+    """Open the store before the first request, if that can be: an open store is not replaced by a restore."""
+    with suppress(StoreError):  # each use tries again
+        service.store.open()
 
 
 def worker_exit(server: Any, worker: Any) -> None:

@@ -52,9 +52,17 @@ class StoreUnavailable(StoreError):
         super().__init__(detail)
         self.reason = reason
 
+    def __str__(self) -> str:
+        """For the operator."""
+        return f"{self.detail} ({self.reason})" if self.reason else self.detail
+
 
 class StoreGone(StoreUnavailable):
     """The file of the store is missing, or was replaced while the store was open."""
+
+
+class StoreUnopened(StoreUnavailable):
+    """A process that does not create the store cannot open it now. A later use tries again."""
 
 
 class StoreContended(StoreUnavailable):

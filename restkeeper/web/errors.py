@@ -25,6 +25,7 @@ from restkeeper.storage.errors import (
     StoreFull,
     StoreGone,
     StoreUnavailable,
+    StoreUnopened,
 )
 from restkeeper.web.application import Application
 from restkeeper.web.observe import request_id
@@ -74,7 +75,7 @@ def install(app: Application) -> None:
 
 def render(problem: Problem) -> Response:
     """The response for a problem (RFC 9457, section 3). The cause of a server error is logged."""
-    if isinstance(problem.__cause__, StoreGone):
+    if isinstance(problem.__cause__, StoreGone | StoreUnopened):
         _log_gone(problem.__cause__)
     elif problem.__cause__ and problem.status >= 500:
         _log.error("%s: %s", problem.name, problem.detail, exc_info=problem, extra={"request_id": request_id()})
@@ -95,8 +96,8 @@ def problem_of(error: StoreError) -> Problem:
     return problem
 
 
-def _log_gone(error: StoreGone) -> None:
-    """Log in one line that the store is missing; most requests meet it until an operator has acted."""
+def _log_gone(error: StoreGone | StoreUnopened) -> None:
+    """Log in one line that the store is missing, or why it cannot be opened; most requests meet that meanwhile."""
     now = time.monotonic()
     if now - _logged_gone["at"] >= GONE_SECONDS:
         _logged_gone["at"] = now

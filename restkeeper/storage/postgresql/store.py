@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import IO, Concatenate, ParamSpec, TypeVar
 
 import psycopg
@@ -28,8 +27,9 @@ from restkeeper.storage.contract import (
     StoredSchema,
     Transaction,
 )
-from restkeeper.storage.errors import StoreGone, StoreUnavailable, StoreUnreachable
+from restkeeper.storage.errors import StoreGone, StoreUnavailable
 from restkeeper.storage.eventid import parse_id
+from restkeeper.storage.opening import Opening
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
 from restkeeper.storage.postgresql import events, limits
 from restkeeper.storage.postgresql.chain import Step
@@ -92,19 +92,15 @@ class PostgresStore:
             name: field for each in self._collections.values() for name, field in unique_fields(each).items()
         }
         self._connections: Connections | None = None
-        self._opening = Lock()
+        self._opening = Opening(clock, creates=creates, pause=limits.RECONNECT_SECONDS)
         self._secret = ""
         self._epoch = ""  # when a connection was opened last
         self._seen = 0  # the highest position of an event that this process has seen in that epoch
         self._changes = 0  # since events were numbered
 
     def open(self) -> None:
-        if not self._opening.acquire(timeout=limits.ANSWER_SECONDS):  # others of this process try
-            raise StoreUnreachable("the database does not answer")
-        try:
+        with self._opening.turn():
             self._connections = self._connections or self._open()
-        finally:
-            self._opening.release()
 
     def _open(self) -> Connections:
         session = connect(self._url, is_long=True)

@@ -6,11 +6,10 @@ interrupted regularly, so that other requests continue (`search.py`).
 
 import os
 import sqlite3
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,6 +28,7 @@ from restkeeper.storage.contract import (
     Transaction,
 )
 from restkeeper.storage.errors import RecordNotFound, StoreFull, StoreGone, StoreUnavailable
+from restkeeper.storage.opening import Opening
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
 from restkeeper.storage.spool import records_in, spool
 from restkeeper.storage.sqlite import health, sql
@@ -118,7 +118,7 @@ class SqliteStore:
         self._log_limit = LogLimit(path, clock)
         self._searches = Searches(clock, self._log_limit, self._truncate_log)
         self._opened: _Opened | None = None
-        self._opening = threading.Lock()
+        self._opening = Opening(clock, creates=self._creates)
         _stores.add(self)
 
     def forget_connections(self) -> None:
@@ -127,13 +127,13 @@ class SqliteStore:
         SQLite's own state of the file is inherited, too: it would take no locks in this process
         (https://sqlite.org/howtocorrupt.html, section 2.6).
         """
-        self._opening = threading.Lock()
+        self._opening = Opening(self._clock, creates=self._creates)
         if self._opened and not self._in_memory:
             _inherited.setdefault(os.path.realpath(self._path), []).append(self._opened)
             self._opened = None
 
     def open(self) -> None:
-        with self._opening:
+        with self._opening.turn():
             self._opened = self._opened or self._open()
 
     def _open(self) -> _Opened:
@@ -141,21 +141,24 @@ class SqliteStore:
             raise StoreUnavailable("the store was opened before this process was forked: open it in each process")
         if not self._creates and not size_of(self._path):  # before the lock file, which would be a new file
             raise StoreGone("the store's file is missing") from FileNotFoundError(f"{self._path}: is missing")
-        lock = None if self._in_memory else LockFile(self._path)
-        file = health.opened_file(self._path, lock) if lock else None
-        with translated(f"the store {self._path!r} cannot be opened"):
+        with translated(f"the store {self._path!r} cannot be opened"), ExitStack() as made:
+            lock = None if self._in_memory else made.enter_context(closing(LockFile(self._path)))
+            file = health.opened_file(self._path, lock) if lock else None
+            if file:
+                made.callback(file.close)
             if self._creates and not self._in_memory:
                 with suppress(OSError):  # it exists, or SQLite raises the reason
                     create_private(self._path)
-            connection = self._connect()
+            connection = made.enter_context(closing(self._connect()))
             migrate(connection, list(self._collections.values()))
             secret = secret_of(connection)
             connection.execute("PRAGMA busy_timeout = 0")  # `execute_waiting` waits
             connection.execute("PRAGMA temp_store = MEMORY")  # for savepoints; the default is a file at each commit
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
-        if lock:
-            file = file or health.StoreFile(self._path)
-            file.has_log = mode == "wal"
+            if lock:
+                file = file or health.StoreFile(self._path)
+                file.has_log = mode == "wal"
+            made.pop_all()
         writer = Writer(
             connection,
             lock=lock,

@@ -1,0 +1,110 @@
+"""When a process opens its store: one use at a time, and after a failure again."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import pytest
+
+from restkeeper.storage import opening
+from restkeeper.storage.errors import StoreError, StoreFull, StoreGone, StoreUnavailable, StoreUnopened
+from restkeeper.storage.opening import Opening
+from tests.clock import SetClock
+from tests.waiting import SECONDS
+
+
+class Store:
+    """Each of its attempts takes `seconds` and raises `failure`, if there is one."""
+
+    def __init__(self, *, creates: bool = False, pause: float = 0.0) -> None:
+        self.clock = SetClock()
+        self.opening = Opening(self.clock, creates=creates, pause=pause)
+        self.attempts = 0
+        self.seconds = 0.0
+        self.failure: StoreError | OSError | None = StoreUnavailable("locked")
+        self.works: Callable[[], object] = lambda: None
+
+    def open(self) -> None:
+        with self.opening.turn():
+            self.attempts += 1
+            self.works()
+            self.clock.now += self.seconds
+            if self.failure:
+                raise self.failure
+
+    def fails(self) -> StoreError:
+        with pytest.raises(StoreError) as raised:
+            self.open()
+        return raised.value
+
+
+@pytest.mark.parametrize(("pause", "seconds", "waited"), [(0.0, 2.0, 2.0), (0.5, 0.1, 0.5), (0.0, 60.0, 5.0)])
+def test_a_failure_is_repeated_for_as_long_as_the_attempt_took(pause: float, seconds: float, waited: float) -> None:
+    """And then one use tries again; five seconds are the longest."""
+    store = Store(pause=pause)
+    store.seconds = seconds
+    assert store.fails().detail == store.fails().detail == "the store cannot be opened"
+    store.clock.now += waited - 0.01
+    store.fails()
+    assert store.attempts == 1
+    store.clock.now += 0.02
+    store.failure = None
+    store.open()
+    assert store.attempts == 2
+
+
+def test_a_failure_that_costs_nothing_is_looked_for_again_at_once() -> None:
+    """As a file that is missing."""
+    store = Store()
+    assert [type(store.fails()) for _ in range(3)] == [StoreUnopened] * 3
+    assert store.attempts == 3
+
+
+def test_uses_do_not_wait_behind_an_attempt_that_follows_a_failure() -> None:
+    """Of many requests one waits."""
+    store, under_way, end = Store(), Event(), Event()
+    store.fails()
+    store.works = lambda: (under_way.set(), end.wait(SECONDS))
+    with ThreadPoolExecutor(1) as pool:
+        trying = pool.submit(store.fails)
+        assert under_way.wait(SECONDS)
+        assert {type(store.fails()) for _ in range(100)} == {StoreUnopened}
+        end.set()
+        trying.result(SECONDS)
+    assert store.attempts == 2
+
+
+def test_uses_wait_for_the_first_attempt_for_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When one has waited in vain, others do not."""
+    monkeypatch.setattr(opening, "WAIT_SECONDS", 0.01)
+    store, under_way, end = Store(), Event(), Event()
+    store.failure, store.works = None, lambda: (under_way.set(), end.wait(SECONDS))
+    with ThreadPoolExecutor(1) as pool:
+        trying = pool.submit(store.open)
+        assert under_way.wait(SECONDS)
+        assert store.fails().detail == "the store is still being opened"
+        monkeypatch.setattr(opening, "WAIT_SECONDS", 2 * SECONDS)
+        store.fails()
+        end.set()
+        trying.result(SECONDS)
+    store.open()
+
+
+@pytest.mark.parametrize(
+    ("failure", "creates", "kind"),
+    [
+        (StoreUnavailable("of a newer program"), False, StoreUnopened),
+        (StoreUnavailable("of a newer program"), True, StoreUnavailable),
+        (OSError(24, "Too many open files"), False, StoreUnopened),
+        (OSError(24, "Too many open files"), True, StoreUnavailable),
+        (StoreGone("missing"), False, StoreGone),
+        (StoreFull("full"), False, StoreFull),
+    ],
+)
+def test_a_start_shows_the_failure(failure: StoreError | OSError, creates: bool, kind: type[StoreError]) -> None:
+    """A worker hides it from clients; its cause is for the log."""
+    store = Store(creates=creates)
+    store.failure = failure
+    shown = store.fails()
+    assert type(shown) is kind
+    assert str(failure).rpartition("] ")[2] in f"{shown.detail} {shown.__cause__}"

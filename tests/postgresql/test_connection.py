@@ -243,6 +243,8 @@ def works(connections: Connections) -> bool:
         ("53100", StoreFull, "the disk of the database is full"),
         ("53300", StoreUnavailable, "the database has no connection left"),
         ("25006", StoreUnavailable, "a copy that can only be read"),
+        ("42501", StoreUnavailable, "refuses a right that the service needs"),
+        ("58030", StoreUnavailable, "the database does not answer"),
     ],
 )
 def test_an_error_of_the_server_is_one_of_the_store(
@@ -259,6 +261,18 @@ def test_an_error_of_the_server_is_one_of_the_store(
             session.undo()
     assert raised.value.__cause__ is None
     assert works(connections)
+
+
+@pytest.mark.parametrize("code", ["53100", "58030"])
+def test_a_full_disk_is_logged_as_what_it_is(
+    database: str, connected: Connect, caplog: pytest.LogCaptureFixture, code: str
+) -> None:
+    """Also where the server has only an error of the system, as for a temporary file."""
+    failures._logged.clear()
+    text = 'could not write to file "base/1": No space left on device'
+    with pytest.raises(StoreFull), connected(database).session() as session:
+        session.rows(f"DO $$ BEGIN RAISE EXCEPTION '{text}' USING errcode = '{code}'; END $$")
+    assert of_us(caplog) == [f"requests get 507: {text}"]
 
 
 def test_a_mistake_in_a_statement_is_logged_in_full(database: str, connected: Connect) -> None:

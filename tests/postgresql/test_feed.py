@@ -132,7 +132,7 @@ def test_the_sequencer_works_in_pieces(outbox: OutboxOnly) -> None:
     """Each run numbers a limited number of events, the oldest first, and says how many."""
     record(outbox, "a", "b", "c")
     with outbox.session() as session:
-        assert [events.sequence(session, limit=2) for _ in range(3)] == [2, 1, 0]
+        assert [events.sequence(session, limit=2) for _ in range(3)] == [(2, 2), (1, 3), (0, 3)]
     assert items_of(outbox) == ["a", "b", "c"]
 
 
@@ -153,7 +153,7 @@ def test_a_failed_run_changes_nothing(outbox: OutboxOnly) -> None:
         with pytest.raises(psycopg.errors.CheckViolation):
             events.sequence(session)
         session.change("ALTER TABLE feed DROP CONSTRAINT feed_newest_check")
-        assert events.sequence(session) == 1
+        assert events.sequence(session)[0] == 1
 
 
 def test_ids_have_the_epoch_of_their_moment(outbox: OutboxOnly) -> None:

@@ -2,15 +2,20 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 import psycopg
 import pytest
 from flask.testing import FlaskClient
 
 from restkeeper.config import Config
-from restkeeper.service import service_of
+from restkeeper.service import service_of, started_stores
+from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.postgresql import failures, limits, store
 from restkeeper.web.application import Application
 from tests.live import Gunicorn
 from tests.postgresql_server import Databases
@@ -128,6 +133,67 @@ def test_a_worker_creates_no_store_in_another_database(url: str, tmp_path: Path,
         until(lambda: server.get("/readyz").status == 200)
         assert [each["name"] for each in server.get("/products").json()] == ["Lamp"]
         assert server.get(f"/products/{item['id']}").json() == item
+
+
+@pytest.fixture
+def guest(databases: Databases, url: str) -> Iterator[str]:
+    """The URL of the database for a user who has no rights but to connect."""
+    name = f"guest_{uuid4().hex[:8]}"
+    databases.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'p'")
+    host = urlsplit(url).netloc.rpartition("@")[2]
+    yield urlsplit(url)._replace(netloc=f"{name}:p@{host}").geturl()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"DROP OWNED BY {name}")
+    databases.execute(f"DROP ROLE {name}")
+
+
+def test_missing_rights_are_named(
+    guest: str, url: str, execute: Execute, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the start, in the log, and for clients without the name of what they are missing for."""
+    with pytest.raises(StoreUnavailable, match=r"refuses a right .* \(permission denied for schema public\)$"):
+        create_app(Config(database_url=guest))
+    service_of(create_app(Config(database_url=url))).store.close()
+    role = urlsplit(guest).username
+    execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}; REVOKE ALL ON items FROM {role}")
+    monkeypatch.setitem(started_stores, guest, "secret")
+    app = create_app(Config(database_url=guest))
+    failures._logged.clear()
+    refused = app.test_client().get("/readyz"), app.test_client().get("/products")
+    assert {each.status_code for each in refused} == {503}
+    assert "permission denied" not in "".join(each.text for each in refused)
+    service_of(app).store.close()
+    assert [line for line in caplog.messages if "permission denied for table items" in line], caplog.messages
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_database_of_another_encoding_stops_the_start(databases: Databases, encoding: str) -> None:
+    """It could not store every text; one line says what would be right."""
+    name = f"test_{uuid4().hex[:16]}"
+    databases.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' LOCALE 'C'")
+    try:
+        with pytest.raises(StoreUnavailable, match=f"the encoding {encoding}; create it with ENCODING 'UTF8'$"):
+            create_app(Config(database_url=databases.url(name)))
+    finally:
+        databases.drop_database(databases.url(name))
+
+
+@pytest.mark.needs("events")
+def test_a_committed_create_does_not_wait_for_the_numbering(
+    client: FlaskClient, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside locks of others it is skipped; the feed has all events in order when they are free."""
+    monkeypatch.setattr(store, "SEQUENCED", 1)
+    client.post("/products", json={"name": "before"})
+    for number, lock in enumerate(("SELECT FROM feed FOR UPDATE", "LOCK TABLE feed IN ACCESS EXCLUSIVE MODE")):
+        with psycopg.connect(url) as other:
+            other.execute(lock.encode())
+            start = time.monotonic()
+            assert client.post("/products", json={"name": f"beside {number}"}).status_code == 200
+            assert time.monotonic() - start < limits.LOCK_SECONDS / 2
+    client.post("/products", json={"name": "after"})
+    names = [event["data"]["name"] for event in client.get("/api/v1/events").json]
+    assert names == ["before", "beside 0", "beside 1", "after"]
 
 
 def test_a_database_that_does_not_answer_stops_the_start(tmp_path: Path) -> None:

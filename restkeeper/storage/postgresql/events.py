@@ -19,6 +19,7 @@ from restkeeper.storage.rows import stored_event
 NUMBERED = 2000  # events that one run of the sequencer numbers, in some 100 milliseconds
 MOST_RUNS = 20  # for one reader
 
+_WAIT_FOR_NOBODY = "SET LOCAL lock_timeout = 1"  # millisecond; 0 would be for ever
 LOCK_FEED = "SELECT newest FROM feed FOR UPDATE"
 
 # It must be a statement after LOCK_FEED, so that its snapshot has what the sequencer before committed.
@@ -109,16 +110,21 @@ SELECT
 FROM feed, store"""  # noqa: S608 - a constant expression
 
 
-def sequence(session: Session, limit: int = NUMBERED) -> int:
-    """Number the oldest committed events without a position, at most `limit`; return how many."""
+def sequence(session: Session, limit: int = NUMBERED, *, waits: bool = True) -> tuple[int, int]:
+    """Number the oldest committed events without a position, at most `limit`.
+
+    Returns how many, and the highest position. Unless it `waits`, it raises LockNotAvailable where others have a lock.
+    """
     session.begin()
     try:
-        session.queue(LOCK_FEED)
+        if not waits:
+            session.queue(_WAIT_FOR_NOBODY)
+        ((newest,),) = session.rows(LOCK_FEED)
         numbered = session.change(NUMBER, {"limit": limit})
         session.commit()
     finally:
         session.undo()
-    return numbered
+    return numbered, newest + numbered
 
 
 def sequence_inside(session: Session) -> None:
@@ -131,7 +137,7 @@ def sequence_inside(session: Session) -> None:
 def sequence_all(session: Session, limit: int = NUMBERED) -> None:
     """Number all events that are committed now, or as many as MOST_RUNS runs can."""
     for _ in range(MOST_RUNS):
-        if sequence(session, limit) < limit:
+        if sequence(session, limit)[0] < limit:
             return
 
 

@@ -1,6 +1,8 @@
 """Errors of PostgreSQL: what a caller learns of them, and what the log gets."""
 
+import errno
 import logging
+import os
 import time
 
 import psycopg
@@ -10,11 +12,13 @@ from restkeeper.storage.postgresql import limits
 from restkeeper.storage.transfer import DETAILS, MarkKind
 
 FAILED = "the database does not answer"
+REFUSED_US = "the database refuses connections"
 UNKNOWN = "the connection to the database was lost: it is not known whether the change was stored"
 OTHERS = "others change the same items; try again"
 
 REFUSED = {MarkKind.MOVING: "RK001", MarkKind.MOVED: "RK002"}  # the errors of our triggers, see `transfer.py`
 
+_FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))  # in the message of an error of the disk
 _CONTENDED = ("40001", "40P01")  # a serialization failure, a deadlock
 
 # What errors mean to a caller. The message of the server is for the log.
@@ -26,6 +30,7 @@ _CAUSES = {
     "25P03": "the transaction took too long",
     "25P04": "the transaction took too long",
     "25006": "the database is a copy that can only be read",
+    "42501": "the database refuses a right that the service needs",
     "53300": "the database has no connection left",
     "57P01": "the database starts or stops",
     "57P02": "the database starts or stops",
@@ -44,13 +49,15 @@ def store_error(error: psycopg.Error) -> StoreUnavailable | StoreFull:
     if code in _CONTENDED:
         log_rarely(code, "a change is repeated, as the database ended it: %s", first_line(error))
         return StoreContended(_CAUSES[code])
+    is_full = code == "53100" or (code == "58030" and any(each in str(error) for each in _FULL))
     if cause_of(error) is None:
-        log_rarely("outage" if is_away else code, "requests get 503: %s", first_line(error))
-    if code == "53100":
+        status = 507 if is_full else 503
+        log_rarely("outage" if is_away else code, "requests get %d: %s", status, first_line(error))
+    if is_full:
         return StoreFull("the disk of the database is full")
-    if is_away or code == "53300":
-        return StoreUnreachable(_CAUSES.get(code, FAILED), reason=first_line(error))
-    return StoreUnavailable(_CAUSES.get(code, FAILED))
+    kind = StoreUnreachable if is_away or code == "53300" else StoreUnavailable
+    unknown = REFUSED_US if "FATAL:" in str(error) else FAILED  # a connection that it has answered
+    return kind(_CAUSES.get(code, unknown), reason=first_line(error))
 
 
 def cause_of(error: psycopg.Error) -> psycopg.Error | None:

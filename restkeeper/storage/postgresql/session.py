@@ -184,6 +184,10 @@ def connect(url: str, *, is_long: bool = False) -> Session:
     conninfo = conninfo_of(url)
     try:
         session = Session.connect(conninfo, autocommit=True)
+        encoding = session.info.parameter_status("server_encoding")
+        if encoding not in (None, "UTF8"):
+            session.close()
+            raise StoreUnavailable(f"the database has the encoding {encoding}; create it with ENCODING 'UTF8'")
         session.prepare()
         if is_long:
             session.lift_limits()

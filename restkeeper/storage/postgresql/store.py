@@ -66,6 +66,8 @@ ORDER BY id"""  # noqa: S608 - constant columns
 
 _LIMIT_WAITS = "SELECT set_config('lock_timeout', %s, true)"
 
+_CHECK = "SELECT current_setting('transaction_read_only'), EXISTS (SELECT 1 FROM items)"  # needs the right to read
+
 _SIZES = "SELECT pg_total_relation_size(to_regclass(name)) FROM unnest(%s::text[]) AS name"
 
 
@@ -250,7 +252,7 @@ class PostgresStore:
         if self._changes >= SEQUENCED:
             self._changes = 0
             with suppress(psycopg.Error):  # the change is stored; readers number events, too
-                self._note(events.newest_id(session))  # which numbers them
+                self._seen = max(self._seen, events.sequence(session, waits=False)[1])
 
     def scan(self, collection: str) -> Iterator[Record]:
         fingerprint = None
@@ -287,7 +289,7 @@ class PostgresStore:
     def check(self) -> None:
         with self._open_connections.session() as session:
             require_present(session)
-            if session.row("SELECT current_setting('transaction_read_only')") == ("on",):
+            if (row := session.row(_CHECK)) and row[0] == "on":
                 raise StoreUnavailable("the database is a copy that can only be read")
 
     def close(self) -> None:

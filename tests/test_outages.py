@@ -3,7 +3,6 @@
 tests/test_outage_histories.py has what is stored under such faults.
 """
 
-import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -323,21 +322,14 @@ def test_an_older_copy_is_noticed(cluster: Cluster, server: PostgresServer) -> N
     location = create(cluster, name="old").headers["location"]
     early = next_of(cluster.get("/api/v1/events?after=latest"))
     kept = create(cluster, name="kept").headers["location"]
-    server.stop()
-    copy = server.folder / "copy"
-    shutil.copytree(server.data, copy, symlinks=True)
-    own(copy, server.data)
-    server.start()
+    copy = server.take_snapshot()
     await_recovery(cluster)
     lost = [create(cluster, name=f"lost {number}").headers["location"] for number in range(5)]
     lost_tag = cluster.request("PATCH", kept, {"stock": 1}).headers["etag"]
     listed = {instance.get("/products?limit=5").headers["etag"] for instance in cluster.instances}
     late = {next_of(cluster.get("/api/v1/events?after=latest")) for _ in range(8)}
     tag = cluster.get(location).headers["etag"]
-    server.stop()
-    shutil.rmtree(server.data)
-    copy.rename(server.data)
-    server.start()
+    server.put_back(copy)
     await_recovery(cluster)
     for number in range(9):  # more than were lost
         create(cluster, name=f"new {number}")
@@ -354,12 +346,22 @@ def test_an_older_copy_is_noticed(cluster: Cluster, server: PostgresServer) -> N
         assert cluster.get("/products?limit=5", {"If-None-Match": each}).status == 200
 
 
-def own(folder: Path, like: Path) -> None:
-    """Give a copy of a folder to the user of the original."""
-    status = like.stat()
-    for each in (folder, *folder.rglob("*")):
-        shutil.chown(each, status.st_uid, status.st_gid) if not each.is_symlink() else None
-    folder.chmod(0o700)
+def test_no_list_is_of_before_a_snapshot(cluster: Cluster, server: PostgresServer) -> None:
+    """Processes that have served lists only notice it, too: nothing is a 304 or comes from their memory."""
+    create(cluster, name="kept")
+    copy = server.take_snapshot()
+    await_recovery(cluster)
+    create(cluster, name="lost")
+    path = "/products?sort=-created_at&limit=1"
+    before = [cluster.get(path) for _ in range(32)]  # all workers have it
+    assert {each.json()[0]["name"] for each in before} == {"lost"}
+    server.put_back(copy)
+    await_recovery(cluster)
+    create(cluster, name="new")  # as many changes as were lost
+    tag = {"If-None-Match": before[0].headers["etag"]}
+    after = [cluster.get(path, headers) for headers in (tag, {}) for _ in range(16)]
+    assert {each.status for each in after} == {200}
+    assert {each.json()[0]["name"] for each in after} == {"new"}
 
 
 def next_of(response: HttpResponse) -> str:

@@ -32,11 +32,14 @@ def backup(file: Path) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("--discard", is_flag=True, help="Delete the former store instead of renaming it.")
 @with_appcontext
-def restore(file: Path, discard: bool) -> None:
+def restore(file: Path | None, discard: bool) -> None:
     """Replace the store by a copy of the backup FILE. Stop the service first.
+
+    On PostgreSQL run it without a FILE after a tool of the database has restored the store: ETags of lists, cursors and
+    ids of events from after the backup are then refused.
 
     The former store is renamed. Refused while the service, a worker or a command has the store open, and for a FILE
     that is damaged or no backup.
@@ -45,7 +48,7 @@ def restore(file: Path, discard: bool) -> None:
     done = service.location.restore(file, discard=discard)
     items = ", ".join(f"{count} {name}" for name, count in done.items.items()) or "no items"
     newest = f"; the newest change is of {done.newest}" if done.newest else ""
-    click.echo(f"restored {file}: {items}{newest}")
+    click.echo(f"restored {file or service.location.name}: {items}{newest}")
     if done.replaced:
         click.echo(f"the former store is {done.replaced}")
 

@@ -58,11 +58,11 @@ class Location(Protocol):
     def size(self) -> int:
         """The size of the store in bytes."""
 
-    def restore(self, backup: Path, *, discard: bool) -> Restored:
-        """Replace the store by a copy of `backup`.
+    def restore(self, backup: Path | None, *, discard: bool) -> Restored:
+        """Replace the store by a copy of `backup`; or without one, note that a tool of the database has done it.
 
         The former store is renamed, or with `discard` deleted. Raises StoreUnavailable, and changes nothing, if the
-        store is in use, if the file is no backup, or if the database needs a tool of its own for this.
+        store is in use, if the file is no backup, or if it is of a kind with the other way.
         """
 
     def transfer(self, clock: Clock) -> Transfer:

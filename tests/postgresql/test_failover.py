@@ -27,6 +27,32 @@ def opened(url: str) -> Store:
     return open_store(url, [THINGS])
 
 
+def test_a_snapshot_put_back_while_nothing_runs(server: PostgresServer) -> None:
+    """The same server, database and timeline: what a client shows of the lost history is still refused."""
+    url = server.create_database()
+    store = opened(url)
+    kept = record_events(store, event())
+    store.close()
+    snapshot = server.take_snapshot()
+    store = opened(url)
+    lost = record_events(store, event(), event())
+    insert(store, record("lost"))
+    revision = store.revision("things")
+    store.close()
+    server.put_back(snapshot)
+    store = opened(url)
+    with pytest.raises(EventsExpired):  # newer than the newest
+        store.events(lost[1], FILTER, 10)
+    record_events(store, event(), event())
+    insert(store, record("new"))
+    for cursor in lost:
+        with pytest.raises(EventsExpired):
+            store.events(cursor, FILTER, 10)
+    assert len(store.events(kept[0], FILTER, 10).events) == 2
+    assert store.revision("things") != revision
+    store.close()
+
+
 def number_of(revision: str) -> str:
     """The number of changes in a revision."""
     return revision.partition("-")[2]

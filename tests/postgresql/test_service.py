@@ -116,6 +116,24 @@ def test_backups_are_made_by_the_tools_of_postgresql(
     assert (result.exit_code, result.stderr.count("\n"), tool in result.stderr) == (1, 1, True), result.stderr
 
 
+@pytest.mark.needs("events")
+def test_a_restore_by_other_tools_is_noted(client: FlaskClient, app: Application) -> None:
+    """The command gives the store a new history: what clients have of the lost one is refused or read again."""
+    client.post("/products", json={"name": "kept"})
+    listed, newest = client.get("/products").headers["ETag"], service_of(app).store.last_event()
+    result = app.test_cli_runner().invoke(args=["restore"])
+    assert (result.exit_code, result.stdout) == (0, f"restored {service_of(app).location.name}: 1 products\n")
+    assert client.get("/products", headers={"If-None-Match": listed}).status_code == 200
+    client.post("/products", json={"name": "new"})
+    assert [each["data"]["name"] for each in client.get(f"/api/v1/events?after={newest}").json] == ["new"]
+    assert service_of(app).store.last_event().split("_")[1] != newest.split("_")[1]
+
+
+def test_an_empty_database_was_not_restored(url: str) -> None:
+    result = create_app(Config(database_url=url), serves=False).test_cli_runner().invoke(args=["restore"])
+    assert (result.exit_code, result.stderr) == (1, "Error: the database has no store\n")
+
+
 def test_a_worker_creates_no_store_in_another_database(url: str, tmp_path: Path, execute: Execute) -> None:
     """With an empty one in the place of the service's, requests get 503 until that is back with all its items."""
     with Gunicorn(tmp_path, workers=1, DATABASE_URL=url, RATE_LIMIT="off", FAILURE_LIMIT="off") as server:

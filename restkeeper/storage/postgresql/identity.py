@@ -2,10 +2,12 @@
 
 A copy continues an older history: the same revisions and positions occur again, with other contents. So it needs
 another epoch. The store keeps, beside the epoch, the place where it was made: the system identifier of the database's
-cluster, the database, and the timeline of its log, which PostgreSQL increments when a standby becomes the primary or
-when a backup is restored to a point in time. A new connection that finds another place sets a new epoch. A process that
-has seen an event which the database does not have any more sets one, too: a copy of files has the same place. After a
-failover that has lost nothing the epoch changes without need, which costs clients their cached responses.
+cluster, the database, the timeline of its log, which PostgreSQL increments when a standby becomes the primary or when a
+backup is restored to a point in time, and the start of the server, because files that were put back have all of the
+others. A new connection that finds another place sets a new epoch. A process that has seen an event which the database
+does not have any more sets one, too, and so does `restkeeper restore`: what is restored while the server runs has the
+same place. After a failover or a restart that has lost nothing the epoch changes without need, which costs clients
+their cached responses.
 """
 
 import secrets
@@ -20,7 +22,8 @@ SELECT concat_ws(
     '/',
     (SELECT system_identifier FROM pg_control_system()),
     (SELECT oid FROM pg_database WHERE datname = current_database()),
-    CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END
+    CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END,
+    extract(epoch FROM pg_postmaster_start_time())
 )"""
 
 _MOVE = """\
@@ -56,6 +59,11 @@ def note_place(session: Session) -> None:
 def note_loss(session: Session, known: str, seen: int) -> None:
     """Set a new epoch if it is still the `known` one, and the database has no event at the position `seen` any more."""
     session.change(_RENEW, {"epoch": new_epoch(), "known": known, "seen": seen})
+
+
+def make_epoch(session: Session) -> None:
+    """Set a new epoch."""
+    session.change("UPDATE store SET epoch = %s", (new_epoch(),))
 
 
 def epoch_of(session: Session) -> str:

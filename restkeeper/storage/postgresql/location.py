@@ -51,10 +51,11 @@ class PostgresLocation:
     def size(self) -> int:
         return int(_backend().size_of(self._url) or 0)
 
-    def restore(self, backup: Path, *, discard: bool) -> Restored:
-        raise StoreUnavailable(
-            "PostgreSQL has its own tools for a restore: pg_restore, or a restore to a point in time"
-        )
+    def restore(self, backup: Path | None, *, discard: bool) -> Restored:
+        if backup:
+            tools = "pg_restore, or a restore to a point in time"
+            raise StoreUnavailable(f"PostgreSQL has its own tools: {tools}; then run: restkeeper restore, without FILE")
+        return Restored(_backend().renew(self._url), None, None)
 
     def transfer(self, clock: Clock) -> Transfer:
         return cast(Transfer, _backend("transfer").PostgresTransfer(self._url, clock))

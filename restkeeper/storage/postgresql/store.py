@@ -8,7 +8,7 @@ its caller can repeat.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Concatenate, ParamSpec, TypeVar
@@ -36,7 +36,7 @@ from restkeeper.storage.postgresql.chain import Step
 from restkeeper.storage.postgresql.counters import revision_of, state_of
 from restkeeper.storage.postgresql.deliveries import find_subscriptions, read_log
 from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line, log_rarely, store_error
-from restkeeper.storage.postgresql.identity import epoch_of, note_loss, note_place, secret_of
+from restkeeper.storage.postgresql.identity import epoch_of, make_epoch, note_loss, note_place, secret_of
 from restkeeper.storage.postgresql.indexes import unique_fields
 from restkeeper.storage.postgresql.items import COLUMNS, PostgresTransaction, change_error, look_up, read_item
 from restkeeper.storage.postgresql.migrations import drop_undeclared, is_empty, migrate, require_known, require_present
@@ -67,6 +67,15 @@ ORDER BY id"""  # noqa: S608 - constant columns
 _LIMIT_WAITS = "SELECT set_config('lock_timeout', %s, true)"
 
 _CHECK = "SELECT current_setting('transaction_read_only'), EXISTS (SELECT 1 FROM items)"  # needs the right to read
+
+_ITEMS = """\
+SELECT
+    collection,
+    sum(items)::bigint
+FROM counters
+GROUP BY collection
+HAVING sum(items) > 0
+ORDER BY collection"""
 
 _SIZES = "SELECT pg_total_relation_size(to_regclass(name)) FROM unnest(%s::text[]) AS name"
 
@@ -300,12 +309,26 @@ class PostgresStore:
 
 def size_of(url: str) -> int | None:
     """The bytes of a store's tables and indexes; None if the database has no store."""
-    session = connect(url)
-    try:
+    with _connected(url) as session:
         if is_empty(session):
             return None
         return sum(int(size) for (size,) in session.rows(_SIZES, (list(TABLES),)))
-    except psycopg.Error as error:
-        raise store_error(error) from error
-    finally:
-        session.close()
+
+
+def renew(url: str) -> dict[str, int]:
+    """Give a store that was restored a new epoch; return the numbers of its items by collection."""
+    with _connected(url) as session:
+        if is_empty(session):
+            raise StoreUnavailable("the database has no store")
+        make_epoch(session)
+        return dict(session.rows(_ITEMS))
+
+
+@contextmanager
+def _connected(url: str) -> Iterator[Session]:
+    """A connection for one use."""
+    with closing(connect(url)) as session:
+        try:
+            yield session
+        except psycopg.Error as error:
+            raise store_error(error) from error

@@ -14,7 +14,7 @@ from restkeeper.storage.postgresql import counters
 from restkeeper.storage.postgresql.events import sequence_inside
 from restkeeper.storage.postgresql.failures import REFUSED
 from restkeeper.storage.postgresql.fields import fields_of
-from restkeeper.storage.postgresql.identity import epoch_of, new_epoch
+from restkeeper.storage.postgresql.identity import epoch_of, make_epoch
 from restkeeper.storage.postgresql.migrations import create, is_empty, locks, mark_of, migrate
 from restkeeper.storage.postgresql.session import Session, connect
 from restkeeper.storage.transfer import PARTS, Mark, Part, Row, cleaned
@@ -116,7 +116,7 @@ class PostgresTransfer:
             self._let_change()
             self._set_mark(None)
             if renew:
-                self._session.change("UPDATE store SET epoch = %s", (new_epoch(),))
+                make_epoch(self._session)
             self._session.change(f"ANALYZE {', '.join(TABLES)}")
 
     def create(self, epoch: str, mark: Mark) -> None:

@@ -61,7 +61,9 @@ class SqliteFile:
     def size(self) -> int:
         return size_of(self._path) + log_size(self._path)
 
-    def restore(self, backup: Path, *, discard: bool) -> Restored:
+    def restore(self, backup: Path | None, *, discard: bool) -> Restored:
+        if backup is None:
+            raise StoreUnavailable("name the backup: restkeeper restore FILE")
         return restore(self._path, backup, discard=discard)
 
     def transfer(self, clock: Clock) -> Transfer:
@@ -90,5 +92,5 @@ class SqliteMemory(SqliteFile):
     def size(self) -> int:
         return 0
 
-    def restore(self, backup: Path, *, discard: bool) -> Restored:
+    def restore(self, backup: Path | None, *, discard: bool) -> Restored:
         raise StoreUnavailable(f"{self.name} cannot be restored: it ends with its process")

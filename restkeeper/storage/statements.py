@@ -1,6 +1,8 @@
-"""SQL that every database understands, and names in it."""
+"""SQL that every database understands, names in it, and the queries that an index answers."""
 
-from restkeeper.storage.contract import Collection
+from restkeeper.storage.contract import Collection, Op, Query
+
+SKIPPED = 1000  # items before a page that an index skips in less than a millisecond
 
 
 def literal(name: str) -> str:
@@ -34,3 +36,18 @@ def select_other_fingerprints(collection: Collection) -> str:
         f"    SELECT ({least} AND fingerprint > found.fingerprint) FROM found WHERE fingerprint IS NOT NULL\n"
         ")\nSELECT fingerprint FROM found WHERE fingerprint IS NOT NULL"
     )
+
+
+def is_search(collection: Collection, query: Query) -> bool:
+    """Whether a query can examine or sort many items: no index has its items, or them in its order."""
+    operators = {each.op for each in query.filters}
+    if query.search or query.offset > SKIPPED or Op.LIKE in operators:
+        return True
+    unique = {index.field for index in collection.indexes if index.unique} | {"id"}
+    if any(each.op in (Op.EQ, Op.IN) and each.field in unique for each in query.filters):
+        return False  # one item for each value
+    fields = ({each.field for each in query.filters} | {each.field for each in query.sort}) - {"id"}
+    if query.owner is not None:
+        fields.add("owner")
+    indexed = {index.field for index in collection.indexes if not index.unique} | {"owner"}
+    return Op.NE in operators or len(fields) > 1 or not fields <= indexed

@@ -43,7 +43,7 @@ def caller_in(environ: dict[str, Any]) -> Caller:
 def remember(environ: dict[str, Any], who: Caller) -> None:
     """Set the caller, also for the store."""
     environ[_KEY] = who
-    work_for(name_of(environ))
+    work_for(caller_keys(environ)[0])
 
 
 def name_of(environ: dict[str, Any]) -> str:

@@ -7,18 +7,23 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from decimal import Decimal
 from statistics import median
 
 import psycopg
 import pytest
 
+from restkeeper.storage import shares
 from restkeeper.storage.caller import work_for
+from restkeeper.storage.contract import Filter, Op, Query, Sort
 from restkeeper.storage.errors import StoreError, StoreFull, StoreUnavailable
 from restkeeper.storage.postgresql import failures, limits
 from restkeeper.storage.postgresql.pool import Connections
 from restkeeper.storage.postgresql.session import Session
+from restkeeper.storage.postgresql.store import PostgresStore
 from tests.live import ROOT
 from tests.postgresql_server import Databases, PostgresServer
+from tests.things import THINGS, insert, record
 from tests.waiting import SECONDS, until
 
 MOST = 4
@@ -83,6 +88,32 @@ def test_a_caller_uses_at_most_half_of_the_connections(database: str, connected:
         assert session.row("SELECT 1") == (1,)
 
 
+def test_searches_use_a_fifth_of_the_connections(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a caller half of these. Others wait and then fail, while what an index answers is read."""
+    store = PostgresStore(database, [THINGS], connections=10)
+    insert(store, record("a", name="x", price=Decimal(1)))
+    search, indexed = Query(search="x"), Query((Filter("price", Op.GTE, Decimal(1)),), sort=(Sort("price"),))
+    monkeypatch.setattr(limits, "ANSWER_SECONDS", 0.2)  # for which a search waits, too
+    with ExitStack() as stack:
+        for name in ("one", "two"):
+            work_for(name)
+            stack.enter_context(store._open_connections.session(is_search=True))
+            for read in (store.page, store.count):
+                with pytest.raises(StoreUnavailable, match="requests use (1|all 2) connections for searches"):
+                    read("things", search)
+            assert len(store.page("things", indexed).bodies) == store.count("things", indexed) == 1
+            assert store.read("things", "a").id == "a"
+            if name == "one":
+                work_for("other")
+                assert len(store.page("things", search).bodies) == store.count("things", search) == 1
+        work_for("three")
+        with pytest.raises(StoreUnavailable, match="other requests use all 2 connections for searches"):
+            store.page("things", search)
+    work_for("")
+    assert len(store.page("things", search).bodies) == 1
+    store.close()
+
+
 def test_uses_wait_in_order_of_arrival(database: str, connected: Connect) -> None:
     """Each gets the next free connection; a caller whose share is in use does not hold up others."""
     connections = connected(database, most=2)
@@ -113,7 +144,7 @@ def test_uses_wait_in_order_of_arrival(database: str, connected: Connect) -> Non
 def test_the_number_of_waiting_uses_is_limited(
     database: str, connected: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "WAITING", 1)
+    monkeypatch.setattr(shares, "WAITING", 1)
     connections = connected(database, most=1)
     with ExitStack() as stack, ThreadPoolExecutor(1) as pool:
         used_by("one", connections, stack, soon(SECONDS))
@@ -188,7 +219,7 @@ def test_an_outage_of_any_length_is_survived(connected: Connect, caplog: pytest.
         server.stop()
         seconds_to_fail(connections)
         until(lambda: seconds_to_fail(connections) < 0.01)
-        assert median(seconds_to_fail(connections) for _ in range(2 * limits.WAITING)) < 0.005
+        assert median(seconds_to_fail(connections) for _ in range(2 * shares.WAITING)) < 0.005
         server.start()
         start = time.monotonic()
         until(lambda: works(connections))

@@ -1,17 +1,22 @@
 """Searches: limited in time, one at a time, and interrupted so that others continue."""
 
-from contextlib import ExitStack
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from restkeeper.storage import open_store
+from restkeeper.storage.caller import work_for, worked_for
 from restkeeper.storage.contract import Filter, Op, Query, Sort
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.sqlite.search import SEARCHES, YIELD_SECONDS
+from restkeeper.storage.sqlite.search import SEARCHES, SHARE, YIELD_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore
 from tests.sqlite.helpers import Clock, Exit, opened
 from tests.things import OTHERS, THINGS, insert, record
+from tests.waiting import SECONDS, until
 
 
 def test_a_search_that_takes_too_long_is_ended(each_store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,19 +30,95 @@ def test_a_search_that_takes_too_long_is_ended(each_store: SqliteStore, monkeypa
     assert each_store.count("things") == 20_000
 
 
-def test_concurrent_searches_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of searches is limited; one that waits too long fails, and other reads never wait."""
-    monkeypatch.setattr("restkeeper.storage.sqlite.search.READ_SECONDS", 0.01)
-    store = open_store(f"sqlite:///{tmp_path}/a.db", [THINGS])
-    insert(store, record("a"))
-    with ExitStack() as stack:
-        for _ in range(SEARCHES):
-            stack.enter_context(store._searches.admitted())  # type: ignore[attr-defined]
-        with pytest.raises(StoreUnavailable, match="searches are under way"):
-            store.page("things", Query(search="x"))
-        assert store.read("things", "a").id == "a"
-        assert store.page("things", Query(limit=20)).bodies
-    assert store.page("things", Query(sort=(Sort("name"),))).bodies
+class Holding:
+    """A clock that stands still, but for searches of a caller `held…`: they soon pause, until they are let go."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.paused: list[str] = []
+        self.let_go = threading.Event()
+
+    def monotonic(self) -> float:
+        if not worked_for().startswith("held"):
+            return 0.0
+        self.now += 0.01
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        if seconds == 0 and worked_for().startswith("held"):
+            self.paused.append(worked_for())
+            self.let_go.wait(SECONDS)
+
+
+LIKE = Query((Filter("name", Op.LIKE, "nothing"),))
+INDEXED = Query((Filter("price", Op.GTE, Decimal(0)),), sort=(Sort("price"),), limit=5)
+
+
+@contextmanager
+def held(store: SqliteStore, clock: Holding, *callers: str) -> Iterator[None]:
+    """While these callers have a search each under way; others wait for a moment only."""
+
+    def search(name: str) -> None:
+        work_for(name)
+        store.page("things", LIKE)
+
+    with ThreadPoolExecutor(SEARCHES) as threads, pytest.MonkeyPatch.context() as patch:
+        searching = [threads.submit(search, name) for name in callers]
+        try:
+            until(lambda: len(clock.paused) == len(callers))
+            patch.setattr("restkeeper.storage.sqlite.search.READ_SECONDS", 0.1)
+            yield
+        finally:
+            clock.let_go.set()
+        for each in searching:
+            each.result(SECONDS)
+
+
+@pytest.fixture
+def holding(tmp_path: Path) -> Iterator[tuple[SqliteStore, Holding]]:
+    """A store, and its clock."""
+    clock = Holding()
+    store = opened(tmp_path, clock=clock)
+    insert(store, *(record(f"{n:05}", price=Decimal(n % 10)) for n in range(200)))
+    yield store, clock
+    work_for("")
+    store.close()
+
+
+def test_a_caller_has_a_share_of_the_searches(holding: tuple[SqliteStore, Holding]) -> None:
+    """With its share under way its next one fails, and those of another caller are answered."""
+    store, clock = holding
+    with held(store, clock, *["held"] * SHARE):
+        work_for("other")
+        assert store.page("things", LIKE).bodies == [] and store.count("things", LIKE) == 0
+        work_for("held")
+        with pytest.raises(StoreUnavailable, match=f"your other requests use {SHARE} slots for searches; narrow"):
+            store.page("things", LIKE)
+    assert store.page("things", LIKE).bodies == []
+
+
+def test_a_query_that_an_index_answers_takes_no_slot(holding: tuple[SqliteStore, Holding]) -> None:
+    """With all searches under way, pages of an indexed field and their counts are read; a search fails."""
+    store, clock = holding
+    with held(store, clock, *(f"held{n // SHARE}" for n in range(SEARCHES))):
+        work_for("other")
+        assert len(store.page("things", INDEXED).bodies) == 5
+        assert store.count("things", INDEXED) == 200
+        assert store.page("things", Query(sort=(Sort("name"),), limit=5)).bodies
+        assert store.page("things", Query(limit=20)).bodies and store.read("things", "00001").id == "00001"
+        for read in (store.page, store.count):
+            with pytest.raises(StoreUnavailable, match=f"other requests use all {SEARCHES} slots for searches"):
+                read("things", LIKE)
+
+
+def test_an_index_that_does_not_answer_soon_is_searched(tmp_path: Path) -> None:
+    """Then the query pauses for others as any search."""
+    clock = Counting()
+    store = opened(tmp_path, clock=clock)
+    insert(store, *(record(f"{n:03}", price=Decimal(n)) for n in range(200)))
+    clock.yields = 0
+    assert store.count("things", INDEXED) == 200 and clock.yields > 0
+    assert len(store.page("things", INDEXED).bodies) == 5
     store.close()
 
 

@@ -6,7 +6,6 @@ IDLE_SECONDS = 5.0  # between two statements of a transaction
 TRANSACTION_SECONDS = 15.0  # of a whole transaction (PostgreSQL 17 and later), if the server has no other limit
 SILENT_SECONDS = 60.0  # for which a machine that does not confirm what it was sent may be silent
 CUT_SECONDS = 0.5  # beyond ANSWER_SECONDS, after which the watch closes a connection whose server is silent
-WAITING = 500  # uses that wait for a connection in each process
 OPEN_SECONDS = 0.25  # for which a use waits for the pool, before it looks whether connections can be opened
 RECONNECT_SECONDS = 0.5  # between two attempts to connect while the database does not answer
 LOG_SECONDS = 60.0  # between two lines of a process about the same failure

@@ -11,27 +11,25 @@ import socket
 import sys
 import threading
 import time
-from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from contextlib import contextmanager, nullcontext, suppress
 
 import psycopg
 import psycopg.waiting
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from restkeeper.clock import Clock
-from restkeeper.storage.caller import worked_for
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.failures import FAILED, cause_of, log_rarely, store_error
 from restkeeper.storage.postgresql.session import Session, conninfo_of
+from restkeeper.storage.shares import Shares
 
 _log = logging.getLogger("restkeeper")
 
 
 class Connections:
-    """The connections of a process: at most `most`, of which one caller uses at most half.
+    """The connections of a process: at most `most`, of which one caller uses at most half, and searches a fifth.
 
     `configure` is called with each new connection, which it has to `prepare`.
     """
@@ -42,7 +40,9 @@ class Connections:
         self._url = conninfo_of(url)
         self._clock = clock
         self._configure = configure
-        self._shares = _Shares(most, max(1, most // 2), clock)
+        self._shares = Shares("connections of the database", most, max(1, most // 2), clock)
+        searches = max(1, most // 5)  # together they get the processor time of the server, and each has a time-out
+        self._searches = Shares("connections for searches", searches, max(1, searches // 2), clock)
         self._used: set[Session] = set()
         self._new: set[Session] = set()  # that are being prepared
         self._is_closed = threading.Event()
@@ -65,13 +65,15 @@ class Connections:
             threading.Thread(target=task, name="restkeeper-database", daemon=True).start()
 
     @contextmanager
-    def session(self, *, deadline: float | None = None, is_long: bool = False) -> Iterator[Session]:
+    def session(
+        self, *, deadline: float | None = None, is_long: bool = False, is_search: bool = False
+    ) -> Iterator[Session]:
         """A connection that nobody else uses meanwhile; errors are raised as `store_error`.
 
         It waits for one until `deadline`. The watchdog does not end a use that `is_long`.
         """
         deadline = self._clock.monotonic() + limits.ANSWER_SECONDS if deadline is None else deadline
-        with self._shares.of(worked_for(), deadline):
+        with self._searches.use(deadline) if is_search else nullcontext(), self._shares.use(deadline):
             session = self._take(deadline)
             session.is_long, session.used_at = is_long, time.monotonic()  # the watchdog's clock
             self._used.add(session)
@@ -156,71 +158,6 @@ class Connections:
         else:
             return True
         return False
-
-
-class _Waiter(NamedTuple):
-    """A use that waits for a connection."""
-
-    name: str
-    woken: threading.Event
-
-
-class _Shares:
-    """The connections in use: at most `most`, and at most `share` of each caller. Others wait in order of arrival."""
-
-    def __init__(self, most: int, share: int, clock: Clock) -> None:
-        self._most = most
-        self._share = share
-        self._clock = clock
-        self._used: Counter[str] = Counter()
-        self._waiting: deque[_Waiter] = deque()
-        self._changing = threading.Lock()
-
-    @contextmanager
-    def of(self, name: str, deadline: float) -> Iterator[None]:
-        """The right to use one connection. Raises StoreUnavailable if there is none until the deadline."""
-        with self._changing:
-            waiter = self._take_or_queue(name)
-        if waiter and not waiter.woken.wait(max(0.0, deadline - self._clock.monotonic())):
-            self._leave(waiter)
-        try:
-            yield
-        finally:
-            with self._changing:
-                self._release(name)
-
-    def _has_room(self, name: str) -> bool:
-        return self._used[name] < self._share and self._used.total() < self._most
-
-    def _take_or_queue(self, name: str) -> _Waiter | None:
-        if self._has_room(name):
-            self._used[name] += 1
-            return None
-        if len(self._waiting) >= limits.WAITING:
-            raise StoreUnavailable(f"{limits.WAITING} requests already wait for a connection of the database")
-        waiter = _Waiter(name, threading.Event())
-        self._waiting.append(waiter)
-        return waiter
-
-    def _leave(self, waiter: _Waiter) -> None:
-        """Raises StoreUnavailable if it still waits."""
-        with self._changing:
-            if waiter.woken.is_set():
-                return
-            self._waiting.remove(waiter)
-            is_own = self._used[waiter.name] >= self._share
-        used = f"your other requests use {self._share}" if is_own else f"other requests use all {self._most}"
-        raise StoreUnavailable(f"{used} connections of the database")
-
-    def _release(self, name: str) -> None:
-        """Let the first use go on that waits and may."""
-        self._used[name] -= 1
-        if not self._used[name]:
-            del self._used[name]
-        if waiter := next((each for each in self._waiting if self._has_room(each.name)), None):
-            self._waiting.remove(waiter)
-            self._used[waiter.name] += 1
-            waiter.woken.set()
 
 
 def require_cooperation() -> None:

@@ -48,7 +48,7 @@ from restkeeper.storage.postgresql.schemas import read_schemas
 from restkeeper.storage.postgresql.session import Session, connect
 from restkeeper.storage.registry import Registry
 from restkeeper.storage.spool import records_in, spool
-from restkeeper.storage.statements import select_other_fingerprints
+from restkeeper.storage.statements import is_search, select_other_fingerprints
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -168,16 +168,19 @@ class PostgresStore:
         *,
         required_body: tuple[str, Record] | None = None,
     ) -> Page:
-        with self._open_connections.session() as session:
-            page = find_page(session, self._collections[collection], query, max_bytes, required_body)
+        declared = self._collections[collection]
+        with self._open_connections.session(is_search=is_search(declared, query)) as session:
+            page = find_page(session, declared, query, max_bytes, required_body)
             self._learn_of(session, collection, *page.fingerprints)
             return page
 
     def count(self, collection: str, query: Query = ALL, *, most: int | None = None) -> int:
         if not query.narrows:
             return self._read(state_of, collection)[2]
-        statement, parameters = select_count(self._collections[collection], query)
-        return int(self._read(Session.rows, statement, {**parameters, "most": most})[0][0])
+        declared = self._collections[collection]
+        statement, parameters = select_count(declared, query)
+        with self._open_connections.session(is_search=is_search(declared, query)) as session:
+            return int(session.rows(statement, {**parameters, "most": most})[0][0])
 
     def revision(self, collection: str) -> str:
         return self._read(revision_of, collection)

@@ -4,32 +4,35 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from restkeeper.clock import TURN, Clock
 from restkeeper.storage.contract import Collection, Page, Query
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.shares import Shares
 from restkeeper.storage.sqlite import sql
 from restkeeper.storage.sqlite.connection import snapshot
 from restkeeper.storage.sqlite.files import LogLimit
 
 T = TypeVar("T")
+R = TypeVar("R")
+Find = Callable[[sqlite3.Connection], T]
 
 SEARCHES = 8  # at the same time in each process
+SHARE = 2  # of them, of each caller
 READ_SECONDS = 5.0  # that a search may take
 YIELD_SECONDS = 0.005  # of work between two interruptions
-SKIPPED = 1000  # items before a page that an index skips in less than a millisecond
 STEPS = 20  # of SQLite's virtual machine between two reads of the clock: with large items one step takes milliseconds
 
 
-def is_search(query: Query) -> bool:
-    """Whether a query can examine or sort many items. Other queries read one page in order of id, near its start."""
-    return bool(query.narrows or query.sort or query.offset > SKIPPED)
+class _TakesLonger(Exception):
+    """An index does not answer a query soon."""
 
 
 class Searches:
-    """The limits of searches: how many run at the same time, and how long each.
+    """The limits of searches: how many run at the same time, in all and of each caller, and how long each.
 
     `truncate_log` tries to truncate the log, for which a search waits if the log is long: no search may read from it.
     """
@@ -38,21 +41,26 @@ class Searches:
         self._clock = clock
         self._log_limit = log_limit
         self._truncate_log = truncate_log
-        self._places = threading.BoundedSemaphore(SEARCHES)
+        self._slots = Shares("slots for searches; narrow yours by a field with an index", SEARCHES, SHARE, clock)
         self._turn = threading.Lock()
 
-    @contextmanager
-    def admitted(self) -> Iterator[None]:
-        """Wait until a search may start: each can take long and needs a connection. Raises StoreUnavailable."""
-        self._log_limit.wait(READ_SECONDS, self._truncate_log)
-        if not self._places.acquire(timeout=READ_SECONDS):
-            raise StoreUnavailable(f"{SEARCHES} searches are under way; narrow yours by a field with an index")
-        try:
-            yield
-        finally:
-            self._places.release()
+    def answer(self, read: Callable[[Find[T]], R], find: Find[T], *, indexed: bool) -> R:
+        """The result of `find`, which `read` calls with a connection. Raises StoreUnavailable.
 
-    def run(self, connection: sqlite3.Connection, find: Callable[[sqlite3.Connection], T]) -> T:
+        If an index answers it soon, it is no search and takes no slot; else it needs a connection for longer.
+        """
+        if indexed:
+            with suppress(_TakesLonger):
+                return read(partial(self._run_soon, find=find))
+        self._log_limit.wait(READ_SECONDS, self._truncate_log)
+        with self._slots.use(self._clock.monotonic() + READ_SECONDS):
+            return read(partial(self._run, find=find))
+
+    def _run_soon(self, connection: sqlite3.Connection, find: Find[T]) -> T:
+        with soon(connection, self._clock):
+            return find(connection)
+
+    def _run(self, connection: sqlite3.Connection, find: Find[T]) -> T:
         """The result of `find` in one snapshot. Raises StoreUnavailable if it takes too long."""
         end = self._log_limit.next_end()
         with (
@@ -60,6 +68,21 @@ class Searches:
             time_limit(READ_SECONDS, connection, self._clock, self._turn, lambda: self._log_limit.has_reached(end)),
         ):
             return find(connection)
+
+
+@contextmanager
+def soon(connection: sqlite3.Connection, clock: Clock) -> Iterator[None]:
+    """Raises _TakesLonger after YIELD_SECONDS: so long others can wait."""
+    end = clock.monotonic() + YIELD_SECONDS
+    connection.set_progress_handler(lambda: clock.monotonic() > end, STEPS)
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+            raise
+        raise _TakesLonger from None
+    finally:
+        connection.set_progress_handler(None, STEPS)
 
 
 @contextmanager

@@ -47,8 +47,9 @@ from restkeeper.storage.sqlite.items import find_response, read_item, require_bo
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, require_present
 from restkeeper.storage.sqlite.schemas import SqliteRegistry, read_schemas
-from restkeeper.storage.sqlite.search import Searches, count_items, find_page, is_search
+from restkeeper.storage.sqlite.search import Searches, count_items, find_page
 from restkeeper.storage.sqlite.writer import Writer
+from restkeeper.storage.statements import is_search
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -199,25 +200,27 @@ class SqliteStore:
         *,
         required_body: tuple[str, Record] | None = None,
     ) -> Page:
+        declared = self._collections[collection]
         find = partial(
             _find_page,
-            collection=self._collections[collection],
+            collection=declared,
             query=query,
             max_bytes=max_bytes,
             required_body=required_body,
             registry=self._registry,
         )
-        if not is_search(query):
-            return self._read_with_epoch(find)
-        with self._searches.admitted():
-            return self._read_with_epoch(partial(self._searches.run, find=find))
+        indexed = not is_search(declared, query)
+        read: Callable[[Callable[[sqlite3.Connection], Page | None]], Page] = self._read_with_epoch
+        if indexed and not (query.narrows or query.sort):  # one page in order of id
+            return read(find)
+        return self._searches.answer(read, find, indexed=indexed)
 
     def count(self, collection: str, query: Query = ALL, *, most: int | None = None) -> int:
         if not query.narrows:  # the order does not matter
             return self._read(state_of, collection)[1]
-        find = partial(count_items, collection=self._collections[collection], query=query, most=most)
-        with self._searches.admitted():
-            return self._read(self._searches.run, find)
+        declared = self._collections[collection]
+        find = partial(count_items, collection=declared, query=query, most=most)
+        return self._searches.answer(self._read, find, indexed=not is_search(declared, query))
 
     def revision(self, collection: str) -> str:
         return self._read_with_epoch(revision_of, collection)

@@ -1,0 +1,86 @@
+"""What a process has a limited number of, such as connections: a share of it for each caller."""
+
+import threading
+from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from restkeeper.clock import Clock
+from restkeeper.storage.caller import worked_for
+from restkeeper.storage.errors import StoreUnavailable
+
+WAITING = 500  # uses that wait in each process
+WAITING_OF_CALLER = 250  # of them, of each caller
+
+
+class _Waiter(NamedTuple):
+    """A use that waits."""
+
+    name: str
+    woken: threading.Event
+
+
+class Shares:
+    """The uses of `what`: at most `most` at a time, and at most `share` of each caller.
+
+    Others wait. The next one is of the caller that uses the fewest; of several, the first that arrived.
+    """
+
+    def __init__(self, what: str, most: int, share: int, clock: Clock) -> None:
+        self._what = what
+        self._most = most
+        self._share = share
+        self._clock = clock
+        self._used: Counter[str] = Counter()
+        self._waiting: deque[_Waiter] = deque()
+        self._changing = threading.Lock()
+
+    @contextmanager
+    def use(self, deadline: float) -> Iterator[None]:
+        """One use, for the caller of the present work. Raises StoreUnavailable if there is none until the deadline."""
+        name = worked_for()
+        with self._changing:
+            waiter = self._take_or_queue(name)
+        if waiter and not waiter.woken.wait(max(0.0, deadline - self._clock.monotonic())):
+            self._leave(waiter)
+        try:
+            yield
+        finally:
+            with self._changing:
+                self._release(name)
+
+    def _has_room(self, name: str) -> bool:
+        return self._used[name] < self._share and self._used.total() < self._most
+
+    def _take_or_queue(self, name: str) -> _Waiter | None:
+        if self._has_room(name):
+            self._used[name] += 1
+            return None
+        own = sum(each.name == name for each in self._waiting)
+        if len(self._waiting) >= WAITING or own >= WAITING_OF_CALLER:
+            raise StoreUnavailable(f"{len(self._waiting)} requests already wait for {self._what}")
+        waiter = _Waiter(name, threading.Event())
+        self._waiting.append(waiter)
+        return waiter
+
+    def _leave(self, waiter: _Waiter) -> None:
+        """Raises StoreUnavailable if it still waits."""
+        with self._changing:
+            if waiter.woken.is_set():
+                return
+            self._waiting.remove(waiter)
+            is_own = self._used[waiter.name] >= self._share
+        used = f"your other requests use {self._share}" if is_own else f"other requests use all {self._most}"
+        raise StoreUnavailable(f"{used} {self._what}")
+
+    def _release(self, name: str) -> None:
+        """Let the next use go on that waits and may."""
+        self._used[name] -= 1
+        if not self._used[name]:
+            del self._used[name]
+        able = (each for each in self._waiting if self._has_room(each.name))
+        if waiter := min(able, key=lambda each: self._used[each.name], default=None):
+            self._waiting.remove(waiter)
+            self._used[waiter.name] += 1
+            waiter.woken.set()

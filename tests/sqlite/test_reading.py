@@ -74,11 +74,13 @@ def _steps(store: Store) -> list[int]:
         for down in (False, True)
         for after in ((), middle)
     ]
+    below = Query((Filter("price", Op.LT, Decimal(0)),), limit=20)
     taken = []
     for read in (
         lambda: store.read("things", "m000501"),
         lambda: store.count("things"),
         *(partial(store.page, "things", query) for query in queries),
+        *(partial(read, "things", below) for read in (store.page, store.count)),
     ):
         steps = 0
         read()

@@ -251,10 +251,10 @@ def _nearest(number: Decimal) -> Decimal:
 
 def _condition(collection: Collection, filter: Filter, name: str) -> str:
     field = collection.fields[filter.field]
-    value, key = value_of(field), key_of(collection, field)
+    value, key, lowest = value_of(field), key_of(collection, field), _LOWEST.get(field.kind)
     if filter.op in (Op.EQ, Op.IN) and _is_unique(collection, field):
         key = _folded(collection, field)
-    given = f"CAST(:{name} AS NUMERIC)" if field.kind is Kind.NUMBER else f":{name}"
+    given = f"+CAST(:{name} AS NUMERIC)" if field.kind is Kind.NUMBER else f":{name}"  # with an affinity: no index
     given = f"lower({given})" if "lower(" in key else given
     match filter.op, field.kind:
         case (Op.EQ, Kind.LIST):
@@ -271,7 +271,10 @@ def _condition(collection: Collection, filter: Filter, name: str) -> str:
             return f"({value} IS NULL OR {key} <> {given})" if field.nullable else f"{key} <> {given}"
         case (op, _):
             term = f"{key} {_COMPARISON[op]} {given}"
-    return f"({term} AND {value} IS NOT NULL)" if field.nullable else term
+    if not field.nullable:
+        return term
+    # Of numbers the index knows which are null; of texts it has the same for null and the empty text.
+    return f"({term} AND {key_of(collection, field)} > {lowest})" if lowest else f"({term} AND {value} IS NOT NULL)"
 
 
 def _parameters(collection: Collection, query: Query) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from restkeeper.features.events.longpoll import SHARED_SECONDS, Newest, Waiters
 from restkeeper.features.keys.credentials import CREDENTIALS
 from restkeeper.service import service_of
 from restkeeper.storage.contract import Store, Transaction
-from restkeeper.storage.outbox import StoredEvent
+from restkeeper.storage.outbox import MOST_EXAMINED, Event, StoredEvent
 from restkeeper.web.application import Application
 from tests import issuer
 from tests.clock import SetClock
@@ -27,6 +27,7 @@ from tests.waiting import SECONDS, until
 pytestmark = pytest.mark.needs("events")
 
 FEED = "/api/v1/events"
+OTHER = Event("product.created", "products", "x", "2026-01-31T12:00:00.000000Z", b'{"id":"x"}')
 
 
 @pytest.fixture
@@ -288,6 +289,24 @@ class TestWaiting:
         began = time.monotonic()
         assert names(client.get(f"{FEED}?wait=30")) == ["Lamp"]
         assert time.monotonic() - began < 20
+
+    def test_a_poll_examines_a_limited_number_of_events(
+        self, app: Application, client: FlaskClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Behind many events that do not match, each page ends after some of them; `next` leads on, to the wait."""
+        store: Store = app.extensions["restkeeper"].store
+        for _ in range(2):
+            store.write(lambda transaction: [transaction.record(OTHER) for _ in range(MOST_EXAMINED)])
+        client.post("/users", json={"email": "a@example.org", "name": "wanted"})
+        reads: list[str] = []
+        events = store.events
+        monkeypatch.setattr(store, "events", lambda after, *rest: reads.append(after) or events(after, *rest))
+        path = f"{FEED}?collection=users&wait=30"
+        for pages in (1, 2):
+            response = client.get(path)
+            assert (response.json, len(reads)) == ([], pages)
+            path = next_of(response)
+        assert names(client.get(path)) == ["wanted"] and len(reads) == len(set(reads)) == 3
 
     def test_too_many_waits_return_503(self, app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
         """A wait beyond the limit of the process returns 503 at once."""

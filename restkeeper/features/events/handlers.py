@@ -138,20 +138,22 @@ class EventHandlers:
         return Reply([body], headers=OwnHeaders(headers))
 
     def _events(self, params: _FeedRequest, event_filter: EventFilter) -> Events:
-        """The page after the cursor; if it is empty and the request waits, the first one with events."""
+        """The page after the cursor; if it is empty at the end of the feed and the request waits, the next with events.
+
+        Before the end a page is empty after MOST_EXAMINED events that do not match: the client continues from there.
+        """
         after = params.after
         if after == LATEST:
             after = self._store.last_event()
         page = self._store.events(after, event_filter, params.limit)
-        if page.events or not params.wait:
+        if page.events or page.more or not params.wait:
             return page
         deadline = self._clock.monotonic() + params.wait
         with self._waiters.place(caller_keys(request.environ)[0]):
-            while not page.events and self._clock.monotonic() < deadline:
-                if not page.more:
-                    self._newest.note(page.last)
-                    if not self._wait(page.last, deadline):
-                        break
+            while not (page.events or page.more) and self._clock.monotonic() < deadline:
+                self._newest.note(page.last)
+                if not self._wait(page.last, deadline):
+                    break
                 self._clock.sleep(TURN)  # other requests have their turn, however many events are skipped
                 page = self._search(page.last, event_filter, params.limit)
         if page.events:

@@ -1,5 +1,6 @@
 """Between the start of new code and `restkeeper migrate`: what older items would make wrong is refused, no more."""
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from flask.testing import FlaskClient
 
 from restkeeper.config import Config
 from restkeeper.resources.resource import Resource
-from restkeeper.resources.steps import Add, Merge, Rename, Retype, Step
+from restkeeper.resources.steps import Add, Convert, Merge, Remove, Rename, Retype, Step
 from restkeeper.schemas.fields import Text, Whole
 from restkeeper.storage.contract import Index
 from restkeeper.versions import Version, Versions
@@ -174,7 +175,7 @@ def test_migrate_lists_duplicates_and_finishes(tmp_path: Path) -> None:
     new = resource({"title": NAME}, indexes=(Index("title", unique=True),), upgrades={2: [Rename("name", "title")]})
     done = deployment.migrate(new)
     assert done.exit_code == 1 and done.stdout == "notes: 2 of 3 brought into the present form\n"
-    assert f"notes: the item {ids[1]} cannot be upgraded: another item has this title" in done.stderr
+    assert f"notes: the item {ids[1]} cannot be converted: another item has this title" in done.stderr
     assert "1 items stay as they were" in done.stderr
     client = deployment.serve(new)
     assert client.get(f"/api/v2/notes/{ids[1]}").json["title"] == "a"
@@ -215,6 +216,141 @@ def test_each_step_says_what_it_changes(
     client = deployment.serve(resource(definitions, upgrades={2: [step]}))
     refused = {name for name in definitions if client.get(f"/api/v2/notes?sort={name}").status_code == 503}
     assert refused == ({changed} if changed else set())
+
+
+TEXT = Text(0, 20, load_default="0")
+COUNTED = resource({"title": NAME, "count": TEXT, "note": Text(load_default="-")})
+WHOLE = {"title": NAME, "count": Whole(load_default=7), "weight": Whole(load_default=1)}
+NUMBERED = resource(
+    WHOLE,
+    upgrades={
+        2: [
+            Convert({"count": TEXT}, ["count"], up=int, down=str),
+            Remove("note", Text(load_default="-")),
+            Add("weight"),
+        ]
+    },
+)
+
+
+class TestRefused:
+    """Items with a value that a step refuses, among others."""
+
+    @pytest.fixture
+    def stored(self, deployment: Deployment) -> list[dict[str, Any]]:
+        """Three items of the old program as it shows them: no step can convert the second one."""
+        old = deployment.serve(COUNTED)
+        counts = {"x": "007", "y": "seven", "z": "8"}
+        return [old.post("/notes", json={"title": t, "count": c, "note": t}).json for t, c in counts.items()]
+
+    @pytest.fixture
+    def deployment(self, tmp_path: Path) -> Deployment:
+        return Deployment(tmp_path)
+
+    def test_its_own_version_shows_what_is_stored(self, deployment: Deployment, stored: list[dict[str, Any]]) -> None:
+        """Alone, in lists, and when it is deleted; the same for values that a step would write in another way."""
+        new = deployment.serve(NUMBERED)
+        assert new.get("/api/v1/notes").json == stored
+        assert "X-Omitted-Count" not in new.get("/api/v1/notes").headers
+        for each in stored:
+            assert new.get(f"/api/v1/notes/{each['id']}").json == each
+            assert new.delete(f"/api/v1/notes/{each['id']}").json == each
+
+    def test_another_version_names_the_value(self, deployment: Deployment, stored: list[dict[str, Any]]) -> None:
+        """And where it can be mended; nothing is changed."""
+        new = deployment.serve(NUMBERED)
+        where = f"/api/v2/notes/{stored[1]['id']}"
+        for refused in (new.get(where), new.patch(where, json={"title": "b"}), new.delete(where)):
+            assert (refused.status_code, refused.json["type"].rpartition("/")[2]) == (409, "not-convertible")
+            assert refused.json["errors"] == [{"pointer": "#/count", "detail": "has no equivalent in newer versions"}]
+            assert refused.json["location"] == where.replace("v2", "v1")
+            assert f"the item {stored[1]['id']} of revision 1 cannot be converted: count" in refused.json["detail"]
+        assert new.get("/api/v1/notes").json == stored
+
+    @pytest.mark.parametrize("limit", [1, 2, 3])
+    def test_lists_go_on_without_it(self, deployment: Deployment, stored: list[dict[str, Any]], limit: int) -> None:
+        """A walk visits each of the others once; the pages say what they leave out."""
+        new = deployment.serve(NUMBERED)
+        seen, omitted, path = [], 0, f"/api/v2/notes?limit={limit}"
+        while path:
+            page = new.get(path)
+            assert (page.status_code, page.headers["X-Total-Count"]) == (200, "3")
+            seen += [(each["title"], each["count"]) for each in page.json]
+            omitted += int(page.headers.get("X-Omitted-Count", 0))
+            found = re.search(r'<([^>]*)>; rel="next"', page.headers["Link"])
+            path = found[1] if found else ""
+        assert (seen, omitted) == ([("x", 7), ("z", 8)], 1)
+
+    def test_the_older_version_mends_it(self, deployment: Deployment, stored: list[dict[str, Any]]) -> None:
+        """With a value that has an equivalent; until then another change is refused, with the reason."""
+        new = deployment.serve(NUMBERED)
+        first, second = (f"/api/v1/notes/{each['id']}" for each in stored[:2])
+        refused = new.patch(second, json={"title": "b"})
+        assert (refused.status_code, refused.json["errors"][0]["pointer"]) == (422, "#/count")
+        assert new.patch(first, json={"title": "b"}).json["count"] == "7"
+        assert new.patch(second, json={"count": "9"}).json["count"] == "9"
+        mended = new.get(second.replace("v1", "v2"))
+        assert (mended.status_code, mended.json["count"], mended.json["version"]) == (200, 9, 2)
+        assert new.get(second).json["note"] == "y"
+        assert "X-Omitted-Count" not in new.get("/api/v2/notes").headers
+        assert deployment.migrate(NUMBERED).exit_code == 0
+
+    def test_the_newest_version_replaces_it(self, deployment: Deployment, stored: list[dict[str, Any]]) -> None:
+        """It needs no value of it; what only older versions show stays."""
+        new = deployment.serve(NUMBERED)
+        where = f"/api/v2/notes/{stored[1]['id']}"
+        assert new.put(where, json={"title": "b", "version": 2}).status_code == 422
+        replaced = new.put(where, json={"title": "b"})
+        assert (replaced.status_code, replaced.json["count"], replaced.json["version"]) == (200, 7, 2)
+        shown = new.get(where.replace("v2", "v1")).json
+        assert (shown["count"], shown["note"], shown["created_at"]) == ("7", "y", stored[1]["created_at"])
+
+    def test_migrate_converts_all_others(self, deployment: Deployment, stored: list[dict[str, Any]]) -> None:
+        """And names it with the cause; an export leaves it out and fails, too."""
+        done = deployment.migrate(NUMBERED)
+        assert (done.exit_code, done.stdout) == (1, "notes: 2 of 3 brought into the present form\n")
+        cause = f"notes: the item {stored[1]['id']} of revision 1 cannot be converted: count has no equivalent"
+        assert cause in done.stderr and done.stderr.endswith("1 items stay as they were\n")
+        runner = deployment.serve(NUMBERED).application.test_cli_runner()
+        export = runner.invoke(args=["export", "notes"])
+        assert (export.exit_code, len(export.stdout.splitlines())) == (1, 2)
+        assert cause in export.stderr and export.stderr.endswith("1 items are not in the file\n")
+        assert runner.invoke(args=["export", "notes", "--version", "v1"]).stdout.count("seven") == 1
+
+    @pytest.mark.needs("events")
+    def test_the_feed_goes_on(self, deployment: Deployment, stored: list[dict[str, Any]]) -> None:
+        """Without the value in a version that cannot show it, and as it was stored in its own."""
+        new = deployment.serve(NUMBERED)
+        new.delete(f"/api/v1/notes/{stored[1]['id']}")
+        feeds = {version: new.get(f"/api/{version}/events?collection=notes").json for version in ("v1", "v2")}
+        assert [each["data"] for each in feeds["v1"]] == [*stored, stored[1]]
+        data = [each["data"] for each in feeds["v2"]]
+        assert [each.get("count") for each in data] == [7, None, 8, None]
+        assert all(each.keys() == {*data[0]} - {"count"} for each in (data[1], data[3]))
+        assert (data[1]["title"], data[1]["weight"], data[1]["id"]) == ("y", 1, stored[1]["id"])
+
+    def test_a_version_between_shows_it(self, deployment: Deployment, stored: list[dict[str, Any]]) -> None:
+        """If the step that refuses it is a later one."""
+        rename: list[Step] = [Rename("title", "name"), Rename("note", "about")]
+        definitions = {"name": NAME, "number": Whole(load_default=7), "about": Text(load_default="-")}
+        convert: list[Step] = [Convert({"count": TEXT}, ["number"], up=int, down=str)]
+        third = resource(definitions, upgrades={2: rename, 3: convert})
+        versions = Versions(Version("v2", revisions={"notes": 2}), Version("v3"), unversioned="v3")
+        new = deployment.serve(third, versions)
+        refused = new.get(f"/notes/{stored[1]['id']}")
+        assert (refused.status_code, refused.json["location"]) == (409, f"/api/v2/notes/{stored[1]['id']}")
+        assert refused.json["errors"][0]["pointer"] == "#/count"
+        shown = new.get(refused.json["location"]).json
+        assert (shown["name"], shown["count"], shown["about"]) == ("y", "seven", "y")
+        assert new.patch(refused.json["location"], json={"count": "9"}).status_code == 200
+        assert new.get(f"/notes/{stored[1]['id']}").json["number"] == 9
+
+    def test_without_an_older_version_it_is_named(self, deployment: Deployment, stored: list[dict[str, Any]]) -> None:
+        """There is no address that could show it."""
+        new = deployment.serve(NUMBERED, Versions(Version("v1"), unversioned="v1"))
+        refused = new.get(f"/notes/{stored[1]['id']}").json
+        assert refused["status"] == 409 and "location" not in refused
+        assert new.put(f"/notes/{stored[1]['id']}", json={"title": "b"}).status_code == 200
 
 
 def test_a_collection_without_upgrades_is_never_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:

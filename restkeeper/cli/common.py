@@ -12,6 +12,8 @@ from restkeeper.service import Service, service_of
 from restkeeper.storage.errors import StoreError
 from restkeeper.web.errors import problem_of
 
+MOST_FAILURES = 20  # that are listed
+
 
 class Refused(click.ClickException):
     """The command cannot run with these arguments and this configuration."""

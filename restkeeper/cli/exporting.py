@@ -11,8 +11,10 @@ from typing import IO
 import click
 from flask.cli import with_appcontext
 
-from restkeeper.cli.common import Command, form_of, resource_of, service_of_app
+from restkeeper.cli.common import MOST_FAILURES, Command, form_of, resource_of, service_of_app
 from restkeeper.cli.formats import FORMS, WRITERS, format_by_name
+from restkeeper.errors import NotConvertible
+from restkeeper.resources.form import Form
 from restkeeper.storage.contract import Record
 
 
@@ -36,7 +38,8 @@ def export_items(name: str, file: str, form: str | None, version: str | None) ->
     """
     service, left_out = service_of_app(), Counter[str]()
     shown = form_of(service, resource_of(service, name), version)
-    bodies = (shown.body(record) for record in _noted(service.store.scan(name), left_out))
+    refused: list[str] = []
+    bodies = _bodies(_noted(service.store.scan(name), left_out), shown, refused)
     formulas: Counter[str] = Counter()
     with _written(file) as out:
         for chunk in WRITERS[form or format_by_name(file) or "ndjson"](bodies, shown, formulas):
@@ -54,6 +57,19 @@ def export_items(name: str, file: str, form: str | None, version: str | None) ->
             f"would run them as formulas: {fields}",
             err=True,
         )
+    if refused:
+        raise click.ClickException("\n".join([*refused[:MOST_FAILURES], f"{len(refused)} items are not in the file"]))
+
+
+def _bodies(records: Iterable[Record], shown: Form, refused: list[str]) -> Iterator[bytes]:
+    """The representations of the records; `refused` gets the reasons why others have none."""
+    for record in records:
+        try:
+            body = shown.body(record)
+        except NotConvertible as error:
+            refused.append(error.detail)
+        else:
+            yield body
 
 
 def _noted(records: Iterable[Record], left_out: Counter[str]) -> Iterator[Record]:

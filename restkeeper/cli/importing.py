@@ -25,7 +25,7 @@ from restkeeper.cli.batches import in_batches
 from restkeeper.cli.common import Command, form_of, message_of, resource_of, service_of_app
 from restkeeper.cli.formats import BOM, FORMS, READERS, Entries, format_of
 from restkeeper.clock import rfc3339
-from restkeeper.errors import BodyTooLarge, InvalidJson, Problem, ValidationFailed
+from restkeeper.errors import BodyTooLarge, InvalidJson, NotConvertible, Problem, ValidationFailed
 from restkeeper.resources.changes import Change
 from restkeeper.resources.form import Form
 from restkeeper.resources.resource import ItemLimits, Resource
@@ -206,7 +206,12 @@ class _Import:
         except RecordNotFound:
             return False
         made = set(READ_ONLY) - set(item.given)
-        return "id" in made or _without(self._resource.body(found), made) == _without(item.body.encode(), made)
+        if "id" in made:
+            return True
+        try:
+            return _without(self._resource.body(found), made) == _without(item.body.encode(), made)
+        except NotConvertible:
+            return False
 
     def _note(self, number: int, problem: Problem | DuplicateValue) -> None:
         self.bad += 1

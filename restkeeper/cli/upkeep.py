@@ -8,16 +8,16 @@ import click
 from flask.cli import with_appcontext
 
 from restkeeper.cli.batches import in_batches
-from restkeeper.cli.common import Command, service_of_app
+from restkeeper.cli.common import MOST_FAILURES, Command, service_of_app
 from restkeeper.cli.running import pause, service_in_time, stop_requested
 from restkeeper.clock import rfc3339
+from restkeeper.errors import NotConvertible
 from restkeeper.features.idempotency import Idempotency
-from restkeeper.resources.resource import NotUpgradable, Resource
+from restkeeper.resources.resource import Resource
 from restkeeper.service import Service
 from restkeeper.storage.contract import Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound, StoreGone, StoreUnavailable
 
-MOST_FAILURES = 20  # that are listed
 BATCH = 500  # records per transaction: limits how long other writes wait
 LONGEST_PAUSE = 24 * 3600  # seconds between two runs of `restkeeper reap`
 
@@ -102,11 +102,11 @@ def _migrate_item(resource: Resource, failures: list[str], transaction: Transact
         upgraded = resource.upgraded(record)
         with transaction.savepoint():
             transaction.update(resource.name, upgraded)
-    except NotUpgradable as error:
-        failures.append(str(error))
+    except NotConvertible as error:
+        failures.append(error.detail)
         return False
     except DuplicateValue as error:
-        failures.append(f"{resource.name}: the item {id} cannot be upgraded: {error}: change or delete one of the two")
+        failures.append(f"{resource.name}: the item {id} cannot be converted: {error}: change or delete one of the two")
         return False
     return True
 

@@ -14,7 +14,7 @@ ALLOWED_HEADERS = (
     "If-Unmodified-Since, Range, X-Request-Id"
 )
 EXPOSED_HEADERS = (
-    "ETag, Link, Location, X-Total-Count, Content-Range, RateLimit, RateLimit-Policy, Retry-After, "
+    "ETag, Link, Location, X-Total-Count, X-Omitted-Count, Content-Range, RateLimit, RateLimit-Policy, Retry-After, "
     "Idempotent-Replayed, X-Request-Id, Deprecation, Sunset, X-RateLimit-Limit, X-RateLimit-Remaining, "
     "X-RateLimit-Reset"
 )

@@ -4,7 +4,14 @@ from dataclasses import replace
 
 from flask import Blueprint
 
-from restkeeper.errors import IllegalTransition, InvalidQuery, NotFound, PreconditionFailed, PreconditionRequired
+from restkeeper.errors import (
+    IllegalTransition,
+    InvalidQuery,
+    NotConvertible,
+    NotFound,
+    PreconditionFailed,
+    PreconditionRequired,
+)
 from restkeeper.resources.items import Items
 from restkeeper.web.ahead import may_presume
 from restkeeper.web.application import Reply
@@ -27,7 +34,7 @@ from restkeeper.web.queries import MAX_VALUES
 
 # What the handlers take and return.
 SOME = ("{}", "{}Part")
-PAGE_HEADERS = ("ETag", "Link", "X-Total-Count", "Cache-Control")
+PAGE_HEADERS = ("ETag", "Link", "X-Total-Count", "X-Omitted-Count", "Cache-Control")
 ITEM_HEADERS = ("ETag", "Last-Modified", "Cache-Control")
 PAGE = Result("The page.", {JSON: SOME}, PAGE_HEADERS, name="{}Page", at_most=MAX_VALUES)
 READ = Result("The item.", {JSON: SOME}, ITEM_HEADERS, name="{}Read")
@@ -39,7 +46,7 @@ PATCH = Body("{}Patch", (MERGE_PATCH, JSON))
 
 
 LIST = ("Limit", "Offset", "Cursor", "{}Sort", "{}Fields", "{}Search", "{}Filters", *CONDITIONS)
-CHANGE = (*CHANGE_PROBLEMS, PreconditionRequired, *WRITE_PROBLEMS, IllegalTransition)
+CHANGE = (*CHANGE_PROBLEMS, PreconditionRequired, *WRITE_PROBLEMS, IllegalTransition, NotConvertible)
 
 
 class CollectionHandlers:
@@ -80,7 +87,7 @@ class CollectionHandlers:
 
     @needs("read")
     @takes("{}Fields", *ITEM_CONDITIONS, "IfModifiedSince")
-    @returns(READ, NOT_MODIFIED, NotFound, InvalidQuery, PreconditionFailed)
+    @returns(READ, NOT_MODIFIED, NotFound, InvalidQuery, PreconditionFailed, NotConvertible)
     def read_item(self, id: str) -> Reply:
         """Read one item."""
         return self.items.read(id)
@@ -101,7 +108,7 @@ class CollectionHandlers:
 
     @needs("write")
     @takes(*ITEM_CONDITIONS)
-    @returns(DELETED, *CHANGE_PROBLEMS, PreconditionRequired)
+    @returns(DELETED, *CHANGE_PROBLEMS, PreconditionRequired, NotConvertible)
     def delete_item(self, id: str) -> Reply:
         """Delete an item; the response is the item as it last was."""
         return self.items.delete(id)

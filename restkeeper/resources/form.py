@@ -66,10 +66,10 @@ class Form(Protocol):
         """The item with a JSON Merge Patch (RFC 7396) applied to its representation."""
 
     def body(self, record: Record) -> bytes:
-        """The representation of a record."""
+        """The representation of a record. Raises NotConvertible."""
 
     def bodies(self, page: Page) -> list[bytes]:
-        """The representations of the items of a page."""
+        """The representations of the items of a page, without those that are NotConvertible."""
 
     def show(self, body: bytes, names: Iterable[str]) -> bytes:
         """A representation reduced to these fields."""

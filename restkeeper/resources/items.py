@@ -54,12 +54,16 @@ class _CachedPage(NamedTuple):
 
 
 class _Listing(NamedTuple):
-    """One page of a list with the ETag of the list. `total` is None if the items were not counted."""
+    """One page of a list with the ETag of the list. `total` is None if the items were not counted.
+
+    `omitted` is the number of its items that this version cannot show.
+    """
 
     page: Page
     body: bytes
     total: int | None
     tag: str
+    omitted: int
 
 
 class Prepared(NamedTuple):
@@ -337,7 +341,7 @@ class Items:
 
     def _read_page(self, list_request: ListRequest, query: Query) -> _CachedPage:
         page = ahead.find_page(self.store, self.name, query, self.config.page_bytes)
-        _, body, total, tag = self._listing(list_request, query, page)
+        _, body, total, tag, omitted = self._listing(list_request, query, page)
         headers = [
             ("Content-Type", JSON),
             ("Content-Length", str(len(body))),
@@ -348,6 +352,8 @@ class Items:
             headers.append(("Link", link))
         if total is not None:
             headers.append(("X-Total-Count", str(total)))
+        if omitted:
+            headers.append(("X-Omitted-Count", str(omitted)))
         return _CachedPage(page.revision, tag, body, headers)
 
     def _require_converted(self, query: Query) -> None:
@@ -360,13 +366,14 @@ class Items:
         require_whole(list_request, page)
         tag = self._list_tag(page.revision, list_request.limit)  # first: it must not be of a later form than the bodies
         bodies = self.form.bodies(page)
+        omitted = len(page.bodies) - len(bodies)
         if list_request.fields:
             bodies = [self.form.show(body, list_request.fields) for body in bodies]
         body = b"[" + b",".join(bodies) + b"]"
         total = self._total(query, page)
         if query.owner is not None and (total is not None or query.after):  # it does not depend on what others do
             tag = _digest(b"%d %b" % (-1 if total is None else total, body))
-        return _Listing(page, body, total, tag)
+        return _Listing(page, body, total, tag, omitted)
 
     def _total(self, query: Query, page: Page) -> int | None:
         """The number of items of a query, if it is not too large to be counted.

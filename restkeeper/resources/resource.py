@@ -1,9 +1,9 @@
 """The declaration of a collection, and its items: validated once, represented once, stored as bytes."""
 
 import dataclasses
-import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 from marshmallow import Schema, ValidationError, fields, missing, validate
 
 from restkeeper.clock import time_after
-from restkeeper.errors import BodyTooLarge, IllegalTransition, Unavailable
+from restkeeper.errors import BodyTooLarge, IllegalTransition, NotConvertible, Unavailable
 from restkeeper.resources.steps import Add, Chain, Members, Step, Untranslatable
 from restkeeper.resources.stored import KnownSchemas, derived, describe, differences, revision_of, steps_for
 from restkeeper.schemas.fields import Status, Time, default_of
@@ -36,8 +36,6 @@ from restkeeper.web import exactjson
 from restkeeper.web.faults import fault, faults_in, listed, require_none
 from restkeeper.web.mergepatch import merge_patch
 from restkeeper.web.queries import Queryable
-
-_log = logging.getLogger("restkeeper")
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 
@@ -309,7 +307,10 @@ class Resource:
 
         Raises as `create`, and IllegalTransition when its status cannot move so.
         """
-        present = self.upgraded(record)
+        try:
+            present = self.upgraded(record)
+        except NotConvertible as error:
+            present = error.rest  # the whole item is replaced, so that the value is not needed
         current = exactjson.cut(present.body)
         unknown = {name: exactjson.stored(text) for name, text in current.items() if name not in self.names}
         if unknown:  # the item is of a newer program, whose clients send them back
@@ -371,60 +372,51 @@ class Resource:
 
     def body(self, record: Record) -> bytes:
         """The representation of a record by the present schema."""
-        return record.body if record.fingerprint == self.fingerprint else self.readable(record).body
+        return record.body if record.fingerprint == self.fingerprint else self.upgraded(record).body
 
     def bodies(self, page: Page) -> list[bytes]:
-        """The representations of the items of a page."""
+        """The representations of the items of a page, without those that are NotConvertible."""
         if all(fingerprint == self.fingerprint for fingerprint in page.fingerprints):
             return page.bodies
-        return [self.body(record) for record in records_of(page)]
+        return represented(page, self.body)
 
     def upgraded(self, record: Record) -> Record:
         """The record in the form of the present schema: with the steps from its revision, and with new fields.
 
         One of a newer schema is returned as it is. Raises Unavailable if this program cannot work with it, and
-        NotUpgradable if a step fails.
+        NotConvertible if a step fails.
         """
         if not self.is_older(record.fingerprint):
             self._known.require_readable(record.fingerprint)
             return record
-        members, older = exactjson.cut(record.body), record.older
+        members, older, failure = exactjson.cut(record.body), record.older, None
         if self.oldest <= (revision := revision_of(record.fingerprint)) < self.revision:
             before = self.at(revision)
             own = {name: text for name, text in members.items() if name in READ_ONLY}
             try:
                 members, older = before.chain.up(before.resource.completed(members), older, None)
             except Untranslatable as error:
-                of = f"{self.name}: the item {exactjson.stored(own['id'])} of revision {revision} cannot be upgraded"
-                raise NotUpgradable(f"{of}: {', '.join(error.step.before)} {error.reason}") from None
+                failure, (members, older) = error, error.others
             members = {**members, **own}
-        body = exactjson.joined(self.completed(members))
-        return record._replace(fingerprint=self.fingerprint, body=body, older=older)
+        completed = self.completed(members)
+        if failure is None:
+            return record._replace(fingerprint=self.fingerprint, body=exactjson.joined(completed), older=older)
+        body = exactjson.joined({name: text for name, text in completed.items() if name not in failure.lost})
+        rest = record._replace(fingerprint=self.fingerprint, body=body, older=older)
+        raise self._not_convertible(exactjson.stored(own["id"]), revision, rest, failure)
 
-    def readable(self, record: Record) -> Record:
-        """As `upgraded`; an item that a step cannot upgrade has the defaults of what the steps lead to, or null.
-
-        So it ends no list and no feed, and can be deleted. It cannot be changed, and its content stays as it is.
-        """
-        try:
-            return self.upgraded(record)
-        except NotUpgradable as error:
-            self._log_once(error)
-        changed = self._converted[revision_of(record.fingerprint)]
-        kept = {name: text for name, text in exactjson.cut(record.body).items() if name not in changed}
-        nulls = dict.fromkeys(self.names, b"null")
-        body = exactjson.joined(self.completed({**nulls, **self._default_texts, **kept}))
-        return record._replace(fingerprint=self.fingerprint, body=body)
-
-    def _log_once(self, error: Exception) -> None:
-        """Log the first failure of the steps of this collection: there can be one for each item and request."""
-        if not self._failures:
-            self._failures.append(error)
-            _log.error("%s; until a step can, such items are shown with defaults and cannot be changed", error)
-
-    @cached_property
-    def _failures(self) -> list[Exception]:
-        return []
+    def _not_convertible(self, id: str, revision: int, rest: Record, failure: Untranslatable) -> NotConvertible:
+        chain = self.at(revision).chain
+        names, before = chain.origins(failure.step), chain.revisions[chain.steps.index(failure.step)]
+        return NotConvertible(
+            f"{self.name}: the item {id} of revision {revision} cannot be converted: {', '.join(names)} "
+            f"{failure.reason}",
+            collection=self.name,
+            id=id,
+            rest=rest,
+            revisions=range(revision, before),
+            errors=[fault([name], failure.reason) for name in names],
+        )
 
     def is_older(self, fingerprint: str) -> bool:
         """Whether records with this fingerprint are of an older schema."""
@@ -455,7 +447,7 @@ class Resource:
         """Raises Unavailable, as `require_converted`, if a unique value is new that older items may have as well."""
         if not self._unique:
             return
-        was, now = self._members(before) if before else {}, self._members(after)
+        was, now = self._converted_members(before) if before else {}, self._members(after)
         values = ((name, bytes(now[name])) for name in self._unique.intersection(now))
         new = {name for name, value in values if value != b"null" and value != bytes(was.get(name, b""))}
         self.require_converted(new, transaction)
@@ -464,6 +456,13 @@ class Resource:
     def _unique(self) -> frozenset[str]:
         """The unique fields that a step converts."""
         return self.unique.intersection(self._converted.get(self.oldest, ()))
+
+    def _converted_members(self, record: Record) -> Members:
+        """The members of an item as far as they can be converted."""
+        try:
+            return self._members(record)
+        except NotConvertible as error:
+            return exactjson.cut(error.rest.body)
 
     def completed(self, members: Members) -> Members:
         """An item with exactly the fields of the schema, in their order: those that are missing have their defaults."""
@@ -530,10 +529,6 @@ class Resource:
                 raise IllegalTransition(summary, field=name, **{"from": old, "to": new, "allowed": list(moves)})
 
 
-class NotUpgradable(Unavailable):
-    """A stored item for which a step of its collection's upgrades fails: a mistake in that step."""
-
-
 class OlderRevision(NamedTuple):
     """An older revision of a collection: its declaration, and the steps from there to the newest revision."""
 
@@ -541,10 +536,13 @@ class OlderRevision(NamedTuple):
     chain: Chain
 
 
-def records_of(page: Page) -> Iterator[Record]:
-    """The items of a page as records, without what a page does not have."""
+def represented(page: Page, body_of: Callable[[Record], bytes]) -> list[bytes]:
+    """The representations of the items of a page, without those that are NotConvertible."""
+    found: list[bytes] = []
     for body, fingerprint, older in zip(page.bodies, page.fingerprints, page.older, strict=True):
-        yield Record("", 0, "", fingerprint, body, older=older)
+        with suppress(NotConvertible):
+            found.append(body_of(Record("", 0, "", fingerprint, body, older=older)))
+    return found
 
 
 def schema_with(schema: type[ItemSchema], definitions: Mapping[str, fields.Field[Any]]) -> type[ItemSchema]:

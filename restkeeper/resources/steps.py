@@ -8,9 +8,10 @@ send, down for what those callers receive. Items are converted as the JSON texts
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from hashlib import blake2b
+from itertools import chain
 from types import CodeType
 from typing import Any
 
@@ -349,7 +350,14 @@ def _texts(names: Iterable[str], values: Iterable[Any]) -> Members:
 
 
 class Untranslatable(Exception):
-    """Values of the fields `before` of a step have no equivalent in the newer revision, for this reason."""
+    """Values of the fields `before` of a step have no equivalent in the newer revision, for this reason.
+
+    `others` is what `Chain.up` made of the other fields, and `lost` are the fields of the newest revision without
+    a value.
+    """
+
+    others: tuple[Members, bytes | None] = {}, None
+    lost: Set[str] = frozenset()
 
     def __init__(self, step: Step, reason: str = NO_EQUIVALENT) -> None:
         super().__init__(reason)
@@ -366,7 +374,8 @@ class Chain:
     def __init__(self, upgrades: Mapping[int, Sequence[Step]], revision: int) -> None:
         later = sorted(number for number in upgrades if number > revision)
         self.steps = [step for number in later for step in upgrades[number]]
-        self._prefixes = [f"{number}." for number in later for _ in upgrades[number]]
+        self.revisions = [number for number in later for _ in upgrades[number]]  # that the steps lead to
+        self._prefixes = [f"{number}." for number in self.revisions]
         pairs = zip(self._prefixes, self.steps, strict=True)
         stored = [(prefix, name) for prefix, step in pairs for name in _removed(step)]
         if twice := [name for prefix, name in stored if stored.count((prefix, name)) > 1]:
@@ -404,17 +413,35 @@ class Chain:
         """
         removed = dict(exactjson.cut(older)) if older else {}
         stages = [{}] * (len(self.steps) + 1) if current is None else [*self._descend(current, older)][::-1]
-        item = dict(members)
+        item, lost, failure = dict(members), set[str](), None
         for number, step in enumerate(self.steps):
-            texts = {name: item.pop(name) for name in step.before}
-            if not step.after:
+            texts = {name: item.pop(name) for name in step.before if name in item}
+            if not lost.isdisjoint(step.before):
+                lost = lost.difference(step.before).union(step.after)
+            elif not step.after:
                 removed |= {self._prefixes[number] + name: text for name, text in texts.items()}
             elif stages[number] and all(exactjson.equal(text, stages[number][name]) for name, text in texts.items()):
                 item |= {name: stages[number + 1][name] for name in step.after}
             else:
                 present = stages[number + 1]
-                item |= step.up(texts, {name: present[name] for name in step.after if name in present})
-        return item, exactjson.joined(removed) if removed else None
+                try:
+                    item |= step.up(texts, {name: present[name] for name in step.after if name in present})
+                except Untranslatable as error:
+                    failure = failure or error
+                    lost.update(step.after)
+        older = exactjson.joined(removed) if removed else None
+        if failure:
+            failure.others, failure.lost = (item, older), lost
+            raise failure
+        return item, older
+
+    def origins(self, step: Step) -> tuple[str, ...]:
+        """The fields of the older revision that those before a step come from."""
+        names = step.before
+        for earlier in reversed(self.steps[: self.steps.index(step)]):
+            before = [earlier.before if name in earlier.after else (name,) for name in names]
+            names = tuple(dict.fromkeys(chain.from_iterable(before)))
+        return names
 
     def _descend(self, members: Members, older: bytes | None) -> Iterator[Members]:
         """An item in the newest revision, and before each step, the last one first."""

@@ -21,9 +21,8 @@ def record_event(transaction: Transaction, change: Change) -> int:
     resource, record = change.resource, change.record
     if not resource.events:
         return 0
-    item = resource.readable(record)
     type = f"{resource.singular}.{change.kind}"
     transaction.record(
-        Event(type, resource.name, item.id, change.at, item.body, item.owner, item.fingerprint, item.older)
+        Event(type, resource.name, record.id, change.at, record.body, record.owner, record.fingerprint, record.older)
     )
-    return len(item.body) + len(item.older or b"")
+    return len(record.body) + len(record.older or b"")

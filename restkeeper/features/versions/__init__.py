@@ -5,11 +5,11 @@ from math import inf
 from typing import NoReturn
 from urllib.parse import quote
 
-from flask import Request
+from flask import Request, Response
 
 from restkeeper.clock import Clock
 from restkeeper.config import ConfigError
-from restkeeper.errors import NotFound, Problem, shortened
+from restkeeper.errors import NotConvertible, NotFound, Problem, shortened
 from restkeeper.features.versions.deprecations import Deprecations, PathRetired, note_body, require_known
 from restkeeper.features.versions.marks import ABOUT, mark_document
 from restkeeper.features.versions.older import OlderForm
@@ -21,7 +21,7 @@ from restkeeper.service import Service
 from restkeeper.versions import Deprecation, State, Versions, http_date, prefix_of, seconds_of, version_in
 from restkeeper.web.application import Application
 from restkeeper.web.description import Contribution
-from restkeeper.web.errors import PATH
+from restkeeper.web.errors import PATH, render
 from restkeeper.web.guard import PUBLIC, needs
 from restkeeper.web.operation import UNUSED, JsonSchema
 
@@ -52,6 +52,7 @@ def install(app: Application, service: Service) -> None:
     if unknown := sorted(set(service.config.previews).difference(previews)):
         raise ConfigError(f"PREVIEWS={unknown[0]!r}: there is no such version; there are: {', '.join(previews)}")
     service.hooks.form = partial(form_of, service.versions, service.clock)
+    app.register_error_handler(NotConvertible, partial(_locate, service))
     gate = Gate(service)
     app.before.append(gate.require_served)
     for each in service.versions:
@@ -73,6 +74,21 @@ def _install_deprecations(app: Application, service: Service) -> None:
     if any(each.field for each in service.versions.deprecations):
         service.hooks.on_body.append(note_body)
     service.contributions.append(Contribution(about=ABOUT, amend=partial(mark_document, service)))
+
+
+def _locate(service: Service, error: NotConvertible) -> Response:
+    """The refusal with the address at which a version that is served shows the item, if there is one."""
+    of = error.collection
+    newest = next(each.revision for each in service.resources if each.name == of)
+    served = service.versions.served(service.clock.time(), service.config.previews)
+    shown = {each.name: each.revisions.get(of, newest) for each in served}
+    if able := [name for name in shown if shown[name] < error.revisions.stop]:
+        stored = error.revisions.start
+        version = min(able, key=lambda name: abs(shown[name] - stored))
+        location = f"{prefix_of(version)}/{of}/{quote(error.id)}"
+        error.members["location"] = location
+        error.detail += f"; {location} shows it: change the value there"
+    return render(error)
 
 
 def form_of(versions: Versions, clock: Clock, resource: Resource, version: str) -> Form:

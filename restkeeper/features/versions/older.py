@@ -9,9 +9,10 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
-from restkeeper.errors import IllegalTransition, InvalidQuery, ValidationFailed
-from restkeeper.resources.resource import NO_LIMITS, ItemLimits, JsonObject, Resource, records_of
+from restkeeper.errors import IllegalTransition, InvalidQuery, NotConvertible, ValidationFailed
+from restkeeper.resources.resource import NO_LIMITS, ItemLimits, JsonObject, Resource, represented
 from restkeeper.resources.steps import NO_EQUIVALENT, Members, Step, Untranslatable
+from restkeeper.resources.stored import revision_of
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.storage.contract import Filter, Kind, Op, Page, Query, Record
 from restkeeper.web import exactjson
@@ -76,21 +77,19 @@ class OlderForm:
 
     def name_of(self, field: str) -> str:
         """The name for callers of a stored field; the same if they do not see it."""
-        return self._origins[-1].get(field) or field
+        return self._origins.get(field, field)
 
     def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """A new item, as `Resource.create`."""
         made = self._older.create(sent, id=id, now=now, limits=limits)
-        return self._to_newest(made, None, partial(self._newest.create, id=id, now=now, limits=limits))
+        return self._to_newest(made, partial(self._newest.create, id=id, now=now, limits=limits))
 
     def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """An exported item, as `Resource.restore`."""
         made = self._older.restore(sent, id=id, now=now, limits=limits)
         members = exactjson.cut(made.body)
         of_server = {name: exactjson.stored(members[name]) for name in READ_ONLY}
-        return self._to_newest(
-            made, None, lambda own: self._newest.restore(own | of_server, id=id, now=now, limits=limits)
-        )
+        return self._to_newest(made, lambda own: self._newest.restore(own | of_server, id=id, now=now, limits=limits))
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """The item with other content, as `Resource.replace`."""
@@ -103,41 +102,60 @@ class OlderForm:
         return self._changed(record, change, now, limits)
 
     def _changed(self, record: Record, change: Callable[[Record], Record], now: str, limits: ItemLimits) -> Record:
-        current = self._newest.upgraded(record)
-        before = current._replace(body=self.body(current), fingerprint=self._older.fingerprint)
+        before = record._replace(body=self.body(record), fingerprint=self._older.fingerprint)
         after = change(before)
         if after is before:
             return record
+        try:
+            current = self._newest.upgraded(record)
+        except NotConvertible as error:
+            current = error.rest
+
+        def store(own: JsonObject) -> Record:
+            made = self._newest.replace(current, own, now=now, limits=limits)
+            if made is current:  # only what older versions show has changed
+                return self._newest.touched(made, now=after.updated_at)
+            return made
+
         changed = self._to_newest(
-            after, current, lambda own: self._newest.replace(current, own, now=now, limits=limits)
+            after,
+            store,
+            shown=exactjson.cut(before.body),
+            current=exactjson.cut(current.body) if self._is_later(record) else None,
+            removed=current.older,
         )
         if changed.older and changed.older != current.older:
             limits.require(changed.older)
         return changed
 
-    def _to_newest(self, made: Record, current: Record | None, store: Callable[[JsonObject], Record]) -> Record:
-        """What `store` returns for the newest revision of an item of the older one; `current` is the item before.
+    def _to_newest(
+        self,
+        made: Record,
+        store: Callable[[JsonObject], Record],
+        *,
+        shown: Members | None = None,
+        current: Members | None = None,
+        removed: bytes | None = None,
+    ) -> Record:
+        """What `store` returns for the newest revision of an item of the older one.
 
-        Raises ValidationFailed, also for values that would be read back as other ones.
+        Before, callers saw it as `shown`, with what is `removed` beside it, and it was stored as `current` if that is
+        of a later revision. Raises ValidationFailed, also for new values that would be read back as other ones.
         """
         own = {name: text for name, text in exactjson.cut(made.body).items() if name not in READ_ONLY}
-        before, removed = (exactjson.cut(current.body), current.older) if current else (None, None)
         try:
-            members, older = self._chain.up(own, removed, before)
+            members, older = self._chain.up(own, removed, current)
             record = store({name: exactjson.stored(text) for name, text in members.items()})
         except Untranslatable as error:
-            origins = self._origins[self._chain.steps.index(error.step)]
-            require_none([fault([origins[name]], error.reason) for name in error.step.before])
+            require_none([fault([name], error.reason) for name in self._chain.origins(error.step)])
             raise
         except ValidationFailed as error:
             require_none([self._renamed(each) for each in error.members["errors"]])
             raise
         except IllegalTransition as error:
             raise self._translated(error) from None
-        if record is current:
-            record = self._newest.touched(record, now=made.updated_at)  # only what older versions show has changed
         record = record._replace(older=older)
-        self._require_kept(own, record)
+        self._require_kept({name: text for name, text in own.items() if not shown or shown[name] != text}, record)
         return record
 
     def _translated(self, error: IllegalTransition) -> IllegalTransition:
@@ -150,7 +168,7 @@ class OlderForm:
     def _renamed(self, found: JsonObject) -> JsonObject:
         """A fault of the newest revision with the name that callers know, and without a path into what they do not."""
         name, slash, rest = found["pointer"].removeprefix("#/").partition("/")
-        known = self._origins[-1].get(name)
+        known = self._origins.get(name)
         if known is None:
             return found | {"pointer": "#"}
         inner = slash + rest if self._paths[known].is_rename else ""
@@ -168,14 +186,23 @@ class OlderForm:
         )
 
     def body(self, record: Record) -> bytes:
-        """The representation of a record."""
-        newest = self._newest.readable(record)
-        item = self._chain.down(exactjson.cut(newest.body), newest.older)
+        """The representation of a record. It is converted from the revision that it is stored in."""
+        if not self._is_later(record):
+            return self._older.body(record)
+        stored = self._newest
+        if (revision := revision_of(record.fingerprint)) < stored.revision:
+            stored = stored.at(revision).resource
+        record = stored.upgraded(record)
+        item = stored.at(self._older.revision).chain.down(exactjson.cut(record.body), record.older)
         return exactjson.joined({name: item[name] for name in self.names})
 
+    def _is_later(self, record: Record) -> bool:
+        """Whether a record is stored in a later revision."""
+        return revision_of(record.fingerprint) > self._older.revision
+
     def bodies(self, page: Page) -> list[bytes]:
-        """The representations of the items of a page."""
-        return [self.body(record) for record in records_of(page)]
+        """The representations of the items of a page, without those that are NotConvertible."""
+        return represented(page, self.body)
 
     def show(self, body: bytes, names: Iterable[str]) -> bytes:
         """A representation reduced to these fields."""
@@ -226,13 +253,12 @@ def _path(name: str, steps: Sequence[Step]) -> _Path:
     return _Path(found, name)
 
 
-def _origins(names: Iterable[str], steps: Sequence[Step]) -> list[dict[str, str]]:
-    """For the revision before each step, and for the newest: the field that each field comes from."""
-    origins = [{name: name for name in names}]
+def _origins(names: Iterable[str], steps: Sequence[Step]) -> dict[str, str]:
+    """The field that each field of the newest revision comes from."""
+    origins = {name: name for name in names}
     for step in steps:
-        before = [origins[-1][name] for name in step.before if name in origins[-1]]
-        rest = {name: origin for name, origin in origins[-1].items() if name not in step.before}
-        origins.append(rest | {name: before[0] for name in step.after if before})
+        before = [origins.pop(name) for name in step.before if name in origins]
+        origins |= {name: before[0] for name in step.after if before}
     return origins
 
 

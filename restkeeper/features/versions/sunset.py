@@ -136,7 +136,7 @@ class ReducedForm:
         return self._reduced(self._form.body(record))
 
     def bodies(self, page: Page) -> list[bytes]:
-        """The representations of the items of a page."""
+        """As `Form.bodies`."""
         return [self._reduced(body) for body in self._form.bodies(page)]
 
     def _reduced(self, body: bytes) -> bytes:

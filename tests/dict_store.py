@@ -198,6 +198,9 @@ class DictTransaction:
     def other_fingerprints(self, collection: str) -> list[str]:
         return self._store.other_fingerprints(collection)
 
+    def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
+        return self._store.of_fingerprints(collection, fingerprints, limit)
+
     def insert(self, collection: str, record: Record) -> None:
         with self._change():
             if record.id in self._tables[collection].rows:
@@ -255,7 +258,9 @@ class DictStore:
         with self._lock:
             if required_body:
                 self.require_body(*required_body)
-            return self._tables[collection].page(query, max_bytes)._replace(revision=self.revision(collection))
+            others = self.other_fingerprints(collection) if query.uses_fields else ()
+            page = self._tables[collection].page(query, max_bytes)
+            return page._replace(revision=self.revision(collection), others=others)
 
     def count(self, collection: str, query: Query = ALL, *, most: int | None = None) -> int:
         with self._lock:
@@ -271,11 +276,16 @@ class DictStore:
 
     def other_fingerprints(self, collection: str) -> list[str]:
         table = self._tables[collection]
-        if (schema := table.declared.schema) is None or schema.revision == 1:
+        if (schema := table.declared.schema) is None:
             return []
         with self._lock:
             found = {row.record.fingerprint for row in table.rows.values()}
-        return sorted(each for each in found if not each.startswith(f"{schema.revision}-"))
+        own = "" if schema.revision == 1 else f"{schema.revision}-"
+        return sorted(each for each in found if each[: each.find("-") + 1] != own)
+
+    def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
+        records = [row.record for row in self._tables[collection].rows.values()]
+        return [each for each in records if each.fingerprint in fingerprints][:limit]
 
     def require_body(self, collection: str, record: Record) -> None:
         found = self._found(collection, record.id)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from restkeeper.config import Config
 from restkeeper.resources.resource import ItemLimits, Resource
 from restkeeper.resources.steps import Add, Rename, Step
 from restkeeper.schemas.fields import Items, JsonObject, Text, Whole
-from restkeeper.storage.contract import Record
+from restkeeper.storage.contract import Index, Record
 from restkeeper.storage.outbox import EventFilter
 from tests.shop import create_app
 from tests.test_stored import resource
@@ -178,13 +179,44 @@ def test_an_item_that_an_old_program_cannot_work_with(serve: Callable[[Resource]
     ]
     for response in requests:
         assert response.status_code == 503 and int(response.headers["Retry-After"]) > 0
-        assert "a newer program stored this item (revision 2; this one has revision 1)" in response.json["detail"]
+        assert "a newer program stored items (revision 2; this one has revision 1)" in response.json["detail"]
     assert stored(old, where) == before
     assert old.patch(mine, json={"title": "c"}).json["title"] == "c"
     assert new.get(mine).json["name"] == "c"
     assert old.application.test_cli_runner().invoke(args=["migrate"]).exit_code == 0
     assert stored(old, where) == before and stored(old, mine).fingerprint == OLD.fingerprint
     assert [each["name"] for each in new.get("/notes").json] == ["c", "b"]
+
+
+UNIQUE = Resource("notes", "note", OLD.schema, indexes=(Index("title", unique=True),), search=("title",))
+
+
+def test_an_old_program_refuses_what_it_cannot_know(serve: Callable[[Resource], FlaskClient]) -> None:
+    """After a rename, its filters, orders and searches would miss items of the new one, and so would unique values."""
+    old = serve(UNIQUE)
+    new = serve(replace(UNIQUE, schema=RENAMED.schema, indexes=(), search=("name",), upgrades=RENAMED.upgrades))
+    mine = old.post("/notes", json={"title": "a"}).headers["Location"]
+    queries = ("title=b", "title[ne]=x&limit=1", "sort=-title", "q=b", "tags=x")
+    assert [old.get(f"/notes?{each}").status_code for each in queries] == [200] * 5
+    newer = new.post("/notes", json={"name": "b"}).headers["Location"]
+    requests = [old.get(f"/notes?{each}") for each in queries]
+    requests += [old.post("/notes", json={"title": each}) for each in "abc"]
+    requests += [old.put(mine, json={"title": "b"}), old.patch(mine, json={"title": "c"})]
+    for response in requests:
+        assert response.status_code == 503 and int(response.headers["Retry-After"]) > 0
+        assert "a newer program stored items (revision 2; this one has revision 1)" in response.json["detail"]
+    assert old.get("/notes?limit=1&sort=created_at").json[0]["title"] == "a"
+    assert old.patch(mine, json={"title": "a", "tags": ["x"]}).status_code == 200
+    assert new.delete(newer).status_code == 200
+    assert [old.get(f"/notes?{each}").status_code for each in queries] == [200] * 5
+    assert old.post("/notes", json={"title": "b"}).status_code == 200
+
+
+def test_an_old_program_knows_fields_that_stay(both: tuple[FlaskClient, FlaskClient, Resource]) -> None:
+    """If the new one has only added some, its items are found."""
+    old, new, _ = both
+    made = new.post("/notes", json={"title": "b", "weight": 1}).json
+    assert old.get("/notes?title=b&sort=title").json == [made]
 
 
 def test_a_deleted_item_of_a_newer_program_stays_without_events(serve: Callable[[Resource], FlaskClient]) -> None:

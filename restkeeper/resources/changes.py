@@ -94,8 +94,8 @@ class Hooks:
     def apply(self, transaction: Transaction, change: Change) -> None:
         """Write a change: the one door.
 
-        Raises DuplicateValue, RecordNotFound for an item that is not there, and Unavailable as
-        `Resource.require_unique`.
+        Raises DuplicateValue, also as `Resource.require_unique`, Unavailable as that, and RecordNotFound for an item
+        that is not there.
         """
         name, after = change.resource.name, change.after
         if after is not None:

@@ -137,10 +137,7 @@ class Items:
             if owner is None and revision is not None and is_conditional():
                 if unchanged := self._not_modified(self._list_tag(revision, list_request.limit)):
                     return unchanged  # without reading the page
-            self._require_converted(query)
             page = self._read_page(list_request, query if owner is None else replace(query, owner=owner))
-            if page.revision != revision:
-                self._require_converted(query)  # an older program may have written an item meanwhile
             self._pages.add(address, page, page.size + sum(len(part) for part in address if part))
         if is_conditional() and (unchanged := self._not_modified(page.tag)):
             return unchanged
@@ -341,6 +338,8 @@ class Items:
 
     def _read_page(self, list_request: ListRequest, query: Query) -> _CachedPage:
         page = ahead.find_page(self.store, self.name, query, self.config.page_bytes)
+        if page.others:
+            self._require_converted(query, page.others)
         _, body, total, tag, omitted = self._listing(list_request, query, page)
         headers = [
             ("Content-Type", JSON),
@@ -356,10 +355,11 @@ class Items:
             headers.append(("X-Omitted-Count", str(omitted)))
         return _CachedPage(page.revision, tag, body, headers)
 
-    def _require_converted(self, query: Query) -> None:
-        """Raises Unavailable if the query uses a field that has an older form in stored items."""
+    def _require_converted(self, query: Query, others: Sequence[str]) -> None:
+        """Raises Unavailable if the query uses a field that has another form in stored items."""
         fields = {filter.field for filter in query.filters} | {key.field for key in query.sort}
-        self.resource.require_converted(fields.union(self.resource.search if query.search else ()), self.store)
+        fields.update(self.resource.search if query.search else ())
+        self.resource.require_converted(fields, others, self.store, omits=self.form.is_stored)
 
     def _listing(self, list_request: ListRequest, query: Query, page: Page) -> _Listing:
         """A page as callers see it, with its total, for which the store may count. Raises as `require_whole`."""

@@ -32,6 +32,7 @@ from restkeeper.storage.contract import (
     Record,
     StoredSchema,
 )
+from restkeeper.storage.errors import DuplicateValue
 from restkeeper.web import exactjson
 from restkeeper.web.faults import fault, faults_in, listed, require_none
 from restkeeper.web.mergepatch import merge_patch
@@ -53,6 +54,7 @@ MOVING = {"updated_at", "version"}  # of the read-only fields, those that a chan
 
 _SERVER_FIELDS = ServerFieldsSchema()
 
+MOST_COMPARED = 100  # older items with which a new unique value is compared
 LONGEST_KEY = 300  # characters of a value that can be sorted by
 
 _ITEM = b'{"id":"%b",%b"created_at":"%b","updated_at":"%b","version":%d}'  # none of these values needs an escape
@@ -432,30 +434,63 @@ class Resource:
             converted[revision - 1] = fields = fields.union(*(step.after for step in steps))
         return converted
 
-    def require_converted(self, fields: Set[str], store: ItemStore | ItemTransaction) -> None:
-        """Raises Unavailable if the store has items in which one of these fields has an older form."""
-        if fields.isdisjoint(self._converted.get(self.oldest, ())):
+    def require_converted(self, fields: Set[str], others: Sequence[str], store: ItemStore, *, omits: bool) -> None:
+        """Raises Unavailable if one of these fields has another form in items of the `others`, see `contract.Page`.
+
+        If a list `omits` those that are NotConvertible, they do not matter.
+        """
+        if not (differing := self._differing(fields, others)):
             return
-        for fingerprint in store.other_fingerprints(self.name):
-            if not fields.isdisjoint(self._converted.get(max(revision_of(fingerprint), self.oldest), ())):
-                raise Unavailable(
-                    f"some items of {self.name} are still to be brought into the present form (`restkeeper migrate`): "
-                    "until then no list can use a field that has changed, and no item can get a unique one"
-                )
+        records = store.of_fingerprints(self.name, differing, MOST_COMPARED + 1) if omits else []
+        if not records or len(records) > MOST_COMPARED or any(map(self._is_convertible, records)):
+            raise Unavailable(self._unconverted)
+
+    def _is_convertible(self, record: Record) -> bool:
+        try:
+            self.body(record)
+        except NotConvertible:
+            return False
+        return True
+
+    @property
+    def _unconverted(self) -> str:
+        return (
+            f"some items of {self.name} are still to be brought into the present form (`restkeeper migrate`): until "
+            f"then no list can use a field that has changed, and, if they are more than {MOST_COMPARED}, no item can "
+            "get a unique value of one"
+        )
+
+    def _differing(self, fields: Set[str], others: Sequence[str]) -> list[str]:
+        """Those fingerprints of older items in which one of these fields has another form.
+
+        Raises Unavailable if a newer program has stored items in which it may have.
+        """
+        if fields <= set(READ_ONLY):
+            return []
+        for fingerprint in others:
+            self._known.require_readable(fingerprint)
+        oldest = [(max(revision_of(each), self.oldest), each) for each in others]
+        return [each for revision, each in oldest if not fields.isdisjoint(self._converted.get(revision, ()))]
 
     def require_unique(self, before: Record | None, after: Record, transaction: ItemTransaction) -> None:
-        """Raises Unavailable, as `require_converted`, if a unique value is new that older items may have as well."""
-        if not self._unique:
-            return
+        """Raises DuplicateValue if a unique value is new, and an older item has it; Unavailable if that is unknown."""
         was, now = self._converted_members(before) if before else {}, self._members(after)
-        values = ((name, bytes(now[name])) for name in self._unique.intersection(now))
-        new = {name for name, value in values if value != b"null" and value != bytes(was.get(name, b""))}
-        self.require_converted(new, transaction)
-
-    @cached_property
-    def _unique(self) -> frozenset[str]:
-        """The unique fields that a step converts."""
-        return self.unique.intersection(self._converted.get(self.oldest, ()))
+        values = {name: bytes(now[name]) for name in self.unique.intersection(now)}
+        new = {name: text for name, text in values.items() if text not in (b"null", bytes(was.get(name, b"")))}
+        if not new:
+            return
+        if not (differing := self._differing(new.keys(), transaction.other_fingerprints(self.name))):
+            return
+        others = transaction.of_fingerprints(self.name, differing, MOST_COMPARED + 1)
+        if len(others) > MOST_COMPARED:
+            raise Unavailable(self._unconverted)
+        folded = {index.field for index in self.indexes if index.fold}
+        for other in others:
+            members = self._converted_members(other) if other.id != after.id else {}
+            for name, text in new.items():
+                same = bytes(members.get(name, b"null"))
+                if exactjson.equal(same, text) or (name in folded and same.lower() == text.lower()):
+                    raise DuplicateValue(name)
 
     def _converted_members(self, record: Record) -> Members:
         """The members of an item as far as they can be converted."""

@@ -80,7 +80,7 @@ class KnownSchemas:
         newer = self._newer.get(fingerprint)
         if (newer.oldest if newer else revision_of(fingerprint)) > self._own.revision:
             raise Unavailable(
-                f"a newer program stored this item (revision {revision_of(fingerprint)}; this one has revision "
+                f"a newer program stored items (revision {revision_of(fingerprint)}; this one has revision "
                 f"{self._own.revision}): update this instance"
             )
 

@@ -161,6 +161,11 @@ class Query:
         """Whether it selects a part of the records only."""
         return bool(self.filters or self.search or self.owner is not None)
 
+    @property
+    def uses_fields(self) -> bool:
+        """Whether its result depends on what the records have in their fields."""
+        return bool(self.filters or self.search or self.sort)
+
 
 ALL = Query()
 
@@ -170,7 +175,8 @@ class Page(NamedTuple):
 
     `more` is true if items follow in the direction of the query. `first` and `last` are the positions of its ends.
     `cut` is true if the limit of bytes ended the page. `revision` is the revision of the collection at that moment, and
-    `total` the number of the query's records then, if it is known without counting them.
+    `total` the number of the query's records then, if it is known without counting them. If the query `uses_fields`,
+    `others` are the fingerprints of the collection's items of another revision than its own.
     """
 
     bodies: list[bytes]
@@ -182,6 +188,7 @@ class Page(NamedTuple):
     cut: bool = False
     revision: str = ""
     total: int | None = None
+    others: Sequence[str] = ()
 
 
 class StoredResponse(NamedTuple):
@@ -222,7 +229,13 @@ class ItemTransaction(Protocol):
         """
 
     def other_fingerprints(self, collection: str) -> list[str]:
-        """As `ItemStore.other_fingerprints`, with the changes of this transaction."""
+        """Return the fingerprints of the items of another revision than the collection's.
+
+        The cost does not depend on the number of items.
+        """
+
+    def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
+        """As `ItemStore.of_fingerprints`, with the changes of this transaction."""
 
     def insert(self, collection: str, record: Record) -> None:
         """Add a record. Raises DuplicateValue if its id or a unique value exists."""
@@ -270,11 +283,8 @@ class ItemStore(Protocol):
     def schemas(self, collection: str) -> list[StoredSchema]:
         """Return the registered schemas of a collection in the order of their registration, the last MOST_SCHEMAS."""
 
-    def other_fingerprints(self, collection: str) -> list[str]:
-        """Return the fingerprints of the items of another revision than the collection's; none if that is the first.
-
-        The cost does not depend on the number of items.
-        """
+    def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
+        """Return the items with these fingerprints, of `Page.others`, at most so many."""
 
     def scan(self, collection: str) -> Iterator[Record]:
         """Yield every record in order of id. A slow reader blocks no other caller."""

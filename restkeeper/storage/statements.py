@@ -1,5 +1,7 @@
 """SQL that every database understands, names in it, and the queries that an index answers."""
 
+from functools import lru_cache
+
 from restkeeper.storage.contract import Collection, Op, Query
 
 SKIPPED = 1000  # items before a page that an index skips in less than a millisecond
@@ -13,20 +15,24 @@ def literal(name: str) -> str:
 
 
 def of_other_revision(collection: Collection) -> str:
-    """The condition for items of another revision than the collection's; an empty text if that is the first.
+    """The condition for items of another revision than the collection's; an empty text if it has no schema.
 
     Its index is empty when all items are in the present form, so that it costs nothing.
     """
-    if collection.schema is None or collection.schema.revision == 1:
+    if collection.schema is None:
         return ""
     start = f"{collection.schema.revision}-"
-    return f"collection = {literal(collection.name)} AND substr(fingerprint, 1, {len(start)}) <> '{start}'"
+    is_other = f"substr(fingerprint, 1, {len(start)}) <> '{start}'"
+    if collection.schema.revision == 1:  # whose fingerprints have no dash
+        is_other = "replace(fingerprint, '-', '') <> fingerprint"
+    return f"collection = {literal(collection.name)} AND {is_other}"
 
 
+@lru_cache(maxsize=64)  # collections
 def select_other_fingerprints(collection: Collection) -> str:
     """The statement that returns the fingerprints of items of other revisions, each once: one step in the index each.
 
-    It is an empty text if the revision is the first.
+    It is an empty text if the collection has no schema.
     """
     if not (condition := of_other_revision(collection)):
         return ""

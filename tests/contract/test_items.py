@@ -6,7 +6,19 @@ from typing import Any
 
 import pytest
 
-from restkeeper.storage.contract import Collection, Field, Index, Kind, Query, Store, StoredSchema, Transaction
+from restkeeper.storage.contract import (
+    Collection,
+    Field,
+    Filter,
+    Index,
+    Kind,
+    Op,
+    Query,
+    Sort,
+    Store,
+    StoredSchema,
+    Transaction,
+)
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound
 from tests.things import FIELDS, OTHERS, SAMPLE, THINGS, insert, record
 
@@ -169,15 +181,25 @@ def test_a_collection_knows_the_schema_of_a_record(
 
 
 def test_the_fingerprints_of_other_revisions_are_known(open_one: Callable[..., Store]) -> None:
-    """Each once, of one collection, as it is inside a transaction, too; none if the revision is the first."""
+    """Each once, of one collection, as it is inside a transaction, too."""
     fields = {"id": FIELDS["id"]}
     first, second = StoredSchema("aa", 1, 1, "{}"), StoredSchema("2-bb", 2, 2, "{}")
     store = open_one(Collection("a", fields, schema=second), Collection("b", fields, schema=first), OTHERS)
     for collection in ("a", "b", "others"):
         for number, fingerprint in enumerate(["cc", "2-bb", "2-dd", "aa", "20-aa", "cc", "aa"]):
             insert(store, record(f"{number}")._replace(fingerprint=fingerprint), collection=collection)
-    assert store.other_fingerprints("a") == ["20-aa", "aa", "cc"]
-    assert store.other_fingerprints("b") == store.other_fingerprints("others") == []
+    for sort, most in (((Sort("id"),), 3), ((), 0)):  # a page that does not use fields need not have them
+        others = {name: store.page(name, Query(sort=sort, limit=1)).others for name in ("a", "b", "others")}
+        expected = {"a": ["20-aa", "aa", "cc"], "b": ["2-bb", "2-dd", "20-aa"], "others": []}
+        assert {name: list(each) for name, each in others.items()} == {n: e[:most] for n, e in expected.items()}
+    assert list(store.page("b", Query((Filter("id", Op.EQ, "?"),), limit=1)).others) == ["2-bb", "2-dd", "20-aa"]
+
+    def some(part: Transaction | Store) -> list[list[str]]:
+        chosen = [(["aa", "20-aa"], 9), (["cc"], 1), ([], 9)]
+        return [sorted(each.id for each in part.of_fingerprints("a", *which)) for which in chosen]
+
+    for found, (one,), none in (store.write(some), some(store)):
+        assert (found, none) == (["3", "4", "6"], []) and one in "05"
 
     def work(transaction: Transaction) -> list[str]:
         for id in ("0", "3", "4", "6"):
@@ -185,7 +207,7 @@ def test_the_fingerprints_of_other_revisions_are_known(open_one: Callable[..., S
         transaction.update("a", record("5", version=2)._replace(fingerprint="2-bb"))
         return transaction.other_fingerprints("a")
 
-    assert store.write(work) == store.other_fingerprints("a") == []
+    assert store.write(work) == list(store.page("a", Query(sort=(Sort("id"),))).others) == []
 
 
 def test_a_tidy_store_has_its_indexes(store: Store) -> None:

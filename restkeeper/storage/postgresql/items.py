@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from restkeeper.storage.contract import Found, Key, Record, StoredResponse
+from restkeeper.storage.contract import Collection, Found, Key, Record, StoredResponse
 from restkeeper.storage.errors import (
     ConditionFailed,
     DuplicateValue,
@@ -25,6 +25,7 @@ from restkeeper.storage.postgresql.failures import OTHERS, log_rarely, store_err
 from restkeeper.storage.postgresql.fields import clean, fields_of
 from restkeeper.storage.postgresql.indexes import field_of
 from restkeeper.storage.postgresql.session import Session
+from restkeeper.storage.statements import of_other_revision, select_other_fingerprints
 
 COLUMNS = """\
     id,
@@ -40,6 +41,12 @@ SELECT
 {COLUMNS}
 FROM items
 WHERE collection = %s AND id = %s"""  # noqa: S608 - constant columns
+
+_OF_FINGERPRINTS = f"""\
+SELECT
+{COLUMNS}
+FROM items
+WHERE fingerprint = ANY(%s)"""  # noqa: S608 - constant columns
 
 _REQUIRE = f"""\
 SELECT 1
@@ -132,11 +139,15 @@ class PostgresTransaction(Outbox):
     """See `contract.Transaction`. Changes are made before the next read, or at the end, then together if possible."""
 
     def __init__(
-        self, session: Session, learn_of: Callable[..., None], others: Mapping[str, str], unique: Mapping[str, str]
+        self,
+        session: Session,
+        learn_of: Callable[..., None],
+        collections: Mapping[str, Collection],
+        unique: Mapping[str, str],
     ) -> None:
         super().__init__(session, learn_of)
         self._unique = unique
-        self._select_others = others
+        self._collections = collections
         self._counters = Counters(session)
         self._locked: set[tuple[str, str]] = set()  # items that this transaction has read: they exist
 
@@ -161,8 +172,13 @@ class PostgresTransaction(Outbox):
         return revision_of(self._session, collection)
 
     def other_fingerprints(self, collection: str) -> list[str]:
-        statement = self._select_others[collection]
-        return [fingerprint for (fingerprint,) in self._session.rows(statement)] if statement else []
+        statement = select_other_fingerprints(self._collections[collection])
+        found = [fingerprint for (fingerprint,) in self._session.rows(statement)] if statement else []
+        self._learn_of(collection, *found)
+        return found
+
+    def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
+        return find_others(self._session, self._collections[collection], fingerprints, limit)
 
     def insert(self, collection: str, record: Record) -> None:
         self._session.queue(_INSERT, (collection, clean(record.id), *_columns(record)), step=Step.ITEM)
@@ -213,6 +229,12 @@ def read_item(session: Session, collection: str, id: str, suffix: str = "") -> R
     if (row := session.row(_READ + suffix, (collection, clean(id)))) is None:
         raise RecordNotFound(_NOT_FOUND)
     return Record._make(row)
+
+
+def find_others(session: Session, collection: Collection, fingerprints: Sequence[str], limit: int) -> list[Record]:
+    """See `contract.ItemStore.of_fingerprints`."""
+    statement = f"{_OF_FINGERPRINTS} AND {of_other_revision(collection)} LIMIT %s"
+    return list(map(Record._make, session.rows(statement, (list(fingerprints), limit))))
 
 
 def look_up(session: Session, keys: Sequence[Key]) -> list[Found]:

@@ -22,18 +22,18 @@ def find_page(
     statement, parameters = select_page(collection, query, required_body)
     most_bytes = sys.maxsize if max_bytes is None else max_bytes
     found = session.rows(statement, {**parameters, "most_bytes": most_bytes})
-    epoch, changes, items, has_body, *_ = found[0]
+    epoch, changes, items, has_body, others, *_ = found[0]
     if not has_body:
         raise ConditionFailed("no record has this id and body")
     total = None if query.narrows else items or 0
-    rows, more, cut = _fitting([row[4:] for row in found if row[4] is not None], query.limit, most_bytes)
+    rows, more, cut = _fitting([row[5:] for row in found if row[5] is not None], query.limit, most_bytes)
     if query.backward:
         rows.reverse()
     page = Page([], [], [])
     if rows:
         _, fingerprints, bodies, older, *_ = zip(*rows, strict=True)
         page = Page(list(bodies), list(fingerprints), list(older), more, _position(rows[0]), _position(rows[-1]), cut)
-    return page._replace(revision=revision(epoch, changes or 0), total=total)
+    return page._replace(revision=revision(epoch, changes or 0), total=total, others=others)
 
 
 def _fitting(rows: list[Row], limit: int | None, most_bytes: int) -> tuple[list[Row], bool, bool]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from restkeeper.storage.contract import Collection, Filter, Kind, Op, Query, Record, Scalar, Sort
 from restkeeper.storage.postgresql.expressions import BEGINNING, Column, beginning, column, type_of, unique_text
 from restkeeper.storage.postgresql.fields import clean
-from restkeeper.storage.statements import literal
+from restkeeper.storage.statements import literal, select_other_fingerprints
 
 HIGHEST = 400  # decimal exponents beyond those of any stored number
 
@@ -39,9 +39,9 @@ def select_page(
 ) -> tuple[str, dict[str, Any]]:
     """The statement of a page, and its parameters without `most_bytes`. It returns one row more than the limit.
 
-    Each row has the epoch, and the collection's changes and items; whether the `required_body` is stored; then id,
-    fingerprint, body, older, and the sort keys without the id. There is one row at least, with nulls if the page is
-    empty. The last row is the first that exceeds `most_bytes`, or the second one.
+    Each row has the epoch, and the collection's changes and items; whether the `required_body` is stored; the
+    `others`; then id, fingerprint, body, older, and the sort keys without the id. There is one row at least, with nulls
+    if the page is empty. The last row is the first that exceeds `most_bytes`, or the second one.
     """
     keys = _sort_keys(collection, query.sort, query.backward)
     parameters = _parameters(collection, query)
@@ -76,6 +76,7 @@ def _page_statement(collection: Collection, query: Query, requires_body: bool) -
     where = " AND ".join(conditions)
     shown = "".join(f",\n        {name}" for name in names)
     limit = "ALL" if query.limit is None else query.limit + 1
+    others = select_other_fingerprints(collection) if query.uses_fields else ""
     offset = " OFFSET %(offset)s" if query.offset else ""
     return f"""\
 SELECT
@@ -83,6 +84,7 @@ SELECT
     state.changes,
     state.items,
     {_HAS_BODY if requires_body else "true"},
+    ARRAY({others or "SELECT '' WHERE false"}),
     page.*
 FROM (
     SELECT sum(changes)::bigint AS changes, sum(items)::bigint AS items

@@ -38,7 +38,14 @@ from restkeeper.storage.postgresql.deliveries import find_subscriptions, read_lo
 from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line, log_rarely, store_error
 from restkeeper.storage.postgresql.identity import epoch_of, make_epoch, note_loss, note_place, secret_of
 from restkeeper.storage.postgresql.indexes import unique_fields
-from restkeeper.storage.postgresql.items import COLUMNS, PostgresTransaction, change_error, look_up, read_item
+from restkeeper.storage.postgresql.items import (
+    COLUMNS,
+    PostgresTransaction,
+    change_error,
+    find_others,
+    look_up,
+    read_item,
+)
 from restkeeper.storage.postgresql.migrations import drop_undeclared, is_empty, migrate, require_known, require_present
 from restkeeper.storage.postgresql.migrations.locks import TABLES
 from restkeeper.storage.postgresql.pages import find_page
@@ -48,7 +55,7 @@ from restkeeper.storage.postgresql.schemas import read_schemas
 from restkeeper.storage.postgresql.session import Session, connect
 from restkeeper.storage.registry import Registry
 from restkeeper.storage.spool import records_in, spool
-from restkeeper.storage.statements import is_search, select_other_fingerprints
+from restkeeper.storage.statements import is_search
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -98,7 +105,6 @@ class PostgresStore:
         self._clock = clock
         self._collections = {collection.name: collection for collection in collections}
         self._registry = Registry(self._collections.values())
-        self._select_others = {name: select_other_fingerprints(each) for name, each in self._collections.items()}
         self._unique = {
             name: field for each in self._collections.values() for name, field in unique_fields(each).items()
         }
@@ -171,7 +177,7 @@ class PostgresStore:
         declared = self._collections[collection]
         with self._open_connections.session(is_search=is_search(declared, query)) as session:
             page = find_page(session, declared, query, max_bytes, required_body)
-            self._learn_of(session, collection, *page.fingerprints)
+            self._learn_of(session, collection, *page.fingerprints, *page.others)
             return page
 
     def count(self, collection: str, query: Query = ALL, *, most: int | None = None) -> int:
@@ -188,9 +194,8 @@ class PostgresStore:
     def schemas(self, collection: str) -> list[StoredSchema]:
         return self._read(read_schemas, collection)
 
-    def other_fingerprints(self, collection: str) -> list[str]:
-        statement = self._select_others[collection]
-        return [fingerprint for (fingerprint,) in self._read(Session.rows, statement)] if statement else []
+    def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
+        return self._read(find_others, self._collections[collection], fingerprints, limit)
 
     def last_event(self) -> str:
         return self._note(self._read(events.newest_id))
@@ -241,9 +246,8 @@ class PostgresStore:
             session.begin()
             if (left := deadline - self._clock.monotonic()) < limits.ANSWER_SECONDS - WAITED_SECONDS:
                 session.queue(_LIMIT_WAITS, (str(max(1, round(left * 1000))),), step=Step.LIMIT)
-            transaction = PostgresTransaction(
-                session, partial(self._learn_of, session), self._select_others, self._unique
-            )
+            learn_of = partial(self._learn_of, session)
+            transaction = PostgresTransaction(session, learn_of, self._collections, self._unique)
             is_ending = False
             try:
                 result = work(transaction)

@@ -2,23 +2,32 @@
 
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
 from typing import Any
 
-from restkeeper.storage.contract import Record, StoredResponse
+import orjson
+
+from restkeeper.storage.contract import Collection, Record, StoredResponse
 from restkeeper.storage.errors import ConditionFailed, DuplicateValue, RecordChanged, RecordNotFound, ResponseStored
 from restkeeper.storage.sqlite import sql
 from restkeeper.storage.sqlite.deliveries import Outbox
 from restkeeper.storage.sqlite.identity import revision
 from restkeeper.storage.sqlite.schemas import SqliteRegistry
+from restkeeper.storage.statements import of_other_revision
 
 _READ = f"""\
 SELECT
 {sql.COLUMNS}
 FROM items
 WHERE collection = ? AND id = ?"""  # noqa: S608 - constant columns
+
+_OF_FINGERPRINTS = f"""\
+SELECT
+{sql.COLUMNS}
+FROM items
+WHERE fingerprint IN (SELECT value FROM json_each(?))"""  # noqa: S608 - constant columns
 
 _HAS_BODY = "SELECT 1 FROM items WHERE collection = ? AND id = ? AND body = ?"
 
@@ -95,6 +104,9 @@ class SqliteTransaction(Outbox):
     def other_fingerprints(self, collection: str) -> list[str]:
         return self._registry.others(self._connection, collection)
 
+    def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
+        return find_others(self._connection, self._registry.collections[collection], fingerprints, limit)
+
     def insert(self, collection: str, record: Record) -> None:
         self._execute(_INSERT, (collection, record.id, *_columns(record)))
         self._connection.execute(_TOUCH, (1, collection))
@@ -131,6 +143,15 @@ def _columns(record: Record) -> tuple[Any, ...]:
     """The values of a record in the order of _INSERT and _UPDATE, without its id."""
     _, version, updated_at, fingerprint, body, owner, older = record
     return version, updated_at, fingerprint, body.decode(), owner, None if older is None else older.decode()
+
+
+def find_others(
+    connection: sqlite3.Connection, collection: Collection, fingerprints: Sequence[str], limit: int
+) -> list[Record]:
+    """See `contract.ItemStore.of_fingerprints`."""
+    statement = f"{_OF_FINGERPRINTS} AND {of_other_revision(collection)} LIMIT ?"
+    chosen = orjson.dumps(list(fingerprints)).decode()
+    return list(map(Record._make, connection.execute(statement, (chosen, limit))))
 
 
 def require_body(connection: sqlite3.Connection, collection: str, record: Record) -> None:

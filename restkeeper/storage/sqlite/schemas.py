@@ -1,7 +1,6 @@
 """The registry of schemas in SQLite: which schemas items were stored with, and in which order they came."""
 
 import sqlite3
-from collections.abc import Iterable
 
 from restkeeper.storage.contract import MOST_SCHEMAS, SAMPLE, Collection, StoredSchema
 from restkeeper.storage.errors import StoreUnavailable
@@ -53,18 +52,17 @@ SELECT EXISTS (SELECT 1 FROM items WHERE collection = :collection AND fingerprin
 class SqliteRegistry(Registry):
     """See `registry.Registry`."""
 
-    def __init__(self, collections: Iterable[Collection]) -> None:
-        super().__init__(collections)
-        self._others = {name: select_other_fingerprints(each) for name, each in self.collections.items()}
-
     def learn(self, connection: sqlite3.Connection, collection: str, *fingerprints: str) -> None:
         """As `require`, of the schemas in the store."""
         self.learn_of(collection, fingerprints, lambda: read_schemas(connection, collection))
 
     def others(self, connection: sqlite3.Connection, collection: str) -> list[str]:
-        """See `contract.ItemStore.other_fingerprints`."""
-        statement = self._others.get(collection)
-        return [fingerprint for (fingerprint,) in connection.execute(statement)] if statement else []
+        """See `contract.ItemTransaction.other_fingerprints`."""
+        if (declared := self.collections.get(collection)) is None:
+            return []
+        found = [fingerprint for (fingerprint,) in connection.execute(select_other_fingerprints(declared))]
+        self.learn(connection, collection, *found)
+        return found
 
 
 def read_schemas(connection: sqlite3.Connection, collection: str) -> list[StoredSchema]:

@@ -43,7 +43,7 @@ from restkeeper.storage.sqlite.files import (
     size_of,
 )
 from restkeeper.storage.sqlite.identity import epoch_of, revision_of, secret_of, state_of
-from restkeeper.storage.sqlite.items import find_response, read_item, require_body
+from restkeeper.storage.sqlite.items import find_others, find_response, read_item, require_body
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, require_present
 from restkeeper.storage.sqlite.schemas import SqliteRegistry, read_schemas
@@ -303,8 +303,8 @@ class SqliteStore:
             return ""
         return f"the disk of the store has {free} free bytes, and {self._min_free_space} of them are reserved"
 
-    def other_fingerprints(self, collection: str) -> list[str]:
-        return self._read(self._registry.others, collection)
+    def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
+        return self._read(find_others, self._collections[collection], fingerprints, limit)
 
     def scan(self, collection: str) -> Iterator[Record]:
         fingerprint = None
@@ -386,7 +386,8 @@ def _find_page(
             return None
         page = find_page(connection, collection, query, max_bytes)
         registry.learn(connection, collection.name, *page.fingerprints)
-        return page._replace(revision=revision, total=None if query.narrows else items)
+        others = registry.others(connection, collection.name) if query.uses_fields else ()
+        return page._replace(revision=revision, total=None if query.narrows else items, others=others)
 
 
 def _look_up(connection: sqlite3.Connection, keys: Sequence[Key], registry: SqliteRegistry) -> list[Found]:

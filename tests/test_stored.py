@@ -1,7 +1,7 @@
 """The start with another schema: what stored items do not fit is named, with the steps to write."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -11,11 +11,11 @@ import orjson
 import pytest
 from click.testing import Result
 from flask.testing import FlaskClient
-from marshmallow import fields
+from marshmallow import Schema, fields
 
 from restkeeper.config import Config
 from restkeeper.resources.resource import Resource
-from restkeeper.resources.steps import Add, Remove, Rename, Retype
+from restkeeper.resources.steps import Add, Convert, Remove, Rename, Retype
 from restkeeper.resources.stored import derived
 from restkeeper.schemas.fields import Items, JsonObject, Lifecycle, Money, Status, Text, Time, Whole
 from restkeeper.schemas.item import ItemSchema
@@ -78,17 +78,17 @@ INCOMPATIBLE = {
     "another type": (
         without(count=Text(load_default="0")),
         '"count" is of type string, and in stored items of type integer',
-        'NOTES = {2: [Retype("count", …, up=…, down=…)]}',
+        'NOTES = {2: [Convert({"count": …}, ["count"], up=…, down=…)]}',
     ),
     "an array of it": (
         without(count=Items(Whole(), load_default=list)),
         '"count" is of type array of integer, and in stored items of type integer',
-        'NOTES = {2: [Retype("count", …, up=…, down=…)]}',
+        'NOTES = {2: [Convert({"count": …}, ["count"], up=…, down=…)]}',
     ),
     "no longer nullable": (
         without(note=COLOUR),
         '"note" must not be null, and in stored items it can be',
-        'NOTES = {2: [Retype("note", …, up=…, down=…)]}',
+        'NOTES = {2: [Convert({"note": …}, ["note"], up=…, down=…)]}',
     ),
     "two of them": (
         without("count", weight=Money(required=True)),
@@ -350,9 +350,79 @@ def test_the_type_of_a_field_is_that_of_its_json() -> None:
     schema = resource(definitions).collection.schema
     assert schema and schema.fields == (
         '{"a":["string",false,false],"b":["time",false,true],"c":["object",false,false],'
-        '"d":["array of object",true,false],"e":["boolean",false,false],"f":["UUID",true,false],'
+        '"d":["array of object",true,false,false,{}],"e":["boolean",false,false],"f":["UUID",true,false],'
         '"g":["Date",true,false]}'
     )
+
+
+class Point(Schema):
+    x = Whole(required=True)
+    label = Text(load_default=None, allow_none=True)
+    next = fields.Nested(lambda: Point(), load_default=None, allow_none=True)  # a schema can be inside itself
+
+
+INSIDE: dict[str, Callable[[type[Schema]], fields.Field[Any]]] = {
+    "an object": lambda schema: fields.Nested(schema, required=True),
+    "objects": lambda schema: fields.Nested(schema, many=True, required=True),
+    "an array": lambda schema: Items(fields.Nested(schema), required=True),
+    "arrays of arrays": lambda schema: Items(Items(fields.Nested(schema)), required=True),
+    "a dictionary": lambda schema: fields.Dict(values=fields.Nested(schema), required=True),
+    "an object in an object": lambda schema: fields.Nested({"in": fields.Nested(schema, required=True)}, required=True),
+}
+POINTS = {
+    "an object": {"x": 1},
+    "objects": [{"x": 1}],
+    "an array": [{"x": 1}],
+    "arrays of arrays": [[{"x": 1}]],
+    "a dictionary": {"a": {"x": 1}},
+    "an object in an object": {"in": {"x": 1}},
+}
+
+
+class Wider(Point):
+    y = Whole(required=True)
+
+
+class Narrower(Point):
+    class Meta:
+        exclude = ("label",)
+
+
+class Other(Point):
+    x = Text(required=True)
+
+
+class Same(Point):
+    x = Whole(0, 9, load_default=0)
+    more = Text(load_default="")
+
+
+@pytest.mark.parametrize("inside", INSIDE)
+def test_schemas_inside_are_compared(tmp_path: Path, inside: str) -> None:
+    """As the one around them: what is new and required, gone, or of another type needs a step for the field."""
+    make = INSIDE[inside]
+    where = start(tmp_path, {"at": make(Point)}).post("/notes", json={"at": POINTS[inside]}).headers["Location"]
+    expected = {
+        Wider: '"y" is required, and stored items do not have it',
+        Narrower: 'stored items have "label" (string), and the schema does not',
+        Other: '"x" is of type string, and in stored items of type integer',
+    }
+    for schema, reason in expected.items():
+        with pytest.raises(StoreUnavailable) as caught:
+            start(tmp_path, {"at": make(schema)})
+        assert 'notes: in "at", ' in caught.value.detail and reason in caught.value.detail
+        assert caught.value.detail.endswith('NOTES = {2: [Convert({"at": …}, ["at"], up=…, down=…)]}')
+    assert start(tmp_path, {"at": make(Same)}).patch(where, json={}).status_code == 200
+
+
+def test_a_step_converts_what_is_inside(tmp_path: Path) -> None:
+    """With the step of the message, stored items are returned in the new form and can be changed."""
+    before = fields.Nested(Point, required=True)
+    where = start(tmp_path, {"at": before, "count": Whole(load_default=0)}).post("/notes", json={"at": {"x": 1}})
+    convert = Convert({"at": before}, ["at"], up=lambda at: at | {"y": 0}, down=lambda at: {"x": at["x"]})
+    after = {"at": fields.Nested(Wider, required=True), "count": Whole(load_default=0)}
+    changed = start(tmp_path, after, upgrades={2: [convert]}).patch(where.headers["Location"], json={"count": 1})
+    assert (changed.status_code, changed.json["at"]["y"]) == (200, 0)
 
 
 def test_the_step_to_write_is_of_the_next_revision(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from marshmallow import Schema, ValidationError, fields, missing, validate
 from restkeeper.clock import time_after
 from restkeeper.errors import BodyTooLarge, IllegalTransition, NotConvertible, Unavailable
 from restkeeper.resources.steps import Add, Chain, Members, Step, Untranslatable
-from restkeeper.resources.stored import KnownSchemas, derived, describe, differences, revision_of, steps_for
+from restkeeper.resources.stored import KnownSchemas, derived, describe, differences, inside_of, revision_of, steps_for
 from restkeeper.schemas.fields import Status, Time, default_of
 from restkeeper.schemas.item import READ_ONLY, ItemSchema, ServerFieldsSchema
 from restkeeper.storage.contract import (
@@ -273,10 +273,13 @@ class Resource:
     def fingerprint(self) -> str:
         """Fingerprint of the schema: the revision, if it is not the first, and 8 hex digits.
 
-        They are of the fields, their order, types and defaults.
+        They are of the fields, their order, types and defaults, and of the schemas inside them.
         """
-        fields = self._schema.fields
-        parts: list[Any] = [(name, type(fields[name]).__name__, self._defaults.get(name)) for name in self.names]
+        parts: list[Any] = []
+        for name in self.names:
+            field = self._schema.fields[name]
+            inside = inside_of(field)
+            parts.append((name, type(field).__name__, self._defaults.get(name), *([] if inside is None else [inside])))
         digits = blake2b(exactjson.dumps(parts), digest_size=4).hexdigest()
         return digits if self.revision == 1 else f"{self.revision}-{digits}"
 

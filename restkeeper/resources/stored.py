@@ -6,7 +6,7 @@ from types import NoneType
 from typing import Any, NamedTuple
 
 import orjson
-from marshmallow import fields
+from marshmallow import Schema, fields
 
 from restkeeper.errors import Unavailable
 from restkeeper.schemas.fields import Time
@@ -35,6 +35,7 @@ _JSON_TYPES: tuple[tuple[type[Any], str], ...] = (
     (dict, "object"),
 )
 _ARRAY = "array of "
+DEEPEST = 10  # schemas inside one another that are described
 
 # Types whose values are also values of another one.
 _WIDER = {("integer", "number"), ("time", "string"), ("array of integer", "array of number")}
@@ -44,12 +45,15 @@ class StoredField(NamedTuple):
     """A field as a schema in the store describes it.
 
     If it is `observed`, only stored values show what it is: `type` is that of their JSON, and "null" if there are none.
+    `inside` has the fields of the objects that it holds, as far as they have a schema; the values of a dictionary are
+    those of one field, `*`.
     """
 
     type: str
     required: bool
     nullable: bool
     observed: bool = False
+    inside: Mapping[str, Sequence[Any]] | None = None
 
 
 class KnownSchemas:
@@ -93,7 +97,7 @@ def revision_of(fingerprint: str) -> int:
 
 def describe(definitions: Mapping[str, fields.Field[Any]]) -> str:
     """The description of these fields in a `StoredSchema`: a JSON object."""
-    return orjson.dumps({name: _described(field)[:3] for name, field in definitions.items()}).decode()
+    return orjson.dumps({name: _listed(_described(field)) for name, field in definitions.items()}).decode()
 
 
 def derived(fingerprint: str, bodies: Iterable[bytes]) -> StoredSchema:
@@ -137,7 +141,10 @@ class Difference(NamedTuple):
 def differences(stored: str, definitions: Mapping[str, fields.Field[Any]]) -> list[Difference]:
     """What does not fit a schema with these fields in items of a `stored` one, which is given by its description."""
     before = {name: StoredField(*each) for name, each in orjson.loads(stored).items()}
-    after = {name: _described(field) for name, field in definitions.items()}
+    return list(_compared(before, {name: _described(field) for name, field in definitions.items()}))
+
+
+def _compared(before: Mapping[str, StoredField], after: Mapping[str, StoredField]) -> list[Difference]:
     added = [name for name in after if name not in before]
     found: list[Difference] = []
     for name, field in before.items():
@@ -169,11 +176,15 @@ def _added(name: str, *rename: str) -> Difference:
 
 
 def _changed(name: str, before: StoredField, after: StoredField) -> Iterator[Difference]:
-    steps = (f'Retype("{name}", …, up=…, down=…)',)
+    steps = (f'Convert({{"{name}": …}}, ["{name}"], up=…, down=…)',)
     if not (_may_be(before.type, after.type) if before.observed else _fits(before.type, after.type)):
         yield Difference(f'"{name}" is of type {after.type}, and in stored items of type {before.type}', steps)
     elif before.nullable and not after.nullable:
         yield Difference(f'"{name}" must not be null, and in stored items it can be', steps)
+    elif before.inside is not None and after.inside is not None:
+        inner = [{key: StoredField(*each) for key, each in field.items()} for field in (before.inside, after.inside)]
+        for each in _compared(*inner):
+            yield Difference(f'in "{name}", {each.reason}', steps)
 
 
 def _fits(before: str, after: str) -> bool:
@@ -188,8 +199,27 @@ def _may_be(observed: str, type: str) -> bool:
     return observed == "null" or not is_known or _fits(observed, type) or (observed, type) == ("string", "time")
 
 
-def _described(field: fields.Field[Any]) -> StoredField:
-    return StoredField(_type_of(field), field.required, field.allow_none)
+def _described(field: fields.Field[Any], above: tuple[type[Schema], ...] = ()) -> StoredField:
+    return StoredField(_type_of(field), field.required, field.allow_none, inside=inside_of(field, above))
+
+
+def _listed(field: StoredField) -> list[Any]:
+    return list(field[:3] if field.inside is None else field)
+
+
+def inside_of(field: fields.Field[Any], above: tuple[type[Schema], ...] = ()) -> dict[str, list[Any]] | None:
+    """See `StoredField.inside`. Of a schema that is inside itself, `above`, the second one is not described."""
+    if isinstance(field, fields.List):
+        return inside_of(field.inner, above)
+    if isinstance(field, fields.Mapping) and field.value_field:
+        return {"*": _listed(_described(field.value_field, above))}
+    if not isinstance(field, fields.Nested) or isinstance(field, fields.Pluck) or len(above) == DEEPEST:
+        return None
+    schema = field.schema
+    if type(schema) in above:
+        return None
+    inner = {each.data_key or name: each for name, each in schema.load_fields.items()}
+    return {name: _listed(_described(each, (*above, type(schema)))) for name, each in inner.items()}
 
 
 def _type_of(field: fields.Field[Any]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from flask.testing import FlaskClient
-from marshmallow import ValidationError, fields
+from marshmallow import ValidationError, fields, validate
 
 from restkeeper.config import Config
 from restkeeper.resources import find_resources
@@ -376,6 +376,37 @@ def test_an_upgrade_of_values_has_a_revision(tmp_path: Path) -> None:
     assert item == made.json | {"title": "X"}
     unchanged = {"If-None-Match": before.get("/notes").headers["ETag"]}
     assert after.test_client().get("/notes", headers=unchanged).status_code == 200
+
+
+def test_a_state_that_is_gone_can_be_left(tmp_path: Path) -> None:
+    """The item keeps it until it is changed; then any state can follow, as nothing says which. So with other values."""
+    states = {"draft": ("open",), "open": ("done",), "done": ()}
+    sizes = ["s", "m"]
+
+    def start(*gone: str) -> FlaskClient:
+        left = {old: tuple(new for new in moves if new not in gone) for old, moves in states.items() if old not in gone}
+        definitions = {
+            "name": Text(required=True),
+            "status": Status(Lifecycle("done", left)),
+            "size": Text(load_default="m", validate=(validate.OneOf([each for each in sizes if each not in gone]),)),
+        }
+        notes = Resource("notes", "note", ItemSchema.from_dict(definitions, name="Notes"))  # type: ignore[arg-type]
+        return create_app(Config(database_url=f"sqlite:///{tmp_path}/store.db"), [notes]).test_client()
+
+    before, wheres = start(), []
+    for status in ("draft", "open", "done"):
+        made = before.post("/notes", json={"name": status, "status": status, "size": "s"})
+        wheres.append(made.headers["Location"])
+    client = start("draft", "s")
+    shown = [(each["status"], each["size"]) for each in client.get("/notes").json]
+    assert shown == [("draft", "s"), ("open", "s"), ("done", "s")]
+    refused = client.patch(wheres[0], json={"name": "x"})
+    assert refused.status_code == 422
+    assert {each["pointer"] for each in refused.json["errors"]} == {"#/status", "#/size"}
+    mended = [client.patch(where, json={"status": "done", "size": "m"}) for where in wheres[:2]]
+    assert [(each.status_code, each.json["status"]) for each in mended] == [(200, "done")] * 2
+    assert client.patch(wheres[0], json={"name": "x"}).status_code == 200
+    assert client.patch(wheres[2], json={"status": "open", "size": "m"}).status_code == 409
 
 
 def test_times_have_a_limited_length() -> None:

@@ -559,8 +559,8 @@ class Resource:
             if not isinstance(field, Status) or name not in current:
                 continue
             old, new = exactjson.stored(current[name]), exactjson.stored(members[name])
-            moves = field.lifecycle.moves.get(old, ())
-            if not field.lifecycle.allows(old, new):
+            moves = field.lifecycle.moves.get(old)
+            if moves is not None and not field.lifecycle.allows(old, new):  # from a state that is gone, all are allowed
                 summary = (
                     f"{name} cannot go from {old} to {new}; from {old} it can go to {', '.join(moves) or 'nothing'}"
                 )

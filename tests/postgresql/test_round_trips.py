@@ -109,6 +109,17 @@ def test_creating_takes_one(shop: Shop) -> None:
     assert steady(lambda: shop.create(once=False)) == 1
 
 
+def test_creating_with_a_unique_value_takes_two(shop: Shop) -> None:
+    """The other one looks for items of other revisions, which may have the value."""
+    numbers = count()
+
+    def create() -> Any:
+        number = next(numbers)
+        return shop.ask("POST", json={"name": "x", "sku": f"{number}"}, headers={"Idempotency-Key": f"sku-{number}"})
+
+    assert steady(create) == 2
+
+
 def test_creating_once_a_minute_takes_two(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """One finds the credential, and with it the response to an earlier request; the other one is the transaction."""
     monkeypatch.setattr(ahead, "PRESUMED_SECONDS", 0.0)

@@ -173,7 +173,7 @@ class PostgresTransaction(Outbox):
 
     def other_fingerprints(self, collection: str) -> list[str]:
         statement = select_other_fingerprints(self._collections[collection])
-        found = [fingerprint for (fingerprint,) in self._session.rows(statement)] if statement else []
+        found = [fingerprint for (fingerprint,) in self._session.rows_of_items(statement)] if statement else []
         self._learn_of(collection, *found)
         return found
 

@@ -40,6 +40,8 @@ _DEFAULTS = {
     "tcp_user_timeout": f"{limits.SILENT_SECONDS * 1000:.0f}",
 }
 
+_IDLE = psycopg.pq.TransactionStatus.IDLE
+
 Row = tuple[Any, ...]
 
 
@@ -76,6 +78,12 @@ class Session(psycopg.Connection[Row]):
     def rows(self, statement: str, parameters: Parameters = None) -> list[Row]:
         """The rows of a statement, after all queued changes."""
         return self._run(statement, parameters).fetchall()
+
+    def rows_of_items(self, statement: str) -> list[Row]:
+        """As `rows`, of items: the queue stays if it changes none of them, and the transaction has not begun."""
+        if self.info.transaction_status == _IDLE and not any(each.step is Step.ITEM for each in self._queue):
+            return self._execute(statement).fetchall()
+        return self.rows(statement)
 
     def row(self, statement: str, parameters: Parameters = None) -> Row | None:
         """The first row of a statement, if it has one, after all queued changes."""
@@ -126,7 +134,7 @@ class Session(psycopg.Connection[Row]):
         self._queue = []
         self._failure = None
         self.used_at = time.monotonic()
-        if not self.closed and self.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+        if not self.closed and self.info.transaction_status != _IDLE:
             with suppress(psycopg.Error):  # then the connection is lost, and so is the transaction
                 self.rollback()
 
@@ -175,7 +183,7 @@ class Session(psycopg.Connection[Row]):
 
     def _note_failure(self, error: Exception) -> None:
         """Note the first error of a transaction. Who catches it cannot commit: the server would roll back silently."""
-        if self.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+        if self.info.transaction_status != _IDLE:
             self._failure = self._failure or error
 
 

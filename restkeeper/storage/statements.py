@@ -1,7 +1,5 @@
 """SQL that every database understands, names in it, and the queries that an index answers."""
 
-from functools import lru_cache
-
 from restkeeper.storage.contract import Collection, Op, Query
 
 SKIPPED = 1000  # items before a page that an index skips in less than a millisecond
@@ -28,7 +26,6 @@ def of_other_revision(collection: Collection) -> str:
     return f"collection = {literal(collection.name)} AND {is_other}"
 
 
-@lru_cache(maxsize=64)  # collections
 def select_other_fingerprints(collection: Collection) -> str:
     """The statement that returns the fingerprints of items of other revisions, each once: one step in the index each.
 

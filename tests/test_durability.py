@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import threading
@@ -19,6 +20,7 @@ from tests import stores
 from tests.live import Gunicorn
 from tests.shop import create_app
 from tests.shop.products import RESOURCE
+from tests.waiting import SECONDS, until
 
 KILLS = 100
 BETWEEN = 3  # acknowledged writes from one kill to the next, so that every kill could lose some
@@ -104,6 +106,33 @@ def test_every_connection_is_as_durable_as_configured(
     for connection in opened:
         assert connection.execute("PRAGMA synchronous").fetchone() == (level,)
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def _alone(file: Path) -> set[str]:
+    """The names of the items in a copy of that one file, without its log."""
+    assert not (log := file.with_name(f"{file.name}-wal")).exists() or not log.stat().st_size  # so it was no crash
+    copy = shutil.copy(file, file.with_name("copy.db"))
+    with closing(sqlite3.connect(copy)) as connection:
+        return {json.loads(body)["name"] for (body,) in connection.execute("SELECT body FROM items")}
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize(("stop", "killed"), [(signal.SIGTERM, False), (signal.SIGTERM, True), (signal.SIGINT, False)])
+def test_after_a_stop_one_file_has_everything(tmp_path: Path, stop: int, killed: bool) -> None:
+    """After SIGTERM or Ctrl-C a copy of the one file has every item: also after a reload and beside a killed worker."""
+    with Gunicorn(tmp_path, workers=3, PROMETHEUS_MULTIPROC_DIR=str(tmp_path / "metrics")) as server:
+        for number in range(20):
+            assert server.post("/products", {"name": f"{number}"}).status == 200
+        before = set(server.worker_pids())
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: len(now := set(server.worker_pids())) == 3 and not now & before)
+        for number in range(20, 40):
+            assert server.post("/products", {"name": f"{number}"}).status == 200
+        if killed:
+            server.kill_worker(random.Random(0))  # noqa: S311
+        server.process.send_signal(stop)
+        assert server.process.wait(SECONDS) == 0
+    assert _alone(tmp_path / "restkeeper.db") == {f"{number}" for number in range(40)}
 
 
 @pytest.mark.matrix

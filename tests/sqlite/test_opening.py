@@ -1,9 +1,12 @@
 """Files: opening, contents and permissions."""
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,9 +14,10 @@ import pytest
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Collection, Index, Transaction
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.sqlite.store import SqliteStore
-from tests.sqlite.helpers import opened
+from restkeeper.storage.sqlite.store import CLOSE_SECONDS, SqliteStore
+from tests.sqlite.helpers import Clock, opened
 from tests.things import FIELDS, OTHERS, SAMPLE, THINGS, insert, record
+from tests.waiting import SECONDS, join
 
 
 def test_a_store_opens_while_another_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,3 +177,51 @@ def test_a_store_can_be_closed_while_it_is_read(tmp_path: Path) -> None:
     assert store.read("things", "a").id == "a" and store._opened
     assert len(store._opened.idle) == store._opened.readers == 1
     store.close()
+
+
+def test_the_last_one_that_closes_leaves_one_file(tmp_path: Path) -> None:
+    """While another process reads, closing waits a bounded time; after the last one has closed there is no log."""
+    clock = Clock()
+    first, last = opened(tmp_path), opened(tmp_path, clock=clock)
+    insert(first, record("a"))
+    insert(last, record("b"))
+    log = tmp_path / "store.db-wal"
+    first.close()
+    assert log.stat().st_size
+    reader = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM items").fetchone()
+    last.close()
+    assert CLOSE_SECONDS <= clock.now < CLOSE_SECONDS + 1
+    reader.close()
+    opened(tmp_path).close()
+    assert not log.exists()
+    with closing(sqlite3.connect(shutil.copy(tmp_path / "store.db", tmp_path / "copy.db"))) as copy:
+        assert copy.execute("SELECT id FROM items ORDER BY id").fetchall() == [("a",), ("b",)]
+
+
+def test_the_end_of_a_store_does_not_wait_for_a_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing raises an error if a write of this process does not end; the store stays open."""
+    monkeypatch.setattr("restkeeper.storage.sqlite.store.CLOSE_SECONDS", 0.01)
+    store = opened(tmp_path)
+    began, end = threading.Event(), threading.Event()
+    writer = threading.Thread(target=lambda: store.write(lambda _: began.set() or end.wait(SECONDS)))
+    writer.start()
+    began.wait(SECONDS)
+    with pytest.raises(StoreUnavailable, match="other callers write"):
+        store.close()
+    end.set()
+    join(writer)
+    insert(store, record("a"))
+    store.close()
+
+
+def test_the_end_of_a_store_does_not_change_another_file(tmp_path: Path) -> None:
+    """A backup that was copied over a store in use stays as it is when the store is closed."""
+    store = opened(tmp_path)
+    insert(store, record("a"))
+    store.backup(tmp_path / "backup.db")
+    insert(store, *(record(f"{n}", name="x" * 1000) for n in range(100)))
+    shutil.copyfile(tmp_path / "backup.db", tmp_path / "store.db")
+    store.close()
+    assert (tmp_path / "store.db").read_bytes() == (tmp_path / "backup.db").read_bytes()

@@ -13,6 +13,8 @@ LOG_FULL = 4 * LOG_BYTES  # at each multiple all searches end, so that the log c
 CHECKPOINT_SECONDS = 0.1  # between two checks of its size
 PINNED_SECONDS = 60.0  # without another wait, after a wait without effect: another program reads from the log
 
+_TRUNCATE = "PRAGMA wal_checkpoint(TRUNCATE)"  # its first value is 1 if others prevent it
+
 
 def create_private(path: str) -> None:
     """Create an empty file that only its owner can read; SQLite copies its mode. Raises OSError."""
@@ -42,7 +44,14 @@ class LogLimit:
         if self.size() <= LOG_BYTES:
             return
         with suppress(sqlite3.OperationalError):  # a reader needs it; the next commit tries again
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            connection.execute(_TRUNCATE).fetchall()
+
+    def end(self, connection: sqlite3.Connection, seconds: float) -> None:
+        """Move all of the log into the store, so that this is one file. It waits some seconds for those who read it."""
+        end = self._clock.monotonic() + seconds
+        with suppress(sqlite3.Error):  # the disk is full: the log stays
+            while connection.execute(_TRUNCATE).fetchone()[0] and self._clock.monotonic() < end:
+                self._clock.sleep(CHECKPOINT_SECONDS)
 
     def wait(self, seconds: float, truncate: Callable[[], object]) -> None:
         """Wait until the log is short, at most for some seconds; call `truncate` repeatedly."""

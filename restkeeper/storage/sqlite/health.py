@@ -42,11 +42,12 @@ class StoreFile:
 
     def require(self) -> None:
         """Raises StoreGone if the path leads to another file, or the file has other contents."""
-        if not self._is_same():
+        if not self.is_same():
             cause = FileNotFoundError(f"{self._path}: is not the file that was opened")  # clients do not see the path
             raise StoreGone("the store's file is not the one that was opened") from cause
 
-    def _is_same(self) -> bool:
+    def is_same(self) -> bool:
+        """Whether the path leads to this file, and it has a store."""
         try:
             status = os.stat(self._path)
         except OSError:

@@ -31,9 +31,13 @@ class LockFile:
         except OSError as error:
             raise StoreUnavailable(f"the store {path!r} cannot be opened: {error.strerror}") from error
         self._close = weakref.finalize(self, os.close, self._descriptor)
+        self._close.atexit = False  # the end of the process closes the store first
 
     def try_exclusive(self) -> bool:
-        """Lock it exclusively. Returns False if the store is open anywhere."""
+        """Lock it exclusively. Returns False if the store is open anywhere else; then no lock of this object is left.
+
+        So of several that call it before they close the store, the last one succeeds.
+        """
         return self._try(fcntl.LOCK_EX)
 
     def share(self) -> None:

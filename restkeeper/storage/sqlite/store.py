@@ -4,6 +4,7 @@ The writers of a process share commits (`writer.py`). Each reader has its own co
 interrupted regularly, so that other requests continue (`search.py`).
 """
 
+import atexit
 import os
 import sqlite3
 import time
@@ -56,6 +57,7 @@ P = ParamSpec("P")
 Read = Callable[Concatenate[sqlite3.Connection, P], T]
 
 OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
+CLOSE_SECONDS = 2.0  # for which `close` waits for a write of this process, and again for readers of the log
 
 _SCAN = f"""\
 SELECT
@@ -82,6 +84,7 @@ class _Opened:
 
 _stores: weakref.WeakSet["SqliteStore"] = weakref.WeakSet()
 _inherited: dict[str, list[object]] = {}  # what a forked process must not use, and not close, by the file
+_abandoned: list[object] = []  # connections to a file that was replaced, which must not be closed
 
 
 def _forget_connections() -> None:
@@ -90,6 +93,14 @@ def _forget_connections() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_connections)
+
+
+@atexit.register
+def _close_stores() -> None:
+    """After a process has ended properly, the last one of all, the store is one file."""
+    for store in list(_stores):
+        with suppress(StoreUnavailable):  # nothing is lost: the next start reads the log, as after a crash
+            store.close()
 
 
 class SqliteStore:
@@ -350,9 +361,15 @@ class SqliteStore:
     def close(self) -> None:
         if not (opened := self._opened):
             return
-        with opened.writer.in_turn():
+        with opened.writer.in_turn(CLOSE_SECONDS):
             self._opened = None
-            for connection in (opened.writer.connection, *opened.idle):
+            connections = [opened.writer.connection, *opened.idle]
+            if opened.file and not opened.file.is_same():
+                _abandoned.extend(connections)  # SQLite would write to another file, or delete the log of that
+                connections.clear()
+            elif opened.lock and opened.lock.try_exclusive():
+                self._log_limit.end(opened.writer.connection, CLOSE_SECONDS)
+            for connection in connections:
                 connection.close()
             if opened.file and len(opened.idle) == opened.readers:  # none is in use: see `StoreFile`
                 opened.file.close()

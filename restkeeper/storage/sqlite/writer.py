@@ -99,9 +99,10 @@ class Writer:
         return max(queued.deadline - self._clock.monotonic(), TAKEN_SECONDS)
 
     @contextmanager
-    def in_turn(self) -> Iterator[None]:
-        """Use the connection exclusively."""
-        self._turn.acquire()
+    def in_turn(self, seconds: float = -1) -> Iterator[None]:
+        """Use the connection exclusively. Raises StoreUnavailable if it is not free in so many seconds."""
+        if not self._turn.acquire(timeout=seconds):
+            raise StoreUnavailable(f"{_FAILED}: other callers write")
         try:
             yield
         finally:

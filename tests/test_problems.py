@@ -208,34 +208,36 @@ def test_exceptions_of_a_store_are_problems(
     assert {key: value for key, value in response.json.items() if key not in standard} == members
     assert not caplog.records
     error.__cause__ = OSError("the secret cause")
+    monkeypatch.setattr(web_errors, "_logged", {})
     assert client.get("/products/x").json["detail"] == members["detail"]
-    logged = [record.exc_text or "" for record in caplog.records]
+    logged = [record.exc_text or record.getMessage() for record in caplog.records]
     assert [("the secret cause" in text) for text in logged] == ([True] if status >= 500 else [])
 
 
 @pytest.mark.needs("health")
-def test_a_missing_store_is_one_line_in_the_log(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("kind", "status"), [(StoreGone, 503), (StoreFull, 507)])
+def test_a_missing_or_full_store_is_one_line_in_the_log(
+    kind: type[StoreError], status: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without a traceback, and again after a minute: each request meets it."""
-    error = StoreGone("the file is missing")
-    error.__cause__ = FileNotFoundError("/disk/a.db")
+    error = kind("it is missing")
+    error.__cause__ = OSError("/disk/a.db")
     client = _client_of_broken_store(error, monkeypatch)
-    monkeypatch.setitem(web_errors._logged_gone, "at", time.monotonic() - web_errors.GONE_SECONDS)
-    for path in ("/products/x", "/readyz", "/products"):
-        assert client.get(path).status_code == 503
+    monkeypatch.setattr(web_errors, "_logged", {})
+    assert [client.get(path).status_code for path in ("/products/x", "/products", "/products/y")] == [status] * 3
     (record,) = caplog.records
-    assert (record.getMessage(), record.exc_info) == ("requests get 503: the file is missing: /disk/a.db", None)
-    monkeypatch.setitem(web_errors._logged_gone, "at", time.monotonic() - web_errors.GONE_SECONDS)
+    assert (record.getMessage(), record.exc_info) == (f"requests get {status}: it is missing: /disk/a.db", None)
     assert client.get("/readyz").status_code == 503
+    monkeypatch.setattr(web_errors, "_logged", {kind: time.monotonic() - web_errors.LOG_SECONDS})
+    assert client.get("/products").status_code == status
     assert len(caplog.records) == 2
 
 
 def test_every_exception_of_a_store_has_a_problem() -> None:
     """Each has its own row in the table, or that of its base class; the others are handled before."""
-    kinds = [RecordNotFound, DuplicateValue, ConditionFailed, StoreUnavailable, StoreFull]
+    kinds = [RecordNotFound, DuplicateValue, ConditionFailed, StoreFull, StoreUnavailable]
     assert kinds == list(web_errors._OF_STORE)
-    assert set(StoreError.__subclasses__()) == {*kinds, EventsExpired, RecordChanged, ResponseStored}
+    assert {*StoreError.__subclasses__(), StoreFull} == {*kinds, EventsExpired, RecordChanged, ResponseStored}
 
 
 def test_an_exception_without_description_has_no_detail() -> None:

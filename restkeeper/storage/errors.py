@@ -73,5 +73,5 @@ class StoreUnreachable(StoreUnavailable):
     """The server of the store refuses connections, or does not respond."""
 
 
-class StoreFull(StoreError):
-    """The disk is full, or has less free space than is reserved; nothing was changed."""
+class StoreFull(StoreUnavailable):
+    """The disk is full, a quota is reached, or less space is free than is reserved; nothing was changed."""

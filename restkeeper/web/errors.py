@@ -30,14 +30,14 @@ from restkeeper.storage.errors import (
 from restkeeper.web.application import Application
 from restkeeper.web.observe import request_id
 
-GONE_SECONDS = 60.0  # between two lines of a process about its missing store
+LOG_SECONDS = 60.0  # between two lines of a process about its missing store, or its full disk
 PROBLEM_JSON = "application/problem+json"
 PAGES = "/problems/"  # each type's URI is its page under here, relative while any client can name any host
 
 PATH = "/:@!$&'()*+,;=~"  # besides letters and digits, what a path holds unescaped (RFC 3986, section 3.3)
 
 _log = logging.getLogger("restkeeper")
-_logged_gone = {"at": -GONE_SECONDS}
+_logged: dict[type[StoreError], float] = {}  # the time of the last such line
 
 _BY_STATUS: dict[int, type[Problem]] = {
     400: errors.BadRequest,
@@ -59,8 +59,8 @@ _OF_STORE: dict[type[StoreError], Callable[[Any], Problem]] = {
         error.detail, errors=[{"pointer": f"#/{error.field}", "detail": "is taken by another item"}]
     ),
     ConditionFailed: lambda error: errors.PreconditionFailed(error.detail),  # not sent: the request is executed again
-    StoreUnavailable: lambda error: errors.Unavailable(error.detail),
     StoreFull: lambda error: errors.InsufficientStorage(error.detail),
+    StoreUnavailable: lambda error: errors.Unavailable(error.detail),
 }
 
 
@@ -75,8 +75,8 @@ def install(app: Application) -> None:
 
 def render(problem: Problem) -> Response:
     """The response for a problem (RFC 9457, section 3). The cause of a server error is logged."""
-    if isinstance(problem.__cause__, StoreGone | StoreUnopened):
-        _log_gone(problem.__cause__)
+    if isinstance(problem.__cause__, StoreGone | StoreUnopened | StoreFull):
+        _log_rarely(problem.status, problem.__cause__)
     elif problem.__cause__ and problem.status >= 500:
         _log.error("%s: %s", problem.name, problem.detail, exc_info=problem, extra={"request_id": request_id()})
     return _answer(
@@ -96,12 +96,12 @@ def problem_of(error: StoreError) -> Problem:
     return problem
 
 
-def _log_gone(error: StoreGone | StoreUnopened) -> None:
-    """Log in one line that the store is missing, or why it cannot be opened; most requests meet that meanwhile."""
+def _log_rarely(status: int, error: StoreError) -> None:
+    """Log in one line what most requests meet until an operator has acted."""
     now = time.monotonic()
-    if now - _logged_gone["at"] >= GONE_SECONDS:
-        _logged_gone["at"] = now
-        _log.error("requests get 503: %s: %s", error.detail, error.__cause__)
+    if now - _logged.get(type(error), -LOG_SECONDS) >= LOG_SECONDS:
+        _logged[type(error)] = now
+        _log.error("requests get %d: %s: %s", status, error.detail, error.__cause__)
 
 
 def known_base() -> str:

@@ -1,7 +1,9 @@
 """Common helpers of the tests of SQLite."""
 
+import resource
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,17 @@ def together(works: list[Callable[[], object]]) -> list[object]:
         thread.start()
     join(*threads)
     return results
+
+
+@contextmanager
+def file_limit(most: int) -> Iterator[None]:
+    """No file of this process can have more bytes: the system refuses them, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 class Exit(BaseException):

@@ -1,5 +1,6 @@
 """The disk: a store with little free space, and the size of the log."""
 
+import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from restkeeper.storage.errors import StoreFull, StoreUnavailable
 from restkeeper.storage.sqlite.files import CHECKPOINT_SECONDS, LOG_BYTES, LOG_FULL, PINNED_SECONDS
 from restkeeper.storage.sqlite.search import READ_SECONDS, YIELD_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore
-from tests.sqlite.helpers import MIB, Clock, opened
+from tests.sqlite.helpers import MIB, Clock, file_limit, opened
 from tests.things import insert, record
 
 
@@ -44,6 +45,60 @@ def test_a_full_disk_raises_store_full(store: SqliteStore) -> None:
     with pytest.raises(StoreFull, match="full"):
         insert(store, record("a", name="x" * MIB))
     assert store.count("things") == 0
+
+
+def test_a_store_that_cannot_grow(tmp_path: Path) -> None:
+    """Each write fails as on a full disk, `check` says so until there is space again, and deletes use the log again."""
+    store, other = opened(tmp_path), opened(tmp_path)
+    insert(store, *(record(f"{n}", name="x" * 1000) for n in range(50)))
+    log = tmp_path / "store.db-wal"
+    with file_limit(log.stat().st_size + 20_001):  # it cuts a page
+        written = 50
+        with pytest.raises(StoreFull, match="disk is full"):
+            for written in range(50, 100):
+                insert(store, record(f"{written}", name="x" * 4000))
+        for _ in range(3):
+            with pytest.raises(StoreFull, match="disk is full"):
+                insert(store, record("large", name="x" * 2 * MIB))
+            with pytest.raises(StoreUnavailable, match="disk is full"):
+                store.check()
+        assert store.count("things") == other.count("things") == written
+        store.write(lambda transaction: transaction.delete("things", "0"), use_reserve=True)
+        with pytest.raises(StoreFull):
+            for number in range(1000):
+                insert(store, record(f"more {number}", name="x" * 4000))
+        with pytest.raises(StoreUnavailable, match="disk is full"):
+            other.check()  # of another process, which has not written
+    store.check()
+    other.check()
+    insert(other, record("large", name="x" * 2 * MIB))
+    store.close()
+    other.close()
+
+
+def test_a_store_on_a_full_disk_is_opened(tmp_path: Path) -> None:
+    """Without space for `-shm` it is read as it is, also after a crash, which counts as no damage."""
+    crashed = tmp_path / "crashed"
+    crashed.mkdir()
+    store = opened(tmp_path)
+    insert(store, record("a", name="x" * 10_000))
+    for name in ("store.db", "store.db-wal"):
+        shutil.copy(tmp_path / name, crashed)
+    store.close()
+    for folder in (tmp_path, crashed):
+        with file_limit(8192):
+            store = opened(folder)
+            assert [each.id for each in store.scan("things")] == ["a"]
+            assert store.count("things") == 1
+            with pytest.raises(StoreFull):
+                insert(store, record("b", name="x" * 10_000))
+            store.close()
+            with pytest.raises(StoreFull, match="cannot be opened"):
+                opened(folder, creates=False)  # as a worker, beside others
+        store = opened(folder)
+        store.check()
+        insert(store, record("b"))
+        store.close()
 
 
 def test_a_full_disk_in_requests() -> None:

@@ -150,7 +150,7 @@ class Connections:
             with Session.connect(self._url, autocommit=True) as session:
                 self._prepare(session)
         except psycopg.Error as error:
-            self._failure = store_error(error)  # type: ignore[assignment]
+            self._failure = store_error(error)
         except StoreUnavailable as error:
             self._failure = error
         except Exception:  # nobody else would try again

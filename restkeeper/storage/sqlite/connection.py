@@ -15,13 +15,15 @@ BUSY_SECONDS = 5.0  # for which a write waits, from its call on
 RETRY_SECONDS = 0.0005  # about one durable commit on a fast disk
 STATEMENTS = 32  # prepared statements that each connection caches
 
+_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)  # by ENOSPC, EDQUOT or EFBIG
 
-def connect(path: str, synchronous: str, clock: Clock) -> sqlite3.Connection:
-    """Open a connection in WAL mode that any thread can use. `synchronous` is SQLite's setting.
+
+def connect(path: str, synchronous: str, clock: Clock, *, system: str = "unix") -> sqlite3.Connection:
+    """Open a connection in WAL mode that any thread can use. `synchronous` is SQLite's setting, `system` its VFS.
 
     The file must exist: SQLite would create one with other permissions, also when a disk is not mounted.
     """
-    name = path if path == ":memory:" else f"file://{quote(os.path.realpath(path))}?mode=rw"
+    name = path if path == ":memory:" else f"file://{quote(os.path.realpath(path))}?mode=rw&vfs={system}"
     connection = sqlite3.connect(
         name,
         timeout=BUSY_SECONDS,
@@ -33,7 +35,11 @@ def connect(path: str, synchronous: str, clock: Clock) -> sqlite3.Connection:
     connection.create_function("fold", 1, sql.fold, deterministic=True)
     connection.create_function("full_text", -1, sql.full_text, deterministic=True)
     deadline = clock.monotonic() + BUSY_SECONDS
-    execute_waiting(connection, "PRAGMA journal_mode = WAL", deadline, clock)  # it ignores the busy time-out
+    try:
+        execute_waiting(connection, "PRAGMA journal_mode = WAL", deadline, clock)  # it ignores the busy time-out
+    except sqlite3.Error:
+        connection.close()  # its locks
+        raise
     connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
     connection.execute(f"PRAGMA synchronous = {synchronous}")
     connection.execute("PRAGMA foreign_keys = ON")
@@ -85,7 +91,13 @@ def translated(failure: str) -> Iterator[None]:
         raise store_error(failure, error) from error
 
 
-def store_error(failure: str, error: sqlite3.Error) -> StoreUnavailable | StoreFull:
+def store_error(failure: str, error: sqlite3.Error) -> StoreUnavailable:
     """The error of a store: what failed, and SQLite's reason."""
-    is_full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
-    return (StoreFull if is_full else StoreUnavailable)(f"{failure}: {error}")
+    if is_full(error):
+        return StoreFull(f"{failure}: its disk is full, or a quota or limit of file sizes is reached ({error})")
+    return StoreUnavailable(f"{failure}: {error}")
+
+
+def is_full(error: sqlite3.Error) -> bool:
+    """Whether a file cannot become larger."""
+    return getattr(error, "sqlite_errorcode", None) in _FULL

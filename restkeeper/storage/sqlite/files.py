@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import tempfile
 from collections.abc import Callable
 from contextlib import closing, suppress
 
@@ -11,6 +12,7 @@ from restkeeper.storage.sqlite.migrations import set_mark
 LOG_BYTES = 16 * 1024 * 1024  # of the -wal file; SQLite restarts it every 4 MiB unless a reader needs it
 LOG_FULL = 4 * LOG_BYTES  # at each multiple all searches end, so that the log can be restarted
 CHECKPOINT_SECONDS = 0.1  # between two checks of its size
+GROWTH = 256 * 1024  # bytes, more than an item with its event takes by default: so much more space heals a full store
 PINNED_SECONDS = 60.0  # without another wait, after a wait without effect: another program reads from the log
 
 _TRUNCATE = "PRAGMA wal_checkpoint(TRUNCATE)"  # its first value is 1 if others prevent it
@@ -25,6 +27,15 @@ def free_space_of(folder: str) -> int:
     """The free bytes on the disk of a folder. Raises OSError."""
     status = os.statvfs(folder)
     return status.f_bavail * status.f_frsize
+
+
+def can_grow(path: str) -> bool:
+    """Whether a file beside a store can have some bytes more than the store and than its log."""
+    path = os.path.realpath(path)
+    size = max(size_of(path), size_of(f"{path}-wal"))
+    with suppress(OSError), tempfile.TemporaryFile(dir=os.path.dirname(path)) as probe:
+        return os.pwrite(probe.fileno(), bytes(GROWTH), size) == GROWTH
+    return False
 
 
 class LogLimit:
@@ -45,6 +56,11 @@ class LogLimit:
             return
         with suppress(sqlite3.OperationalError):  # a reader needs it; the next commit tries again
             connection.execute(_TRUNCATE).fetchall()
+
+    def reuse(self, connection: sqlite3.Connection) -> None:
+        """Move the log into the store, so that the next write replaces it and needs no space. It does not wait."""
+        with suppress(sqlite3.OperationalError):  # as above, or a full disk has no space for it either
+            connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
 
     def end(self, connection: sqlite3.Connection, seconds: float) -> None:
         """Move all of the log into the store, so that this is one file. It waits some seconds for those who read it."""

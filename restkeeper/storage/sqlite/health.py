@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 from restkeeper.storage.errors import StoreGone, StoreUnavailable
+from restkeeper.storage.sqlite.connection import is_full
 from restkeeper.storage.sqlite.files import size_of
 from restkeeper.storage.sqlite.lockfile import LockFile
 
@@ -59,12 +60,20 @@ class StoreFile:
     def check(self) -> None:
         """As `require`; also raises StoreUnavailable for an impossible header or size."""
         self.require()
-        page, size = self.page_size, os.fstat(self._descriptor).st_size
-        if not page or size % page:
-            raise StoreUnavailable(f"the store is damaged: {size} bytes are no whole number of pages of {page}")
+        if self.is_cut:
+            size = os.fstat(self._descriptor).st_size
+            raise StoreUnavailable(
+                f"the store is damaged: {size} bytes are no whole number of pages of {self.page_size}"
+            )
         headers = (self._header() for _ in range(3))  # a write can be under way
         if not any(header[24:28] == header[92:96] for header in headers):  # the two counters of changes
             raise StoreUnavailable("the store is damaged: its header contradicts itself")
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it is no whole number of pages: it is damaged, or the log could not be moved to a full disk."""
+        page = self.page_size
+        return not page or os.fstat(self._descriptor).st_size % page > 0
 
     @property
     def page_size(self) -> int:
@@ -128,11 +137,11 @@ def find_damage(path: str, seconds: float = CHECK_SECONDS, now: Callable[[], flo
 
 
 def damage_of(connection: sqlite3.Connection) -> str | None:
-    """The first damage that SQLite finds, in one line; empty without damage, None if it was interrupted."""
+    """The first damage that SQLite finds, in one line; empty without damage, None if it was not found out."""
     try:
         (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode in (sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_BUSY):
+        if error.sqlite_errorcode in (sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_BUSY) or is_full(error):
             return None
         found = error
     return "" if found == "ok" else " ".join(str(found).split())

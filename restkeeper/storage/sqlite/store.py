@@ -33,11 +33,12 @@ from restkeeper.storage.opening import Opening
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
 from restkeeper.storage.spool import records_in, spool
 from restkeeper.storage.sqlite import health, sql
-from restkeeper.storage.sqlite.connection import connect, snapshot, store_error, translated
+from restkeeper.storage.sqlite.connection import connect, is_full, snapshot, store_error, translated
 from restkeeper.storage.sqlite.deliveries import find_subscriptions, read_log
 from restkeeper.storage.sqlite.events import find_events, newest_id
 from restkeeper.storage.sqlite.files import (
     LogLimit,
+    can_grow,
     create_private,
     forget_identity,
     free_space_of,
@@ -75,6 +76,7 @@ class _Opened:
     """
 
     writer: Writer
+    connect: Callable[[], sqlite3.Connection]
     secret: str
     lock: LockFile | None
     file: health.StoreFile | None
@@ -130,6 +132,7 @@ class SqliteStore:
         self._log_limit = LogLimit(path, clock)
         self._searches = Searches(clock, self._log_limit, self._truncate_log)
         self._opened: _Opened | None = None
+        self._refusal = ""  # why the last write failed, if the disk was full
         self._opening = Opening(clock, creates=self._creates)
         _stores.add(self)
 
@@ -161,7 +164,8 @@ class SqliteStore:
             if self._creates and not self._in_memory:
                 with suppress(OSError):  # it exists, or SQLite raises the reason
                     create_private(self._path)
-            connection = made.enter_context(closing(self._connect()))
+            connect, connection = self._first_connection()
+            made.enter_context(closing(connection))
             migrate(connection, list(self._collections.values()))
             secret = secret_of(connection)
             connection.execute("PRAGMA busy_timeout = 0")  # `execute_waiting` waits
@@ -179,7 +183,20 @@ class SqliteStore:
             registry=self._registry,
             clock=self._clock,
         )
-        return _Opened(writer, secret, lock, file)
+        return _Opened(writer, connect, secret, lock, file)
+
+    def _first_connection(self) -> tuple[Callable[[], sqlite3.Connection], sqlite3.Connection]:
+        """How to open connections, and one. On a disk without space for `-shm` no other process can open the store.
+
+        A worker of a server does not open it then: there are others.
+        """
+        try:
+            return self._connect, self._connect()
+        except sqlite3.Error as error:
+            if not (self._creates and is_full(error)):
+                raise
+        connect = partial(self._connect, system="unix-excl")
+        return connect, connect()
 
     @property
     def _parts(self) -> _Opened:
@@ -281,7 +298,7 @@ class SqliteStore:
 
     def _add_reader(self, opened: _Opened) -> sqlite3.Connection:
         self._require_file()  # the log of this file would damage another one
-        connection = self._connect()
+        connection = opened.connect()
         opened.readers += 1
         return connection
 
@@ -298,7 +315,15 @@ class SqliteStore:
     ) -> T:
         if not use_reserve and (shortage := self._shortage()):
             raise StoreFull(shortage)
-        return self._writer.write(work, wait=wait, deadline=deadline)
+        try:
+            result = self._writer.write(work, wait=wait, deadline=deadline)
+        except StoreFull as error:
+            if not self._refusal:
+                self._reuse_log()
+            self._refusal = error.detail
+            raise
+        self._forget_refusal()
+        return result
 
     def _shortage(self) -> str:
         """A message if the disk has too little free space, or an empty text."""
@@ -349,6 +374,10 @@ class SqliteStore:
 
     def check(self) -> None:
         if file := self._parts.file:
+            file.require()
+            if (self._refusal or file.is_cut) and not can_grow(self._path):
+                raise StoreUnavailable(self._refusal or "the store cannot grow: its disk is full")
+            self._forget_refusal()
             file.check()
         if (lock := self._parts.lock) and (damage := lock.note):
             raise StoreUnavailable(f"the store is damaged: {damage}")
@@ -381,8 +410,19 @@ class SqliteStore:
         if file := self._parts.file:
             file.require()
 
+    def _forget_refusal(self) -> None:
+        """The disk is not full any more: complete what was written to the store in part."""
+        if self._refusal:
+            self._refusal = ""
+            self._reuse_log()
+
+    def _reuse_log(self) -> None:
+        """Move the log into the store as far as a full disk allows it, so that deletes find space in the log."""
+        with suppress(StoreUnavailable), self._writer.in_turn(0):
+            self._log_limit.reuse(self._writer.connection)
+
     def _truncate_log(self) -> None:
-        with suppress(StoreUnavailable, StoreFull):  # another writer truncates it
+        with suppress(StoreUnavailable):  # another writer truncates it
             self._writer.write(lambda transaction: None, wait=False)
 
 
@@ -423,8 +463,10 @@ def _found(connection: sqlite3.Connection, key: Key, registry: SqliteRegistry) -
 
 
 def _spool_items(connection: sqlite3.Connection, collection: str, path: str) -> IO[bytes]:
-    folder = os.path.dirname(os.path.realpath(path))  # it has space; other folders may be in memory
-    return spool(connection.execute(_SCAN, (collection,)), folder)
+    folder = os.path.dirname(os.path.realpath(path))  # it usually has space; other folders may be in memory
+    with suppress(OSError):  # its disk is full
+        return spool(connection.execute(_SCAN, (collection,)), folder)
+    return spool(connection.execute(_SCAN, (collection,)))
 
 
 def _copy_into(connection: sqlite3.Connection, path: str, failure: str) -> None:

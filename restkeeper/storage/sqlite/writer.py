@@ -15,7 +15,7 @@ from contextvars import copy_context
 from typing import Any, TypeVar
 
 from restkeeper.clock import TURN, Clock
-from restkeeper.storage.errors import StoreFull, StoreUnavailable
+from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.sqlite import connection as sqlite_connection
 from restkeeper.storage.sqlite.connection import RETRY_SECONDS, execute_waiting, store_error
 from restkeeper.storage.sqlite.identity import epoch_of, make_epoch
@@ -125,7 +125,7 @@ class Writer:
                 self._let_others_write()
             try:
                 epoch = self._begin(own.deadline)
-            except (StoreUnavailable, StoreFull) as error:
+            except StoreUnavailable as error:
                 self._withdraw(own)
                 _fail([own], error)
                 return

@@ -82,7 +82,7 @@ class Table:
         """The rows that match the filters and the search, in any order."""
         for row in self.rows.values():
             if query.owner in (None, row.record.owner) and all(self._satisfies(row, each) for each in query.filters):
-                if query.search.casefold() in self._text(row):
+                if not query.search or any(query.search.casefold() in text for text in self._texts(row)):
                     yield row
 
     def page(self, query: Query, max_bytes: int | None) -> Page:
@@ -141,11 +141,11 @@ class Table:
             return any(each == self._folding(condition.field, one) for each in values for one in given)
         return COMPARISONS[condition.op](value, self._folding(condition.field, condition.value))
 
-    def _text(self, row: Row) -> str:
-        """The text of a search: one value on each line."""
+    def _texts(self, row: Row) -> list[str]:
+        """The texts that a search looks into."""
         values = [row.values.get(field) for field in self.declared.search]
         texts = [each for value in values for each in (value if isinstance(value, list) else [value])]
-        return "\n".join(text for text in texts if text is not None).casefold()
+        return [text.casefold() for text in texts if text is not None]
 
 
 class DictTransaction:

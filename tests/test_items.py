@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
+from restkeeper import Index, ItemSchema, Resource, Text, Whole
 from restkeeper.config import Config
 from tests.shop import create_app
 
@@ -211,6 +212,33 @@ def test_the_fields_parameter_selects_fields(client: FlaskClient) -> None:
         refused = client.get(f"{path}?fields=name,colour")
         assert refused.status_code == 400
         assert "colour" in refused.json["detail"] and "currency" in refused.json["detail"]
+
+
+def test_all_taken_values_are_named() -> None:
+    """Of several unique values that other items have each is named, in the order of the declaration; null is not."""
+
+    class Seat(ItemSchema):
+        mail = Text(load_default=None, allow_none=True)
+        row = Whole(0, 99, load_default=None, allow_none=True)
+        code = Text(load_default=None, allow_none=True)
+
+    unique = (Index("code", unique=True), Index("row", unique=True), Index("mail", unique=True, fold=True))
+    app = create_app(Config(), [Resource("seats", "seat", Seat, indexes=unique)])
+    client = app.test_client()
+    for seat in ({"mail": "A@x.org", "row": 1}, {"code": "c", "row": 2}, {"code": "d"}):
+        assert client.post("/seats", json=seat).status_code == 200
+    mine = client.post("/seats", json={"mail": "mine", "row": 9}).headers["Location"]
+    for sent, taken in (
+        ({"mail": "a@X.org", "row": 2, "code": "c"}, ["code", "row", "mail"]),
+        ({"mail": "a@X.org", "row": 9, "code": "new"}, ["mail"]),
+        ({"mail": "mine", "row": 1, "code": "d"}, ["code", "row"]),
+    ):
+        refused = client.put(mine, json=sent)
+        assert refused.status_code == 409, refused.json
+        assert [each["pointer"] for each in refused.json["errors"]] == [f"#/{name}" for name in taken]
+        assert refused.json["detail"] == f"another item has this {' and this '.join(taken)}"
+    refused = client.post("/seats", json={"mail": "a@x.org", "row": 9, "code": None})
+    assert [each["pointer"] for each in refused.json["errors"]] == ["#/row", "#/mail"]
 
 
 def test_duplicate_unique_values_return_409(client: FlaskClient) -> None:

@@ -336,3 +336,22 @@ def test_the_number_of_filters_is_limited(client: FlaskClient, monkeypatch: pyte
     assert client.get(f"/products?{three}&limit=5&sort=name").status_code == 200
     response = client.get(f"/products?{three}&stock=1")
     assert response.json["errors"] == [{"parameter": "stock", "detail": "is one filter too many: a list takes 3"}]
+
+
+@pytest.mark.parametrize(
+    "query", ["q=a%00b", "name=%00", "name[like]=a%00", "name[ne]=%00", "tags=%00", "id[in]=a,%00"]
+)
+def test_nul_is_no_text_to_look_for(client: FlaskClient, query: str) -> None:
+    """No item has such a character, so a query with it is a mistake, on every store."""
+    client.post("/products", json={"name": "a\ufffdb", "tags": ["\ufffd"]})
+    refused = client.get(f"/products?{query}")
+    assert refused.status_code == 400
+    assert refused.json["errors"] == [{"parameter": query.partition("=")[0], "detail": "must not hold NUL"}]
+
+
+def test_q_looks_into_each_text_by_itself(client: FlaskClient) -> None:
+    """It finds a line feed within a text; it finds none in an empty list, and nothing that spans two fields."""
+    client.post("/products", json={"name": "Desk", "description": "oak\npine", "tags": ["a", "b"]})
+    client.post("/products", json={"name": "Lamp", "tags": []})
+    found = {q: len(client.get("/products", query_string={"q": q}).json) for q in ("K\nP", "\n", "desk\noak", "a\nb")}
+    assert found == {"K\nP": 1, "\n": 1, "desk\noak": 0, "a\nb": 0}

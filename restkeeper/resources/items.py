@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
 from typing import NamedTuple, TypeVar
@@ -16,9 +17,9 @@ from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord, forge
 from restkeeper.resources.form import Form
 from restkeeper.resources.resource import ItemLimits, JsonObject, Ownership, Resource
 from restkeeper.resources.turns import LARGE, Stale, Turns, deadline_of, until_current
-from restkeeper.storage.contract import Page, Query, Record, Store, Transaction
-from restkeeper.storage.errors import DuplicateValue
-from restkeeper.web import ahead
+from restkeeper.storage.contract import Filter, Op, Page, Query, Record, Store, Transaction
+from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
+from restkeeper.web import ahead, exactjson
 from restkeeper.web.application import OwnHeaders, Reply
 from restkeeper.web.cache import Cache
 from restkeeper.web.content import JSON, read_object, require_acceptable
@@ -71,6 +72,7 @@ class Prepared(NamedTuple):
 
     reply: Reply
     work: Callable[[Transaction], object]
+    record: Record | None = None  # which has unique values
 
 
 class Items:
@@ -170,7 +172,8 @@ class Items:
             if (owner := self._access.owner_of_new()) is not None:
                 record = record._replace(owner=owner)
             change = Change("created", self.resource, None, record, record.updated_at)
-            return record, Prepared(self.represent(record), lambda transaction: self.hooks.apply(transaction, change))
+            reply = self.represent(record)
+            return record, Prepared(reply, lambda transaction: self.hooks.apply(transaction, change), record)
 
         return self.add(self.hooks.idempotency(sent), make)
 
@@ -183,7 +186,7 @@ class Items:
         owner = self._access.visible_owner() if conditional else None
 
         def prepare() -> Prepared:
-            record, (reply, insert) = make()
+            record, (reply, insert, _) = make()
             reply.headers["Location"] = f"{request.path}/{record.id}"
             seen = None if owner is None else self._first_page(owner)
 
@@ -192,7 +195,7 @@ class Items:
                     self._require_list_match(transaction, seen)
                 insert(transaction)
 
-            return Prepared(reply, work)
+            return Prepared(reply, work, record)
 
         return self.write_once(once, prepare, turn=owner)
 
@@ -205,7 +208,7 @@ class Items:
         def attempt(deadline: float) -> Reply:
             if (reply := once.find(self.store)) is not None:
                 return reply
-            reply, change = prepare()
+            reply, change, record = prepare()
 
             def work(transaction: Transaction) -> None:
                 ahead.require_presumed(transaction)
@@ -213,7 +216,7 @@ class Items:
                 change(transaction)
 
             try:
-                self._write(work, deadline=deadline)
+                self._write(work, record, deadline=deadline)
             except Exception:
                 forget_written()  # the request may be executed again
                 raise
@@ -255,7 +258,7 @@ class Items:
                 self.hooks.apply(transaction, Change("updated", self.resource, before, after, after.updated_at))
                 after_update(transaction, before, after)
 
-            self._write(work, deadline=deadline)
+            self._write(work, after, deadline=deadline)
             return after
 
         return self.represent(self._turns.change(id, attempt))
@@ -325,12 +328,24 @@ class Items:
         page = self.store.page(self.name, query, self.config.page_bytes)
         return self._listing(ListRequest(query, limit), query, page)
 
-    def _write(self, work: Callable[[Transaction], T], *, deadline: float) -> T:
-        """As `Store.write`; a DuplicateValue names the field as callers know it."""
+    def _write(self, work: Callable[[Transaction], T], record: Record | None, *, deadline: float) -> T:
+        """As `Store.write`; a DuplicateValue names all fields of the record that are taken, as callers know them."""
         try:
             return self.store.write(work, deadline=deadline)
         except DuplicateValue as error:
-            raise DuplicateValue(self.form.name_of(error.field)) from None
+            taken = self._taken(record, error.fields) if record else error.fields
+            raise DuplicateValue(*dict.fromkeys(map(self.form.name_of, taken))) from None
+
+    def _taken(self, record: Record, known: Sequence[str]) -> Sequence[str]:
+        """The unique fields whose values others have, in the order of the declaration; some are `known`."""
+        item, taken = exactjson.stored(record.body), set(known)
+        unique = [index.field for index in self.resource.indexes if index.unique]
+        with suppress(StoreUnavailable):  # the known ones are true
+            for name in unique if len(unique) > 1 else ():
+                if name not in taken and not isinstance(value := item.get(name), list | None):
+                    others = Query(filters=(Filter(name, Op.EQ, value), Filter("id", Op.NE, record.id)))
+                    taken |= {name} if self.store.count(self.name, others, most=1) else set()
+        return [*taken.difference(unique), *(name for name in unique if name in taken)]
 
     def _list_request(self) -> ListRequest:
         args = request.args if request.query_string else NO_ARGS

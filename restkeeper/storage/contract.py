@@ -144,7 +144,8 @@ class Query:
     means all records, `owner` None those of all owners.
 
     A client may send any `after`: a value of a wrong kind gives some page, and no error. `search` and LIKE compare
-    texts by `str.casefold`, also where the database has other rules.
+    texts by `str.casefold`, also where the database has other rules. `search` is looked for in each text by itself, of
+    a field or of an element of a list.
     """
 
     filters: tuple[Filter, ...] = ()

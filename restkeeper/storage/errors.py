@@ -14,11 +14,11 @@ class RecordNotFound(StoreError):
 
 
 class DuplicateValue(StoreError):
-    """Another record of the collection has this value of a unique `field`, which can be the id."""
+    """Other records of the collection have these values of unique `fields`, which can be the id; a store names one."""
 
-    def __init__(self, field: str) -> None:
-        super().__init__(f"another item has this {field}")
-        self.field = field
+    def __init__(self, *fields: str) -> None:
+        super().__init__(f"another item has this {' and this '.join(fields)}")
+        self.fields = fields
 
 
 class RecordChanged(StoreError):

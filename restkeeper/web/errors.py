@@ -56,7 +56,7 @@ _BY_STATUS: dict[int, type[Problem]] = {
 _OF_STORE: dict[type[StoreError], Callable[[Any], Problem]] = {
     RecordNotFound: lambda error: errors.NotFound(error.detail),
     DuplicateValue: lambda error: errors.Duplicate(
-        error.detail, errors=[{"pointer": f"#/{error.field}", "detail": "is taken by another item"}]
+        error.detail, errors=[{"pointer": f"#/{each}", "detail": "is taken by another item"} for each in error.fields]
     ),
     ConditionFailed: lambda error: errors.PreconditionFailed(error.detail),  # not sent: the request is executed again
     StoreFull: lambda error: errors.InsufficientStorage(error.detail),

@@ -79,7 +79,7 @@ def parse(args: MultiDict[str, str], queryable: Queryable, limit: int, limit_max
     listing = ListRequest(
         Query(
             filters=filters,
-            search=reader.one("q", str, ""),
+            search=reader.one("q", _text, ""),
             sort=reader.one("sort", lambda text: _sort(text, queryable), ()),
             limit=(size := reader.one("limit", whole(1, limit_max), limit)),
             offset=reader.one("offset", whole(0, MAX_OFFSET), 0),
@@ -227,7 +227,14 @@ def value_of(text: str, field: Field) -> Any:
                 raise ValueError("must be true or false")
             return text == "true"
         case _:
-            return text
+            return _text(text)
+
+
+def _text(text: str) -> str:
+    """A text to compare: no item has NUL, and a store may have no such character."""
+    if "\0" in text:
+        raise ValueError("must not hold NUL")
+    return text
 
 
 def _time(text: str) -> str:

@@ -67,6 +67,13 @@ def test_full_text_search_finds_texts_of_a_list(store: Store) -> None:
     assert found == {"[": [], '","': [], 'y "H': ["a"], "K\\S": ["c"], "éÉ": ["c"], "red": ["a"]}
 
 
+def test_a_search_looks_into_each_text_by_itself(store: Store) -> None:
+    """It finds a line feed within a text, but none between two fields or two elements, and nothing in an empty list."""
+    insert(store, record("a", name="one", tags=["two", "three"]), record("b", name="one\nTwo", tags=[]), record("c"))
+    found = {q: ids(store, search=q) for q in ("one\ntwo", "two\nthree", "\n", "onetwo", "e\n", "three")}
+    assert found == {"one\ntwo": ["b"], "two\nthree": [], "\n": ["b"], "onetwo": [], "e\n": ["b"], "three": ["a"]}
+
+
 MOST = 10**15 - 1  # cents: 15 digits
 
 

@@ -54,7 +54,7 @@ def test_indexes_of_another_declaration_stay(tmp_path: Path) -> None:
     assert both.keys() - before.keys() == {"items.things.stock", *folded} and len(folded) == 1
     with pytest.raises(DuplicateValue) as caught:
         insert(old, record("b", mail="A@x"))
-    assert caught.value.field == "mail"
+    assert caught.value.fields == ("mail",)
     for each in (old, new, opened(tmp_path, OLD), opened(tmp_path, NEW)):
         each.close()
     assert indexes(tmp_path) == both

@@ -80,17 +80,17 @@ class Column:
         """What a unique index has; null does not occur in it."""
         return unique_text(self.folded) if self.is_text else f"({self.folded})"
 
-    @cached_property
-    def searched(self) -> str:
-        """The folded text that a search looks into, which of a list has each element on a line."""
+    def contains(self, given: str) -> str:
+        """Whether the text, or an element of a list, contains a folded text; false for null."""
         name = literal(self.field.name)
+        if self.field.kind is Kind.LIST:
+            value = f"coalesce(folded -> {name}, {self.json})"
+            elements = f"jsonb_array_elements_text(CASE WHEN jsonb_typeof({value}) = 'array' THEN {value} END)"
+            return f'EXISTS (SELECT FROM {elements} AS each WHERE strpos(lower(each COLLATE "C"), {given}) > 0)'  # noqa: S608
+        text = f'coalesce(folded ->> {name}, lower((fields ->> {name}) COLLATE "C"))'
         if self.is_own:
-            return f"lower({self.field.name}::text)"
-        if self.field.kind is not Kind.LIST:
-            return f'coalesce(folded ->> {name}, lower((fields ->> {name}) COLLATE "C"))'
-        value = f"coalesce(folded -> {name}, {self.json})"
-        elements = f"jsonb_array_elements_text(CASE WHEN jsonb_typeof({value}) = 'array' THEN {value} END)"
-        return f'(SELECT string_agg(lower(each COLLATE "C"), chr(10)) FROM {elements} AS each)'  # noqa: S608
+            text = f"lower({self.field.name}::text)"
+        return f"coalesce(strpos({text}, {given}) > 0, false)"
 
 
 def column(collection: Collection, name: str) -> Column:

@@ -165,8 +165,8 @@ def _conditions(collection: Collection, query: Query) -> Iterator[str]:
     for n, each in enumerate(query.filters):
         yield _condition(column(collection, each.field), each.op, f"%(f{n})s", is_long=_is_long(each))
     if query.search:
-        texts = ", ".join(column(collection, name).searched for name in collection.search)
-        yield f"strpos(concat_ws(chr(10), {texts}), %(search)s) > 0" if texts else "false"
+        found = [column(collection, name).contains("%(search)s") for name in collection.search]
+        yield f"({' OR '.join(found)})" if found else "false"
 
 
 def _condition(compared: Column, op: Op, given: str, *, is_long: bool) -> str:
@@ -175,7 +175,7 @@ def _condition(compared: Column, op: Op, given: str, *, is_long: bool) -> str:
         contains = f"?| {given}::text[]" if op is Op.IN else f"? {given}::text"
         return f"coalesce({compared.json} {contains}, false)"
     if op is Op.LIKE:
-        return f"coalesce(strpos({compared.searched}, {given}) > 0, false)"
+        return compared.contains(given)
     value = "each" if op is Op.IN else f"{given}::{compared.type}"
     left, right = _sides(compared, op, value, is_long=is_long)
     if op is not Op.IN:

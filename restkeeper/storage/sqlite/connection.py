@@ -33,7 +33,7 @@ def connect(path: str, synchronous: str, clock: Clock, *, system: str = "unix") 
         uri=True,
     )
     connection.create_function("fold", 1, sql.fold, deterministic=True)
-    connection.create_function("full_text", -1, sql.full_text, deterministic=True)
+    connection.create_function("is_found", -1, sql.is_found, deterministic=True)
     deadline = clock.monotonic() + BUSY_SECONDS
     try:
         execute_waiting(connection, "PRAGMA journal_mode = WAL", deadline, clock)  # it ignores the busy time-out

@@ -216,7 +216,7 @@ def _conditions(collection: Collection, query: Query) -> Iterator[str]:
         searched = [collection.fields[name] for name in collection.search]
         lists = "".join("01"[field.kind is Kind.LIST] for field in searched)
         values = ", ".join(map(value_of, searched))
-        yield f"instr(full_text('{lists}', {values}), :search)" if searched else "0"
+        yield f"is_found(:search, '{lists}', {values})" if searched else "0"
 
 
 def _exact(collection: Collection, query: Query) -> Query:
@@ -299,14 +299,14 @@ def fold(text: str | None) -> str | None:
     return None if text is None else str(text).casefold()
 
 
-def full_text(lists: str, *values: str | None) -> str:
-    """The texts of some fields without case, one on each line (the SQL function `full_text`).
+def is_found(search: str, lists: str, *values: str | None) -> bool:
+    """Whether a text without case is in one of some others (the SQL function `is_found`).
 
     For each value, `lists` has a 1 if it is a JSON array of texts, and otherwise a 0.
     """
-    texts = (
-        "\n".join(map(str, orjson.loads(value))) if is_list == "1" else str(value)
+    return any(
+        search in str(text).casefold()
         for is_list, value in zip(lists, values, strict=True)
         if value is not None
+        for text in (orjson.loads(value) if is_list == "1" else (value,))
     )
-    return "\n".join(texts).casefold()

@@ -98,7 +98,7 @@ def test_uses_wait_for_the_first_attempt_for_some_time(monkeypatch: pytest.Monke
         (OSError(24, "Too many open files"), False, StoreUnopened),
         (OSError(24, "Too many open files"), True, StoreUnavailable),
         (StoreGone("missing"), False, StoreGone),
-        (StoreFull("full"), False, StoreFull),
+        (StoreFull("full"), False, StoreUnopened),
     ],
 )
 def test_a_start_shows_the_failure(failure: StoreError | OSError, creates: bool, kind: type[StoreError]) -> None:

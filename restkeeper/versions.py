@@ -200,7 +200,7 @@ class Versions:
     def replacement_for(self, name: str, now: float) -> str:
         """The version to use for one: itself, or after its sunset the first of its successors that is not retired.
 
-        Without a successor it is the newest version; empty if all are retired.
+        Without a successor it is the newest version; empty if all are retired. It is never a preview.
         """
         served = [each.name for each in self.served(now)]
         found = next((each for each in (name, *self._successors(name)) if each in served), "")

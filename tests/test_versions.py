@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from restkeeper import (
 )
 from restkeeper.config import Config, ConfigError
 from restkeeper.features.webhooks import deliverer_of
+from restkeeper.features.webhooks.deliverer import Deliverer
 from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.schemas.fields import JsonObject
 from restkeeper.service import service_of
@@ -136,6 +138,21 @@ COMMON = {"sku", "price", "tags", "id", "created_at", "updated_at", "version"}
 
 def own(item: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in item.items() if name not in COMMON}
+
+
+Sent = list[tuple[str, dict[str, Any]]]
+
+
+def deliverer_to(sent: Sent, app: Application) -> Deliverer:
+    """A deliverer that notes the end of the URL and the item of each event."""
+    deliverer = deliverer_of(service_of(app))
+
+    def send(url: str, headers: Any, body: bytes) -> DeliveryResult:
+        sent.append((url[-2:], own(json.loads(body)["data"])))
+        return DeliveryResult(204, "", None)
+
+    deliverer._send = send
+    return deliverer
 
 
 class TestItems:
@@ -390,6 +407,7 @@ class TestAddresses:
         """PREVIEWS names it."""
         client = make(Config(previews=("v4",))).test_client()
         assert client.get("/api/v4/products").status_code == 200
+        assert client.get("/api/v9/products").json["detail"].endswith("; there are: v1, v2, v3, v4")
         with pytest.raises(ConfigError, match="^PREVIEWS='v5': there is no such version; there are: v4$"):
             make(Config(previews=("v5",)))
 
@@ -586,14 +604,8 @@ class TestEvents:
         """It can be changed; after the sunset it is that of the successor, and the webhook can be changed otherwise."""
         clock, config = SetClock(), Config(webhook_allow_private=True, database_url=f"sqlite:///{tmp_path}/a.db")
         app = make(config, clock=clock)
-        client, sent = app.test_client(), []
-        deliverer = deliverer_of(service_of(app))
-
-        def send(url: str, headers: Any, body: bytes) -> DeliveryResult:
-            sent.append((url[-2:], own(json.loads(body)["data"])))
-            return DeliveryResult(204, "", None)
-
-        deliverer._send = send
+        client, sent = app.test_client(), Sent()
+        deliverer = deliverer_to(sent, app)
         hooks = {
             version: client.post(f"/api/{version}/webhooks", json={"url": f"http://x.example/{version}"}).json
             for version in SEEN
@@ -619,6 +631,26 @@ class TestEvents:
         again = make(config, clock=clock).test_client()
         changed = again.patch(f"/api/v2/webhooks/{hooks['v1']['id']}", json={"description": "x"})
         assert (changed.status_code, changed.json["api_version"]) == (200, "v1")
+
+    @pytest.mark.needs("webhooks")
+    def test_a_served_preview_has_its_own_form(self, tmp_path: Path) -> None:
+        """In the feed of its path, and of webhooks that are pinned to it; where it is not served, as in the newest."""
+        versions = Versions(Version("v1", revisions={"products": 1}), Version("v2", preview=True), unversioned="v1")
+        config = Config(webhook_allow_private=True, database_url=f"sqlite:///{tmp_path}/a.db")
+        app = make(replace(config, previews=("v2",)), versions=versions)
+        client, sent = app.test_client(), Sent()
+        for version in ("v1", "v2"):
+            hook = client.post(f"/api/{version}/webhooks", json={"url": f"http://x.example/{version}"})
+            assert hook.json["api_version"] == version
+        client.post("/api/v1/products", json=LAMP)
+        assert deliverer_to(sent, app).deliver_once() == 2
+        assert dict(sent) == {"v1": SEEN["v1"], "v2": SEEN["v3"]}
+        for version, item in sent:
+            assert own(client.get(f"/api/{version}/events").json[0]["data"]) == item
+        sent.clear()
+        client.post("/api/v1/products", json=LAMP | {"name": "Lamp 2"})
+        assert deliverer_to(sent, make(config, versions=versions)).deliver_once() == 2
+        assert dict(sent) == dict.fromkeys(("v1", "v2"), SEEN["v1"] | {"name": "Lamp 2"})
 
 
 class TestCommands:

@@ -160,7 +160,7 @@ class Gate:
     def _refuse(self, name: str, path: str) -> None:
         if deprecation := self._versions.deprecation_of(name) if name in self._versions else None:
             raise self._retired(f"version {name}", deprecation, name, path.removeprefix(prefix_of(name)))
-        known = [each.name for each in self._versions.served(self._clock.time()) if each.name in self._ends]
+        known = [each for each, end in self._ends.items() if self._clock.time() < end]
         there_are = f"there are: {', '.join(known) or 'none'}"
         if name in self._versions:
             raise NotFound(f"{name} is a preview, which is not served here (PREVIEWS); {there_are}")

@@ -69,7 +69,6 @@ class Deprecations:
     def __init__(self, app: Application, service: Service, uses: Uses) -> None:
         self._app = app
         self._versions = service.versions
-        self._served = {each.name for each in service.served}
         self._clock = service.clock
         self._collections = {each.name: each.singular for each in service.resources}
         self._uses = uses
@@ -165,7 +164,8 @@ class Deprecations:
         if not (declared := self._versions[place.version].successor):
             return
         successor = self._versions.replacement_for(declared, self._clock.time())
-        if f"{prefix_of(successor)}{place.route or place.rest}" in self._rules:
+        path = f"{prefix_of(successor)}{place.route or place.rest}"
+        if successor != place.version and path in self._rules:  # its own where that is a preview
             yield f'<{prefix_of(successor)}{quote(place.rest, PATH)}>; rel="successor-version"'
 
     @cached_property

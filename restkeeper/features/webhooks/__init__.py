@@ -25,10 +25,12 @@ def deliverer_of(service: Service) -> Deliverer:
     timeout = float(config.webhook_timeout)
     send = Sender(allow_private=config.webhook_allow_private, timeout=timeout)
     forms = {each.name: EventForms(service, each.name) for each in service.served}
+    previews = {each.name for each in service.served if each.preview}
 
     def convert(event: StoredEvent, version: str) -> StoredEvent:
         """The event as a webhook of this version receives it; after its sunset, as one of the successor does."""
-        form = forms.get(service.versions.replacement_for(version, clock.time()))
+        shown = version if version in previews else service.versions.replacement_for(version, clock.time())
+        form = forms.get(shown)
         return form.converted(event) if form else event
 
     return Deliverer(

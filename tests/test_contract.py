@@ -3,17 +3,41 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import chdir
+from datetime import date
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from marshmallow import validate
 
 import app
+from restkeeper import (
+    Deprecation,
+    Index,
+    Items,
+    ItemSchema,
+    Lifecycle,
+    Resource,
+    Status,
+    Text,
+    Version,
+    Versions,
+    Whole,
+)
 from restkeeper.cli.main import main
+from restkeeper.config import Config
+from restkeeper.contract.check import compare
+from restkeeper.contract.findings import paragraphs
 from restkeeper.resources.collection import CollectionHandlers
+from restkeeper.versions import V1
 from tests.live import ROOT
+from tests.shop import create_app
+
+DAY = date(2026, 11, 22)
 
 
 def run(folder: Path, *arguments: str, **environ: str) -> Result:
@@ -111,9 +135,147 @@ def test_a_compatible_change_passes_and_is_accepted(service: Path) -> None:
     assert done.exit_code == 0, done.stdout
     assert done.stdout.startswith("v1: no client breaks; ") and "not accepted yet" in done.stdout
     strict = run(service, "check", "--strict")
-    assert strict.exit_code == 1 and "compatible: v1: field topic of NoteInput: added" in strict.stdout
-    assert "compatible: v1: operation POST /api/v1/memos: added (endpoint-added)\n" in run(service, "accept").stdout
+    assert strict.exit_code == 1 and strict.stdout.count("field topic of Note: added") == 1
+    assert "compatible: v1: operation DELETE /api/v1/memos/{id}: added (endpoint-added)\n" in strict.stdout
+    assert run(service, "accept").stdout.startswith(strict.stdout)
     assert run(service, "check", "--strict").stdout == "v1: no client breaks\n"
+
+
+class LampSchema(ItemSchema):
+    """Something with all that clients depend on beside its schema."""
+
+    name = Text(1, 50, required=True)
+    email = Text(0, 50, load_default=None, allow_none=True)
+    tags = Items(Text(1, 50), load_default=list)
+    status = Status(Lifecycle("a", {"a": ("b", "c"), "b": ("c",), "c": ()}))
+
+
+INDEXES = (Index("email", unique=True, fold=True), Index("name"))
+SEARCH = ("name", "email")
+
+
+def served(
+    *, without: Iterable[str] = (), versions: Versions = V1, fields: dict[str, Any] | None = None, **declared: Any
+) -> Any:
+    """The document of a service with a collection, in which some fields are other ones, or gone if they are None."""
+    own = {**LampSchema._declared_fields, **(fields or {})}
+    schema = ItemSchema.from_dict({name: field for name, field in own.items() if field}, name="LampSchema")
+    lamps = Resource("lamps", "lamp", schema, **{"indexes": INDEXES, "search": SEARCH, **declared})
+    made = create_app(Config(), (lamps,), without=without, versions=versions)
+    return made.test_client().get("/openapi.json").json
+
+
+def findings(before: Any, after: Any) -> list[tuple[str, str]]:
+    """The ids of what is found, with how severe it is."""
+    return [(each.id, str(each.severity)) for each in compare("v1", before, after, today=DAY, window=180)]
+
+
+def moving(**moves: tuple[str, ...]) -> dict[str, Any]:
+    return {"status": Status(Lifecycle("a", moves))}
+
+
+@pytest.mark.needs("openapi", "dialects")
+def test_what_no_schema_says_is_promised() -> None:
+    """The document has it in words of ours, and each change of it is one finding."""
+    unmoved = moving(a=("b", "c"), b=("c",), c=()) | {"tags": Items(Text(1, 50), load_default=lambda: [])}
+    changes: dict[str, tuple[dict[str, Any], str, str]] = {
+        "nothing": ({"fields": unmoved}, "", ""),
+        "a unique index": (
+            {"indexes": (*INDEXES, Index("name", unique=True))},
+            "request-property-unique-added",
+            "breaking",
+        ),
+        "no unique index": (
+            {"indexes": (Index("email", fold=True),)},
+            "request-property-unique-removed",
+            "to judge",
+        ),
+        "no transition": (
+            {"fields": moving(a=("b",), b=("c",), c=())},
+            "request-property-transition-removed",
+            "breaking",
+        ),
+        "a transition": (
+            {"fields": moving(a=("b", "c"), b=("c",), c=("a",))},
+            "request-property-transition-added",
+            "compatible",
+        ),
+        "no lifecycle": (
+            {"fields": {"status": Text(0, 5, validate=[validate.OneOf("abc")], load_default="a")}},
+            "request-property-transition-added",
+            "compatible",
+        ),
+        "a default": (
+            {"fields": {"tags": Items(Text(1, 50), load_default=lambda: ["x"])}},
+            "request-property-default-value-changed",
+            "breaking",
+        ),
+        "less search": ({"search": ("name",)}, "request-parameter-search-removed", "breaking"),
+        "more search": ({"search": (*SEARCH, "tags")}, "request-parameter-search-added", "compatible"),
+        "no fold": ({"indexes": (Index("email", unique=True),)}, "request-parameter-fold-removed", "breaking"),
+        "a fold": ({"indexes": (*INDEXES, Index("name", fold=True))}, "request-parameter-fold-added", "breaking"),
+        "no dialects": ({"without": ("dialects",)}, "api-dialect-removed", "breaking"),
+    }
+    before = served()
+    wrong = {}
+    for name, (change, id, severity) in changes.items():
+        found = [each for each in findings(before, served(**change)) if "response-property-default" not in each[0]]
+        if found != ([(id, severity)] if id else []):
+            wrong[name] = found
+    assert wrong == {}
+    opened = findings(served(without=("dialects",)), before)
+    assert opened == [("api-dialect-added", "compatible")]
+    lifecycle = findings(served(**changes["no lifecycle"][0]), before)
+    assert ("request-property-transition-removed", "breaking") in lifecycle
+
+
+@pytest.mark.needs("openapi")
+def test_a_field_or_a_state_that_goes_is_one_cause() -> None:
+    """It ends its search and its transitions, too: that is not told again."""
+    before = served()
+    gone = compare("v1", before, served(fields={"email": None}, indexes=(), search=("name",)), today=DAY, window=180)
+    assert [each for each in gone if "email" not in f"{each.change.name} {each.change.value}"] == []
+    state = findings(before, served(fields=moving(a=("b",), b=())))
+    assert {id for id, severity in state if severity == "breaking"} == {"request-property-enum-value-removed"}
+
+
+@pytest.mark.needs("openapi")
+def test_a_document_from_before_is_accepted_with_what_is_new_in_it() -> None:
+    """It had none of these words, nor defaults that a function makes."""
+    before = served()
+    for name in ("tags", "status", "email"):
+        for schema in ("Lamp", "LampPart", "LampInput"):
+            part = before["components"]["schemas"][schema]["properties"][name]
+            for word in ("x-unique", "x-transitions", *(["default"] if name == "tags" else [])):
+                part.pop(word, None)
+    for parameter in before["components"]["parameters"].values():
+        parameter["schema"].pop("x-search", None), parameter["schema"].pop("x-fold", None)
+    del before["x-dialects"]
+    assert {severity for _, severity in findings(before, served())} == {"compatible"}
+    other = served(fields={"email": Text(0, 50, load_default="-", allow_none=True)})
+    assert ("request-property-default-value-added", "breaking") in findings(before, other)  # it was null
+
+
+@pytest.mark.needs("openapi")
+def test_a_default_that_is_made_anew_is_in_no_document() -> None:
+    """A time, or a random value."""
+    number = count()
+    document = served(fields={"at": Whole(0, 2**31, load_default=lambda: next(number))})
+    assert "default" not in document["components"]["schemas"]["LampInput"]["properties"]["at"]
+
+
+@pytest.mark.parametrize(
+    "what", [{}, {"field": "lamps.email"}, {"path": "/lamps"}, {"parameter": "lamps.email"}], ids=str
+)
+@pytest.mark.needs("openapi", "versions")
+def test_one_deprecation_is_one_finding(what: dict[str, str]) -> None:
+    """Whatever it marks: operations, schemas, filters, the versions of webhooks."""
+    for sunset, severity in (date(2026, 12, 1), "breaking"), (date(2028, 1, 1), "compatible"):
+        each = Deprecation(version="v1", since=DAY, sunset=sunset, **what)
+        after = served(versions=Versions(Version("v1"), unversioned="v1", deprecations=[each]))
+        found = compare("v1", served(), after, today=DAY, window=180)
+        (told,) = paragraphs(found)
+        assert told.startswith(severity) and told.count("\n") <= 8, told
 
 
 REMOVED = ('    text = Text(0, 500, load_default="")\n', "")
@@ -131,9 +293,10 @@ def test_a_removed_field_is_explained(service: Path) -> None:
     )
     whom = "clients that read it; clients that send it, whose requests are refused or mean something else"
     assert f"    breaks: {whom}\n" in done.stdout
-    assert "    also parameter text[gte]: removed" in done.stdout
-    assert "    also field text of NoteInput: removed" in done.stdout
-    assert done.stdout.count("instead: ") == 1  # there is one cause
+    assert (
+        "    also field text of NotePart, field text of NotePatch, field text of NoteInput and 8 more\n" in done.stdout
+    )
+    assert done.stdout.count("instead: ") == 1 and done.stderr == "Error: 1 change would break clients\n"
     how = "Deprecation(version='v1', field='notes.text', since=date(2026, 11, 22), sunset=date(2027, 5, 21))"
     assert how in done.stdout
     before = accepted(service)
@@ -188,7 +351,7 @@ OWNED = ('"note", NoteSchema)', '"note", NoteSchema, ownership=Ownership.ALL)')
         ),
         (
             ("    title =", '    id = Text(metadata={"pattern": "^[0-9]+$"}, dump_only=True)\n    title ='),
-            'field id of Note: pattern changed from "^[A-Za-z0-9._~-]{1,64}$" to "^[0-9]+$"',
+            'field id of Note, field id of NotePart: pattern changed from "^[A-Za-z0-9._~-]{1,64}$" to "^[0-9]+$"',
         ),
     ],
 )

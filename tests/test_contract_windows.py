@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from restkeeper.contract.check import compare
-from restkeeper.contract.findings import Finding, Severity, paragraphs
+from restkeeper.contract.findings import Finding, Severity, causes, paragraphs
 from tests.live import ROOT
 from tests.test_contract_rules import (
     FAR,
@@ -114,19 +114,29 @@ def test_versions_have_windows(before: Json, after: Json | None, id: str, severi
 
 
 @pytest.mark.parametrize(
-    ("path", "declared"),
+    ("paths", "declared"),
     [
-        ("/api/v1/things/{id}", "version='v1', path='/things/<id>', method='GET'"),
-        ("/things/{id}", "version=''"),  # the unversioned paths go together
+        (["/api/v1/things/{id}"], "version='v1', path='/things/<id>'"),
+        (["/api/v1/things/{id}", "/things/{id}"], "version='v1', path='/things/<id>'"),
+        (["/things/{id}"], "version=''"),  # the unversioned paths go together
     ],
 )
-def test_a_removed_operation_is_to_be_deprecated(path: str, declared: str) -> None:
-    """The remedy is the declaration that the service needs."""
+def test_a_removed_path_is_to_be_deprecated(paths: list[str], declared: str) -> None:
+    """The remedy is the declaration that the service needs, for all methods."""
     before = document()
-    before["paths"][path] = {"get": {"responses": {}}}
-    (finding,) = found(before, document())
+    before["paths"] |= {path: {method: {"responses": {}} for method in ("get", "put")} for path in paths}
+    ((finding, *_),) = causes(found(before, document()))
     days = "since=date(2026, 11, 22), sunset=date(2027, 5, 21)"
     assert f"Deprecation({declared}, {days})" in finding.remedy
+
+
+def test_a_removed_method_is_to_be_deprecated() -> None:
+    """The path stays."""
+    before, after = document(), document()
+    before["paths"]["/api/v1/things"] = {"get": {"responses": {}}, "post": {"responses": {}}}
+    after["paths"]["/api/v1/things"] = {"get": {"responses": {}}}
+    (finding,) = found(before, after)
+    assert "Deprecation(version='v1', path='/things', method='POST', " in finding.remedy
 
 
 def test_the_window_is_a_setting() -> None:

@@ -17,7 +17,7 @@ from restkeeper.cli.common import Command, Refused
 from restkeeper.cli.loading import load_application
 from restkeeper.config import Config, ConfigError
 from restkeeper.contract.check import added, compare
-from restkeeper.contract.findings import Finding, Json, Severity, paragraphs
+from restkeeper.contract.findings import Finding, Json, Severity, causes, paragraphs
 from restkeeper.features.openapi.document import document
 from restkeeper.service import service_of
 from restkeeper.versions import is_version
@@ -90,7 +90,7 @@ def accept(force: str | None, today: datetime | None, window: int) -> None:
         raise click.ClickException(f"nothing was accepted: {_count(broken, 'change')} would break clients")
     for version, new in present.items():
         reasons = accepted.get(version, {}).get("info", {}).get(FORCED, [])
-        here = [each.headline for each in broken if each.version == version]
+        here = [same[0].headline for same in causes(broken) if same[0].version == version]
         if here:
             reasons = [*reasons, {"date": str(_day(today)), "reason": force, "changes": here}]
         _write(folder, version, {**new, "info": {**new["info"], **({FORCED: reasons} if reasons else {})}})
@@ -174,4 +174,5 @@ def _show(findings: Iterable[Finding]) -> None:
 
 
 def _count(found: list[Finding], word: str) -> str:
-    return f"{len(found)} {word}{'s' * (len(found) != 1)}"
+    count = len(causes(found))
+    return f"{count} {word}{'s' * (count != 1)}"

@@ -5,6 +5,7 @@ from datetime import date
 from itertools import chain
 
 from restkeeper.contract.findings import (
+    DEPRECATE,
     HARMLESS,
     Change,
     Direction,
@@ -27,6 +28,7 @@ WHOM = {
     "ownership of": "clients that read or change items of other callers",
     "security scheme": "clients that authenticate by it",
     "version": "all clients of the version",
+    "queries": "clients of these dialects",
 }
 
 
@@ -42,7 +44,8 @@ def compare(version: str, accepted: Json, present: Json | None, *, today: date, 
     for place, change in chain(_of_version(version, accepted, present, calendar), changes):
         places.setdefault(change, {})[place] = None
     revisions = _state(present or {}).get("revisions", {}) | _state(accepted).get("revisions", {})
-    remedies = Remedies(version, fields_of(accepted), fields_of(present or {}), revisions, calendar)
+    gone = frozenset(change.name for change in places if change.remedy == DEPRECATE)
+    remedies = Remedies(version, fields_of(accepted), fields_of(present or {}), gone, revisions, calendar)
     return sorted_findings(_finding(remedies, change, tuple(sorted(each))) for change, each in places.items())
 
 
@@ -52,7 +55,8 @@ def added(version: str) -> Finding:
 
 
 def _finding(remedies: Remedies, change: Change, places: tuple[Place, ...]) -> Finding:
-    return Finding(remedies.version, change, places, _whom(change), remedies.remedy(change, places))
+    remedy = remedies.remedy(change, places)
+    return Finding(remedies.version, change, places, _whom(change), remedy, remedies.cause(change, places, remedy))
 
 
 def _state(document: Json) -> Json:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 Json = dict[str, Any]
 
-MOST_PLACES = 3  # that the text of a finding names; of the others it says how many they are
+MOST = 3  # places, or subjects, that the text of a finding names; of the others it says how many they are
 
 
 class Severity(IntEnum):
@@ -48,6 +48,7 @@ NEW_VERSION = "new-version"
 DEPRECATE = "deprecate"
 LATER_SUNSET = "later-sunset"
 OPTIONAL = "optional"
+SHARED = "leave it as it is: all versions share it, so that a new one does not help"
 
 
 class Change(NamedTuple):
@@ -66,6 +67,11 @@ class Change(NamedTuple):
     schema: str = ""
     remedy: str = NEW_VERSION
     value: str = ""
+
+    @property
+    def step(self) -> str:
+        """What changed, without the value that was deprecated."""
+        return self.what.rpartition(": ")[2]
 
 
 def change_of(id: str, effect: Effect, what: str, subject: str, name: str = "", remedy: str = NEW_VERSION) -> Change:
@@ -88,13 +94,17 @@ PlacedChange = tuple[Place, Change]
 
 
 class Finding(NamedTuple):
-    """A change with all places where it is seen, whom it breaks, and how it is done without that."""
+    """A change with all places where it is seen, whom it breaks, and how it is done without that.
+
+    Those of one `cause`, such as a field, are told together.
+    """
 
     version: str
     change: Change
     places: tuple[Place, ...]
     whom: str
     remedy: str
+    cause: str = ""
 
     @property
     def id(self) -> str:
@@ -109,33 +119,55 @@ class Finding(NamedTuple):
     @property
     def headline(self) -> str:
         """What changed, in one line."""
+        return f"{self.version}: {self.subject}: {self.change.what} ({self.id})"
+
+    @property
+    def subject(self) -> str:
+        """What it is that changed."""
         change = self.change
         subject = " ".join(filter(None, [change.subject, change.name]))
         if change.schema and change.subject in ("body", "field", "value"):
-            subject = f"{subject} of {change.schema}" if change.name else f"schema {change.schema}"
-        return f"{self.version}: {subject}: {change.what} ({change.id})"
+            return f"{subject} of {change.schema}" if change.name else f"schema {change.schema}"
+        return subject
 
     def lines(self) -> list[str]:
         """What changed and where, as text for a person."""
         places = [place for place in map(str, self.places) if place not in ("", self.change.name)]
-        shown = [f"    in {place}" for place in places[:MOST_PLACES]]
-        more = len(places) - MOST_PLACES
+        shown = [f"    in {place}" for place in places[:MOST]]
+        more = len(places) - MOST
         shown += [f"    and in {more} more place{'s' * (more > 1)}"] if more > 0 else []
         return [self.headline, *shown]
 
 
-def paragraphs(findings: Iterable[Finding]) -> Iterator[str]:
-    """Findings as text for a person: those with the same remedy together, each with whom it breaks."""
+def causes(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """Findings of one cause together, a parameter last: it changes because its field does."""
     together: dict[tuple[Severity, str, str], list[Finding]] = {}
-    for finding in findings:
-        alone = finding.headline if finding.severity is Severity.COMPATIBLE else finding.remedy
-        together.setdefault((finding.severity, finding.version, alone), []).append(finding)
-    for (severity, _, remedy), (first, *others) in together.items():
-        lines = [*first.lines(), *(f"    also {each.headline.removeprefix(f'{each.version}: ')}" for each in others)]
-        if severity is not Severity.COMPATIBLE:
-            whom = dict.fromkeys(each.whom for each in (first, *others))
-            lines += [f"    breaks: {'; '.join(whom)}", f"    instead: {remedy}"]
-        yield "\n".join([f"{severity}: {lines[0]}", *lines[1:]])
+    for each in findings:
+        together.setdefault((each.severity, each.version, each.cause or each.headline), []).append(each)
+    return [sorted(same, key=lambda each: each.change.subject == "parameter") for same in together.values()]
+
+
+def paragraphs(findings: Iterable[Finding]) -> Iterator[str]:
+    """Findings as text for a person: one for each cause, with whom it breaks."""
+    for same in causes(findings):
+        first = same[0]
+        lines = [f"{first.severity}: {first.lines()[0]}", *first.lines()[1:], *_also(first, same[1:])]
+        if first.severity is not Severity.COMPATIBLE:
+            whom = dict.fromkeys(each.whom for each in same)
+            remedies = dict.fromkeys(each.remedy for each in same if each.change.subject == first.change.subject)
+            lines += [f"    breaks: {'; '.join(whom)}", *(f"    instead: {each}" for each in remedies)]
+        yield "\n".join(lines)
+
+
+def _also(first: Finding, others: Iterable[Finding]) -> Iterator[str]:
+    """A line for each other thing that happened, with what it happened to."""
+    subjects: dict[str, dict[str, None]] = {}
+    for each in others:
+        what = f": {each.change.what} ({each.id})" if each.change.step != first.change.step else ""
+        subjects.setdefault(what, {})[each.subject] = None
+    for what, names in subjects.items():
+        more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+        yield f"    also {', '.join([*names][:MOST])}{more}{what}"
 
 
 def sorted_findings(findings: Iterable[Finding]) -> list[Finding]:

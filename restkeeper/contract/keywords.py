@@ -4,9 +4,21 @@ Each function of `COMPARED` compares two schemas and yields the end of a rule's 
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
-from restkeeper.contract.findings import CHANGED, HARMLESS, NARROWED, WIDENED, Effect, Json, Severity
+from restkeeper.contract.findings import (
+    CHANGED,
+    HARMLESS,
+    NARROWED,
+    NEW_VERSION,
+    SHARED,
+    UNCLEAR,
+    WIDENED,
+    Effect,
+    Json,
+    Severity,
+)
 from restkeeper.contract.schema import bare, is_nullable, text, types_of
 
 
@@ -17,6 +29,7 @@ class KeywordChange(NamedTuple):
     effect: Effect
     what: str
     value: str = ""
+    remedy: str = NEW_VERSION
 
 
 class Bound(NamedTuple):
@@ -67,6 +80,30 @@ KEYWORD_RULES = {
 }
 ALWAYS_CHANGED = {"contentMediaType", "contentEncoding"}  # their ids have no other end
 ANY_TEXT = {".*", "^.*$", "^.*", ".*$", ""}
+
+
+class Extension(NamedTuple):
+    """A keyword of ours, for what clients depend on beside the schema: what the end and the beginning of a part mean.
+
+    A part is an element of a list, a move of a lifecycle, or the keyword itself if it is true.
+    """
+
+    name: str
+    removed: Effect
+    says_removed: str
+    added: Effect
+    says_added: str
+
+
+EXTENSIONS = {
+    "x-unique": Extension("unique", UNCLEAR, "several items can have one value", CHANGED, "is unique now"),
+    "x-fold": Extension(
+        "fold", CHANGED, "upper and lower case differ now", CHANGED, "upper and lower case are equal now"
+    ),
+    "x-search": Extension("search", CHANGED, "does not search {} any more", HARMLESS, "searches {}, too"),
+    "x-transitions": Extension("transition", CHANGED, "cannot go {} any more", HARMLESS, "can go {}, too"),
+    "x-dialects": Extension("dialect", CHANGED, "{}: not understood any more", HARMLESS, "{}: understood, too"),
+}
 
 WIDER = {("integer", "number")}
 WIDER_FORMATS = {("int32", "int64"), ("float", "double")}
@@ -247,6 +284,33 @@ def stability(one: Json, other: Json, prefix: str) -> Iterator[KeywordChange]:
         what = f"x-stability-level changed from {was} to {now}"
         id = f"{prefix}-stability-{'increased' if up else 'decreased'}"
         yield KeywordChange(id, HARMLESS if up else CHANGED, what)
+
+
+def extensions(one: Json, other: Json) -> Iterator[KeywordChange]:
+    """What ends and what begins of the keywords of ours."""
+    for keyword, rule in EXTENSIONS.items():
+        parts = _moves if keyword == "x-transitions" else partial(_parts, keyword)
+        was, now = parts(one, other), parts(other, one)
+        for word, changed, effect, says in (
+            ("removed", was - now, rule.removed, rule.says_removed),
+            ("added", now - was, rule.added, rule.says_added),
+        ):
+            if changed:
+                what = says.format(", ".join(sorted(changed)))
+                yield KeywordChange(f"{rule.name}-{word}", effect, what, remedy=SHARED)
+
+
+def _parts(keyword: str, schema: Json, other: Json) -> set[str]:
+    value = schema.get(keyword) or ()
+    return {keyword} if value is True else set(value)
+
+
+def _moves(schema: Json, other: Json) -> set[str]:
+    """The moves of a lifecycle between states that both have; without one all are possible."""
+    states = [{value for value in each.get("enum", ()) if isinstance(value, str)} for each in (schema, other)]
+    moves = schema.get("x-transitions", dict.fromkeys(states[0], states[0]))
+    both = states[0] & states[1]
+    return {f"from {old} to {new}" for old in moves for new in moves[old] if {old, new} <= both and old != new}
 
 
 Comparison = Callable[[Json, Json], Iterator[KeywordChange]]

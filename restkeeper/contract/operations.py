@@ -18,7 +18,7 @@ from restkeeper.contract.findings import (
     PlacedChange,
     change_of,
 )
-from restkeeper.contract.keywords import stability
+from restkeeper.contract.keywords import extensions, stability
 from restkeeper.contract.operation import Operation, operations_of
 from restkeeper.contract.parameters import ParameterComparison, parameters_of
 from restkeeper.contract.schemas import SchemaComparison
@@ -44,6 +44,9 @@ class Comparison:
         yield from self._webhooks()
         yield from self._global_security()
         yield from self._components()
+        for found in extensions(self._before, self._after):
+            change = change_of(f"api-{found.id}", found.effect, found.what, "queries", remedy=found.remedy)
+            yield Place(), change
 
     # Operations
 

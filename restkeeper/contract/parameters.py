@@ -1,6 +1,6 @@
 """The comparison of the parameters of an operation."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from restkeeper.contract.bodies import schema_of
 from restkeeper.contract.components import Components
@@ -43,7 +43,7 @@ class ParameterComparison:
             elif key not in one:
                 yield place, _new_parameter(other[key], is_common=key in common)
             else:
-                for change in self._parameter(one[key], other[key]):
+                for change in self._parameter(_searching(one[key], other), other[key]):
                     yield place, _of_path(change) if key[0] == "path" else change
 
     def _parameter(self, one: Json, other: Json) -> Iterator[Change]:
@@ -100,6 +100,15 @@ def _of_path(change: Change) -> Change:
     if change.id == "request-parameter-pattern-added":
         return change._replace(id="request-path-parameter-pattern-added", severity=Severity.JUDGE)
     return change
+
+
+def _searching(parameter: Json, present: Container[tuple[str, str]]) -> Json:
+    """A parameter that searches only fields that are still there: of the others it is known that they go."""
+    schema = parameter.get("schema", {})
+    if "x-search" not in schema:
+        return parameter
+    names = [name for name in schema["x-search"] if ("query", name) in present]
+    return {**parameter, "schema": {**schema, "x-search": names}}
 
 
 def _style(parameter: Json, keyword: str) -> object:

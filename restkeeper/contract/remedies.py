@@ -5,7 +5,16 @@ from collections.abc import Iterator, Mapping
 from os.path import commonprefix
 from typing import NamedTuple
 
-from restkeeper.contract.findings import DEPRECATE, LATER_SUNSET, NEW_VERSION, OPTIONAL, Change, Json, Place
+from restkeeper.contract.findings import (
+    DEPRECATE,
+    LATER_SUNSET,
+    NEW_VERSION,
+    OPTIONAL,
+    Change,
+    Json,
+    Place,
+    Severity,
+)
 from restkeeper.contract.windows import Calendar
 
 _OF_FIELDS = ("fields", "sort")  # parameters whose values are names of fields
@@ -16,12 +25,13 @@ _PREFIX = re.compile(r"^/api/v\d+/")
 class Remedies(NamedTuple):
     """The remedies of a version, whose items have these fields and are those of these revisions, by collection.
 
-    Of the accepted `fields` those that there still are, are `present`.
+    Of the accepted `fields` those that there still are, are `present`. What went without a deprecation is `gone`.
     """
 
     version: str
     fields: frozenset[str]
     present: frozenset[str]
+    gone: frozenset[str]
     revisions: Mapping[str, int]
     calendar: Calendar
 
@@ -38,6 +48,18 @@ class Remedies(NamedTuple):
             return f"declare a sunset at {earliest} or later: the window is {window} days"
         kept = self._kept(change, collection)
         return {NEW_VERSION: kept, OPTIONAL: f"make it optional; or {kept}"}.get(change.remedy, change.remedy)
+
+    def cause(self, change: Change, places: tuple[Place, ...], remedy: str) -> str:
+        """What changes of one cause have in common: a field, or else how they are made without breaking a client."""
+        name = change.name.partition("[")[0]
+        if change.subject == "parameter" and name in _OF_FIELDS:
+            name = change.value.strip('"-')
+        if name in self.fields and (change.subject != "value" or change.step == change.what):
+            return f"{_collection(change.schema, places)}.{name}"
+        if change.severity is not Severity.COMPATIBLE:
+            return remedy
+        is_marked = change.step.startswith(("deprecated", "its sunset"))
+        return change.step if is_marked else f"{change.subject} {change.step}"
 
     def _kept(self, change: Change, collection: str) -> str:
         kept = f"leave it as it is in {self.version}"
@@ -62,10 +84,12 @@ class Remedies(NamedTuple):
 
     def _deprecated(self, change: Change, places: tuple[Place, ...], collection: str) -> Iterator[str]:
         """The arguments of a deprecation that say what it is of. The unversioned paths are deprecated as a whole."""
-        prefix = f"/api/{self.version}/"
-        if change.subject == "operation" and not places[0].path.startswith(prefix):
-            yield "version=''"
-            return
+        prefix, (method, path, _) = f"/api/{self.version}/", places[0]
+        if change.subject == "operation" and not path.startswith(prefix):
+            path = f"{prefix[:-1]}{path}"
+            if f"{method} {path}" not in self.gone:
+                yield "version=''"
+                return
         yield f"version={self.version!r}"
         if change.subject in ("field", "value"):
             yield f"field={f'{collection}.{change.name}'!r}"
@@ -74,8 +98,8 @@ class Remedies(NamedTuple):
         if change.subject == "parameter":
             yield f"parameter={f'{collection}.{change.name}'!r}"
         if change.subject == "operation":
-            path = _ARGUMENT.sub(r"<\1>", places[0].path.removeprefix(prefix[:-1]))  # as a route has it
-            yield f"path={path!r}, method={places[0].method!r}"
+            route = _ARGUMENT.sub(r"<\1>", path.removeprefix(prefix[:-1]))  # as Flask has it
+            yield f"path={route!r}" + (f", method={method!r}" if change.id.startswith("api-removed") else "")
 
     def _days(self) -> Iterator[str]:
         for name, day in (("since", self.calendar.today), ("sunset", self.calendar.earliest)):

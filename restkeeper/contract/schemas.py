@@ -16,7 +16,7 @@ from restkeeper.contract.findings import (
     Json,
     Severity,
 )
-from restkeeper.contract.keywords import COMPARED, LOOSER, KeywordChange
+from restkeeper.contract.keywords import COMPARED, LOOSER, KeywordChange, extensions
 from restkeeper.contract.properties import PropertyComparison
 from restkeeper.contract.schema import PROSE, is_choice, is_nullable, says_type, text, types_of, without_null
 from restkeeper.contract.windows import Calendar, marks, removal, rules_of
@@ -46,6 +46,7 @@ class SchemaComparison:
     def __init__(self, before: Json, after: Json, calendar: Calendar) -> None:
         self.before, self.after, self._calendar = Components(before), Components(after), calendar
         self._properties = PropertyComparison(self.before, self.after, calendar, self.changes)
+        self._is_marked = "x-dialects" in before  # else it is from before documents had these, and all defaults
         self._known: dict[tuple[str, str, str, SchemaContext], tuple[Change, ...]] = {}
 
     def changes(self, before: Json | bool, after: Json | bool, at: SchemaContext) -> tuple[Change, ...]:
@@ -67,9 +68,9 @@ class SchemaComparison:
             yield from wrapped
             return
         one, other = _with_enumerations(one, other)
-        for compare in COMPARED:
-            for found in compare(one, other):
-                yield self._of_keyword(found, one, at)
+        compared = (*COMPARED, extensions) if self._is_marked else COMPARED
+        for found in chain.from_iterable(compare(one, other) for compare in compared):
+            yield self._of_keyword(found, one, at)
         yield from self._value_steps(one, other, at)
         for found in self._extra(one, other):
             yield at.change(f"{at.prefix}-{found.id}", found.effect, found.what)
@@ -88,11 +89,12 @@ class SchemaComparison:
             what = found.what if step.id == rules.removed else f"the value {found.value} was {step.what}"
             harmless = step.effect is HARMLESS
             return at.change(step.id, HARMLESS if harmless else effect, what, step.remedy, found.value)
-        if found.id.startswith("default-value") and at.fixed:
+        was_hidden = "default" not in one and not self._is_marked  # one that a function makes
+        if found.id.startswith("default-value") and (at.fixed or was_hidden):
             effect = HARMLESS
         if effect.response is Severity.JUDGE and at.name.rpartition(".")[2] == "id":
             effect = effect._replace(response=Severity.BREAKING)  # clients store ids in the form that was documented
-        return at.change(f"{prefix}-{found.id}", effect, found.what, value=found.value)
+        return at.change(f"{prefix}-{found.id}", effect, found.what, found.remedy, found.value)
 
     def _extra(self, one: Json, other: Json) -> Iterator[KeywordChange]:
         """Whether properties without a declaration are valid."""

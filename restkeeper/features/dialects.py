@@ -28,6 +28,7 @@ from restkeeper.resources.form import Form
 from restkeeper.resources.items import MOST_COUNTED
 from restkeeper.service import Service
 from restkeeper.web.application import Application
+from restkeeper.web.description import DIALECTS, Contribution, Description
 
 # The parameters of json-server and similar clients; all other names are fields.
 _PLACE = ("_start", "_end", "_page", "_limit")
@@ -53,6 +54,11 @@ Given = Mapping[str, str]
 def install(app: Application, service: Service) -> None:
     """Accept the query dialects of other clients for lists."""
     service.hooks.before_list.append(translate)
+    service.contributions.append(Contribution(build=_build))
+
+
+def _build(description: Description) -> None:
+    description.options[DIALECTS] = ["json-server", "ra-data-simple-rest"]
 
 
 def translate(form: Form) -> None:

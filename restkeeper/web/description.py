@@ -14,6 +14,7 @@ from restkeeper.web.guard import OWN
 from restkeeper.web.operation import MARKS, UNUSED, JsonSchema, SchemaOf
 
 EXAMPLE_TIME = "2026-01-31T12:00:00.000000Z"
+DIALECTS = "x-dialects"  # of a document: the query dialects of other clients that lists accept
 CLOSED: JsonSchema = {"type": "object", "additionalProperties": False}
 
 _WORD = re.compile(r"<(\w+)>")

@@ -6,6 +6,7 @@ from restkeeper.features.openapi.spec import Spec
 from restkeeper.resources.form import Form
 from restkeeper.resources.items import Items
 from restkeeper.resources.resource import Resource
+from restkeeper.schemas.fields import Status
 from restkeeper.schemas.item import ID_PATTERN, READ_ONLY
 from restkeeper.storage.contract import Kind, Op
 from restkeeper.web.description import CLOSED, EXAMPLE_TIME, filled, returned
@@ -22,6 +23,9 @@ def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
     for name, part in schemas.items():
         spec.components.schema(f"{kind}{name}", part, lazy=True)
     filters = dict(_filters(spec, form, kind))
+    for folded in {form.name_of(index.field) for index in resource.indexes if index.fold}:
+        if found := filters.get(f"{kind}.{folded}.{Op.EQ}"):
+            found["schema"] = found["schema"] | {"x-fold": True}  # so have its other filters, and the order by it
     for name, part in (*_parameters(spec, resource, form, kind), *filters.items()):
         spec.components.parameter(name, part["in"], part, lazy=True)
     spec.groups |= {f"{kind}Filters": list(filters)} | ({} if resource.search else {f"{kind}Search": []})
@@ -39,8 +43,8 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
             (part.get("items") or part).update({"type": "string", "enum": list(values), "x-extensible": True})
         for field, default in items.defaults.items():
             schema["properties"][field]["default"] = default
-    properties = {name: whole["properties"][name] for name in form.names}
-    own = {name: part for name, part in properties.items() if not part.get("readOnly")}
+    marks, properties = _marks(items), {name: whole["properties"][name] for name in form.names}
+    own = {name: part | marks.get(name, {}) for name, part in properties.items() if not part.get("readOnly")}
     shown = {name: _without(part, "readOnly") for name, part in properties.items()}  # also the data of webhooks
     patch = {name: _without(with_nulls["properties"][name], "default") for name in own}
     sortable = [field.name for field in form.queryable.fields.values() if field.sortable]
@@ -54,16 +58,26 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
     }
 
 
+def _marks(items: Items) -> dict[str, JsonSchema]:
+    """What clients depend on beside the schema of a field that they send, by field."""
+    marks: dict[str, JsonSchema] = {items.form.name_of(name): {"x-unique": True} for name in items.resource.unique}
+    for name, field in items.form.schema().fields.items():
+        if isinstance(field, Status):
+            marks[name] = {**marks.get(name, {}), "x-transitions": dict(field.lifecycle.moves)}
+    return marks
+
+
 def _parameters(spec: Spec, resource: Resource, form: Form, kind: str) -> Iterator[tuple[str, JsonSchema]]:
     """The parameters of this collection except its filters, by component name."""
-    searched = ", ".join(dict.fromkeys(map(form.name_of, resource.search)))
-    texts = filled(spec.common["collection"], kind=resource.singular, fields=searched)
+    searched = list(dict.fromkeys(map(form.name_of, resource.search)))
+    texts = filled(spec.common["collection"], kind=resource.singular, fields=", ".join(searched))
     sort = several(spec.schema(f"{kind}SortKey"), uniqueItems=True)
     id = {"type": "string", "minLength": 1, "maxLength": 64, "pattern": ID_PATTERN}
     yield f"{kind}Id", parameter("id", id, texts["Id"], place="path")
     yield f"{kind}Sort", parameter("sort", sort, texts["Sort"])
     yield f"{kind}Fields", parameter("fields", several(spec.schema(f"{kind}Field")), texts["Fields"])
-    yield f"{kind}Search", parameter("q", {"type": "string"}, texts["Search"])
+    search = {"type": "string", "x-search": [name for name in searched if name in form.names]}
+    yield f"{kind}Search", parameter("q", search, texts["Search"])
 
 
 def _filters(spec: Spec, form: Form, kind: str) -> Iterator[tuple[str, JsonSchema]]:

@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from apispec import APISpec
 from apispec.ext.marshmallow import MarshmallowPlugin
 from apispec.ext.marshmallow.common import make_schema_key
-from marshmallow import Schema
+from marshmallow import Schema, fields
 
 from restkeeper import __version__
 from restkeeper.config import Config
 from restkeeper.features.openapi.bounds import bounded
-from restkeeper.web.description import Contribution, filled, texts_in
+from restkeeper.web.description import DIALECTS, Contribution, filled, texts_in
 from restkeeper.web.operation import MARKS, JsonSchema, SchemaOf
 from restkeeper.web.queries import MAX_OFFSET
 
@@ -23,6 +23,14 @@ def _either(one: JsonSchema, other: JsonSchema) -> JsonSchema:
     """A security scheme that accepts the credentials of both."""
     first, second = one["description"].removesuffix("."), other["description"]
     return {**one, "description": f"{first}, or {second[0].lower()}{second[1:]}"}
+
+
+def _called_default(converter: object, field: fields.Field[Any], **options: Any) -> JsonSchema:
+    """The default that a function makes; none if it makes another one each time, such as a time."""
+    make = field.load_default
+    if not callable(make) or "default" in field.metadata or (made := make()) != make():
+        return {}
+    return {"default": field._serialize(made, None, None)}  # as apispec does with other ones
 
 
 class Spec(APISpec):
@@ -44,8 +52,10 @@ class Spec(APISpec):
         info = self.common["info"]
         abouts = (filled(each.about, version=version) for each in contributions if each.about)
         info["description"] = "\n\n".join([info["description"], *abouts])
-        super().__init__("Restkeeper", __version__, "3.1.0", [plugin], info=info, servers=servers, security=[{}])
-        self._converter: Any = plugin.converter  # set by APISpec
+        options = {"info": info, "servers": servers, "security": [{}], DIALECTS: []}
+        super().__init__("Restkeeper", __version__, "3.1.0", [plugin], **options)
+        self._converter = cast(Any, plugin.converter)  # set by APISpec
+        self._converter.add_attribute_function(_called_default)
         schemes = self.components.security_schemes
         self.tags: dict[str, str] = {}
         self.operations = {name: text for each in contributions for name, text in each.operations.items()}

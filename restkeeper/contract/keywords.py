@@ -107,7 +107,6 @@ EXTENSIONS = {
 
 WIDER = {("integer", "number")}
 WIDER_FORMATS = {("int32", "int64"), ("float", "double")}
-STABILITY = ("draft", "alpha", "beta", "stable")
 
 
 def _includes(wide: frozenset[str], narrow: frozenset[str]) -> bool:
@@ -155,9 +154,9 @@ def _nullability(one: Json, other: Json) -> Iterator[KeywordChange]:
         yield KeywordChange("became-not-nullable", NARROWED, "can no longer be null")
 
 
-def _values(schema: Json, keyword: str = "enum") -> dict[str, Any] | None:
+def _values(schema: Json) -> dict[str, Any] | None:
     """The values of an enumeration by their JSON, without null."""
-    values = schema.get(keyword)
+    values = schema.get("enum")
     return None if values is None else {text(value): value for value in values if value is not None}
 
 
@@ -171,21 +170,8 @@ def _enumerations(one: Json, other: Json) -> Iterator[KeywordChange]:
         for value in sorted(was.keys() - now.keys()):
             yield KeywordChange("enum-value-removed", NARROWED, f"the value {value} was removed", value)
         for value in sorted(now.keys() - was.keys()):
-            extensible = one.get("x-extensible") or "x-extensible-enum" in one
-            effect = HARMLESS if extensible else WIDENED
+            effect = HARMLESS if one.get("x-extensible") else WIDENED
             yield KeywordChange("enum-value-added", effect, f"the value {value} was added", value)
-    yield from _extensible_enumerations(one, other)
-
-
-def _extensible_enumerations(one: Json, other: Json) -> Iterator[KeywordChange]:
-    """The values that are known so far of an enumeration that may get more."""
-    was, now = (_values(each, "x-extensible-enum") for each in (one, other))
-    if was is None or now is None:
-        return
-    for value in sorted(was.keys() - now.keys()):
-        yield KeywordChange("x-extensible-enum-value-removed", NARROWED, f"the value {value} was removed", value)
-    for value in sorted(now.keys() - was.keys()):
-        yield KeywordChange("x-extensible-enum-value-added", HARMLESS, f"the value {value} was added", value)
 
 
 def _are_enumerated(*schemas: Json) -> bool:
@@ -251,41 +237,6 @@ def _dependent_required(one: Json, other: Json) -> Iterator[KeywordChange]:
             yield KeywordChange("dependent-required-changed", CHANGED, f"what {name} requires changed")
 
 
-def _discriminators(one: Json, other: Json) -> Iterator[KeywordChange]:
-    was, now = one.get("discriminator"), other.get("discriminator")
-    if was is None or now is None:
-        if was is not None:
-            yield KeywordChange("discriminator-removed", WIDENED, "has no discriminator any more")
-        elif now is not None:
-            yield KeywordChange("discriminator-added", NARROWED, f"has the discriminator {now.get('propertyName')} now")
-        return
-    if was.get("propertyName") != now.get("propertyName"):
-        names = f"from {was.get('propertyName')} to {now.get('propertyName')}"
-        yield KeywordChange("discriminator-property-name-changed", CHANGED, f"discriminator changed {names}")
-    old, new = was.get("mapping", {}), now.get("mapping", {})
-    for name in sorted({*old, *new}):
-        if name not in old:
-            yield KeywordChange("discriminator-mapping-added", HARMLESS, f"discriminator {name} was added")
-        elif name not in new:
-            yield KeywordChange("discriminator-mapping-deleted", NARROWED, f"discriminator {name} was removed")
-        elif old[name] != new[name]:
-            yield KeywordChange("discriminator-mapping-changed", CHANGED, f"discriminator {name} means another schema")
-
-
-def stability(one: Json, other: Json, prefix: str) -> Iterator[KeywordChange]:
-    """A change of `x-stability-level`; a level that does not exist is a finding, too."""
-    was, now = (each.get("x-stability-level", "stable") for each in (one, other))
-    if now not in STABILITY:
-        yield KeywordChange(
-            "api-invalid-stability-level", CHANGED, f"x-stability-level {now!r} is none of {', '.join(STABILITY)}"
-        )
-    elif was in STABILITY and was != now:
-        up = STABILITY.index(now) > STABILITY.index(was)
-        what = f"x-stability-level changed from {was} to {now}"
-        id = f"{prefix}-stability-{'increased' if up else 'decreased'}"
-        yield KeywordChange(id, HARMLESS if up else CHANGED, what)
-
-
 def extensions(one: Json, other: Json) -> Iterator[KeywordChange]:
     """What ends and what begins of the keywords of ours."""
     for keyword, rule in EXTENSIONS.items():
@@ -321,5 +272,4 @@ COMPARED: tuple[Comparison, ...] = (
     _bounds,
     _exact,
     _dependent_required,
-    _discriminators,
 )

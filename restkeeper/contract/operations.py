@@ -18,7 +18,7 @@ from restkeeper.contract.findings import (
     PlacedChange,
     change_of,
 )
-from restkeeper.contract.keywords import extensions, stability
+from restkeeper.contract.keywords import extensions
 from restkeeper.contract.operation import Operation, operations_of
 from restkeeper.contract.parameters import ParameterComparison, parameters_of
 from restkeeper.contract.schemas import SchemaComparison
@@ -70,8 +70,6 @@ class Comparison:
     def _operation(self, was: Operation, now: Operation, rules: Rules) -> Iterator[PlacedChange]:
         for step in marks(was.own, now.own, rules, self._calendar):
             yield was.place(), step.change(*was.named)
-        for found in stability(was.own, now.own, "api"):
-            yield was.place(), change_of(found.id, found.effect, found.what, *was.named)
         if was.is_webhook:
             yield from self._sent(was, now)
         else:

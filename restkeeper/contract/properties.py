@@ -15,7 +15,6 @@ from restkeeper.contract.findings import (
     Direction,
     Json,
 )
-from restkeeper.contract.keywords import stability
 from restkeeper.contract.windows import Calendar, marks, removal, rules_of
 
 SchemasCompared = Callable[[Json, Json, SchemaContext], Iterable[Change]]
@@ -79,8 +78,6 @@ class PropertyComparison:
         yield from self._required(prefix, at, was, now, default)
         yield from self._visibility(before, after, at, now)
         yield from map(at.step, marks(before, after, rules_of(at.prefix), self._calendar))
-        for found in stability(before, after, at.prefix):
-            yield at.change(found.id, found.effect, found.what)
 
     def _required(self, prefix: str, at: SchemaContext, was: bool, now: bool, default: str = "") -> Iterator[Change]:
         if was and not now:

@@ -557,6 +557,16 @@ class TestDocuments:
             assert document["info"]["x-version"]["name"] == version
         assert client.get("/openapi.json").json == client.get("/api/v2/openapi.json").json
 
+    def test_what_clients_depend_on_has_the_names_of_the_version(self, client: FlaskClient) -> None:
+        """Unique fields, the moves of a lifecycle, and what is searched."""
+        for version, unique, status in ("v1", "name", "status"), ("v3", "title", "state"):
+            parts = client.get(f"/api/{version}/openapi.json").json["components"]
+            own = parts["schemas"]["ProductInput"]["properties"]
+            assert [name for name, part in own.items() if part.get("x-unique")] == [unique]
+            moves = {name: part["x-transitions"] for name, part in own.items() if "x-transitions" in part}
+            assert moves == {status: {"active": ["archived"], "archived": []}}
+            assert parts["parameters"]["ProductSearch"]["schema"]["x-search"] == [unique]
+
     def test_the_states_of_versions_are_described(self, client: FlaskClient) -> None:
         """In the introduction of each."""
         about = client.get("/api/v3/openapi.json").json["info"]["description"]

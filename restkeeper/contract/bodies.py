@@ -7,7 +7,6 @@ from restkeeper.contract.findings import (
     CHANGED,
     HARMLESS,
     NARROWED,
-    UNCLEAR,
     WIDENED,
     Change,
     Direction,
@@ -30,16 +29,13 @@ class BodyComparison:
     def content(self, was: Json, now: Json, at: SchemaContext) -> Iterator[Change]:
         """The media types of a body, and their schemas."""
         kind = "request-body-media-type" if at.direction is Direction.REQUEST else "response-media-type"
-        renamed = {} if at.direction is Direction.REQUEST else dict(_renamed(was, now))
-        for name in sorted({*was, *now} - {*renamed.values()}):
-            if name in renamed:
-                yield _media_type_name(name, renamed[name])
-            elif name not in now:
+        for name in sorted({*was, *now}):
+            if name not in now:
                 yield change_of(f"{kind}-removed", CHANGED, f"the media type {name} was removed", "body")
             elif name not in was:
                 yield change_of(f"{kind}-added", HARMLESS, f"the media type {name} was added", "body")
-            if name in was and (after := now.get(renamed.get(name, name))) is not None:
-                yield from self._media_type(was[name], after, at, name)
+            else:
+                yield from self._media_type(was[name], now[name], at, name)
 
     def _media_type(self, one: Json, other: Json, at: SchemaContext, name: str) -> Iterator[Change]:
         if "schema" in one and "schema" in other:
@@ -83,30 +79,3 @@ def schema_of(part: Json) -> Json:
     media_types = part.get("content", {}).values()
     schema: Json = part.get("schema") or next((each.get("schema", {}) for each in media_types), {})
     return schema
-
-
-def _essence(media_type: str) -> str:
-    return media_type.partition(";")[0].strip().lower()
-
-
-def _general(media_type: str) -> str:
-    """The media type that one with a suffix is a special form of."""
-    kind, _, name = _essence(media_type).partition("/")
-    return f"{kind}/{name.rpartition('+')[2]}"
-
-
-def _renamed(was: Json, now: Json) -> Iterator[tuple[str, str]]:
-    """The media types of which only parameters or the suffixed name changed."""
-    new = sorted(now.keys() - was.keys())
-    for name in sorted(was.keys() - now.keys()):
-        if other := next((each for each in new if _general(each) == _general(name)), None):
-            new.remove(other)
-            yield name, other
-
-
-def _media_type_name(was: str, now: str) -> Change:
-    if _essence(was) == _essence(now):
-        word, effect = "changed", UNCLEAR
-    else:
-        word, effect = ("specialized" if _essence(was) == _general(now) else "generalized"), CHANGED
-    return change_of(f"response-media-type-name-{word}", effect, f"the media type {was} is {now} now", "body")

@@ -226,17 +226,6 @@ def _value(schema: Json, keyword: str) -> Any:
     return None if keyword == "uniqueItems" and not value else value
 
 
-def _dependent_required(one: Json, other: Json) -> Iterator[KeywordChange]:
-    was, now = one.get("dependentRequired", {}), other.get("dependentRequired", {})
-    for name in sorted({*was, *now}):
-        if name not in was:
-            yield KeywordChange("dependent-required-added", NARROWED, f"{name} requires {', '.join(now[name])} now")
-        elif name not in now:
-            yield KeywordChange("dependent-required-removed", WIDENED, f"{name} no longer requires other fields")
-        elif set(was[name]) != set(now[name]):
-            yield KeywordChange("dependent-required-changed", CHANGED, f"what {name} requires changed")
-
-
 def extensions(one: Json, other: Json) -> Iterator[KeywordChange]:
     """What ends and what begins of the keywords of ours."""
     for keyword, rule in EXTENSIONS.items():
@@ -271,5 +260,4 @@ COMPARED: tuple[Comparison, ...] = (
     _enumerations,
     _bounds,
     _exact,
-    _dependent_required,
 )

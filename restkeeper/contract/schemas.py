@@ -21,7 +21,7 @@ from restkeeper.contract.properties import PropertyComparison
 from restkeeper.contract.schema import PROSE, is_choice, is_nullable, says_type, text, types_of, without_null
 from restkeeper.contract.windows import Calendar, marks, removal, rules_of
 
-# Keywords that hold one schema, and those that hold schemas by name: their names in ids.
+# Keywords that hold one schema: their names in ids.
 ONE_SCHEMA = {
     "then": "then",
     "else": "else",
@@ -32,7 +32,6 @@ ONE_SCHEMA = {
     "contentSchema": "content-schema",
     "items": "items",
 }
-SCHEMAS_BY_NAME = {"dependentSchemas": "dependent-schema", "patternProperties": "pattern-property"}
 BRANCHES = {
     "anyOf": ("any-of", NARROWED, WIDENED),
     "oneOf": ("one-of", NARROWED, WIDENED),
@@ -132,9 +131,6 @@ class SchemaComparison:
         yield from self._properties.changes(one, other, at)
         for keyword, name in ONE_SCHEMA.items():
             yield from self._schema(keyword, name, one, other, at)
-        for keyword, name in SCHEMAS_BY_NAME.items():
-            yield from self._schemas(name, one.get(keyword, {}), other.get(keyword, {}), at)
-        yield from self._items_by_position(one.get("prefixItems", ()), other.get("prefixItems", ()), at)
         for keyword, (name, *_) in BRANCHES.items():
             if keyword in one and keyword in other:
                 yield from self._branches(keyword, one[keyword], other[keyword], at, bool(one.get("x-extensible")))
@@ -155,25 +151,6 @@ class SchemaComparison:
             yield at.change(f"{at.prefix}-{name}-removed", WIDENED, f"{keyword} was removed")
         elif was is not None and now is not None:
             yield from self.changes(was, now, at.inside("[]" if "tems" in keyword or keyword == "contains" else ""))
-
-    def _schemas(self, name: str, was: Json, now: Json, at: SchemaContext) -> Iterator[Change]:
-        """A keyword that holds schemas by name."""
-        for key in sorted({*was, *now}):
-            if key not in was:
-                yield at.change(f"{at.prefix}-{name}-added", NARROWED, f"a schema for {key} was added")
-            elif key not in now:
-                yield at.change(f"{at.prefix}-{name}-removed", WIDENED, f"the schema for {key} was removed")
-            else:
-                yield from self.changes(was[key], now[key], at.inside(key))
-
-    def _items_by_position(self, was: Sequence[Json], now: Sequence[Json], at: SchemaContext) -> Iterator[Change]:
-        for place in range(max(len(was), len(now))):
-            if place >= len(was):
-                yield at.change(f"{at.prefix}-prefix-items-added", CHANGED, f"item {place} has a schema now")
-            elif place >= len(now):
-                yield at.change(f"{at.prefix}-prefix-items-removed", CHANGED, f"item {place} has no schema any more")
-            else:
-                yield from self.changes(was[place], now[place], at.inside(f"[{place}]"))
 
     # Branches of anyOf, oneOf, allOf
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from marshmallow import fields as marshmallow_fields
 from marshmallow import validate
 
 import app
@@ -258,10 +259,14 @@ def test_a_document_from_before_is_accepted_with_what_is_new_in_it() -> None:
 
 @pytest.mark.needs("openapi")
 def test_a_default_that_is_made_anew_is_in_no_document() -> None:
-    """A time, or a random value."""
+    """A date, a time, or a random value."""
     number = count()
-    document = served(fields={"at": Whole(0, 2**31, load_default=lambda: next(number))})
-    assert "default" not in document["components"]["schemas"]["LampInput"]["properties"]["at"]
+    made = {
+        "at": Whole(0, 2**31, load_default=lambda: next(number)),
+        "day": marshmallow_fields.Date(load_default=date.today),
+    }
+    properties = served(fields=made)["components"]["schemas"]["LampInput"]["properties"]
+    assert all("default" not in properties[name] for name in made)
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,9 @@ def _either(one: JsonSchema, other: JsonSchema) -> JsonSchema:
 
 
 def _called_default(converter: object, field: fields.Field[Any], **options: Any) -> JsonSchema:
-    """The default that a function makes; none if it makes another one each time, such as a time."""
-    make = field.load_default
-    if not callable(make) or "default" in field.metadata or (made := make()) != make():
+    """The default that a function makes; none if it makes another one each time, or each day."""
+    make, changes = field.load_default, isinstance(field, (fields.Date, fields.DateTime, fields.Time))
+    if not callable(make) or changes or "default" in field.metadata or (made := make()) != make():
         return {}
     return {"default": field._serialize(made, None, None)}  # as apispec does with other ones
 

@@ -385,10 +385,13 @@ def _checked(setting: Any, key: str, value: Any) -> Any:
 
 
 def _from_file(environ: Mapping[str, str], key: str) -> str | None:
-    path = environ.get(f"{key}_FILE")
+    path, given = environ.get(f"{key}_FILE"), environ.get(key)
     if path is None:
-        return environ.get(key)
+        return given
     try:
-        return Path(path).read_text(encoding="utf-8").strip()
+        text = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{key}_FILE={path!r}: cannot be read ({error})") from None
+    if given not in (None, "", text):
+        raise ConfigError(f"{key}=(hidden): {key}_FILE={path!r} has another value; set only one of the two")
+    return text

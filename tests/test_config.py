@@ -148,6 +148,18 @@ def test_a_secret_may_come_from_a_file(tmp_path: Path) -> None:
     assert "s3cret" not in repr(config)
 
 
+def test_a_secret_has_one_value(tmp_path: Path) -> None:
+    """NAME beside NAME_FILE stops the start if it has another value; the message names both, and no secret."""
+    (tmp_path / "key").write_text(f"{'x' * 24}\n")
+    file = {"ADMIN_KEY_FILE": str(tmp_path / "key")}
+    for same in ("x" * 24, ""):
+        assert Config.from_env(file | {"ADMIN_KEY": same}).admin_key == "x" * 24
+    with pytest.raises(ConfigError) as caught:
+        Config.from_env(file | {"ADMIN_KEY": "y" * 24})
+    message = f"ADMIN_KEY=(hidden): ADMIN_KEY_FILE='{tmp_path}/key' has another value; set only one of the two"
+    assert str(caught.value) == message
+
+
 def test_the_address_of_the_store_is_a_secret(tmp_path: Path) -> None:
     """It may contain a password."""
     (tmp_path / "url").write_text("postgresql://shop:s3cret@db/shop\n")

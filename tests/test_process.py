@@ -260,10 +260,18 @@ def test_a_stop_waits_for_a_delivery_inside_the_service(tmp_path: Path) -> None:
     assert entry["response_excerpt"] == "timed out after 1 s"
 
 
-def test_an_application_is_not_loaded_before_the_workers(tmp_path: Path) -> None:
-    """With `--preload` its locks would be of threads, and block the greenlets of a worker."""
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--preload"], "preload_app (--preload) is not supported: "),
+        (["-k", "sync"], "worker_class='sync' (-k): has no limits for slow clients; leave it out, or name a subclass "),
+        (["-k", "gevent"], "worker_class='gevent' (-k): has no limits for slow clients; "),
+    ],
+)
+def test_a_server_that_would_not_hold_is_refused(tmp_path: Path, options: list[str], message: str) -> None:
+    """With `--preload` locks would be of threads, and block a worker's greenlets; other workers have no limits."""
     server = subprocess.run(
-        [sys.executable, "-m", "gunicorn", "-c", str(ROOT / "gunicorn.conf.py"), "--preload"],
+        [sys.executable, "-m", "gunicorn", "-c", str(ROOT / "gunicorn.conf.py"), *options],
         cwd=tmp_path,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PORT": "0"},
         capture_output=True,
@@ -271,7 +279,7 @@ def test_an_application_is_not_loaded_before_the_workers(tmp_path: Path) -> None
         timeout=SECONDS,
     )
     assert server.returncode == 1
-    assert server.stderr.splitlines()[-1].startswith("restkeeper: preload_app (--preload) is not supported")
+    assert server.stderr.splitlines()[-1].startswith(f"restkeeper: {message}")
 
 
 def test_a_reload_does_not_load_the_application_before_the_workers(tmp_path: Path) -> None:

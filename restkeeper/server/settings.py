@@ -60,6 +60,7 @@ from restkeeper.features.webhooks import deliverer_of  # noqa: E402
 from restkeeper.features.webhooks.deliverer import keep_delivering  # noqa: E402
 from restkeeper.net import is_loopback  # noqa: E402
 from restkeeper.server import NO_PRELOAD  # noqa: E402
+from restkeeper.server.worker import Worker  # noqa: E402
 from restkeeper.service import Service, locate_store, service_of, started_stores  # noqa: E402
 from restkeeper.storage.errors import StoreError  # noqa: E402
 from restkeeper.web.application import Application  # noqa: E402
@@ -117,6 +118,11 @@ def on_starting(server: Any) -> None:
     """Create the application once before any worker. This migrates the store, and prints errors only once."""
     if server.cfg.preload_app:
         sys.exit(f"restkeeper: {NO_PRELOAD}")
+    if not issubclass(server.worker_class, Worker):
+        sys.exit(
+            f"restkeeper: worker_class={server.cfg.worker_class_str!r} (-k): has no limits for slow clients; leave it "
+            f"out, or name a subclass of {worker_class}"
+        )
     if _location.temporary and server.cfg.workers > 1:
         sys.exit(
             f"restkeeper: DATABASE_URL={_location.name!r}: belongs to one process, so WEB_CONCURRENCY must be 1 "

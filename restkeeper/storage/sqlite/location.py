@@ -22,13 +22,14 @@ _SCHEME = "sqlite:///"
 class SqliteFile:
     """A SQLite file. See `location.Location`."""
 
-    form: ClassVar[str] = "sqlite:///FILE (four slashes for an absolute path)"
+    form: ClassVar[str] = "sqlite:///FILE (four slashes for an absolute path, no ?parameters)"
     temporary: ClassVar[bool] = False
 
     def __init__(self, url: str) -> None:
         self.name = url
         self._path = url.removeprefix(_SCHEME)
-        if not url.startswith(_SCHEME) or self._path in ("", ":memory:") or self._path.startswith("file:"):
+        is_path = self._path not in ("", ":memory:") and "?" not in self._path and not self._path.startswith("file:")
+        if not url.startswith(_SCHEME) or not is_path:
             raise ValueError(url)
 
     @property

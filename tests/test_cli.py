@@ -163,7 +163,7 @@ def test_duplicate(app: Application, run: Callable[..., Result], tmp_path: Path)
 def test_duplicate_id(run: Callable[..., Result], tmp_path: Path) -> None:
     """An id that is already used is a bad line."""
     file = lines(tmp_path / "a.ndjson", {"name": "a", "id": "1"}, {"name": "b", "id": "1"})
-    assert "line 2: #/id: is taken by another item" in run("import", "products", file).stderr
+    assert "line 2: #/id: the item 1 is there already, with other content" in run("import", "products", file).stderr
 
 
 def test_imported_items_keep_their_id_times_and_version(

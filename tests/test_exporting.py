@@ -1,14 +1,34 @@
 """`flask export`: the format, the file's mode, interrupted exports, and formulas."""
 
+import csv
 import json
 import os
 import stat
 from collections.abc import Callable
+from enum import Enum
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from click.testing import Result
+from marshmallow import fields
 
+import restkeeper
+from restkeeper import (
+    Email,
+    Items,
+    ItemSchema,
+    JsonObject,
+    Lifecycle,
+    Money,
+    Resource,
+    Status,
+    Text,
+    Time,
+    Url,
+    Whole,
+)
 from restkeeper.config import Config
 from restkeeper.web.application import Application
 from tests.shop import create_app
@@ -82,6 +102,89 @@ def test_possible_formulas_are_reported(run: Callable[..., Result], tmp_path: Pa
     assert message.endswith("formulas: name (2), description (1)\n")
     assert run(tmp_path / "a.json").stderr == ""
     assert {item["name"] for item in json.loads((tmp_path / "a.json").read_bytes())} == {"=HYPERLINK()", "\tx"}
+
+
+KINDS: dict[str, Callable[..., fields.Field[Any]]] = {
+    "text": Text,
+    "email": Email,
+    "url": Url,
+    "time": Time,
+    "status": partial(Status, Lifecycle("on", {"on": ("off",), "off": ()})),
+    "whole": Whole,
+    "money": Money,
+    "items": partial(Items, Text()),
+    "object": JsonObject,
+    "string": fields.String,
+    "uuid": fields.UUID,
+    "day": fields.Date,
+    "moment": fields.DateTime,
+    "naive": fields.NaiveDateTime,
+    "clock": fields.Time,
+    "span": fields.TimeDelta,
+    "address": fields.IP,
+    "choice": partial(fields.Enum, Enum("Choice", ["one", "null"])),
+    "flag": fields.Boolean,
+    "integer": fields.Integer,
+    "decimal": partial(fields.Decimal, places=2),
+    "float": fields.Float,
+    "listed": partial(fields.List, fields.Date()),
+    "nested": partial(fields.Nested, {"day": fields.Date()}),
+    "mapping": fields.Dict,
+    "raw": fields.Raw,
+}
+EMPTY = {"load_default": None, "allow_none": True}
+PLAIN = {
+    "text": 'a "b", c',
+    "email": "a@example.org",
+    "url": "https://example.org/?a=1,2",
+    "time": "2026-01-31T12:00:00.000000Z",
+    "status": "on",
+    "string": "2026",
+    "uuid": "6b3c0f0e-0000-4000-8000-000000000000",
+    "day": "2026-01-31",
+    "moment": "2026-01-31T12:00:00+00:00",
+    "naive": "2026-01-31T12:00:00",
+    "clock": "12:00:00",
+    "address": "::1",
+    "raw": "plain, text",
+}
+OTHERS = {
+    "whole": -5,
+    "money": 1.5,
+    "items": ["1", ""],
+    "object": {"a": None},
+    "span": 60.0,
+    "choice": "null",
+    "flag": False,
+    "integer": 0,
+    "decimal": 1.5,
+    "float": -0.5,
+    "listed": ["2026-01-31"],
+    "nested": {"day": "2026-01-31"},
+    "mapping": {"n": 1.1},
+}
+
+
+def test_csv_has_texts_as_they_are(tmp_path: Path) -> None:
+    """Of every kind of field, without JSON's quotes unless they would be read as another value; all are read back."""
+    made = {name: kind(**({} if kind is KINDS["status"] else EMPTY)) for name, kind in KINDS.items()}
+    schema = cast(type[ItemSchema], ItemSchema.from_dict(made, name="KindSchema"))
+    kinds = Resource("kinds", "kind", schema)
+    apps = [restkeeper.create_app(Config(database_url=f"sqlite:///{tmp_path}/{name}.db"), [kinds]) for name in "ab"]
+    client = apps[0].test_client()
+    assert KINDS.keys() == PLAIN.keys() | OTHERS.keys()
+    sent = client.post("/kinds", json=PLAIN | OTHERS)
+    assert sent.status_code == 200, sent.json
+    for raw in ("5", "", "null", '"', '"x"', " 1 ", "[" * 150 + "]" * 150, ["a"], {"b": "c"}, True):
+        assert client.post("/kinds", json={"raw": raw, "string": "x"}).status_code == 200
+    file = str(tmp_path / "a.csv")
+    assert apps[0].test_cli_runner().invoke(args=["export", "kinds", file]).exit_code == 0
+    with open(file, newline="", encoding="utf-8") as source:
+        row = next(csv.DictReader(source))
+    assert {name: row[name] for name in PLAIN} == PLAIN
+    done = apps[1].test_cli_runner().invoke(args=["import", "kinds", file])
+    assert done.stdout.startswith("imported 11 kinds\n"), done.output
+    assert apps[1].test_client().get("/kinds").data == client.get("/kinds").data
 
 
 def test_an_export_writes_into_a_pipe(run: Callable[..., Result], tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+import restkeeper
+from restkeeper import Remove, Resource, Text, Version, Versions
 from restkeeper.cli.batches import HOLD_SECONDS, READ_AHEAD, in_batches
 from restkeeper.cli.importing import id_at
 from restkeeper.config import Config
@@ -22,6 +24,7 @@ from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.web.application import Application
 from tests.live import ROOT
 from tests.shop import create_app
+from tests.shop.products import ProductSchema
 from tests.waiting import join
 
 
@@ -106,7 +109,31 @@ def test_a_changed_item_is_not_imported_again(app: Application, run: Callable[..
         client.patch(f"/products/{item['id']}", json={"stock": 7})
     result = run("--skip-bad", file)
     assert first_line(result) == "imported 0 products, 1 already there, skipped 1"
-    assert result.stderr == "line 2: #/id: is taken by another item\n"
+    assert result.stderr == "line 2: #/id: the item b is there already, with other content\n"
+
+
+@pytest.mark.parametrize("given", [{"id": "a"}, {}])
+def test_other_content_is_never_already_there(tmp_path: Path, given: dict[str, str]) -> None:
+    """Also where only the version of the file shows the difference; the same content is, in that version."""
+    gone = Remove("colour", Text(load_default=""))
+    resource = Resource("products", "product", ProductSchema, upgrades={2: [gone]})
+    versions = Versions(Version("v1", revisions={"products": 1}), Version("v2"), unversioned="v2")
+    app = restkeeper.create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db"), [resource], versions=versions)
+    file = lines(tmp_path / "a.ndjson", {"name": "Lamp", **given})
+    runner = app.test_cli_runner()
+
+    def imported(*options: str) -> list[str]:
+        result = runner.invoke(args=["import", "products", *options, str(file)])
+        return [*result.stderr.splitlines(), *result.stdout.splitlines()[:1]]
+
+    assert imported("--version", "v1") == ["imported 1 products"]
+    assert imported("--version", "v1") == ["imported 0 products, 1 already there"]
+    id = app.test_client().get("/api/v1/products").json[0]["id"]
+    lines(file, {"name": "Lamp", "colour": "red", "id": id})
+    message = f"line 1: #/id: the item {id} is there already, with other content"
+    assert imported("--version", "v1", "--skip-bad") == [message, "imported 0 products, skipped 1"]
+    lines(file, {"name": "Lamp", "colour": "", "id": id})
+    assert imported("--version", "v1") == ["imported 0 products, 1 already there"]
 
 
 def test_generated_ids_depend_on_the_file() -> None:

@@ -20,6 +20,7 @@ from restkeeper.web import exactjson
 
 FORMS = ("ndjson", "json", "csv")
 BOM = b"\xef\xbb\xbf"  # at the beginning of CSV from spreadsheets
+DEEPEST = 200  # levels of nesting that MAX_DEPTH can allow
 FORMULA = tuple("=+-@\t\r")  # spreadsheets read a cell that begins with one of these as a formula
 
 _BY_SUFFIX = {".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv"}
@@ -162,14 +163,18 @@ def _write_csv(bodies: Iterable[bytes], form: Form, formulas: Counter[str]) -> I
     for body in bodies:
         item = exactjson.loads(body)
         cells = {name: _cell(item.get(name), name in form.texts) for name in form.names}
-        formulas.update(name for name, cell in cells.items() if name in form.texts and cell.startswith(FORMULA))
+        formulas.update(
+            name for name in form.names if isinstance(item.get(name), str) and cells[name].startswith(FORMULA)
+        )
         yield _csv_line(cells.values())
 
 
 def _cell(value: Any, is_text: bool) -> str:
     if value is None:
         return ""
-    return str(value) if is_text else exactjson.dumps(value).decode()
+    if isinstance(value, str) and (is_text or value == _value(value, DEEPEST) != ""):  # read back as it is
+        return value
+    return exactjson.dumps(value).decode()
 
 
 def _csv_line(cells: Iterable[str]) -> bytes:

@@ -194,24 +194,26 @@ class _Import:
                 self._hooks.apply(transaction, Change("created", self._resource, None, record, self._now))
             self._inserted += 1
         except DuplicateValue as problem:
-            if self._exists(transaction, item):
-                self.existing += 1
-            else:
-                self._note(item.number, problem)
+            self._note_existing(transaction, item, record, problem)
 
-    def _exists(self, transaction: Transaction, item: _Item) -> bool:
-        """Whether the store has this item: the same id from the file's content, or the same content."""
+    def _note_existing(self, transaction: Transaction, item: _Item, record: Record, problem: DuplicateValue) -> None:
+        """Count an item that the store has, in the form of the file; note one that has only its id, or a value."""
+        made = set(READ_ONLY) - set(item.given)
         try:
             found = transaction.read(self._resource.name, item.id)
         except RecordNotFound:
-            return False
-        made = set(READ_ONLY) - set(item.given)
-        if "id" in made:
-            return True
+            self._note(item.number, problem)
+            return
+        is_changed = "id" in made and found.version > record.version  # its id is of this file: it was imported before
         try:
-            return _without(self._resource.body(found), made) == _without(item.body.encode(), made)
+            is_same = is_changed or _without(self._form.body(found), made) == _without(self._form.body(record), made)
         except NotConvertible:
-            return False
+            is_same = False
+        if is_same:
+            self.existing += 1
+            return
+        detail = f"the item {item.id} is there already, with other content"
+        self._note(item.number, ValidationFailed(errors=[{"pointer": "#/id", "detail": detail}]))
 
     def _note(self, number: int, problem: Problem | DuplicateValue) -> None:
         self.bad += 1

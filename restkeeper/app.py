@@ -98,26 +98,36 @@ def create_app(
     `clock` gives the time everywhere: a test may have one that it moves. `serves` is false for a command, which
     answers no requests.
 
-    With a configuration, raises ConfigError for features that do not exist or cannot be closed alone, StoreUnavailable
-    when the store cannot be opened, and Unavailable when the counters cannot. Without one it is a program that starts,
-    and an error ends it with one line.
+    With a configuration, raises ConfigError for one that cannot work, StoreUnavailable when the store cannot be opened,
+    and Unavailable when the counters cannot. Without one it is a program that starts, and an error ends it with one
+    line.
     """
-    if config is None:
-        try:
+    is_program = config is None
+    try:
+        if config is None:
             config, serves = Config.from_env(), not commands.is_running()
-            open_features = _open(features, without)
-            return create_app(
-                config,
-                resources,
-                versions=versions,
-                features=open_features,
-                stores=stores,
-                clock=clock,
-                serves=serves,
+        elif config.webhook_worker == "inside":
+            raise ConfigError(
+                "webhook_worker='inside': only a server delivers, and reads it from the environment "
+                "(WEBHOOK_WORKER=inside); in a test, use restkeeper.LiveServer"
             )
-        except (ConfigError, StoreError, Unavailable) as error:
+        return _application(config, resources, versions, _open(features, without), stores, clock, serves)
+    except (ConfigError, StoreError, Unavailable) as error:
+        if is_program:
             sys.exit(f"restkeeper: {error}")
-    features = _open(features, without)
+        raise
+
+
+def _application(
+    config: Config,
+    resources: Sequence[Resource],
+    versions: Versions,
+    features: frozenset[str],
+    stores: Collection[str],
+    clock: Clock,
+    serves: bool,
+) -> Application:
+    """See `create_app`."""
     _require_possible(features, config, resources, versions)
     scheme = config.database_url.partition("://")[0]
     backend = BACKENDS.get(scheme)

@@ -6,6 +6,8 @@ Each name is imported when it is first used (PEP 562), so that a server can patc
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from restkeeper import mistakes
+
 if TYPE_CHECKING:
     from restkeeper.app import FEATURES as FEATURES
     from restkeeper.app import create_app as create_app
@@ -70,3 +72,6 @@ def __getattr__(name: str) -> Any:
     if home := _HOME_OF.get(name):
         return getattr(import_module(home), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+mistakes.install()

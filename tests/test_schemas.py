@@ -269,7 +269,9 @@ def test_a_collection_by_another_name_is_refused(tmp_path: Path, monkeypatch: py
     package = import_module("named_here")
     assert [each.name for each in find_resources(package)] == ["products"]
     (tmp_path / "named_here" / "users.py").write_text("from tests.shop.users import RESOURCE as USERS\n")
-    with pytest.raises(ValueError, match=r"^named_here\.users\.USERS: is a collection, and is not served"):
+    with pytest.raises(
+        ValueError, match=r"^named_here/users\.py: USERS is a collection, and is not served: write RESOURCE = "
+    ):
         find_resources(package)
 
 

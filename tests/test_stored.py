@@ -108,7 +108,9 @@ def test_a_start_names_what_stored_items_do_not_fit(
     with pytest.raises(StoreUnavailable) as caught:
         start(tmp_path, after)
     assert "notes: " in caught.value.detail and "storage/upgrades.py" in caught.value.detail
-    assert reason in caught.value.detail and caught.value.detail.endswith(steps)
+    assert reason in caught.value.detail and caught.value.detail.endswith(
+        f"{steps}, and upgrades=NOTES in resources/notes.py"
+    )
     for command in ("migrate", "export"):
         result = run(tmp_path, after, command, *["notes"] * (command == "export"))
         assert result.exit_code == 1 and len(result.stderr.splitlines()) == 1 and steps in result.stderr
@@ -160,7 +162,9 @@ def test_items_show_what_a_schema_from_before_the_registry_was(
     for _ in range(2):
         with pytest.raises(StoreUnavailable) as caught:
             start(tmp_path, after)
-        assert reason in caught.value.detail and caught.value.detail.endswith(steps)
+        assert reason in caught.value.detail and caught.value.detail.endswith(
+            f"{steps}, and upgrades=NOTES in resources/notes.py"
+        )
     assert client.application.extensions["restkeeper"].store.schemas("notes") == []
 
 

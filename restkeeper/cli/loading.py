@@ -32,10 +32,7 @@ def load_application(folder: Path, call: Callable[[Callable[..., Any]], Any] = _
     spec = spec_from_file_location("app", file)
     assert spec and spec.loader  # noqa: S101 - it is a file that ends in .py
     module = sys.modules["app"] = module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except (ImportError, SyntaxError) as error:
-        sys.exit(f"restkeeper: {file} cannot be imported: {error}")
+    spec.loader.exec_module(module)
     create = getattr(module, "create_app", None)
     if not callable(create):
         sys.exit(f"restkeeper: {file} has no create_app(), so it is no Restkeeper service")

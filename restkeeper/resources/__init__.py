@@ -16,9 +16,12 @@ def find_resources(package: ModuleType) -> tuple[Resource, ...]:
     modules = [import_module(f"{package.__name__}.{module.name}") for module in pkgutil.iter_modules(package.__path__)]
     found = tuple(module.RESOURCE for module in modules if hasattr(module, "RESOURCE"))
     for module in modules:
+        file = f"{module.__name__.replace('.', '/')}.py"
         for name, value in vars(module).items():
             if isinstance(value, Resource) and value not in found:
-                raise ValueError(f"{module.__name__}.{name}: is a collection, and is not served: call it RESOURCE")
+                raise ValueError(f"{file}: {name} is a collection, and is not served: write RESOURCE = Resource(…)")
+            if name == "RESOURCE" and not isinstance(value, Resource):
+                raise ValueError(f"{file}: RESOURCE is {value!r}: write RESOURCE = Resource(…)")
     return found
 
 

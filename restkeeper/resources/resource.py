@@ -50,6 +50,8 @@ _KINDS: tuple[tuple[type[fields.Field[Any]], Kind], ...] = (
     (fields.List, Kind.LIST),
 )
 
+_PARTS = {"name": str, "singular": str, "schema": type, "indexes": Sequence, "search": Sequence, "upgrades": Mapping}
+
 MOVING = {"updated_at", "version"}  # of the read-only fields, those that a change changes
 
 _SERVER_FIELDS = ServerFieldsSchema()
@@ -111,6 +113,13 @@ class Resource:
 
     def __post_init__(self) -> None:
         """Raises ValueError for a declaration that cannot work."""
+        for name, kind in _PARTS.items():
+            if not isinstance(value := getattr(self, name), kind) or (kind is Sequence and isinstance(value, str)):
+                raise ValueError(f"{self.name}: {name}={value!r}: must be a {kind.__name__}")
+        if not issubclass(self.schema, ItemSchema):
+            raise ValueError(f"{self.name}: schema={self.schema.__name__}: must be a subclass of ItemSchema")
+        if wrong := [each for each in self.indexes if not isinstance(each, Index)]:
+            raise ValueError(f"{self.name}: indexes has {wrong[0]!r}: write Index({wrong[0]!r})")
         for name in (self.name, self.singular, *self._schema.fields):
             if not _NAME.fullmatch(name):
                 raise ValueError(f"{self.name}: {name!r} is no name: use ASCII letters, digits and underscores")
@@ -239,7 +248,8 @@ class Resource:
             return ""
         lines = (f"{name.upper()} = {{{revision + 1}: {steps}}}" for steps in steps_for(found))
         reasons = "; ".join(each.reason for each in found)
-        return f"{name}: {reasons}. Write in storage/upgrades.py what became of it: {' or '.join(lines)}"
+        more = "" if self.upgrades else f", and upgrades={name.upper()} in resources/{name}.py"
+        return f"{name}: {reasons}. Write in storage/upgrades.py what became of it: {' or '.join(lines)}{more}"
 
     @cached_property
     def texts(self) -> frozenset[str]:

@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import sys
-import traceback
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -162,8 +161,8 @@ def _try_application(app: Any) -> dict[str, Any] | None:
         status = 0
     except SystemExit as error:
         print(error, file=sys.stderr)
-    except Exception:
-        traceback.print_exc()
+    except Exception as error:
+        sys.excepthook(type(error), error, error.__traceback__)
     finally:
         os._exit(status)
 

@@ -1,0 +1,77 @@
+"""Mistakes in the files of a service, in one line: where, and what is wrong.
+
+A traceback of such a mistake is long, and most of it is of gunicorn, Flask and the engine. An error of the engine
+itself, or in a function of the service, keeps its traceback.
+"""
+
+import os
+import sys
+import sysconfig
+import traceback
+from inspect import CO_OPTIMIZED
+from opcode import opmap
+from pathlib import Path
+from types import TracebackType
+
+_ENGINE = os.path.join(Path(__file__).parent, "")
+_LIBRARIES = (*(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "purelib", "platlib")), "<")
+_MAIN = "app.py"  # which creates the application
+
+
+def mistake_in(error: BaseException) -> str:
+    """The line for an error of the declarations of a service, while they are loaded; empty for any other error."""
+    calls = [(os.path.abspath(each.tb_frame.f_code.co_filename), each) for each in _entries(error.__traceback__)]
+    places: list[tuple[str, int, TracebackType | None]] = [
+        (file, each.tb_lineno, each) for file, each in calls if not _is_library(each)
+    ]
+    if isinstance(error, SyntaxError) and error.filename:
+        places.append((os.path.abspath(error.filename), error.lineno or 0, None))
+    own = [place for place in places if not place[0].startswith(_ENGINE)]
+    folder = next((os.path.dirname(file) for file, _, _ in own if os.path.basename(file) == _MAIN), None)
+    if folder is None or not own[-1][0].startswith(os.path.join(folder, "")):
+        return ""
+    file, line, last = own[-1]
+    code = last.tb_frame.f_code if last else None
+    place = f"{os.path.relpath(file, folder)}:{line}: "
+    if places[-1] == own[-1]:
+        in_function = code and code.co_flags & CO_OPTIMIZED and code.co_name != "create_app"
+        return "" if in_function else place + _text(error)
+    if isinstance(error, ValueError) and _is_raised(calls[-1][1]):  # by the engine, about a declaration
+        return (place if code and code.co_name != "create_app" else "") + str(error)
+    return ""
+
+
+def install() -> None:
+    """Print a mistake as its line wherever it ends the program: `python app.py`, `flask` and `restkeeper`."""
+    former = sys.excepthook
+
+    def show(kind: type[BaseException], error: BaseException, entries: TracebackType | None) -> None:
+        if line := mistake_in(error):
+            print(f"restkeeper: {line}", file=sys.stderr)
+        else:
+            former(kind, error, entries)
+
+    sys.excepthook = show
+
+
+def _entries(last: TracebackType | None) -> list[TracebackType]:
+    entries = []
+    while last:
+        entries.append(last)
+        last = last.tb_next
+    return entries
+
+
+def _is_library(entry: TracebackType) -> bool:
+    file = entry.tb_frame.f_code.co_filename
+    return file.startswith(_LIBRARIES) and not file.startswith(_ENGINE)
+
+
+def _is_raised(entry: TracebackType) -> bool:
+    """Whether the code says `raise`: it is no accident."""
+    return entry.tb_frame.f_code.co_code[entry.tb_lasti] == opmap["RAISE_VARARGS"]
+
+
+def _text(error: BaseException) -> str:
+    """The last line of a traceback, such as "NameError: name 'Verson' is not defined. Did you mean: 'Version'?"."""
+    return " ".join(list(traceback.TracebackException.from_exception(error).format_exception_only())[-1].split())

@@ -1,0 +1,105 @@
+"""A mistake in a file of the service is one line, whatever loads it; an error of the engine keeps its traceback."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from restkeeper.cli.new import SERVICE
+from restkeeper.mistakes import mistake_in
+from tests.live import ROOT
+from tests.waiting import SECONDS
+
+pytestmark = pytest.mark.top  # about the files of the service
+
+WAYS = {
+    "app.py": ["app.py"],
+    "serve": ["-m", "restkeeper", "serve"],
+    "gunicorn": ["-m", "gunicorn", "-c", "gunicorn.conf.py"],
+    "migrate": ["-m", "restkeeper", "migrate"],
+    "flask": ["-m", "flask", "migrate"],
+}
+PRODUCTS, SCHEMA, UPGRADES = "resources/products.py", "schemas/product.py", "storage/upgrades.py"
+MISTAKES: list[tuple[str, str, str, str]] = [  # a file, a part of it and another one instead, and the message
+    ("versions.py", 'unversioned="v1")', "unversioned=V1)", "versions.py:5: NameError: name 'V1' is not defined"),
+    ("versions.py", "VERSIONS =", "VERSIONS = (", "versions.py:5: SyntaxError: '(' was never closed"),
+    ("versions.py", '"v1")', '"v2")', "versions.py:5: versions: unversioned='v1' is not one of the stable versions; "),
+    (
+        "storage/__init__.py",
+        "STORES =",
+        "SORTS =",
+        "app.py:8: ImportError: cannot import name 'STORES' from 'storage' ",
+    ),
+    (UPGRADES, "import Step", "import Stepp as Step", f"{UPGRADES}:11: ImportError: cannot import name 'Stepp' from "),
+    (UPGRADES, "]] = {}", "]] = {2: [Stop()]}", f"{UPGRADES}:13: NameError: name 'Stop' is not defined"),
+    (PRODUCTS, "    schema=", "    shema=", f"{PRODUCTS}:7: TypeError: Resource.__init__() got an unexpected keyword "),
+    (PRODUCTS, 'Index("name")', '"name"', f"{PRODUCTS}:7: products: indexes has 'name': write Index('name')"),
+    (PRODUCTS, 'Index("name")', 'Index("names")', f"{PRODUCTS}:7: products.names: cannot be indexed or searched; "),
+    (PRODUCTS, "upgrades=P", "upgrades=[]  # P", f"{PRODUCTS}:7: products: upgrades=[]: must be a Mapping"),
+    (PRODUCTS, "=ProductSchema", "=Index", f"{PRODUCTS}:7: products: schema=Index: must be a subclass of ItemSchema"),
+    (PRODUCTS, "RESOURCE =", "SOURCE =", f"{PRODUCTS}: SOURCE is a collection, and is not served: write RESOURCE = "),
+    (PRODUCTS, "RESOURCE =", "SOURCE = RESOURCE = 1,", f"{PRODUCTS}: RESOURCE is (1, "),
+    (PRODUCTS, 'name="products"', 'name="events"', "events: the name is taken; call the collection something else"),
+    (SCHEMA, "from restkeeper", "from restkeper", f"{SCHEMA}:5: ModuleNotFoundError: No module named 'restkeper'"),
+]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Callable[..., list[str]]:
+    """A start of a copy of the service with one change; returns what it prints to stderr, in lines."""
+
+    def run(way: str, file: str, old: str, new: str) -> list[str]:
+        for part in SERVICE:
+            (shutil.copytree if (ROOT / part).is_dir() else shutil.copy)(ROOT / part, tmp_path / part)
+        text = (tmp_path / file).read_text()
+        assert old in text
+        (tmp_path / file).write_text(text.replace(old, new, 1))
+        environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PORT": "0", "AUTH": "open"}
+        done = subprocess.run(
+            [sys.executable, "-P", *WAYS[way]], cwd=tmp_path, env=environ, stderr=subprocess.PIPE, timeout=SECONDS
+        )
+        assert done.returncode != 0
+        return done.stderr.decode().splitlines()
+
+    return run
+
+
+@pytest.mark.parametrize(("file", "old", "new", "message"), MISTAKES)
+def test_a_mistake_is_one_line(start: Callable[..., list[str]], file: str, old: str, new: str, message: str) -> None:
+    """It has the file and the line, the name, and what is wrong."""
+    (line,) = start("migrate", file, old, new)
+    assert line.startswith(f"restkeeper: {message}")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("number", [0, 8])
+def test_each_way_to_start_prints_the_line(start: Callable[..., list[str]], way: str, number: int) -> None:
+    """Of a module that app.py imports, and of one that its create_app finds."""
+    *change, message = MISTAKES[number]
+    (line,) = start(way, *change)
+    assert line.startswith(f"restkeeper: {message}")
+
+
+def test_an_error_of_the_engine_keeps_its_traceback(start: Callable[..., list[str]]) -> None:
+    """Also one that a declaration causes, if the engine did not raise it on purpose."""
+    lines = start("migrate", SCHEMA, 'Lifecycle("active", {"draft"', 'Lifecycle("active", 5 or {"draft"')
+    assert lines[0].startswith("Traceback ") and lines[-1] == "TypeError: 'int' object is not iterable"
+
+
+@pytest.mark.parametrize(
+    ("file", "code", "line"),
+    [
+        ("app.py", "def create_app():\n    1 / 0\ncreate_app()", "app.py:2: ZeroDivisionError: division by zero"),
+        ("app.py", "def other():\n    1 / 0\ndef create_app():\n    other()\ncreate_app()", ""),
+        ("other.py", "1 / 0", ""),
+    ],
+)
+def test_only_declarations_are_shortened(file: str, code: str, line: str) -> None:
+    """A function of the service, and a program without an app.py, keep their tracebacks."""
+    with pytest.raises(ZeroDivisionError) as caught:
+        exec(compile(code, f"/srv/shop/{file}", "exec"), {})  # noqa: S102
+    assert mistake_in(caught.value) == line

@@ -37,7 +37,7 @@ def mistake_in(error: BaseException) -> str:
         in_function = code and code.co_flags & CO_OPTIMIZED and code.co_name != "create_app"
         return "" if in_function else place + _text(error)
     if isinstance(error, ValueError) and _is_raised(calls[-1][1]):  # by the engine, about a declaration
-        return (place if code and code.co_name != "create_app" else "") + str(error)
+        return place + str(error)
     return ""
 
 

@@ -41,9 +41,14 @@ MISTAKES: list[tuple[str, str, str, str]] = [  # a file, a part of it and anothe
     (PRODUCTS, 'Index("name")', 'Index("names")', f"{PRODUCTS}:7: products.names: cannot be indexed or searched; "),
     (PRODUCTS, "upgrades=P", "upgrades=[]  # P", f"{PRODUCTS}:7: products: upgrades=[]: must be a Mapping"),
     (PRODUCTS, "=ProductSchema", "=Index", f"{PRODUCTS}:7: products: schema=Index: must be a subclass of ItemSchema"),
-    (PRODUCTS, "RESOURCE =", "SOURCE =", f"{PRODUCTS}: SOURCE is a collection, and is not served: write RESOURCE = "),
-    (PRODUCTS, "RESOURCE =", "SOURCE = RESOURCE = 1,", f"{PRODUCTS}: RESOURCE is (1, "),
-    (PRODUCTS, 'name="products"', 'name="events"', "events: the name is taken; call the collection something else"),
+    (
+        PRODUCTS,
+        "RESOURCE =",
+        "SOURCE =",
+        f"app.py:14: {PRODUCTS}: SOURCE is a collection, and is not served: write RESOURCE = ",
+    ),
+    (PRODUCTS, "RESOURCE =", "SOURCE = RESOURCE = 1,", f"app.py:14: {PRODUCTS}: RESOURCE is a tuple: write "),
+    (PRODUCTS, 'name="products"', 'name="events"', "app.py:14: events: the name is taken; call "),
     (SCHEMA, "from restkeeper", "from restkeper", f"{SCHEMA}:5: ModuleNotFoundError: No module named 'restkeper'"),
 ]
 

@@ -103,13 +103,12 @@ def test_the_docs_page_is_not_documented_if_it_is_off() -> None:
     assert "/docs" not in document["paths"]
 
 
-def test_later_routes_are_not_documented() -> None:
-    """The document is built for its first request, and has the routes that the service has made."""
+def test_later_routes_are_documented() -> None:
+    """The document is built for its first request, and has the routes that were added to the application, too."""
     app = create_app(Config())
-    app.add_url_rule("/later", "later", lambda: Reply(b"{}"))
-    app.add_url_rule("/declared", "declared", needs("public")(lambda: Reply(b"{}")))
+    app.add_url_rule("/later", "later", needs("public")(lambda: Reply(b"{}")))
     response = app.test_client().get("/openapi.json")
-    assert response.status_code == 200 and not {"/later", "/declared"} & set(response.json["paths"])
+    assert response.status_code == 200 and "get" in response.json["paths"]["/later"]
 
 
 def test_every_operation_has_a_unique_name(document: Any) -> None:

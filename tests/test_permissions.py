@@ -135,13 +135,26 @@ def test_the_permission_is_checked_before_existence(
     assert status_of(client, method, nothing, holder_of(client, permission)) == 404
 
 
-def test_a_route_without_permission_stops_the_start() -> None:
-    """Each handler must declare its permission."""
+@pytest.mark.parametrize(
+    ("permission", "statuses"),
+    [("public", [200, 200, 200]), ("known", [401, 200, 200]), ("admin", [401, 403, 200])],
+)
+def test_a_route_can_be_added_to_the_application(permission: str, statuses: list[int]) -> None:
+    """It is guarded as all others: without a key, with one, and with that of an admin."""
     app = service()
-    app._got_first_request = False
-    app.add_url_rule("/new", "new", lambda: "x")
-    with pytest.raises(RuntimeError, match="new: say what it needs, with @needs"):
-        service_of(app).guard.learn(app)
+    app.add_url_rule("/new", view_func=needs(permission)(lambda: "x"), endpoint="new")
+    client = app.test_client()
+    keys = [{}, key(client, "products:read"), ADMIN]
+    assert [client.get("/new", headers=headers).status_code for headers in keys] == statuses
+
+
+def test_a_route_without_permission_stops_the_start() -> None:
+    """Each handler must declare its permission, when it is added."""
+    app = service()
+    with pytest.raises(ValueError, match=r"new: say what it needs, with @restkeeper\.needs of 'public', "):
+        app.add_url_rule("/new", "new", lambda: "x")
+    with pytest.raises(ValueError, match=r"new: @needs\('read'\) is for handlers of a collection; use 'known'"):
+        app.add_url_rule("/new", "new", needs("read")(lambda: "x"))
 
 
 def test_a_misspelt_permission_is_refused() -> None:
@@ -151,9 +164,10 @@ def test_a_misspelt_permission_is_refused() -> None:
 
 
 def test_a_late_route_is_not_served() -> None:
-    """A handler that is added after the permissions were read is served to no caller."""
+    """A handler that declares nothing, because it was not given with its route, is served to no caller."""
     app = service()
-    app.add_url_rule("/late", "late", lambda: "x")
+    app.add_url_rule("/late", "late")
+    app.view_functions["late"] = lambda: "x"
     for headers in ({}, ADMIN):
         assert app.test_client().get("/late", headers=headers).status_code == 500
 

@@ -21,7 +21,7 @@ def find_resources(package: ModuleType) -> tuple[Resource, ...]:
             if isinstance(value, Resource) and value not in found:
                 raise ValueError(f"{file}: {name} is a collection, and is not served: write RESOURCE = Resource(…)")
             if name == "RESOURCE" and not isinstance(value, Resource):
-                raise ValueError(f"{file}: RESOURCE is {value!r}: write RESOURCE = Resource(…)")
+                raise ValueError(f"{file}: RESOURCE is a {type(value).__name__}: write RESOURCE = Resource(…)")
     return found
 
 

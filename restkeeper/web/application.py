@@ -12,7 +12,7 @@ from typing import Any
 from flask import Flask, Request, Response, appcontext_tearing_down, request_tearing_down
 from flask.globals import request_ctx
 from flask.sessions import NullSession, SessionInterface
-from flask.typing import ResponseReturnValue
+from flask.typing import ResponseReturnValue, RouteCallable
 from werkzeug.datastructures import Headers
 from werkzeug.routing import MapAdapter, Rule
 
@@ -83,6 +83,8 @@ class Application(Flask):
     `before` run before every handler, in order; a response that one returns is that of the request. `after` run on
     every response, in the opposite order. Both run outside of hooks that are registered in Flask's way.
 
+    `adding` is called with the endpoint and the function of each view before its route is added.
+
     A request is executed again, with all its hooks, if `must_repeat` says so of its response, which is then dropped.
     """
 
@@ -92,6 +94,7 @@ class Application(Flask):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self.adding: Callable[[str, Callable[..., Any]], None] = lambda endpoint, view: None
         self.before: list[Before] = []
         self.after: list[After] = []
         self.ready: list[Callable[[], None]] = []  # to be called once, when all routes are registered
@@ -100,6 +103,19 @@ class Application(Flask):
         self._hosts: dict[tuple[str, str | None, str], tuple[str, str]] = {}
         self.must_repeat: Callable[[Request, Response], bool] = lambda request, response: False
         self._failures: set[tuple[After, type[Exception]]] = set()
+
+    def add_url_rule(
+        self,
+        rule: str,
+        endpoint: str | None = None,
+        view_func: RouteCallable | None = None,
+        provide_automatic_options: bool | None = None,
+        **options: Any,
+    ) -> None:
+        """Add a route, as Flask does. Raises what `adding` raises."""
+        if view_func:
+            self.adding(endpoint or view_func.__name__, view_func)
+        super().add_url_rule(rule, endpoint, view_func, provide_automatic_options, **options)
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """The function itself. None here is a coroutine; Flask would check that for every hook of every request."""

@@ -9,13 +9,14 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any, TypeVar
 
-from flask import Flask, Request
+from flask import Request
 
 from restkeeper.errors import BadRequest, Forbidden, Problem, Unauthorized
 from restkeeper.net import is_loopback
 from restkeeper.storage.caller import work_for
 from restkeeper.storage.errors import StoreError
 from restkeeper.web import ahead
+from restkeeper.web.application import Application
 from restkeeper.web.caller import ADMIN, EVERYBODY, NOBODY, Caller, caller_in, remember
 
 PUBLIC = "public"  # needs no credential
@@ -126,7 +127,7 @@ class Guard:
         if request.endpoint is None or request.method == "OPTIONS":
             return
         if (needed := self.needs.get(request.endpoint)) is None:
-            raise RuntimeError(f"{request.endpoint}: was added after the guard had learned what routes need")
+            raise RuntimeError(f"{request.endpoint}: give add_url_rule the function, with @restkeeper.needs")
         who = caller_in(environ)
         if needed in (PUBLIC, PROBE, OWN) or who.may(needed) or (needed == KNOWN and who is not NOBODY):
             return
@@ -135,14 +136,21 @@ class Guard:
             raise Unauthorized("send a key or a token", headers={"WWW-Authenticate": challenge})
         raise lacking(needed)
 
-    def learn(self, app: Flask) -> None:
-        """Read what every route needs. Raises RuntimeError for one that does not declare it."""
-        for rule in app.url_map.iter_rules():
-            view = app.view_functions[rule.endpoint]
-            if (needed := getattr(view, "needs", None)) is None:
-                raise RuntimeError(f"{rule.endpoint}: say what it needs, with @needs")
-            collection = getattr(getattr(view, "__self__", None), "name", "")
-            self.needs[rule.endpoint] = f"{collection}:{needed}" if needed in ("read", "write") else needed
+    def learn(self, app: Application) -> None:
+        """Read what every route needs, also of those that are added later. Raises ValueError: see `_learn_view`."""
+        for endpoint, view in app.view_functions.items():
+            self._learn_view(endpoint, view)
+        app.adding = self._learn_view
+
+    def _learn_view(self, endpoint: str, view: Callable[..., Any]) -> None:
+        """Raises ValueError for a view that does not declare what it needs, or the scope of a collection of none."""
+        if (needed := getattr(view, "needs", None)) is None:
+            raise ValueError(f"{endpoint}: say what it needs, with @restkeeper.needs of 'public', 'known' or 'admin'")
+        if needed in ("read", "write"):
+            if not (collection := getattr(getattr(view, "__self__", None), "name", "")):
+                raise ValueError(f"{endpoint}: @needs({needed!r}) is for handlers of a collection; use {KNOWN!r}")
+            needed = f"{collection}:{needed}"
+        self.needs[endpoint] = needed
 
     def is_limited(self, endpoint: str | None) -> bool:
         """Whether requests to an endpoint count towards the caller's limits."""

@@ -26,10 +26,25 @@ def test_new_writes_the_service_of_this_repository(tmp_path: Path, monkeypatch: 
     run = CliRunner().invoke(main, ["new", "shop"])
     assert (run.exit_code, run.output) == (0, "shop is a service now. Next: cd shop && restkeeper serve\n")
     assert files(tmp_path / "shop") == files(ROOT)
-    assert (tmp_path / "shop/requirements.txt").read_text() == f"restkeeper=={restkeeper.__version__}\n"
+    version = restkeeper.__version__
+    assert (tmp_path / "shop/requirements.txt").read_text().splitlines() == [
+        f"restkeeper=={version}",
+        f"# For PostgreSQL: restkeeper[postgresql]=={version}",
+    ]
     assert (tmp_path / "shop/README.md").read_text().startswith("# shop\n")
     others = {".gitignore", "Makefile", "README.md", "pyproject.toml", "requirements.txt", "tests"}
     assert {path.name for path in (tmp_path / "shop").iterdir()} == {*SERVICE, *others}
+
+
+def test_a_new_service_has_its_own_copy_of_the_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its requirements name nothing outside of its folder."""
+    monkeypatch.chdir(tmp_path)
+    wheel = tmp_path / "restkeeper-0.1.0-py3-none-any.whl"
+    wheel.write_bytes(b"x")
+    assert CliRunner().invoke(main, ["new", "shop", "--engine", str(wheel)]).exit_code == 0
+    lines = (tmp_path / "shop/requirements.txt").read_text().splitlines()
+    assert lines == [f"./wheels/{wheel.name}", f"# For PostgreSQL: ./wheels/{wheel.name}[postgresql]"]
+    assert (tmp_path / "shop/wheels" / wheel.name).read_bytes() == b"x"
 
 
 def test_new_overwrites_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

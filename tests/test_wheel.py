@@ -1,5 +1,6 @@
 """The installed engine: from its wheel, in an empty environment, beside a project with similar module names."""
 
+import shutil
 import subprocess
 import sys
 import venv
@@ -112,6 +113,18 @@ def test_a_new_service_has_tests_that_pass(bin: Path, shop: Path) -> None:
 def test_the_makefile_of_a_new_service_works(shop: Path) -> None:
     """`make test` of a new service installs its requirements, as its README says."""
     assert "2 passed" in run(["make", "test", f"PYTHON={sys.executable}"], shop)
+
+
+def test_the_extra_for_postgresql_is_of_the_copied_wheel(shop: Path, tmp_path: Path) -> None:
+    """Its line in requirements.txt is installed by pip from the service's folder, wherever the service is copied to."""
+    copy = shutil.copytree(shop, tmp_path / "shop", ignore=shutil.ignore_patterns(".venv"))
+    requirements = copy / "requirements.txt"
+    requirements.write_text(requirements.read_text().partition("# For PostgreSQL: ")[2])
+    venv.create(tmp_path / "environment", with_pip=True)
+    pip = tmp_path / "environment/bin/pip"
+    run([pip, "install", "-q", "--disable-pip-version-check", "-r", "requirements.txt"], copy)
+    code = "import psycopg, psycopg_pool, restkeeper; print(restkeeper.__file__)"
+    assert str(tmp_path) in run([tmp_path / "environment/bin/python", "-c", code], copy)
 
 
 @pytest.mark.parametrize("program", ["restkeeper", "flask"])

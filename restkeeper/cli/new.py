@@ -18,19 +18,24 @@ SERVICE = ("app.py", "gunicorn.conf.py", "Procfile", "resources", "schemas", "st
 @click.option(
     "--engine",
     type=click.Path(path_type=Path, exists=True, dir_okay=False, resolve_path=True),
-    help="The wheel of Restkeeper to require, instead of the published release.",
+    help="The wheel of Restkeeper to copy into the service and to require, instead of the published release.",
 )
 def new(name: Path, engine: Path | None) -> None:
     """Write a service to the new folder NAME.
 
-    It has the collections products and users, tests, and what a deployment needs.
+    It has the collections products and users, tests, and for a deployment a Procfile and the settings of gunicorn.
     """
     if name.exists():
         raise click.ClickException(f"{name} exists; choose another name, or delete it")
     try:
         _copy_skeleton(name)
-        requirement = f"restkeeper @ {engine.as_uri()}" if engine else f"restkeeper=={restkeeper.__version__}"
-        (name / "requirements.txt").write_text(f"{requirement}\n", encoding="utf-8")
+        required = "restkeeper{}==" + restkeeper.__version__
+        if engine:
+            (name / "wheels").mkdir()
+            shutil.copy(engine, name / "wheels")
+            required = f"./wheels/{engine.name}{{}}"  # relative to the folder that pip is called in
+        lines = f"{required.format('')}\n# For PostgreSQL: {required.format('[postgresql]')}\n"
+        (name / "requirements.txt").write_text(lines, encoding="utf-8")
     except BaseException:
         shutil.rmtree(name, ignore_errors=True)  # so that it can be tried again
         raise

@@ -9,7 +9,6 @@ import sys
 import sysconfig
 import traceback
 from inspect import CO_OPTIMIZED
-from opcode import opmap
 from pathlib import Path
 from types import TracebackType
 
@@ -20,9 +19,10 @@ _MAIN = "app.py"  # which creates the application
 
 def mistake_in(error: BaseException) -> str:
     """The line for an error of the declarations of a service, while they are loaded; empty for any other error."""
-    calls = [(os.path.abspath(each.tb_frame.f_code.co_filename), each) for each in _entries(error.__traceback__)]
     places: list[tuple[str, int, TracebackType | None]] = [
-        (file, each.tb_lineno, each) for file, each in calls if not _is_library(each)
+        (os.path.abspath(each.tb_frame.f_code.co_filename), each.tb_lineno, each)
+        for each in _entries(error.__traceback__)
+        if not _is_library(each)
     ]
     if isinstance(error, SyntaxError) and error.filename:
         places.append((os.path.abspath(error.filename), error.lineno or 0, None))
@@ -36,9 +36,7 @@ def mistake_in(error: BaseException) -> str:
     if places[-1] == own[-1]:
         in_function = code and code.co_flags & CO_OPTIMIZED and code.co_name != "create_app"
         return "" if in_function else place + _text(error)
-    if isinstance(error, ValueError) and _is_raised(calls[-1][1]):  # by the engine, about a declaration
-        return place + str(error)
-    return ""
+    return place + str(error) if isinstance(error, ValueError) else ""  # by the engine, about a declaration
 
 
 def install() -> None:
@@ -65,11 +63,6 @@ def _entries(last: TracebackType | None) -> list[TracebackType]:
 def _is_library(entry: TracebackType) -> bool:
     file = entry.tb_frame.f_code.co_filename
     return file.startswith(_LIBRARIES) and not file.startswith(_ENGINE)
-
-
-def _is_raised(entry: TracebackType) -> bool:
-    """Whether the code says `raise`: it is no accident."""
-    return entry.tb_frame.f_code.co_code[entry.tb_lasti] == opmap["RAISE_VARARGS"]
 
 
 def _text(error: BaseException) -> str:

@@ -56,7 +56,7 @@ MARSHMALLOW: dict[str, tuple[Any, list[tuple[str, str | None]]]] = {
     "String": (fields.String(validate=validate.Length(max=300), **OPTIONAL), [('"a"', '"a"'), ("5", None)]),
     "Email": (fields.Email(**OPTIONAL), [('"a@b.org"', '"a@b.org"')]),
     "URL": (fields.URL(**OPTIONAL), [('"https://a.org/"', '"https://a.org/"')]),
-    "Integer": (fields.Integer(**OPTIONAL), [("5.5", "5"), ('"5"', "5"), ("true", None)]),
+    "Integer": (fields.Integer(**OPTIONAL), [("5.5", "5"), ('"5"', "5"), ("true", None), (f'"{10**20}"', None)]),
     "Float": (fields.Float(**OPTIONAL), [("9007199254740993", "9007199254740992.0"), ('"0.1"', "0.1")]),
     "Decimal": (fields.Decimal(**OPTIONAL), [("0.12345678901234567890", "0.12345678901234567890"), ('"1.10"', "1.10")]),
     "Boolean": (fields.Boolean(**OPTIONAL), [("true", "true"), ("1", "true"), ('"on"', "true"), ('"x"', None)]),

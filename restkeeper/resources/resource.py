@@ -375,7 +375,7 @@ class Resource:
         try:
             merged = exactjson.dumps(merge_patch(current, patch) | refused)
         except exactjson.EncodeError:
-            require_none(listed(exactjson.faults_of_text(patch)))
+            require_none(listed(exactjson.faults_in_values(patch)))
             raise
         try:
             limits.require(merged)
@@ -547,14 +547,14 @@ class Resource:
         try:
             values = self._schema.dump(self._schema.load(own))
         except ValidationError as error:
-            return b"", listed(chain(exactjson.faults_of_text(own), faults_in(error.messages)))
+            return b"", listed(chain(exactjson.faults_in_values(own), faults_in(error.messages)))
         try:
             text = exactjson.dumps(values)
         except exactjson.EncodeError:
-            if faults := listed(exactjson.faults_of_text(own)):
+            if faults := listed(chain(exactjson.faults_in_values(own), exactjson.faults_in_values(values))):
                 return b"", faults
             raise
-        if exactjson.NUL in text and (faults := listed(exactjson.faults_of_text(own))):
+        if exactjson.NUL in text and (faults := listed(exactjson.faults_in_values(own))):
             return b"", faults
         return text, []
 

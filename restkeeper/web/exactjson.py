@@ -37,7 +37,7 @@ def loads(data: bytes | str, max_depth: int = 200, max_values: int | None = None
     Bytes that surely have more than `max_values` values are not parsed: they raise BodyTooLarge.
     Raises InvalidJson for malformed text, a name twice in one object, NaN and infinities, numbers beyond 64-bit
     integers or the range of a double, and nesting deeper than `max_depth` (an array or object is one level).
-    A string may have characters that JSON allows and that are no text: see `faults_of_text`.
+    A string may have characters that JSON allows and that are no text: see `faults_in_values`.
     """
     if max_values is not None and isinstance(data, bytes):
         _require_few_values(data, max_values)
@@ -169,25 +169,30 @@ _stored = msgspec.json.Decoder(float_hook=Decimal)
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def faults_of_text(value: Any) -> Iterator[dict[str, str]]:
-    """The strings, names included, with NUL or an unpaired surrogate: `pointer` (RFC 6901) and `detail` of each."""
+def faults_in_values(value: Any) -> Iterator[dict[str, str]]:
+    """What no JSON text of ours has: `pointer` (RFC 6901) and `detail` of each.
+
+    It is a string, names included, with NUL or an unpaired surrogate, or an integer that a field read from a string.
+    """
     path: list[str | int] = []
-    return ({"pointer": pointer(path), "detail": f"must not hold {wrong}"} for wrong in _not_text(value, path))
+    return ({"pointer": pointer(path), "detail": wrong} for wrong in _wrong_in(value, path))
 
 
-def _not_text(value: Any, path: list[str | int]) -> Iterator[str]:
-    """The fault of each string that is no text; `path` is then the path to it."""
+def _wrong_in(value: Any, path: list[str | int]) -> Iterator[str]:
+    """What is wrong with each value; `path` is then the path to it."""
     if isinstance(value, str):
         if wrong := "NUL" if "\0" in value else "an unpaired surrogate" if _SURROGATE.search(value) else "":
-            yield wrong
+            yield f"must not hold {wrong}"
         return
+    if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+        yield "must be an integer of 64 bits"
     if isinstance(value, dict):
         for name in value:
-            yield from _not_text(name, path)
+            yield from _wrong_in(name, path)
     members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for step, inner in members:
         path.append(step)
-        yield from _not_text(inner, path)
+        yield from _wrong_in(inner, path)
         path.pop()
 
 

@@ -415,7 +415,8 @@ def test_schemas_inside_are_compared(tmp_path: Path, inside: str) -> None:
         with pytest.raises(StoreUnavailable) as caught:
             start(tmp_path, {"at": make(schema)})
         assert 'notes: in "at", ' in caught.value.detail and reason in caught.value.detail
-        assert caught.value.detail.endswith('NOTES = {2: [Convert({"at": …}, ["at"], up=…, down=…)]}')
+        steps = 'NOTES = {2: [Convert({"at": …}, ["at"], up=…, down=…)]}, and upgrades=NOTES in resources/notes.py'
+        assert caught.value.detail.endswith(steps)
     assert start(tmp_path, {"at": make(Same)}).patch(where, json={}).status_code == 200
 
 

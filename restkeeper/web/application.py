@@ -93,8 +93,8 @@ class Application(Flask):
     session_interface = _NoSession()
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.adding: Callable[[str, Callable[..., Any]], None] = lambda endpoint, view: None  # Flask adds one at once
         super().__init__(*arguments, **options)
-        self.adding: Callable[[str, Callable[..., Any]], None] = lambda endpoint, view: None
         self.before: list[Before] = []
         self.after: list[After] = []
         self.ready: list[Callable[[], None]] = []  # to be called once, when all routes are registered

@@ -551,7 +551,7 @@ class Resource:
         try:
             text = exactjson.dumps(values)
         except exactjson.EncodeError:
-            if faults := listed(chain(exactjson.faults_in_values(own), exactjson.faults_in_values(values))):
+            if faults := listed(exactjson.faults_in_values(own)) or listed(exactjson.faults_in_values(values)):
                 return b"", faults
             raise
         if exactjson.NUL in text and (faults := listed(exactjson.faults_in_values(own))):

@@ -35,14 +35,19 @@ def rfc3339(moment: float | datetime, digits: str = "microseconds") -> str:
 def time_after(previous: str, now: str) -> str:
     """The time of a change after one at `previous`: `now`, unless the clock has gone back since.
 
-    Then it is in the next second, because the HTTP date of `previous`, which is the first second after it, may be with
-    clients. While the clock is behind that, no client gets its date, and further changes follow by microseconds.
+    Then it is in the second that follows, in its first millisecond: so `may_be_late` knows it, and many changes while
+    the clock is behind do not run ahead of it.
     """
     if now >= previous:
         return now
     moment = datetime.fromisoformat(previous)
     with suppress(OverflowError):  # after the year 9999 there is no time
-        if not 0 < moment.microsecond < 1000:
+        if not may_be_late(previous):
             moment = moment.replace(microsecond=0) + timedelta(seconds=1)
         moment += timedelta(microseconds=1)
     return rfc3339(moment)
+
+
+def may_be_late(time: str) -> bool:
+    """Whether `time_after` may have made a time: a later change can be in the same second, whatever the clock says."""
+    return "000000" < time[20:26] < "001000"

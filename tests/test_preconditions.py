@@ -203,8 +203,25 @@ class TestAClockThatWentBack:
             clock.now += moved
             assert client.get(where, headers={"If-Modified-Since": date}).status_code == 200
             assert client.patch(where, json={"stock": 2}, headers={"If-Unmodified-Since": date}).status_code == 412
+        client.patch(where, json={"stock": 3})
+        clock.now += 1.0
         newer = client.get(where).headers["Last-Modified"]
-        assert client.patch(where, json={"stock": 3}, headers={"If-Unmodified-Since": newer}).status_code == 200
+        assert client.patch(where, json={"stock": 4}, headers={"If-Unmodified-Since": newer}).status_code == 200
+
+    @pytest.mark.parametrize("begin", [0.3, 0.0005])
+    def test_it_may_go_back_again(self, begin: float) -> None:
+        """A date that was read while the clock was ahead is of no later state."""
+        clock = SetClock(1_800_000_000 + begin)
+        client = create_app(Config(), clock=clock).test_client()
+        where, _ = make(client)
+        for stock in range(5):
+            clock.now += 62
+            date = client.get(where).headers["Last-Modified"]
+            clock.now -= 62
+            clock.now -= 1
+            assert client.patch(where, json={"stock": stock + 1}).status_code == 200
+            assert client.get(where, headers={"If-Modified-Since": date}).status_code == 200
+            assert client.patch(where, json={"stock": 99}, headers={"If-Unmodified-Since": date}).status_code == 412
 
     def test_many_changes_do_not_run_ahead(self) -> None:
         """The times of changes ascend, and are two seconds at most after the last one before the clock went back."""

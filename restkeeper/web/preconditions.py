@@ -12,6 +12,7 @@ from functools import lru_cache
 from flask import request
 from werkzeug.http import parse_etags
 
+from restkeeper.clock import may_be_late
 from restkeeper.errors import PreconditionFailed, PreconditionRequired
 
 _LAST_SECOND = 253402300799  # of the year 9999, since 1970
@@ -61,9 +62,11 @@ def last_modified(updated_at: str, now: float) -> str:
     """The HTTP date (RFC 9110, section 5.6.7) of an item that last changed at an RFC 3339 time, in UTC.
 
     Until that has come (`now` is in seconds since 1970) it is the date of now (section 8.8.2.1), which is before the
-    change and so holds for no condition.
+    change and so holds for no condition. So it is of a change that may have been dated after a clock that went back.
     """
     begins, date = _first_second_after(updated_at[:19])
+    if may_be_late(updated_at):
+        return _http_date(int(begins) - 1)
     return date if now >= begins else _http_date(int(now))
 
 

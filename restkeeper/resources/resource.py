@@ -18,7 +18,7 @@ from restkeeper.clock import time_after
 from restkeeper.errors import BodyTooLarge, IllegalTransition, NotConvertible, Unavailable
 from restkeeper.resources.steps import Add, Chain, Members, Step, Untranslatable
 from restkeeper.resources.stored import KnownSchemas, derived, describe, differences, inside_of, revision_of, steps_for
-from restkeeper.schemas.fields import Status, Time, default_of
+from restkeeper.schemas.fields import Status, Time, default_of, is_exact
 from restkeeper.schemas.item import READ_ONLY, ItemSchema, ServerFieldsSchema
 from restkeeper.storage.contract import (
     Collection,
@@ -530,6 +530,10 @@ class Resource:
         return self.schema()
 
     @cached_property
+    def _is_exact(self) -> bool:
+        return all(map(is_exact, self._schema.fields.values()))
+
+    @cached_property
     def _defaults(self) -> JsonObject:
         """The JSON values of optional fields that are left out."""
         optional = {name: field for name, field in self._schema.load_fields.items() if not field.required}
@@ -548,10 +552,12 @@ class Resource:
             values = self._schema.dump(self._schema.load(own))
         except ValidationError as error:
             return b"", listed(chain(exactjson.faults_in_values(own), faults_in(error.messages)))
+        if not self._is_exact and (faults := listed(exactjson.faults_in_values(values))):
+            return b"", faults
         try:
             text = exactjson.dumps(values)
         except exactjson.EncodeError:
-            if faults := listed(exactjson.faults_in_values(own)) or listed(exactjson.faults_in_values(values)):
+            if faults := listed(exactjson.faults_in_values(own)):
                 return b"", faults
             raise
         if exactjson.NUL in text and (faults := listed(exactjson.faults_in_values(own))):

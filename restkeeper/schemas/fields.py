@@ -184,3 +184,10 @@ class Status(fields.String):
         super().__init__(
             load_default=lifecycle.initial, validate=validate.OneOf(list(lifecycle.moves), error=words), **options
         )
+
+
+def is_exact(field: fields.Field[Any]) -> bool:
+    """Whether each number of a field's values was sent as such, and so is in the range of JSON's numbers."""
+    if isinstance(field, fields.List):
+        return is_exact(field.inner)
+    return isinstance(field, (fields.String, fields.Boolean, Whole, Money, JsonObject))

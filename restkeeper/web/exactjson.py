@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
-from math import inf
+from math import inf, isfinite
 from typing import Any
 from urllib.parse import quote
 
@@ -172,7 +172,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 def faults_in_values(value: Any) -> Iterator[dict[str, str]]:
     """What no JSON text of ours has: `pointer` (RFC 6901) and `detail` of each.
 
-    It is a string, names included, with NUL or an unpaired surrogate, or an integer that a field read from a string.
+    It is a string, names included, with NUL or an unpaired surrogate, or a number out of the range of `loads`.
     """
     path: list[str | int] = []
     return ({"pointer": pointer(path), "detail": wrong} for wrong in _wrong_in(value, path))
@@ -186,6 +186,8 @@ def _wrong_in(value: Any, path: list[str | int]) -> Iterator[str]:
         return
     if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
         yield "must be an integer of 64 bits"
+    if isinstance(value, float | Decimal) and (not isfinite(value) or (value and not float(value))):
+        yield "must be in the range of a double"
     if isinstance(value, dict):
         for name in value:
             yield from _wrong_in(name, path)

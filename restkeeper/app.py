@@ -108,8 +108,8 @@ def create_app(
             config, serves = Config.from_env(), not commands.is_running()
         elif config.webhook_worker == "inside":
             raise ConfigError(
-                "webhook_worker='inside': only a server delivers, and reads it from the environment "
-                "(WEBHOOK_WORKER=inside); in a test, use restkeeper.LiveServer"
+                "webhook_worker='inside': only a server delivers: set WEBHOOK_WORKER=inside, and call create_app "
+                "without a configuration; in a test, use restkeeper.LiveServer"
             )
         return _application(config, resources, versions, _open(features, without), stores, clock, serves)
     except (ConfigError, StoreError, Unavailable) as error:

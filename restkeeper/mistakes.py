@@ -1,7 +1,7 @@
 """Mistakes in the files of a service, in one line: where, and what is wrong.
 
-A traceback of such a mistake is long, and most of it is of gunicorn, Flask and the engine. An error of the engine
-itself, or in a function of the service, keeps its traceback.
+A traceback of such a mistake is long, and most of it is of gunicorn, Flask and the engine. The engine raises ValueError
+for a declaration that is wrong; its other errors, and those in functions of the service, keep their traceback.
 """
 
 import os
@@ -36,7 +36,7 @@ def mistake_in(error: BaseException) -> str:
     if places[-1] == own[-1]:
         in_function = code and code.co_flags & CO_OPTIMIZED and code.co_name != "create_app"
         return "" if in_function else place + _text(error)
-    return place + str(error) if isinstance(error, ValueError) else ""  # by the engine, about a declaration
+    return place + str(error) if type(error) is ValueError else ""  # by the engine, about a declaration
 
 
 def install() -> None:

@@ -34,6 +34,7 @@ from restkeeper.config import Config
 from restkeeper.contract.check import compare
 from restkeeper.contract.findings import paragraphs
 from restkeeper.resources.collection import CollectionHandlers
+from restkeeper.schemas.fields import Time
 from restkeeper.versions import V1
 from tests.live import ROOT
 from tests.shop import create_app
@@ -264,6 +265,7 @@ def test_a_default_that_is_made_anew_is_in_no_document() -> None:
     made = {
         "at": Whole(0, 2**31, load_default=lambda: next(number)),
         "day": marshmallow_fields.Date(load_default=date.today),
+        "time": Time(load_default=lambda: "2026-01-31T10:00:00Z"),
     }
     properties = served(fields=made)["components"]["schemas"]["LampInput"]["properties"]
     assert all("default" not in properties[name] for name in made)
@@ -387,13 +389,16 @@ def test_a_new_version(service: Path) -> None:
 
 def test_an_emergency_is_accepted_with_its_reason(service: Path) -> None:
     """The document has the reason, the day and the changes, also after later accepts."""
-    edit(service, REMOVED)
+    shorter = "title = Text(1, 49"
+    edit(service, REMOVED, ("title = Text(1, 50", shorter))
     assert run(service, "accept", "--force", "It leaked secrets.", "--today", "2026-11-22").exit_code == 0
     edit(service, ("    title =", '    topic = Text(0, 50, load_default="")\n    title ='))
     assert run(service, "accept").exit_code == 0
     (reason,) = accepted(service)["info"]["x-accepted"]
     assert (reason["date"], reason["reason"]) == ("2026-11-22", "It leaked secrets.")
     assert any("field text of Note: removed" in each for each in reason["changes"])
+    assert any("field text of NoteInput: removed" in each for each in reason["changes"])
+    assert any("request-property-max-length-decreased" in each for each in reason["changes"])
 
 
 def test_a_retired_version_may_go(service: Path) -> None:

@@ -202,13 +202,13 @@ def test_a_setting_of_a_closed_feature_stops_the_start(name: str, setting: dict[
         restkeeper.create_app(Config(**setting), RESOURCES, without={name})
 
 
-@pytest.mark.needs("jwt")
 def test_webhooks_are_not_promised_without_a_server() -> None:
     """Nothing would send them: a configuration in code with deliveries inside is refused, and says what to use."""
     with pytest.raises(ConfigError, match=r"^webhook_worker='inside': .* use restkeeper\.LiveServer$"):
         restkeeper.create_app(Config(webhook_worker="inside"), RESOURCES)
 
 
+@pytest.mark.needs("jwt")
 def test_tokens_need_no_keys(tmp_path: Path) -> None:
     """Without the feature `keys`, a token is accepted in both headers, as it is with it."""
     (tmp_path / "keys.json").write_bytes(issuer.FIRST)

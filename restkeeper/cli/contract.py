@@ -90,7 +90,7 @@ def accept(force: str | None, today: datetime | None, window: int) -> None:
         raise click.ClickException(f"nothing was accepted: {_count(broken, 'change')} would break clients")
     for version, new in present.items():
         reasons = accepted.get(version, {}).get("info", {}).get(FORCED, [])
-        here = [same[0].headline for same in causes(broken) if same[0].version == version]
+        here = [each.headline for each in broken if each.version == version]
         if here:
             reasons = [*reasons, {"date": str(_day(today)), "reason": force, "changes": here}]
         _write(folder, version, {**new, "info": {**new["info"], **({FORCED: reasons} if reasons else {})}})

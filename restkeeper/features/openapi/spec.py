@@ -12,6 +12,7 @@ from marshmallow import Schema, fields
 from restkeeper import __version__
 from restkeeper.config import Config
 from restkeeper.features.openapi.bounds import bounded
+from restkeeper.schemas.fields import Time
 from restkeeper.web.description import DIALECTS, Contribution, filled, texts_in
 from restkeeper.web.operation import MARKS, JsonSchema, SchemaOf
 from restkeeper.web.queries import MAX_OFFSET
@@ -26,9 +27,9 @@ def _either(one: JsonSchema, other: JsonSchema) -> JsonSchema:
 
 
 def _called_default(converter: object, field: fields.Field[Any], **options: Any) -> JsonSchema:
-    """The default that a function makes; none if it makes another one each time, or each day."""
-    make, changes = field.load_default, isinstance(field, (fields.Date, fields.DateTime, fields.Time))
-    if not callable(make) or changes or "default" in field.metadata or (made := make()) != make():
+    """The default that a function makes, unless it is a time, or another one each time."""
+    make, is_time = field.load_default, isinstance(field, (fields.Date, fields.DateTime, fields.Time, Time))
+    if not callable(make) or is_time or "default" in field.metadata or (made := make()) != make():
         return {}
     return {"default": field._serialize(made, None, None)}  # as apispec does with other ones
 

@@ -17,7 +17,7 @@ from tests.upgrade import CLIENTS, KNOWN, Client, Proxy, Upgrade
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(120)]
 
 NEWEST = {"added": "stock", "renamed": "amount"}  # the name that `stock` has in the newer revision
-UNREADABLE = "503: a newer program stored this item (revision 2; this one has revision 1): update this instance"
+UNREADABLE = "503: a newer program stored items (revision 2; this one has revision 1): update this instance"
 REFUSAL = f"the store is of a newer program (migration {KNOWN + 1} of {KNOWN}): use one that has migration {KNOWN + 1}"
 INDEXES = """\
 SELECT bool_and(indisvalid), bool_or(pg_get_indexdef(indexrelid) LIKE '%weight%')

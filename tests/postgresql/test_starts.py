@@ -250,7 +250,7 @@ def test_a_duplicate_of_a_long_name_is_named(url: str) -> None:
     insert(store, record("a")._replace(body=body), collection=LONG)
     with pytest.raises(Exception) as caught:
         insert(store, record("b")._replace(body=body), collection=LONG)
-    assert getattr(caught.value, "field", None) == name
+    assert getattr(caught.value, "fields", None) == (name,)
     store.close()
 
 

@@ -127,7 +127,7 @@ class PostgresStore:
             migrate(session, list(self._collections.values()), self._clock)
             self._secret = secret_of(session)
         except psycopg.Error as error:
-            raise change_error(error, self._unique) from error
+            raise change_error(error, self._unique) from cause_of(error)
         finally:
             session.close()
         return Connections(self._url, self._most, self._configure, self._clock)

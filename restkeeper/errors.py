@@ -116,8 +116,9 @@ class NotConvertible(Problem):
     status, name, title = 409, "not-convertible", "This version cannot show the item"
     about = (
         "The item was stored by an older program, and one of its values has no equivalent in this version of the API. "
-        "`errors` points to the value in the form that is stored. `location`, if present, is the address at which an "
-        "older version shows the item: change the value there by PATCH. In the newest version, a PUT replaces the item."
+        "`errors` has the value as it is stored, and a pointer to it in that form. `location`, if present, is the "
+        "address at which another version shows the item: change the value there by PATCH. In the newest version, a "
+        "PUT replaces the item. A DELETE works in every version; its response is the item as it is stored."
     )
 
     def __init__(self, detail: str, *, collection: str, id: str, rest: Any, revisions: range, **members: Any) -> None:

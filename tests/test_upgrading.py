@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 from flask.testing import FlaskClient
+from marshmallow import fields
 
 from restkeeper.config import Config
 from restkeeper.resources.resource import Resource
@@ -295,9 +296,10 @@ class TestRefused:
         """And where it can be mended; nothing is changed."""
         new = deployment.serve(NUMBERED)
         where = f"/api/v2/notes/{stored[1]['id']}"
-        for refused in (new.get(where), new.patch(where, json={"title": "b"}), new.delete(where)):
+        for refused in (new.get(where), new.patch(where, json={"title": "b"})):
             assert (refused.status_code, refused.json["type"].rpartition("/")[2]) == (409, "not-convertible")
-            assert refused.json["errors"] == [{"pointer": "#/count", "detail": "has no equivalent in newer versions"}]
+            fault = {"pointer": "#/count", "detail": "has no equivalent in newer versions", "value": "seven"}
+            assert refused.json["errors"] == [fault]
             assert refused.json["location"] == where.replace("v2", "v1")
             assert f"the item {stored[1]['id']} of revision 1 cannot be converted: count" in refused.json["detail"]
         assert new.get("/api/v1/notes").json == stored
@@ -390,11 +392,29 @@ class TestRefused:
         assert new.get(f"/notes/{stored[1]['id']}").json["number"] == 9
 
     def test_without_an_older_version_it_is_named(self, deployment: Deployment, stored: list[dict[str, Any]]) -> None:
-        """There is no address that could show it."""
+        """There is no address that could show it: the problem has its value."""
         new = deployment.serve(NUMBERED, Versions(Version("v1"), unversioned="v1"))
         refused = new.get(f"/notes/{stored[1]['id']}").json
         assert refused["status"] == 409 and "location" not in refused
+        assert refused["errors"][0]["value"] == "seven"
         assert new.put(f"/notes/{stored[1]['id']}", json={"title": "b"}).status_code == 200
+
+    def test_it_can_be_deleted(self, deployment: Deployment, stored: list[dict[str, Any]]) -> None:
+        """Where nothing can show it: the response is what was stored."""
+        new = deployment.serve(NUMBERED, Versions(Version("v1"), unversioned="v1"))
+        deleted = new.delete(f"/notes/{stored[1]['id']}")
+        assert (deleted.status_code, deleted.json) == (200, stored[1])
+        assert new.get(f"/notes/{stored[1]['id']}").status_code == 404
+        assert deployment.migrate(NUMBERED).exit_code == 0
+
+    def test_its_value_is_exact(self, deployment: Deployment) -> None:
+        """Also a decimal number inside an array."""
+        sizes, amount = fields.List(fields.Decimal(), required=True), Whole(load_default=0)
+        old = deployment.serve(resource({"sizes": sizes}))
+        where = old.post("/notes", data='{"sizes": [1.50, 2]}', content_type="application/json").headers["Location"]
+        convert: list[Step] = [Convert({"sizes": sizes}, ["amount"], up=int, down=lambda amount: [amount])]
+        refused = deployment.serve(resource({"amount": amount}, upgrades={2: convert})).get(f"/api/v2{where}")
+        assert refused.status_code == 409 and '"value":[1.50,2]' in refused.text
 
 
 def test_other_revisions_are_looked_up_only_where_they_matter(monkeypatch: pytest.MonkeyPatch) -> None:

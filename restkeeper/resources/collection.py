@@ -108,7 +108,7 @@ class CollectionHandlers:
 
     @needs("write")
     @takes(*ITEM_CONDITIONS)
-    @returns(DELETED, *CHANGE_PROBLEMS, PreconditionRequired, NotConvertible)
+    @returns(DELETED, *CHANGE_PROBLEMS, PreconditionRequired)
     def delete_item(self, id: str) -> Reply:
         """Delete an item; the response is the item as it last was."""
         return self.items.delete(id)

@@ -12,7 +12,7 @@ from werkzeug.datastructures import ImmutableMultiDict, MultiDict
 
 from restkeeper.clock import Clock, rfc3339, time_after
 from restkeeper.config import Config
-from restkeeper.errors import NotFound
+from restkeeper.errors import NotConvertible, NotFound
 from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord, forget_written
 from restkeeper.resources.form import Form
 from restkeeper.resources.resource import ItemLimits, JsonObject, Ownership, Resource
@@ -264,14 +264,20 @@ class Items:
         return self.represent(self._turns.change(id, attempt))
 
     def delete(self, id: str, delete: Callable[[Transaction, Record], None] | None = None) -> Reply:
-        """Delete an item; the response is the item as it last was. Raises NotFound, Forbidden, PreconditionFailed."""
+        """Delete an item; the response is the item as it last was: as it is stored if it is NotConvertible.
+
+        Raises NotFound, Forbidden and PreconditionFailed.
+        """
         require_acceptable(JSON)
 
         def attempt(deadline: float) -> bytes:
             record = self._find(id)
             self._access.require_change(record)
             self._require_match(record)
-            body = self.form.body(record)  # which is not possible for every item of a newer program
+            try:
+                body = self.form.body(record)  # which is not possible for every item of a newer program
+            except NotConvertible:
+                body = record.body
             at = time_after(record.updated_at, self.now())
 
             def work(transaction: Transaction) -> None:

@@ -407,9 +407,10 @@ class Resource:
         members, older, failure = exactjson.cut(record.body), record.older, None
         if self.oldest <= (revision := revision_of(record.fingerprint)) < self.revision:
             before = self.at(revision)
+            stored = before.resource.completed(members)
             own = {name: text for name, text in members.items() if name in READ_ONLY}
             try:
-                members, older = before.chain.up(before.resource.completed(members), older, None)
+                members, older = before.chain.up(stored, older, None)
             except Untranslatable as error:
                 failure, (members, older) = error, error.others
             members = {**members, **own}
@@ -418,9 +419,10 @@ class Resource:
             return record._replace(fingerprint=self.fingerprint, body=exactjson.joined(completed), older=older)
         body = exactjson.joined({name: text for name, text in completed.items() if name not in failure.lost})
         rest = record._replace(fingerprint=self.fingerprint, body=body, older=older)
-        raise self._not_convertible(exactjson.stored(own["id"]), revision, rest, failure)
+        raise self._not_convertible(stored, revision, rest, failure)
 
-    def _not_convertible(self, id: str, revision: int, rest: Record, failure: Untranslatable) -> NotConvertible:
+    def _not_convertible(self, stored: Members, revision: int, rest: Record, failure: Untranslatable) -> NotConvertible:
+        id = exactjson.stored(stored["id"])
         chain = self.at(revision).chain
         names, before = chain.origins(failure.step), chain.revisions[chain.steps.index(failure.step)]
         return NotConvertible(
@@ -430,7 +432,7 @@ class Resource:
             id=id,
             rest=rest,
             revisions=range(revision, before),
-            errors=[fault([name], failure.reason) for name in names],
+            errors=[fault([name], failure.reason) | {"value": exactjson.stored(stored[name])} for name in names],
         )
 
     def is_older(self, fingerprint: str) -> bool:

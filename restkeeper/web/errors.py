@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-import orjson
 from flask import Response, current_app, request
 from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed
 from werkzeug.http import HTTP_STATUS_CODES
@@ -27,6 +26,7 @@ from restkeeper.storage.errors import (
     StoreUnavailable,
     StoreUnopened,
 )
+from restkeeper.web import exactjson
 from restkeeper.web.application import Application
 from restkeeper.web.observe import request_id
 
@@ -143,7 +143,7 @@ def _answer(
     if detail:
         body["detail"] = detail
     body |= {"instance": quote(request.path, PATH), "request_id": request_id()} | members
-    response = current_app.response_class(orjson.dumps(body), status, mimetype=PROBLEM_JSON)
+    response = current_app.response_class(exactjson.dumps(body), status, mimetype=PROBLEM_JSON)
     response.headers.update(headers)
     response.headers["Cache-Control"] = "no-store"
     return response

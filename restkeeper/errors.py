@@ -118,7 +118,8 @@ class NotConvertible(Problem):
         "The item was stored by an older program, and one of its values has no equivalent in this version of the API. "
         "`errors` has the value as it is stored, and a pointer to it in that form. `location`, if present, is the "
         "address at which another version shows the item: change the value there by PATCH. In the newest version, a "
-        "PUT replaces the item. A DELETE works in every version; its response is the item as it is stored."
+        "PUT replaces the item. A DELETE works in every version; its response is the item as it is stored. These "
+        "two can be conditional, with the `ETag` of this problem."
     )
 
     def __init__(self, detail: str, *, collection: str, id: str, rest: Any, revisions: range, **members: Any) -> None:

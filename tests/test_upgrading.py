@@ -45,8 +45,8 @@ VERSIONS = Versions(Version("v1", successor="v2", revisions={"notes": 1}), Versi
 class Deployment:
     """Programs on one store: `old` and `new` serve it, and `migrate` is that of the new one."""
 
-    def __init__(self, folder: Path) -> None:
-        self._config = Config(database_url=f"sqlite:///{folder}/store.db", idempotency="optional")
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self._config = Config(database_url=f"sqlite:///{folder}/store.db", idempotency="optional", **settings)
 
     def serve(self, declared: Resource, versions: Versions = VERSIONS) -> FlaskClient:
         options: dict[str, Any] = {"versions": versions} if declared.upgrades else {}
@@ -406,6 +406,31 @@ class TestRefused:
         assert (deleted.status_code, deleted.json) == (200, stored[1])
         assert new.get(f"/notes/{stored[1]['id']}").status_code == 404
         assert deployment.migrate(NUMBERED).exit_code == 0
+
+    @pytest.mark.parametrize("method", ["PUT", "DELETE"])
+    def test_its_etag_is_in_the_problem(self, tmp_path: Path, stored: list[dict[str, Any]], method: str) -> None:
+        """Conditional requests that need no value work with it, also where others are refused."""
+        new = Deployment(tmp_path, require_if_match=True).serve(NUMBERED)
+        where, body = f"/api/v2/notes/{stored[1]['id']}", {"title": "b"} if method == "PUT" else None
+        refused = new.get(where)
+        tag = refused.headers["ETag"]
+        for header in ("If-Match", "If-None-Match"):  # nothing is not modified that cannot be read
+            assert new.get(where, headers={header: tag}).status_code == 409
+        assert new.open(where, method=method, json=body).status_code == 428
+        assert new.open(where, method=method, json=body, headers={"If-Match": '"other"'}).headers["ETag"] == tag
+        assert new.open(where, method=method, json=body, headers={"If-Match": tag}).status_code == 200
+        assert new.put(where, json={"title": "c"}, headers={"If-Match": tag}).status_code in (404, 412)
+
+    @pytest.mark.parametrize(
+        "condition", [("If-Match", "*"), ("If-Unmodified-Since", "Fri, 31 Dec 9999 23:59:59 GMT")], ids=lambda c: c[0]
+    )
+    def test_any_precondition_can_hold(
+        self, deployment: Deployment, stored: list[dict[str, Any]], condition: tuple[str, str]
+    ) -> None:
+        """Whatever else the request could not name."""
+        new = deployment.serve(NUMBERED)
+        where = f"/api/v2/notes/{stored[1]['id']}"
+        assert new.put(where, json={"title": "b"}, headers=[condition]).status_code == 200
 
     def test_its_value_is_exact(self, deployment: Deployment) -> None:
         """Also a decimal number inside an array."""

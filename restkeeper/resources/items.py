@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from hashlib import blake2b
 from typing import NamedTuple, TypeVar
 
 from flask import request
@@ -24,7 +23,7 @@ from restkeeper.web.application import OwnHeaders, Reply
 from restkeeper.web.cache import Cache
 from restkeeper.web.content import JSON, read_object, require_acceptable
 from restkeeper.web.pagination import links, require_whole, resolve
-from restkeeper.web.preconditions import is_conditional, is_not_modified, last_modified, require_match
+from restkeeper.web.preconditions import digest, is_conditional, is_not_modified, last_modified, require_match
 from restkeeper.web.queries import ListRequest, parse, parse_fields
 from restkeeper.web.uuid7 import uuid7
 
@@ -295,7 +294,7 @@ class Items:
     def represent(self, record: Record, fields: Iterable[str] | None = None) -> Reply:
         """The response with an item, or with only these of its fields."""
         body = self.form.body(record)
-        tag = _digest(body)
+        tag = digest(body)
         if fields:
             body = self.form.show(body, fields)
         headers = [
@@ -309,7 +308,7 @@ class Items:
 
     def tag(self, record: Record) -> str:
         """The strong ETag of an item: a digest of its representation, so that no two of them share one."""
-        return _digest(self.form.body(record))
+        return digest(self.form.body(record))
 
     def _find(self, id: str) -> Record:
         """An item, as it was read ahead, or now. Raises NotFound."""
@@ -393,7 +392,7 @@ class Items:
         body = b"[" + b",".join(bodies) + b"]"
         total = self._total(query, page)
         if query.owner is not None and (total is not None or query.after):  # it does not depend on what others do
-            tag = _digest(b"%d %b" % (-1 if total is None else total, body))
+            tag = digest(b"%d %b" % (-1 if total is None else total, body))
         return _Listing(page, body, total, tag, omitted)
 
     def _total(self, query: Query, page: Page) -> int | None:
@@ -411,7 +410,11 @@ class Items:
 
     def _require_match(self, record: Record) -> None:
         if is_conditional() or self.config.require_if_match:
-            require_match(self.tag(record), self._changed_at(record), must_say=self.config.require_if_match)
+            try:
+                tag = self.tag(record)
+            except NotConvertible:
+                tag = digest(record.body)  # the 409 has it
+            require_match(tag, self._changed_at(record), must_say=self.config.require_if_match)
 
     def _require_list_match(self, transaction: Transaction, seen: _Listing | None) -> None:
         """Raises PreconditionFailed, and Stale if `seen` is not the present list."""
@@ -433,7 +436,3 @@ class Items:
         if not is_not_modified(tag, updated_at):
             return None
         return Reply(b"", 304, headers=OwnHeaders([("ETag", f'"{tag}"'), ("Cache-Control", self._caching)]))
-
-
-def _digest(body: bytes) -> str:
-    return blake2b(body, digest_size=12).hexdigest()

@@ -36,6 +36,7 @@ from restkeeper.storage.errors import DuplicateValue
 from restkeeper.web import exactjson
 from restkeeper.web.faults import fault, faults_in, listed, require_none
 from restkeeper.web.mergepatch import merge_patch
+from restkeeper.web.preconditions import digest
 from restkeeper.web.queries import Queryable
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
@@ -419,9 +420,11 @@ class Resource:
             return record._replace(fingerprint=self.fingerprint, body=exactjson.joined(completed), older=older)
         body = exactjson.joined({name: text for name, text in completed.items() if name not in failure.lost})
         rest = record._replace(fingerprint=self.fingerprint, body=body, older=older)
-        raise self._not_convertible(stored, revision, rest, failure)
+        raise self._not_convertible(stored, digest(record.body), revision, rest, failure)
 
-    def _not_convertible(self, stored: Members, revision: int, rest: Record, failure: Untranslatable) -> NotConvertible:
+    def _not_convertible(
+        self, stored: Members, tag: str, revision: int, rest: Record, failure: Untranslatable
+    ) -> NotConvertible:
         id = exactjson.stored(stored["id"])
         chain = self.at(revision).chain
         names, before = chain.origins(failure.step), chain.revisions[chain.steps.index(failure.step)]
@@ -432,6 +435,7 @@ class Resource:
             id=id,
             rest=rest,
             revisions=range(revision, before),
+            headers={"ETag": f'"{tag}"'},
             errors=[fault([name], failure.reason) | {"value": exactjson.stored(stored[name])} for name in names],
         )
 

@@ -8,6 +8,7 @@ happened before it (section 8.8.2.2).
 from datetime import UTC, datetime
 from email.utils import formatdate, parsedate_to_datetime
 from functools import lru_cache
+from hashlib import blake2b
 
 from flask import request
 from werkzeug.http import parse_etags
@@ -16,6 +17,11 @@ from restkeeper.clock import may_be_late
 from restkeeper.errors import PreconditionFailed, PreconditionRequired
 
 _LAST_SECOND = 253402300799  # of the year 9999, since 1970
+
+
+def digest(body: bytes) -> str:
+    """The strong ETag of a representation, without its quotes."""
+    return blake2b(body, digest_size=12).hexdigest()
 
 
 def is_conditional() -> bool:

@@ -1,5 +1,6 @@
 """Between the start of new code and `restkeeper migrate`: what older items would make wrong is refused, no more."""
 
+import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from flask.testing import FlaskClient
 from marshmallow import fields
 
 from restkeeper.config import Config
-from restkeeper.resources.resource import Resource
+from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.resources.steps import Add, Convert, Merge, Remove, Rename, Retype, Step
 from restkeeper.schemas.fields import Text, Whole
 from restkeeper.storage.contract import Index
@@ -374,6 +375,38 @@ class TestRefused:
         assert [each["count"] for each in new.get("/api/v2/notes?sort=-count").json] == [8, 7]
         new.patch(f"/api/v1/notes/{stored[1]['id']}", json={"count": "9"})
         assert [each["count"] for each in new.get("/api/v2/notes?sort=-count").json] == [9, 8, 7]
+
+    def test_a_list_that_waits_for_it_names_it(self, deployment: Deployment, stored: list[dict[str, Any]]) -> None:
+        """`migrate` does not help any more: to change it does, or to delete it."""
+        renamed = {"name": NAME, "count": Whole(load_default=7), "note": Text(load_default="-")}
+        convert = Convert({"count": TEXT}, ["count"], up=int, down=str)
+        declared = resource(renamed, upgrades={2: [Rename("title", "name"), convert]})
+        assert deployment.migrate(declared).exit_code == 1
+        new = deployment.serve(declared)
+        for query in ("title=x", "sort=title"):
+            refused = new.get(f"/api/v1/notes?{query}")
+            assert refused.status_code == 503
+            assert (
+                f"or, where it cannot convert them, to be changed or deleted (as {stored[1]['id']}): until"
+                in (refused.json["detail"])
+            )
+        assert new.patch(f"/api/v1/notes/{stored[1]['id']}", json={"count": "9"}).status_code == 200
+        assert [each["title"] for each in new.get("/api/v1/notes?sort=title").json] == ["x", "y", "z"]
+
+    @pytest.mark.parametrize(("ownership", "named"), [(Ownership.CHANGES, 5), (Ownership.ALL, 0)])
+    def test_some_of_many_are_named(
+        self, deployment: Deployment, monkeypatch: pytest.MonkeyPatch, ownership: Ownership, named: int
+    ) -> None:
+        """To whoever lists by its field, or needs a unique value, and may see items of others."""
+        monkeypatch.setattr("restkeeper.resources.resource.MOST_COMPARED", 5)
+        old = deployment.serve(COUNTED)
+        ids = [old.post("/notes", json={"title": "x", "count": f"no {n}"}).json["id"] for n in range(7)]
+        unique = dataclasses.replace(NUMBERED, ownership=ownership, indexes=(Index("count", unique=True),))
+        assert deployment.migrate(unique).exit_code == 1
+        new = deployment.serve(unique)
+        for refused in (new.get("/api/v2/notes?sort=count"), new.post("/api/v2/notes", json={"title": "d"})):
+            assert refused.status_code == 503
+            assert [id for id in ids if id in refused.json["detail"]] == ids[:named]
 
     def test_a_version_between_shows_it(self, deployment: Deployment, stored: list[dict[str, Any]]) -> None:
         """If the step that refuses it is a later one."""

@@ -58,6 +58,7 @@ MOVING = {"updated_at", "version"}  # of the read-only fields, those that a chan
 _SERVER_FIELDS = ServerFieldsSchema()
 
 MOST_COMPARED = 100  # older items with which a new unique value is compared
+MOST_NAMED = 5  # items that are to be changed, in one response
 LONGEST_KEY = 300  # characters of a value that can be sorted by
 
 _ITEM = b'{"id":"%b",%b"created_at":"%b","updated_at":"%b","version":%d}'  # none of these values needs an escape
@@ -460,23 +461,28 @@ class Resource:
         """
         if not (differing := self._differing(fields, others)):
             return
-        records = store.of_fingerprints(self.name, differing, MOST_COMPARED + 1) if omits else []
-        if not records or len(records) > MOST_COMPARED or any(map(self._is_convertible, records)):
-            raise Unavailable(self._unconverted)
+        records = store.of_fingerprints(self.name, differing, MOST_COMPARED + 1)
+        refused = self._refused(records)
+        if not omits or not records or len(records) > MOST_COMPARED or len(refused) < len(records):
+            raise Unavailable(self._unconverted(refused))
 
-    def _is_convertible(self, record: Record) -> bool:
-        try:
-            self.body(record)
-        except NotConvertible:
-            return False
-        return True
+    def _refused(self, records: Iterable[Record]) -> list[str]:
+        """The ids of those that are NotConvertible."""
+        refused = []
+        for record in records:
+            try:
+                self.body(record)
+            except NotConvertible:
+                refused.append(record.id)
+        return refused
 
-    @property
-    def _unconverted(self) -> str:
+    def _unconverted(self, refused: Sequence[str]) -> str:
+        shown = "" if self.ownership is Ownership.ALL else ", ".join(refused[:MOST_NAMED])
         return (
-            f"some items of {self.name} are still to be brought into the present form (`restkeeper migrate`): until "
-            f"then no list can use a field that has changed, and, if they are more than {MOST_COMPARED}, no item can "
-            "get a unique value of one"
+            f"some items of {self.name} are still to be brought into the present form (`restkeeper migrate`) or, where "
+            f"it cannot convert them, to be changed or deleted{shown and f' (as {shown})'}: until then no list can use "
+            f"a field that has changed, and, if they are more than {MOST_COMPARED}, no item can get a unique value of "
+            "one"
         )
 
     def _differing(self, fields: Set[str], others: Sequence[str]) -> list[str]:
@@ -502,7 +508,7 @@ class Resource:
             return
         others = transaction.of_fingerprints(self.name, differing, MOST_COMPARED + 1)
         if len(others) > MOST_COMPARED:
-            raise Unavailable(self._unconverted)
+            raise Unavailable(self._unconverted(self._refused(others)))
         folded = {index.field for index in self.indexes if index.fold}
         for other in others:
             members = self._converted_members(other) if other.id != after.id else {}

@@ -122,6 +122,18 @@ def test_an_index_that_does_not_answer_soon_is_searched(tmp_path: Path) -> None:
     store.close()
 
 
+def test_an_interrupted_query_leaves_no_snapshot(tmp_path: Path) -> None:
+    """However often the time of an indexed query passes, its connection sees the writes after it."""
+    store, writer = opened(tmp_path, clock=Counting()), opened(tmp_path)
+    insert(writer, *(record(f"{n:03}", price=Decimal(n)) for n in range(200)))
+    for number in range(50):
+        assert len(store.page("things", INDEXED).bodies) == 5
+        insert(writer, record(f"new {number}"))
+        assert store.read("things", f"new {number}").id
+    store.close()
+    writer.close()
+
+
 def test_an_interrupted_search_raises_the_interruption(tmp_path: Path) -> None:
     """The exception that interrupted it is raised, not only SQLite's."""
 

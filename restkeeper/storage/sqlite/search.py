@@ -57,7 +57,7 @@ class Searches:
             return read(partial(self._run, find=find))
 
     def _run_soon(self, connection: sqlite3.Connection, find: Find[T]) -> T:
-        with soon(connection, self._clock):
+        with snapshot(connection), soon(connection, self._clock):  # in this order: a ROLLBACK is not interrupted
             return find(connection)
 
     def _run(self, connection: sqlite3.Connection, find: Find[T]) -> T:

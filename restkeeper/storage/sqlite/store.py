@@ -292,6 +292,8 @@ class SqliteStore:
             try:
                 return read(connection, *arguments, **options)
             finally:
+                if connection.in_transaction:  # else its next reads would be of this moment
+                    connection.execute("ROLLBACK")
                 opened.idle.append(connection)
         except sqlite3.Error as error:
             raise store_error("the store does not answer", error) from error

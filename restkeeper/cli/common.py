@@ -56,10 +56,11 @@ def form_of(service: Service, resource: Resource, version: str | None) -> Form:
     return service.hooks.form(resource, version) if version else resource
 
 
-def service_of_app(*, creates: bool = False, feature: str = "") -> Service:
+def service_of_app(*, creates: bool = False, ends: bool = True, feature: str = "") -> Service:
     """The service of a command. Raises Refused if the `feature` of the command is not installed.
 
-    Its store is opened at first use. Raises StoreUnavailable if there is none yet, unless the command `creates` it.
+    Its store is opened at first use. Raises StoreUnavailable if there is none yet, unless the command `creates` it. A
+    command that soon `ends` opens an existing one now, also on a full disk.
     """
     service = service_of(current_app)
     if feature and feature not in service.features:
@@ -70,6 +71,8 @@ def service_of_app(*, creates: bool = False, feature: str = "") -> Service:
         )
     if not creates:
         service.location.require()
+        if ends:
+            service.store.open(alone=True)
     return service
 
 

@@ -33,7 +33,7 @@ def service_in_time(is_stopping: Callable[[], bool], *, feature: str = "") -> Se
     end, has_waited = time.monotonic() + GIVE_UP_SECONDS, False
     while True:
         try:
-            return service_of_app(feature=feature)
+            return service_of_app(ends=False, feature=feature)
         except StoreUnavailable as problem:
             if is_stopping() or time.monotonic() > end:
                 raise

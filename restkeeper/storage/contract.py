@@ -337,9 +337,10 @@ class Store(ItemStore, OutboxStore, Protocol):
     def secret(self) -> str:
         """A random text that readers of the store know, and that no copy has."""
 
-    def open(self) -> None:
+    def open(self, *, alone: bool = False) -> None:
         """Open the store; create and migrate it, create missing indexes and register new schemas, if necessary.
 
+        If that needs space that a disk has not, a process that soon ends can open it `alone`: no other one can then.
         Raises StoreUnavailable for a schema that cannot follow those that are registered.
         """
 

@@ -15,7 +15,7 @@ from restkeeper.storage.sqlite.files import CHECKPOINT_SECONDS, LOG_BYTES, LOG_F
 from restkeeper.storage.sqlite.search import READ_SECONDS, YIELD_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore
 from tests.sqlite.helpers import MIB, Clock, file_limit, opened
-from tests.things import insert, record
+from tests.things import OTHERS, THINGS, insert, record
 
 
 def test_a_nearly_full_disk_allows_only_deletes(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_store_that_cannot_grow(tmp_path: Path) -> None:
 
 
 def test_a_store_on_a_full_disk_is_opened(tmp_path: Path) -> None:
-    """Without space for `-shm` it is read as it is, also after a crash, which counts as no damage."""
+    """Without space for `-shm` it is read as it is, by one process, also after a crash, which counts as no damage."""
     crashed = tmp_path / "crashed"
     crashed.mkdir()
     store = opened(tmp_path)
@@ -87,7 +87,10 @@ def test_a_store_on_a_full_disk_is_opened(tmp_path: Path) -> None:
     store.close()
     for folder in (tmp_path, crashed):
         with file_limit(8192):
-            store = opened(folder)
+            with pytest.raises(StoreFull):
+                opened(folder)  # it would stay alone when there is space again
+            store = SqliteStore(str(folder / "store.db"), [THINGS, OTHERS])
+            store.open(alone=True)
             assert [each.id for each in store.scan("things")] == ["a"]
             assert store.count("things") == 1
             with pytest.raises(StoreFull):
@@ -99,6 +102,20 @@ def test_a_store_on_a_full_disk_is_opened(tmp_path: Path) -> None:
         store.check()
         insert(store, record("b"))
         store.close()
+
+
+@pytest.mark.needs("webhooks")
+def test_commands_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that ends opens the store; one that runs on would lock it for all others, also when there is space again."""
+    app = create_app(Config(database_url=f"sqlite:///{tmp_path}/store.db", min_free_space=0))
+    monkeypatch.setattr("restkeeper.cli.deliver.stop_requested", lambda: lambda: True)
+    store, runner = app.extensions["restkeeper"].store, app.test_cli_runner()
+    store.close()
+    with file_limit(8192):
+        assert runner.invoke(args=["export", "products", str(tmp_path / "products")]).exit_code == 0
+        store.close()
+        refused = runner.invoke(args=["deliver"])
+        assert refused.exit_code == 1 and "disk is full" in refused.output
 
 
 def test_a_full_disk_in_requests() -> None:

@@ -115,7 +115,7 @@ class PostgresStore:
         self._seen = 0  # the highest position of an event that this process has seen in that epoch
         self._changes = 0  # since events were numbered
 
-    def open(self) -> None:
+    def open(self, *, alone: bool = False) -> None:
         with self._opening.turn():
             self._connections = self._connections or self._open()
 

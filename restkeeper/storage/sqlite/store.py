@@ -147,11 +147,11 @@ class SqliteStore:
             _inherited.setdefault(os.path.realpath(self._path), []).append(self._opened)
             self._opened = None
 
-    def open(self) -> None:
+    def open(self, *, alone: bool = False) -> None:
         with self._opening.turn():
-            self._opened = self._opened or self._open()
+            self._opened = self._opened or self._open(alone)
 
-    def _open(self) -> _Opened:
+    def _open(self, alone: bool) -> _Opened:
         if os.path.realpath(self._path) in _inherited:
             raise StoreUnavailable("the store was opened before this process was forked: open it in each process")
         if not self._creates and not size_of(self._path):  # before the lock file, which would be a new file
@@ -164,7 +164,7 @@ class SqliteStore:
             if self._creates and not self._in_memory:
                 with suppress(OSError):  # it exists, or SQLite raises the reason
                     create_private(self._path)
-            connect, connection = self._first_connection()
+            connect, connection = self._first_connection(alone)
             made.enter_context(closing(connection))
             migrate(connection, list(self._collections.values()))
             secret = secret_of(connection)
@@ -185,15 +185,12 @@ class SqliteStore:
         )
         return _Opened(writer, connect, secret, lock, file)
 
-    def _first_connection(self) -> tuple[Callable[[], sqlite3.Connection], sqlite3.Connection]:
-        """How to open connections, and one. On a disk without space for `-shm` no other process can open the store.
-
-        A worker of a server does not open it then: there are others.
-        """
+    def _first_connection(self, alone: bool) -> tuple[Callable[[], sqlite3.Connection], sqlite3.Connection]:
+        """How to open connections, and one: on a disk without space for `-shm` only `alone`."""
         try:
             return self._connect, self._connect()
         except sqlite3.Error as error:
-            if not (self._creates and is_full(error)):
+            if not (alone and is_full(error)):
                 raise
         connect = partial(self._connect, system="unix-excl")
         return connect, connect()

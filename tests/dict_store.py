@@ -143,8 +143,11 @@ class Table:
 
     def _texts(self, row: Row) -> list[str]:
         """The texts that a search looks into."""
-        values = [row.values.get(field) for field in self.declared.search]
-        texts = [each for value in values for each in (value if isinstance(value, list) else [value])]
+        texts = []
+        for field in self.declared.search:
+            value, is_list = row.values.get(field), self.declared.fields[field].kind is Kind.LIST
+            if isinstance(value, list) == is_list:
+                texts += value if is_list else [value]
         return [text.casefold() for text in texts if text is not None]
 
 

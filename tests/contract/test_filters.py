@@ -67,6 +67,13 @@ def test_full_text_search_finds_texts_of_a_list(store: Store) -> None:
     assert found == {"[": [], '","': [], 'y "H': ["a"], "K\\S": ["c"], "éÉ": ["c"], "red": ["a"]}
 
 
+@pytest.mark.parametrize("stored", ["red", '["red"]', 7, {"red": "red"}, None], ids=str)
+def test_a_search_finds_nothing_in_a_field_that_is_no_list(store: Store, stored: object) -> None:
+    """An item of an older form, which cannot be converted, can have another value where a list is now."""
+    insert(store, record("a", tags=stored), record("b", tags=["red"]))
+    assert ids(store, search="red") == ["b"] and store.count("things", Query(search="red")) == 1
+
+
 def test_a_search_looks_into_each_text_by_itself(store: Store) -> None:
     """It finds a line feed within a text, but none between two fields or two elements, and nothing in an empty list."""
     insert(store, record("a", name="one", tags=["two", "three"]), record("b", name="one\nTwo", tags=[]), record("c"))

@@ -215,8 +215,15 @@ def _conditions(collection: Collection, query: Query) -> Iterator[str]:
     if query.search:
         searched = [collection.fields[name] for name in collection.search]
         lists = "".join("01"[field.kind is Kind.LIST] for field in searched)
-        values = ", ".join(map(value_of, searched))
+        values = ", ".join(map(_searched, searched))
         yield f"is_found(:search, '{lists}', {values})" if searched else "0"
+
+
+def _searched(field: Field) -> str:
+    """The expression for what a search looks into: null for a list's field whose stored value is none."""
+    value = value_of(field)
+    is_list = f"json_type(body, '$.{field.name}') = 'array'"
+    return f"CASE WHEN {is_list} THEN {value} END" if field.kind is Kind.LIST else value
 
 
 def _exact(collection: Collection, query: Query) -> Query:

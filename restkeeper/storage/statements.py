@@ -41,14 +41,25 @@ def select_other_fingerprints(collection: Collection) -> str:
     )
 
 
-def is_search(collection: Collection, query: Query) -> bool:
-    """Whether a query can examine or sort many items: no index has its items, or them in its order."""
+def is_sorted(query: Query) -> bool:
+    """Whether the items of a page are sorted although an index has them: it has several values, in another order."""
+    order = query.sort[0].field if query.sort else "id"
+    return any(each.op is not Op.EQ and each.field != order for each in query.filters)
+
+
+def is_search(collection: Collection, query: Query, *, reads_all: bool = False) -> bool:
+    """Whether a query can examine or sort many items: no index has its items, or them in its order.
+
+    If it `reads_all` that it finds, it is one although an index has these, unless they have unique values.
+    """
     operators = {each.op for each in query.filters}
     if query.search or query.offset > SKIPPED or Op.LIKE in operators:
         return True
     unique = {index.field for index in collection.indexes if index.unique} | {"id"}
     if any(each.op in (Op.EQ, Op.IN) and each.field in unique for each in query.filters):
         return False  # one item for each value
+    if reads_all:
+        return True
     fields = ({each.field for each in query.filters} | {each.field for each in query.sort}) - {"id"}
     if query.owner is not None:
         fields.add("owner")

@@ -55,7 +55,7 @@ from restkeeper.storage.postgresql.schemas import read_schemas
 from restkeeper.storage.postgresql.session import Session, connect
 from restkeeper.storage.registry import Registry
 from restkeeper.storage.spool import records_in, spool
-from restkeeper.storage.statements import is_search
+from restkeeper.storage.statements import is_search, is_sorted
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -175,7 +175,8 @@ class PostgresStore:
         required_body: tuple[str, Record] | None = None,
     ) -> Page:
         declared = self._collections[collection]
-        with self._open_connections.session(is_search=is_search(declared, query)) as session:
+        searches = is_search(declared, query, reads_all=is_sorted(query))
+        with self._open_connections.session(is_search=searches) as session:
             page = find_page(session, declared, query, max_bytes, required_body)
             self._learn_of(session, collection, *page.fingerprints, *page.others)
             return page
@@ -185,7 +186,7 @@ class PostgresStore:
             return self._read(state_of, collection)[2]
         declared = self._collections[collection]
         statement, parameters = select_count(declared, query)
-        with self._open_connections.session(is_search=is_search(declared, query)) as session:
+        with self._open_connections.session(is_search=is_search(declared, query, reads_all=True)) as session:
             return int(session.rows(statement, {**parameters, "most": most})[0][0])
 
     def revision(self, collection: str) -> str:

@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -57,7 +59,9 @@ def test_a_worker_detects_a_replaced_store(tmp_path: Path, store: Store) -> None
     ],
 )
 def test_a_damaged_header_or_size_is_reported(tmp_path: Path, store: Store, at: int, data: bytes, message: str) -> None:
-    """The header's first bytes, its page size, its counters, the size of the file."""
+    """The header's first bytes, its page size, its counters, the size of the file, if the log does not replace it."""
+    with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
+        assert connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()[0] == 0
     store.check()
     overwrite(tmp_path / "store.db", at, data)
     with pytest.raises(StoreUnavailable, match=message):

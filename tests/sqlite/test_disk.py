@@ -76,6 +76,20 @@ def test_a_store_that_cannot_grow(tmp_path: Path) -> None:
     other.close()
 
 
+def test_another_process_completes_what_a_full_disk_cut(tmp_path: Path) -> None:
+    """Its check moves the log into the store when there is space again: a part of a page is no damage."""
+    store, other = opened(tmp_path), opened(tmp_path)
+    file = tmp_path / "store.db"
+    with file_limit(file.stat().st_size + 1000), pytest.raises(StoreFull):
+        for number in range(100):
+            insert(store, record(f"{number}", name="x" * 9000))
+    assert file.stat().st_size % 4096 == 1000
+    other.check()
+    assert file.stat().st_size % 4096 == 0
+    store.close()
+    other.close()
+
+
 def test_a_store_on_a_full_disk_is_opened(tmp_path: Path) -> None:
     """Without space for `-shm` it is read as it is, by one process, also after a crash, which counts as no damage."""
     crashed = tmp_path / "crashed"

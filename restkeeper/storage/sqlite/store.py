@@ -321,7 +321,8 @@ class SqliteStore:
                 self._reuse_log()
             self._refusal = error.detail
             raise
-        self._forget_refusal()
+        if self._refusal:
+            self._complete()
         return result
 
     def _shortage(self) -> str:
@@ -374,9 +375,10 @@ class SqliteStore:
     def check(self) -> None:
         if file := self._parts.file:
             file.require()
-            if (self._refusal or file.is_cut) and not can_grow(self._path):
-                raise StoreUnavailable(self._refusal or "the store cannot grow: its disk is full")
-            self._forget_refusal()
+            if self._refusal or file.is_cut:
+                if not can_grow(self._path):
+                    raise StoreUnavailable(self._refusal or "the store cannot grow: its disk is full")
+                self._complete()
             file.check()
         if (lock := self._parts.lock) and (damage := lock.note):
             raise StoreUnavailable(f"the store is damaged: {damage}")
@@ -409,11 +411,10 @@ class SqliteStore:
         if file := self._parts.file:
             file.require()
 
-    def _forget_refusal(self) -> None:
+    def _complete(self) -> None:
         """The disk is not full any more: complete what was written to the store in part."""
-        if self._refusal:
-            self._refusal = ""
-            self._reuse_log()
+        self._refusal = ""
+        self._reuse_log()
 
     def _reuse_log(self) -> None:
         """Move the log into the store as far as a full disk allows it, so that deletes find space in the log."""

@@ -14,6 +14,7 @@ from restkeeper.storage.contract import Filter, Op, Query, Sort
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.shares import Shares
 from restkeeper.storage.statements import SKIPPED, is_search
+from tests.sqlite.helpers import Exit
 from tests.things import THINGS
 from tests.waiting import SECONDS, until
 
@@ -77,6 +78,26 @@ def test_the_waiting_uses_of_a_caller_are_limited(threads: ThreadPoolExecutor, m
         waiting.append(uses.wait("other"))
     for each in waiting:
         each.result(SECONDS)
+
+
+@pytest.mark.parametrize("is_woken", [False, True])
+def test_a_use_that_is_killed_while_it_waits_takes_nothing(is_woken: bool) -> None:
+    """Also one that just got its turn: the next use is served."""
+    first = ExitStack()
+
+    class Killing:
+        def monotonic(self) -> float:
+            if is_woken:
+                first.close()
+            raise Exit
+
+    shares = Shares("things", 1, 1, Killing())
+    first.enter_context(shares.use(0.0))
+    with pytest.raises(Exit), shares.use(0.0):
+        pass
+    first.close()
+    with shares.use(0.0):
+        pass
 
 
 @pytest.mark.parametrize(

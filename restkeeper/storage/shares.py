@@ -42,8 +42,8 @@ class Shares:
         name = worked_for()
         with self._changing:
             waiter = self._take_or_queue(name)
-        if waiter and not waiter.woken.wait(max(0.0, deadline - self._clock.monotonic())):
-            self._leave(waiter)
+        if waiter:
+            self._wait(waiter, deadline)
         try:
             yield
         finally:
@@ -64,15 +64,20 @@ class Shares:
         self._waiting.append(waiter)
         return waiter
 
-    def _leave(self, waiter: _Waiter) -> None:
-        """Raises StoreUnavailable if it still waits."""
-        with self._changing:
-            if waiter.woken.is_set():
-                return
-            self._waiting.remove(waiter)
-            is_own = self._used[waiter.name] >= self._share
-        used = f"your other requests use {self._share}" if is_own else f"other requests use all {self._most}"
-        raise StoreUnavailable(f"{used} {self._what}")
+    def _wait(self, waiter: _Waiter, deadline: float) -> None:
+        """Wait until it is woken. Raises StoreUnavailable at the deadline."""
+        try:
+            if not waiter.woken.wait(max(0.0, deadline - self._clock.monotonic())):
+                is_own = self._used[waiter.name] >= self._share
+                used = f"your other requests use {self._share}" if is_own else f"other requests use all {self._most}"
+                raise StoreUnavailable(f"{used} {self._what}")
+        except BaseException:  # also the end of a greenlet, or a time-out
+            with self._changing:
+                if waiter.woken.is_set():
+                    self._release(waiter.name)
+                else:
+                    self._waiting.remove(waiter)
+            raise
 
     def _release(self, name: str) -> None:
         """Let the next use go on that waits and may."""

@@ -2,18 +2,21 @@
 
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Store
 from restkeeper.storage.errors import EventsExpired
+from restkeeper.storage.postgresql import limits
+from tests.clock import SetClock
 from tests.outbox import THINGS as FILTER
 from tests.outbox import all_of, event
 from tests.outbox import record as record_events
-from tests.postgresql_server import PostgresServer
+from tests.postgresql_server import Databases, PostgresServer
 from tests.things import THINGS, ids, insert, record
 
-pytestmark = [pytest.mark.matrix, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
@@ -27,6 +30,7 @@ def opened(url: str) -> Store:
     return open_store(url, [THINGS])
 
 
+@pytest.mark.matrix
 def test_a_snapshot_put_back_while_nothing_runs(server: PostgresServer) -> None:
     """The same server, database and timeline: what a client shows of the lost history is still refused."""
     url = server.create_database()
@@ -53,11 +57,42 @@ def test_a_snapshot_put_back_while_nothing_runs(server: PostgresServer) -> None:
     store.close()
 
 
+def test_a_snapshot_put_back_while_the_server_runs(databases: Databases) -> None:
+    """A cursor beyond the newest event shows it, and changes the epoch; one that was made up does so once a minute."""
+    url, clock = databases.create_database(), SetClock()
+    store = opened(url)
+    record_events(store, event())
+    lost = record_events(store, event(), event(), event())
+    store.close()
+    with psycopg.connect(url) as database:
+        database.execute("DELETE FROM events WHERE position > 1")
+        database.execute("UPDATE feed SET newest = 1")
+    store = open_store(url, [THINGS], clock=clock)  # of a process that has not seen them
+    epoch, revision = store.epoch, store.revision("things")
+    with pytest.raises(EventsExpired) as raised:
+        store.events(lost[2], FILTER, 10)
+    assert store.epoch != epoch and store.revision("things") != revision
+    new = record_events(store, event(), event(), event())
+    for cursor in lost:
+        with pytest.raises(EventsExpired):
+            store.events(cursor, FILTER, 10)
+    assert [each.id for each in store.events(raised.value.resume, FILTER, 10).events][1:] == new
+    for seconds, is_changed in ((0.0, False), (limits.LOSS_SECONDS, True)):
+        clock.now += seconds
+        epoch = store.epoch
+        with pytest.raises(EventsExpired) as raised:
+            store.events(f"evt_{epoch}_ffff", FILTER, 10)
+        assert (store.epoch != epoch) == is_changed and store.epoch in raised.value.resume
+    store.close()
+    databases.drop_database(url)
+
+
 def number_of(revision: str) -> str:
     """The number of changes in a revision."""
     return revision.partition("-")[2]
 
 
+@pytest.mark.matrix
 def test_the_history_of_an_older_standby_is_another_one(server: PostgresServer) -> None:
     """Also for a process that has seen nothing before: its revisions and events are not taken for the lost ones."""
     url = server.create_database()

@@ -5,9 +5,9 @@ another epoch. The store keeps, beside the epoch, the place where it was made: t
 cluster, the database, the timeline of its log, which PostgreSQL increments when a standby becomes the primary or when a
 backup is restored to a point in time, and the start of the server, because files that were put back have all of the
 others. A new connection that finds another place sets a new epoch. A process that has seen an event which the database
-does not have any more sets one, too, and so does `restkeeper restore`: what is restored while the server runs has the
-same place. After a failover or a restart that has lost nothing the epoch changes without need, which costs clients
-their cached responses.
+does not have any more, or whose client has, sets one, too, and so does `restkeeper restore`: what is restored while the
+server runs has the same place. After a failover or a restart that has lost nothing the epoch changes without need,
+which costs clients their cached responses.
 """
 
 import secrets
@@ -56,9 +56,9 @@ def note_place(session: Session) -> None:
     session.change(_MOVE, {"epoch": new_epoch(), "place": place_of(session)})
 
 
-def note_loss(session: Session, known: str, seen: int) -> None:
+def note_loss(session: Session, known: str, seen: int) -> bool:
     """Set a new epoch if it is still the `known` one, and the database has no event at the position `seen` any more."""
-    session.change(_RENEW, {"epoch": new_epoch(), "known": known, "seen": seen})
+    return bool(session.change(_RENEW, {"epoch": new_epoch(), "known": known, "seen": seen}))
 
 
 def make_epoch(session: Session) -> None:

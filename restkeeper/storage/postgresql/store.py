@@ -27,7 +27,7 @@ from restkeeper.storage.contract import (
     StoredSchema,
     Transaction,
 )
-from restkeeper.storage.errors import StoreGone, StoreUnavailable
+from restkeeper.storage.errors import EventsExpired, StoreGone, StoreUnavailable
 from restkeeper.storage.eventid import parse_id
 from restkeeper.storage.opening import Opening
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
@@ -113,6 +113,7 @@ class PostgresStore:
         self._secret = ""
         self._epoch = ""  # when a connection was opened last
         self._seen = 0  # the highest position of an event that this process has seen in that epoch
+        self._next_loss = 0.0  # when a client's id of an event is believed again, if the database does not have it
         self._changes = 0  # since events were numbered
 
     def open(self, *, alone: bool = False) -> None:
@@ -203,9 +204,26 @@ class PostgresStore:
 
     def events(self, after: str, filter: EventFilter, limit: int) -> Events:
         with self._open_connections.session() as session:
-            found = events.find_events(session, after, filter, limit, partial(self._learn_of, session))
+            find = partial(events.find_events, session, after, filter, limit, partial(self._learn_of, session))
+            try:
+                found = find()
+            except EventsExpired:
+                if not self._has_lost(session, after):
+                    raise
+                found = find()  # which raises it with the new epoch
         self._note(found.last)
         return found
+
+    def _has_lost(self, session: Session, event: str) -> bool:
+        """Whether the database had an event, by its id, which a client has sent. Then it has a new epoch now."""
+        position, origin = parse_id(event)
+        if (now := self._clock.monotonic()) < self._next_loss:
+            return False
+        with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby can be late
+            if note_loss(session, origin, position):
+                self._next_loss = now + limits.LOSS_SECONDS
+                return True
+        return False
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
         return self._read(find_subscriptions, active, now)

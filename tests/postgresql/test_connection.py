@@ -284,6 +284,7 @@ def works(connections: Connections) -> bool:
         ("53300", StoreUnavailable, "the database has no connection left"),
         ("25006", StoreUnavailable, "a copy that can only be read"),
         ("42501", StoreUnavailable, "refuses a right that the service needs"),
+        ("42P01", StoreUnavailable, "has no table that the service needs"),
         ("58030", StoreUnavailable, "the database does not answer"),
     ],
 )

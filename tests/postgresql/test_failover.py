@@ -1,13 +1,16 @@
 """A failover to a standby that has not received the last changes."""
 
+import os
+import signal
 from collections.abc import Iterator
+from contextlib import suppress
 
 import psycopg
 import pytest
 
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Store
-from restkeeper.storage.errors import EventsExpired
+from restkeeper.storage.errors import EventsExpired, StoreUnavailable
 from restkeeper.storage.postgresql import limits
 from tests.clock import SetClock
 from tests.outbox import THINGS as FILTER
@@ -15,6 +18,7 @@ from tests.outbox import all_of, event
 from tests.outbox import record as record_events
 from tests.postgresql_server import Databases, PostgresServer
 from tests.things import THINGS, ids, insert, record
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -85,6 +89,49 @@ def test_a_snapshot_put_back_while_the_server_runs(databases: Databases) -> None
         assert (store.epoch != epoch) == is_changed and store.epoch in raised.value.resume
     store.close()
     databases.drop_database(url)
+
+
+def test_a_cursor_that_was_made_up_hides_no_loss(databases: Databases) -> None:
+    """After the new epoch that it brings, a process still knows what it has seen, and notices its loss."""
+    url = databases.create_database()
+    store = opened(url)
+    record_events(store, event())
+    with pytest.raises(EventsExpired):
+        store.events(f"evt_{store.epoch}_ffff", FILTER, 10)
+    record_events(store, event(), event())
+    store.last_event()
+    epoch = store.epoch
+    with psycopg.connect(url) as database:
+        database.execute("DELETE FROM events WHERE position > 1")
+        database.execute("UPDATE feed SET newest = 1")
+    with databases.closed(url):
+        pass  # so that the process opens another connection
+    for _ in range(2):  # the first use may meet the one that was closed
+        with suppress(StoreUnavailable):
+            store.last_event()
+    assert store.epoch != epoch
+    store.close()
+    databases.drop_database(url)
+
+
+@pytest.mark.matrix
+def test_a_recovery_from_a_crash_is_another_history(server: PostgresServer) -> None:
+    """A process of the server is killed, which the server survives: what was committed asynchronously can be lost."""
+    url = server.create_database()
+    store = opened(url)
+    insert(store, record("kept"))
+    revision = store.revision("things")
+    with psycopg.connect(url) as database:
+        os.kill(database.info.backend_pid, signal.SIGKILL)
+
+    def is_back() -> bool:
+        with suppress(StoreUnavailable):
+            return store.revision("things") != ""
+        return False
+
+    until(is_back)
+    assert store.revision("things") != revision
+    store.close()
 
 
 def number_of(revision: str) -> str:

@@ -31,6 +31,7 @@ _CAUSES = {
     "25P04": "the transaction took too long",
     "25006": "the database is a copy that can only be read",
     "42501": "the database refuses a right that the service needs",
+    "42P01": "the database has no table that the service needs, or hides it",
     "53300": "the database has no connection left",
     "57P01": "the database starts or stops",
     "57P02": "the database starts or stops",

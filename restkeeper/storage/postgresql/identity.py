@@ -1,13 +1,13 @@
 """The epoch: a random text that distinguishes a database and its present history from every other.
 
 A copy continues an older history: the same revisions and positions occur again, with other contents. So it needs
-another epoch. The store keeps, beside the epoch, the place where it was made: the system identifier of the database's
-cluster, the database, the timeline of its log, which PostgreSQL increments when a standby becomes the primary or when a
-backup is restored to a point in time, and the start of the server, because files that were put back have all of the
-others. A new connection that finds another place sets a new epoch. A process that has seen an event which the database
-does not have any more, or whose client has, sets one, too, and so does `restkeeper restore`: what is restored while the
-server runs has the same place. After a failover or a restart that has lost nothing the epoch changes without need,
-which costs clients their cached responses.
+another epoch. The store keeps, beside the epoch, the place where it was made: the database, the start of its server,
+which is another one on every server and after files were put back, and the reset of its statistics, which a recovery
+after a crash makes, as it can lose what was committed asynchronously. All users may read these. A new connection that
+finds another place sets a new epoch. A process that has seen an event which the database does not have any more, or
+whose client has, sets one, too, and so does `restkeeper restore`: what is restored while the server runs has the same
+place. After a failover or a restart that has lost nothing the epoch changes without need, which costs clients their
+cached responses.
 """
 
 import secrets
@@ -16,14 +16,12 @@ import psycopg
 
 from restkeeper.storage.postgresql.session import Session
 
-# The timeline is in the name of the file of the log: the control file has the one of the last checkpoint.
 _PLACE = """\
 SELECT concat_ws(
     '/',
-    (SELECT system_identifier FROM pg_control_system()),
     (SELECT oid FROM pg_database WHERE datname = current_database()),
-    CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END,
-    extract(epoch FROM pg_postmaster_start_time())
+    extract(epoch FROM pg_postmaster_start_time()),
+    (SELECT extract(epoch FROM stats_reset) FROM pg_stat_bgwriter)
 )"""
 
 _MOVE = """\

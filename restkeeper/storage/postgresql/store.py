@@ -111,7 +111,7 @@ class PostgresStore:
         self._connections: Connections | None = None
         self._opening = Opening(clock, creates=creates, pause=limits.RECONNECT_SECONDS)
         self._secret = ""
-        self._epoch = ""  # when a connection was opened last
+        self._epoch = ""  # when it was read last
         self._seen = 0  # the highest position of an event that this process has seen in that epoch
         self._next_loss = 0.0  # when a client's id of an event is believed again, if the database does not have it
         self._changes = 0  # since events were numbered
@@ -142,7 +142,11 @@ class PostgresStore:
         with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby has the history of its primary
             note_place(session)
             note_loss(session, self._epoch, self._seen)
-        if (epoch := epoch_of(session)) != self._epoch:  # of another history
+        self._follow(epoch_of(session))
+
+    def _follow(self, epoch: str) -> None:
+        """Forget what was seen of another history than that of the present epoch."""
+        if epoch != self._epoch:
             self._epoch, self._seen = epoch, 0
 
     @property
@@ -200,7 +204,9 @@ class PostgresStore:
         return self._read(find_others, self._collections[collection], fingerprints, limit)
 
     def last_event(self) -> str:
-        return self._note(self._read(events.newest_id))
+        newest = self._read(events.newest_id)
+        self._follow(parse_id(newest)[1])
+        return self._note(newest)
 
     def events(self, after: str, filter: EventFilter, limit: int) -> Events:
         with self._open_connections.session() as session:
@@ -222,6 +228,7 @@ class PostgresStore:
         with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby can be late
             if note_loss(session, origin, position):
                 self._next_loss = now + limits.LOSS_SECONDS
+                self._follow(epoch_of(session))
                 return True
         return False
 
@@ -247,8 +254,10 @@ class PostgresStore:
         self._registry.learn_of(collection, fingerprints, partial(read_schemas, session, collection))
 
     def _note(self, event: str) -> str:
-        """Remember that the store has an event."""
-        self._seen = max(self._seen, parse_id(event)[0])
+        """Remember that the store has an event of the known history."""
+        position, epoch = parse_id(event)
+        if epoch == self._epoch:
+            self._seen = max(self._seen, position)
         return event
 
     def write(

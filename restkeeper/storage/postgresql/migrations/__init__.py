@@ -9,6 +9,7 @@ created with its tables, which is faster.
 import re
 import secrets
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -53,7 +54,8 @@ def migrate(session: Session, collections: Sequence[Collection], clock: Clock) -
     elif not all(_is_declared(session, each) for each in collections):
         migrate_alone(session, partial(_complete, session, collections), clock)
     require_known(session)
-    note_place(session)
+    with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby has the history of its primary
+        note_place(session)
     _build_indexes(session, collections, clock)
 
 

@@ -128,6 +128,8 @@ def _application(
     serves: bool,
 ) -> Application:
     """See `create_app`."""
+    if not isinstance(versions, Versions):
+        raise ValueError(f"versions={versions!r}: must be Versions(…)")
     _require_possible(features, config, resources, versions)
     scheme = config.database_url.partition("://")[0]
     backend = BACKENDS.get(scheme)

@@ -129,9 +129,15 @@ class Versions:
 
     def __init__(self, *versions: Version, unversioned: str, deprecations: Iterable[Deprecation] = ()) -> None:
         """Raises ValueError for a declaration that cannot work."""
-        self._versions = {each.name: each for each in versions}
         self.unversioned = unversioned
         self.deprecations = tuple(deprecations)
+        for kind, values in (Version, versions), (Deprecation, self.deprecations):
+            if wrong := [each for each in values if not isinstance(each, kind)]:
+                raise ValueError(f"versions: {wrong[0]!r}: must be a {kind.__name__}(…)")
+        for each in self.deprecations:
+            if not (isinstance(each.since, date) and isinstance(each.sunset, date)):
+                raise ValueError(f"versions: {each}: since and sunset must be dates, such as date(2027, 6, 1)")
+        self._versions = {each.name: each for each in versions}
         if len(self._versions) < len(versions):
             raise ValueError("versions: each has a name of its own")
         for fault in self._faults():

@@ -68,6 +68,7 @@ MARSHMALLOW: dict[str, tuple[Any, list[tuple[str, str | None]]]] = {
             ('"1.10"', "1.10"),
             ('"1E+400"', None),
             ('"1E-400"', None),
+            (f'"{2**63}"', None),
         ],
     ),
     "Boolean": (fields.Boolean(**OPTIONAL), [("true", "true"), ("1", "true"), ('"on"', "true"), ('"x"', None)]),

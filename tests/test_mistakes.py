@@ -28,6 +28,9 @@ MISTAKES: list[tuple[str, str, str, str]] = [  # a file, a part of it and anothe
     ("versions.py", 'unversioned="v1")', "unversioned=V1)", "versions.py:5: NameError: name 'V1' is not defined"),
     ("versions.py", "VERSIONS =", "VERSIONS = (", "versions.py:5: SyntaxError: '(' was never closed"),
     ("versions.py", '"v1")', '"v2")', "versions.py:5: versions: unversioned='v1' is not one of the stable versions; "),
+    ("versions.py", 'Version("v1")', '"v1"', "versions.py:5: versions: 'v1': must be a Version(…)"),
+    ("versions.py", "VERSIONS =", "VERSIONS = 3 or", "app.py:14: versions=3: must be Versions(…)"),
+    (UPGRADES, "]] = {}", "]] = {2: 5}", f"{PRODUCTS}:7: products: upgrades: 2 has 5: must be a list of steps"),
     (
         "storage/__init__.py",
         "STORES =",
@@ -81,7 +84,7 @@ def test_a_mistake_is_one_line(start: Callable[..., list[str]], file: str, old: 
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("number", [0, 8])
+@pytest.mark.parametrize("number", [0, 11])
 def test_each_way_to_start_prints_the_line(start: Callable[..., list[str]], way: str, number: int) -> None:
     """Of a module that app.py imports, and of one that its create_app finds."""
     *change, message = MISTAKES[number]

@@ -305,6 +305,24 @@ class TestRefused:
             assert f"the item {stored[1]['id']} of revision 1 cannot be converted: count" in refused.json["detail"]
         assert new.get("/api/v1/notes").json == stored
 
+    def test_a_number_beyond_the_range_is_refused_as_well(self, deployment: Deployment) -> None:
+        """A step can make a value that no JSON of ours has."""
+        made = deployment.serve(COUNTED).post("/notes", json={"title": "x", "count": "9" * 20, "note": "x"})
+        new = deployment.serve(NUMBERED)
+        refused = new.get(f"/api/v2/notes/{made.json['id']}")
+        assert (refused.status_code, refused.json["errors"][0]["detail"]) == (409, "must be an integer of 64 bits")
+        assert new.get("/api/v2/notes").json == [] and new.get(f"/api/v1/notes/{made.json['id']}").json == made.json
+        assert new.get("/api/v2/events").status_code == 200
+        assert new.post("/api/v1/notes", json={"title": "y", "count": "9" * 20, "note": "y"}).status_code == 422
+
+    def test_a_corrected_step_is_another_list(self, deployment: Deployment, stored: list[dict[str, Any]]) -> None:
+        """A list's ETag from before a step was corrected is not the one after, which shows more."""
+        tag = deployment.serve(NUMBERED).get("/api/v2/notes").headers["ETag"]
+        _, *others = NUMBERED.upgrades[2]
+        corrected = Convert({"count": TEXT}, ["count"], up=lambda text: int(text) if text.isdigit() else 0, down=str)
+        new = deployment.serve(resource(WHOLE, upgrades={2: [corrected, *others]}))
+        assert new.get("/api/v2/notes", headers={"If-None-Match": tag}).status_code == 200
+
     @pytest.mark.parametrize("limit", [1, 2, 3])
     def test_lists_go_on_without_it(self, deployment: Deployment, stored: list[dict[str, Any]], limit: int) -> None:
         """A walk visits each of the others once; the pages say what they leave out."""

@@ -25,6 +25,8 @@ def new(name: Path, engine: Path | None) -> None:
 
     It has the collections products and users, tests, and for a deployment a Procfile and the settings of gunicorn.
     """
+    if engine and engine.suffix != ".whl":
+        raise click.ClickException(f"{engine} is no wheel; `pip wheel --no-deps -w dist .` in a checkout makes one")
     if name.exists():
         raise click.ClickException(f"{name} exists; choose another name, or delete it")
     try:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from flask import request
@@ -428,7 +429,13 @@ class Items:
 
     def _list_tag(self, revision: str, limit: int) -> str:
         """The strong ETag of a list: it changes with anything in the collection, so that no page is read for it."""
-        return f"{revision}-{self.form.fingerprint}-{limit}-{self.config.page_bytes}"
+        return f"{revision}-{self.form.fingerprint}{self._steps}-{limit}-{self.config.page_bytes}"
+
+    @cached_property
+    def _steps(self) -> str:
+        """The part of a list's ETag that changes with the code of the steps; empty without any."""
+        oldest = self.resource.oldest
+        return f"-{self.resource.at(oldest).chain.fingerprint}" if oldest < self.resource.revision else ""
 
     def _not_modified(self, tag: str, updated_at: str | None = None) -> Reply | None:
         """The 304 to a client that has this state, with what a 200 says of caching (RFC 9110, section 15.4.5)."""

@@ -122,6 +122,9 @@ class Resource:
             raise ValueError(f"{self.name}: schema={self.schema.__name__}: must be a subclass of ItemSchema")
         if wrong := [each for each in self.indexes if not isinstance(each, Index)]:
             raise ValueError(f"{self.name}: indexes has {wrong[0]!r}: write Index({wrong[0]!r})")
+        for revision, steps in self.upgrades.items():
+            if not isinstance(steps, Sequence) or not all(isinstance(each, Step) for each in steps):
+                raise ValueError(f"{self.name}: upgrades: {revision} has {steps!r}: must be a list of steps")
         for name in (self.name, self.singular, *self._schema.fields):
             if not _NAME.fullmatch(name):
                 raise ValueError(f"{self.name}: {name!r} is no name: use ASCII letters, digits and underscores")

@@ -172,7 +172,13 @@ class Convert(Step):
         return self._older.definitions
 
     def up(self, texts: Members, current: Members) -> Members:
-        return _texts(self.after, self._upgraded([exactjson.stored(texts[name]) for name in self.before]))
+        values = self._upgraded([exactjson.stored(texts[name]) for name in self.before])
+        for wrong in exactjson.faults_in_values(list(values)):
+            raise Untranslatable(self, wrong["detail"])
+        try:
+            return _texts(self.after, values)
+        except exactjson.EncodeError as error:
+            raise Untranslatable(self, f"becomes what is no JSON: {error}") from error
 
     def _upgraded(self, values: Sequence[Any]) -> Sequence[Any]:
         """The values of the fields `after` for those of `before`. Raises Untranslatable."""

@@ -305,6 +305,7 @@ class TestRefused:
             assert f"the item {stored[1]['id']} of revision 1 cannot be converted: count" in refused.json["detail"]
         assert new.get("/api/v1/notes").json == stored
 
+    @pytest.mark.needs("events")
     def test_a_number_beyond_the_range_is_refused_as_well(self, deployment: Deployment) -> None:
         """A step can make a value that no JSON of ours has."""
         made = deployment.serve(COUNTED).post("/notes", json={"title": "x", "count": "9" * 20, "note": "x"})
@@ -411,6 +412,7 @@ class TestRefused:
         assert new.patch(f"/api/v1/notes/{stored[1]['id']}", json={"count": "9"}).status_code == 200
         assert [each["title"] for each in new.get("/api/v1/notes?sort=title").json] == ["x", "y", "z"]
 
+    @pytest.mark.needs("ownership")
     @pytest.mark.parametrize(("ownership", "named"), [(Ownership.CHANGES, 5), (Ownership.ALL, 0)])
     def test_some_of_many_are_named(
         self, deployment: Deployment, monkeypatch: pytest.MonkeyPatch, ownership: Ownership, named: int

@@ -43,7 +43,7 @@ _log = logging.getLogger("restkeeper")
 _logged: dict[str, float] = {}  # the time of the last line about each kind of failure
 
 
-def store_error(error: psycopg.Error) -> StoreUnavailable | StoreFull:
+def store_error(error: psycopg.Error) -> StoreUnavailable:
     """The error of a store: what a caller can know of the reason. The log gets the server's message, not too often."""
     code = error.sqlstate or "08000"  # the connection is lost
     is_away = code[:2] in ("08", "57") and code != "57014"

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from restkeeper.storage.postgresql import limits
-from tests.cluster import Cluster, running
+from tests.cluster import WORKERS, Cluster, running
 from tests.live import HttpResponse
 from tests.postgresql_server import PostgresServer
 from tests.processes import kill
@@ -38,8 +38,19 @@ def cluster() -> Iterator[Cluster]:
     with running("postgresql", instances=2, RATE_LIMIT="off") as made:
         if made.server is None:
             pytest.skip("a server that is shared with others is not stopped")
+        workers = 2 * WORKERS
+        until(lambda: connections(made) >= workers)  # all have opened the store: none begins to while it is stopped
         yield made
         await_recovery(made)
+
+
+def connections(cluster: Cluster) -> int:
+    """How many connections the instances have to their database."""
+    with psycopg.connect(cluster.database_url) as connection:
+        row = connection.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'restkeeper'"
+        ).fetchone()
+    return row[0] if row else 0
 
 
 @pytest.fixture

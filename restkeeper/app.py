@@ -32,7 +32,7 @@ from restkeeper.features import versions as versioning
 from restkeeper.resources.collection import CollectionHandlers
 from restkeeper.resources.items import Items
 from restkeeper.resources.resource import Ownership, Resource
-from restkeeper.service import EXTENSION, Service, make_service, mount
+from restkeeper.service import EXTENSION, START_SECONDS, Service, make_service, mount
 from restkeeper.storage import BACKENDS
 from restkeeper.storage.contract import Collection as StoredCollection
 from restkeeper.storage.errors import StoreError
@@ -99,8 +99,8 @@ def create_app(
     answers no requests.
 
     With a configuration, raises ConfigError for one that cannot work, StoreUnavailable when the store cannot be opened,
-    and Unavailable when the counters cannot. Without one it is a program that starts, and an error ends it with one
-    line.
+    and Unavailable when the counters cannot. Without one it is a program that starts: it waits some time
+    for a store that is away or locked, and an error ends it with one line.
     """
     is_program = config is None
     try:
@@ -111,7 +111,9 @@ def create_app(
                 "webhook_worker='inside': only a server delivers: set WEBHOOK_WORKER=inside, and call create_app "
                 "without a configuration; in a test, use restkeeper.LiveServer"
             )
-        return _application(config, resources, versions, _open(features, without), stores, clock, serves)
+        wait_seconds = START_SECONDS if is_program else 0.0
+        opened = _open(features, without)
+        return _application(config, resources, versions, opened, stores, clock, serves, wait_seconds)
     except (ConfigError, StoreError, Unavailable) as error:
         if is_program:
             sys.exit(f"restkeeper: {error}")
@@ -126,6 +128,7 @@ def _application(
     stores: Collection[str],
     clock: Clock,
     serves: bool,
+    wait_seconds: float,
 ) -> Application:
     """See `create_app`."""
     if not isinstance(versions, Versions):
@@ -139,7 +142,7 @@ def _application(
     stored = stored_collections(resources, features)
     service = make_service(config, resources, stored, versions=versions, features=features, clock=clock, serves=serves)
     if serves:
-        service.open_store()  # a command opens it when it needs it
+        service.open_store(wait_seconds)  # a command opens it when it needs it
     app = Application("restkeeper", static_folder=None)
     app.url_map.merge_slashes = False
     app.extensions[EXTENSION] = service

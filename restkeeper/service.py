@@ -1,5 +1,6 @@
 """The parts that a process creates once, for the application, the server's hooks and the commands."""
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Collection as Names
@@ -15,13 +16,16 @@ from restkeeper.resources.changes import Hooks
 from restkeeper.resources.resource import Resource
 from restkeeper.storage import Location, Store, locate
 from restkeeper.storage.contract import Collection
-from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.errors import StoreBusy, StoreContended, StoreUnavailable, StoreUnreachable
 from restkeeper.versions import V1, Version, Versions, prefix_of
 from restkeeper.web.ahead import Ahead
 from restkeeper.web.description import Contribution
 from restkeeper.web.guard import Guard
 
 EXTENSION = "restkeeper"  # the name in `Flask.extensions`
+
+START_SECONDS = 60.0  # for which a start waits for a store that is away or locked
+START_PAUSE_SECONDS = 0.25  # between two attempts
 
 # The secrets of the stores that the start of the service has opened, by the location: the server's workers inherit it.
 # They do not create a store that is missing: its disk may not be mounted.
@@ -60,17 +64,31 @@ class Service:
         """The secret of the store. A worker has it from the start, also while the store is missing."""
         return started_stores.get(self.location.name) or self.store.secret
 
-    def open_store(self) -> None:
+    def open_store(self, wait_seconds: float = 0.0) -> None:
         """Open the store now, so that a start without it fails. Raises StoreError.
 
-        A worker opens it later: its own end would be that of the whole server.
+        While a server is away or another program has the store locked, it tries again, for `wait_seconds`. A worker
+        opens the store later: its own end would be that of the whole server.
         """
         if self.location.name in started_stores:
             return
-        try:
-            self.store.open()
-        except StoreUnavailable as error:
-            raise StoreUnavailable(f"DATABASE_URL={self.location.name!r}: {error}") from error
+        end, waits = self.clock.monotonic() + wait_seconds, False
+        while True:
+            try:
+                return self.store.open()
+            except StoreUnavailable as error:
+                problem = f"DATABASE_URL={self.location.name!r}: {error}"
+                can_heal = isinstance(error, StoreBusy | StoreContended | StoreUnreachable)
+                if not can_heal or self.clock.monotonic() >= end:
+                    raise StoreUnavailable(problem) from error
+            if not waits:
+                print(
+                    f"restkeeper: waits up to {wait_seconds:.0f} s for the store: {problem}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+            waits = True
+            self.clock.sleep(START_PAUSE_SECONDS)
 
 
 def locate_store(config: Config) -> Location:

@@ -13,9 +13,10 @@ import pytest
 
 from restkeeper.cli import running
 from restkeeper.config import Config
-from restkeeper.service import started_stores
+from restkeeper.service import START_PAUSE_SECONDS, started_stores
 from restkeeper.storage import locate
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.sqlite import connection
 from tests import stores
 from tests.live import ROOT, Gunicorn
 from tests.processes import state
@@ -162,6 +163,46 @@ def test_only_a_start_fails_for_its_store(tmp_path: Path, monkeypatch: pytest.Mo
     file.unlink()
     locate(url).store([], synchronous="full", min_free_space=0, connections=2, clock=time).open()
     assert app.test_client().get("/products").status_code == 200
+
+
+class Closing:
+    """The clock, which closes a connection when a start waits for the second time."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.waits = 0
+        self._connection = connection
+
+    def time(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+        self.waits += seconds == START_PAUSE_SECONDS
+        if self.waits == 2:
+            self._connection.close()
+
+
+@pytest.mark.sqlite
+def test_a_start_waits_while_its_file_is_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says so once, and continues when the file is free."""
+    monkeypatch.setattr(connection, "BUSY_SECONDS", 0.01)
+    monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path}/a.db")
+    create_app().extensions["restkeeper"].store.close()
+    with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as other:
+        clock = Closing(other)
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        capsys.readouterr()
+        app = create_app(clock=clock)
+    assert app.test_client().get("/products").status_code == 200
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("restkeeper: waits up to 60 s for the store: DATABASE_URL=") and "locked" in line
+    assert clock.waits == 2
 
 
 @pytest.mark.sqlite

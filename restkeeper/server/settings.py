@@ -141,8 +141,12 @@ def _try_application(app: Any) -> dict[str, Any] | None:
     reading, writing = os.pipe()
     if process := os.fork():
         os.close(writing)
+        stop = partial(_stop_start, process)
+        former = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
         with os.fdopen(reading) as pipe:
             found: dict[str, Any] = json.loads(pipe.read() or "{}")
+        for number, handler in former.items():
+            signal.signal(number, handler)
         return None if os.waitpid(process, 0)[1] else found
     status = 1
     try:
@@ -165,6 +169,13 @@ def _try_application(app: Any) -> dict[str, Any] | None:
         sys.excepthook(type(error), error, error.__traceback__)
     finally:
         os._exit(status)
+
+
+def _stop_start(process: int, number: int, frame: Any) -> None:
+    """Stop a start that waits for its store, and the process that waits."""
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
+    sys.exit(0)
 
 
 def when_ready(server: Any) -> None:

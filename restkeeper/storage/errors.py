@@ -65,6 +65,10 @@ class StoreUnopened(StoreUnavailable):
     """A process that does not create the store cannot open it now. A later use tries again."""
 
 
+class StoreBusy(StoreUnavailable):
+    """Another program has the store locked, or keeps it busy. A later attempt can succeed."""
+
+
 class StoreContended(StoreUnavailable):
     """Others change the same items in another order, so that the store had to end one change; it can be repeated."""
 

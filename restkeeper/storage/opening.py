@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from copy import copy
 
 from restkeeper.clock import Clock
-from restkeeper.storage.errors import StoreError, StoreFull, StoreUnavailable, StoreUnopened
+from restkeeper.storage.errors import StoreBusy, StoreError, StoreFull, StoreUnavailable, StoreUnopened
 
 WAIT_SECONDS = 5.0  # for which a use waits for another one that opens the store
 
@@ -51,7 +51,7 @@ class Opening:
     def _shown(self, error: StoreError | OSError) -> StoreError:
         if isinstance(error, OSError):
             error = StoreUnavailable(f"the store cannot be opened: {error.strerror}")
-        if self._creates or type(error) not in (StoreUnavailable, StoreFull):
+        if self._creates or type(error) not in (StoreUnavailable, StoreBusy, StoreFull):
             return error
         failure = StoreUnopened("the store cannot be opened")
         failure.__cause__ = copy(error)  # without its traceback, which would keep connections of the attempt

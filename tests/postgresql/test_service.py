@@ -13,12 +13,14 @@ import pytest
 from flask.testing import FlaskClient
 
 from restkeeper.config import Config
-from restkeeper.service import service_of, started_stores
+from restkeeper.service import START_SECONDS, service_of, started_stores
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.postgresql import failures, limits, store
 from restkeeper.web.application import Application
+from tests.clock import SetClock
 from tests.live import Gunicorn
 from tests.postgresql_server import Databases
+from tests.processes import of_session
 from tests.shop import create_app
 from tests.waiting import SECONDS, until
 
@@ -214,9 +216,27 @@ def test_a_committed_create_does_not_wait_for_the_numbering(
     assert names == ["before", "beside 0", "beside 1", "after"]
 
 
-def test_a_database_that_does_not_answer_stops_the_start(tmp_path: Path) -> None:
-    """One line names it, without the password, and nothing is served."""
-    failed = Gunicorn(tmp_path, DATABASE_URL="postgresql://shop:secret@127.0.0.1:1/shop")
-    assert failed.process.wait(timeout=SECONDS) != 0
-    (line,) = failed.lines()
-    assert line.startswith("restkeeper: DATABASE_URL='postgresql://shop@127.0.0.1:1/shop': ") and "secret" not in line
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_start_that_waits_can_be_stopped(tmp_path: Path, number: int) -> None:
+    """No process of it is left."""
+    waiting = Gunicorn(tmp_path, start_new_session=True, DATABASE_URL="postgresql://127.0.0.1:1/shop")
+    until(lambda: "waits up to" in waiting.log.read_text())
+    waiting.process.send_signal(number)
+    assert waiting.process.wait(timeout=SECONDS) == 0
+    until(lambda: not of_session(waiting.process.pid))
+    assert len(waiting.lines()) == 1
+
+
+def test_a_database_that_stays_away_ends_the_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After START_SECONDS. One line says that it waits, and one why it ends, without the password."""
+    clock = SetClock()
+    monkeypatch.setenv("DATABASE_URL", "postgresql://shop:secret@127.0.0.1:1/shop")
+    with pytest.raises(SystemExit) as ended:
+        create_app(clock=clock)
+    problem = "DATABASE_URL='postgresql://shop@127.0.0.1:1/shop': the database does not answer"
+    assert str(ended.value).startswith(f"restkeeper: {problem}") and "secret" not in str(ended.value)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"restkeeper: waits up to 60 s for the store: {problem}") and "secret" not in line
+    assert sum(clock.slept) >= START_SECONDS

@@ -7,7 +7,7 @@ import time
 
 import psycopg
 
-from restkeeper.storage.errors import StoreContended, StoreFull, StoreUnavailable, StoreUnreachable
+from restkeeper.storage.errors import StoreBusy, StoreContended, StoreFull, StoreUnavailable, StoreUnreachable
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.transfer import DETAILS, MarkKind
 
@@ -20,6 +20,7 @@ REFUSED = {MarkKind.MOVING: "RK001", MarkKind.MOVED: "RK002"}  # the errors of o
 
 _FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))  # in the message of an error of the disk
 _CONTENDED = ("40001", "40P01")  # a serialization failure, a deadlock
+_BUSY = ("55P03", "57014", "25P03", "25P04")  # time-outs of a lock, a statement and a transaction
 
 # What errors mean to a caller. The message of the server is for the log.
 _CAUSES = {
@@ -56,7 +57,7 @@ def store_error(error: psycopg.Error) -> StoreUnavailable:
         log_rarely("outage" if is_away else code, "requests get %d: %s", status, first_line(error))
     if is_full:
         return StoreFull("the disk of the database is full")
-    kind = StoreUnreachable if is_away or code == "53300" else StoreUnavailable
+    kind = StoreUnreachable if is_away or code == "53300" else StoreBusy if code in _BUSY else StoreUnavailable
     unknown = REFUSED_US if "FATAL:" in str(error) else FAILED  # a connection that it has answered
     return kind(_CAUSES.get(code, unknown), reason=first_line(error))
 

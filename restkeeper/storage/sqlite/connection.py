@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from urllib.parse import quote
 
 from restkeeper.clock import Clock
-from restkeeper.storage.errors import StoreFull, StoreUnavailable
+from restkeeper.storage.errors import StoreBusy, StoreFull, StoreUnavailable
 from restkeeper.storage.sqlite import sql
 from restkeeper.storage.sqlite.files import LOG_BYTES
 
@@ -16,6 +16,7 @@ RETRY_SECONDS = 0.0005  # about one durable commit on a fast disk
 STATEMENTS = 32  # prepared statements that each connection caches
 
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)  # by ENOSPC, EDQUOT or EFBIG
+_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 
 
 def connect(path: str, synchronous: str, clock: Clock, *, system: str = "unix") -> sqlite3.Connection:
@@ -95,7 +96,8 @@ def store_error(failure: str, error: sqlite3.Error) -> StoreUnavailable:
     """The error of a store: what failed, and SQLite's reason."""
     if is_full(error):
         return StoreFull(f"{failure}: its disk is full, or a quota or limit of file sizes is reached ({error})")
-    return StoreUnavailable(f"{failure}: {error}")
+    kind = StoreBusy if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _LOCKED else StoreUnavailable
+    return kind(f"{failure}: {error}")
 
 
 def is_full(error: sqlite3.Error) -> bool:

@@ -12,7 +12,7 @@ import weakref
 from contextlib import suppress
 from pathlib import Path
 
-from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.errors import StoreBusy, StoreUnavailable
 
 SHARE_SECONDS = 5.0  # for which the opening of a store waits for a restore
 RETRY_SECONDS = 0.01
@@ -45,7 +45,7 @@ class LockFile:
         deadline = time.monotonic() + SHARE_SECONDS
         while not self._try(fcntl.LOCK_SH):
             if time.monotonic() > deadline:
-                raise StoreUnavailable(f"the store {self._path!r} is being restored")
+                raise StoreBusy(f"the store {self._path!r} is being restored")
             time.sleep(RETRY_SECONDS)
 
     def start_waiting(self) -> None:

@@ -359,9 +359,13 @@ class Items:
 
     def _read_page(self, list_request: ListRequest, query: Query) -> _CachedPage:
         page = ahead.find_page(self.store, self.name, query, self.config.page_bytes)
-        if page.others:
-            self._require_converted(query, page.others)
+        refused = self._refused(query, page.others) if page.others else []
+        if refused:
+            others = tuple(Filter("id", Op.NE, each.id) for each in refused)
+            query = replace(query, filters=(*query.filters, *others))
+            page = self.store.page(self.name, query, self.config.page_bytes)
         _, body, total, tag, omitted = self._listing(list_request, query, page)
+        omitted += len(refused)
         headers = [
             ("Content-Type", JSON),
             ("Content-Length", str(len(body))),
@@ -376,11 +380,15 @@ class Items:
             headers.append(("X-Omitted-Count", str(omitted)))
         return _CachedPage(page.revision, tag, body, headers)
 
-    def _require_converted(self, query: Query, others: Sequence[str]) -> None:
-        """Raises Unavailable if the query uses a field that has another form in stored items."""
+    def _refused(self, query: Query, others: Sequence[str]) -> list[Record]:
+        """The items to which the query cannot be applied: it uses a changed field, and no step converts them.
+
+        Raises Unavailable if the field has another form in further stored items.
+        """
         fields = {filter.field for filter in query.filters} | {key.field for key in query.sort}
         fields.update(self.resource.search if query.search else ())
-        self.resource.require_converted(fields, others, self.store, omits=self.form.is_stored)
+        refused = self.resource.omitted_by(fields, others, self.store)
+        return [each for each in refused if query.owner in (None, each.owner)]
 
     def _listing(self, list_request: ListRequest, query: Query, page: Page) -> _Listing:
         """A page as callers see it, with its total, for which the store may count. Raises as `require_whole`."""

@@ -457,30 +457,31 @@ class Resource:
             converted[revision - 1] = fields = fields.union(*(step.after for step in steps))
         return converted
 
-    def require_converted(self, fields: Set[str], others: Sequence[str], store: ItemStore, *, omits: bool) -> None:
-        """Raises Unavailable if one of these fields has another form in items of the `others`, see `contract.Page`.
+    def omitted_by(self, fields: Set[str], others: Sequence[str], store: ItemStore) -> list[Record]:
+        """The items that a list by these fields leaves out: they are NotConvertible.
 
-        If a list `omits` those that are NotConvertible, they do not matter.
+        Raises Unavailable if one of the fields has another form in further items of the `others`, see `contract.Page`.
         """
         if not (differing := self._differing(fields, others)):
-            return
+            return []
         records = store.of_fingerprints(self.name, differing, MOST_COMPARED + 1)
         refused = self._refused(records)
-        if not omits or not records or len(records) > MOST_COMPARED or len(refused) < len(records):
+        if not records or len(records) > MOST_COMPARED or len(refused) < len(records):
             raise Unavailable(self._unconverted(refused))
+        return refused
 
-    def _refused(self, records: Iterable[Record]) -> list[str]:
-        """The ids of those that are NotConvertible."""
+    def _refused(self, records: Iterable[Record]) -> list[Record]:
+        """Those that are NotConvertible."""
         refused = []
         for record in records:
             try:
                 self.body(record)
             except NotConvertible:
-                refused.append(record.id)
+                refused.append(record)
         return refused
 
-    def _unconverted(self, refused: Sequence[str]) -> str:
-        shown = "" if self.ownership is Ownership.ALL else ", ".join(refused[:MOST_NAMED])
+    def _unconverted(self, refused: Sequence[Record]) -> str:
+        shown = "" if self.ownership is Ownership.ALL else ", ".join(each.id for each in refused[:MOST_NAMED])
         return (
             f"some items of {self.name} are still to be brought into the present form (`restkeeper migrate`) or, where "
             f"it cannot convert them, to be changed or deleted{shown and f' (as {shown})'}: until then no list can use "

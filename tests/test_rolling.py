@@ -229,7 +229,7 @@ def test_a_deleted_item_of_a_newer_program_stays_without_events(serve: Callable[
 
 
 def test_a_schema_that_is_not_registered_is_older(serve: Callable[[Resource], FlaskClient]) -> None:
-    """As one from before the registry; but a later revision is newer, whatever the store knows."""
+    """A store forgets the first of very many; but a later revision is newer, whatever the store knows."""
     client = serve(OLD)
     where = client.post("/notes", json={"title": "a"}).headers["Location"]
     record = stored(client, where)

@@ -1,8 +1,6 @@
 """The schemas of stored items: how the store has them described, whether another one fits them, and which is newer."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
-from types import NoneType
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -10,9 +8,7 @@ from marshmallow import Schema, fields
 
 from restkeeper.errors import Unavailable
 from restkeeper.schemas.fields import Time
-from restkeeper.schemas.item import READ_ONLY
 from restkeeper.storage.contract import MOST_SCHEMAS, StoredSchema
-from restkeeper.web import exactjson
 
 _TYPES: tuple[tuple[type[fields.Field[Any]], str], ...] = (
     (Time, "time"),
@@ -25,15 +21,6 @@ _TYPES: tuple[tuple[type[fields.Field[Any]], str], ...] = (
     (fields.Raw, "any value"),
 )
 
-_JSON_TYPES: tuple[tuple[type[Any], str], ...] = (
-    (NoneType, "null"),
-    (bool, "boolean"),
-    (int, "integer"),
-    (Decimal, "number"),
-    (float, "number"),
-    (str, "string"),
-    (dict, "object"),
-)
 _ARRAY = "array of "
 DEEPEST = 10  # schemas inside one another that are described
 
@@ -44,7 +31,6 @@ _WIDER = {("integer", "number"), ("time", "string"), ("array of integer", "array
 class StoredField(NamedTuple):
     """A field as a schema in the store describes it.
 
-    If it is `observed`, only stored values show what it is: `type` is that of their JSON, and "null" if there are none.
     `inside` has the fields of the objects that it holds, as far as they have a schema; the values of a dictionary are
     those of one field, `*`.
     """
@@ -52,7 +38,6 @@ class StoredField(NamedTuple):
     type: str
     required: bool
     nullable: bool
-    observed: bool = False
     inside: Mapping[str, Sequence[Any]] | None = None
 
 
@@ -98,37 +83,6 @@ def revision_of(fingerprint: str) -> int:
 def describe(definitions: Mapping[str, fields.Field[Any]]) -> str:
     """The description of these fields in a `StoredSchema`: a JSON object."""
     return orjson.dumps({name: _listed(_described(field)) for name, field in definitions.items()}).decode()
-
-
-def derived(fingerprint: str, bodies: Iterable[bytes]) -> StoredSchema:
-    """The schema with this fingerprint, as some of its items show it."""
-    types: dict[str, list[str]] = {"id": []}
-    for body in bodies:
-        for name, text in exactjson.cut(body).items():
-            types.setdefault(name, []).append(_type_of_value(exactjson.stored(text)))
-    found = {
-        name: StoredField(_common(each), len(each) == len(types["id"]), "null" in each, observed=True)
-        for name, each in types.items()
-        if name not in READ_ONLY
-    }
-    revision = revision_of(fingerprint)
-    return StoredSchema(fingerprint, revision, revision, orjson.dumps(found, default=list).decode())
-
-
-def _type_of_value(value: Any) -> str:
-    if isinstance(value, list):
-        return f"{_ARRAY}{_common(map(_type_of_value, value))}"
-    return next(name for of, name in _JSON_TYPES if isinstance(value, of))
-
-
-def _common(types: Iterable[str]) -> str:
-    """The one type of all values that are not null."""
-    found = set(types) - {"null"}
-    if found and all(each.startswith(_ARRAY) for each in found):
-        return _ARRAY + _common(each.removeprefix(_ARRAY) for each in found)
-    if found == {"integer", "number"}:
-        return "number"
-    return found.pop() if len(found) == 1 else "any value" if found else "null"
 
 
 class Difference(NamedTuple):
@@ -177,7 +131,7 @@ def _added(name: str, *rename: str) -> Difference:
 
 def _changed(name: str, before: StoredField, after: StoredField) -> Iterator[Difference]:
     steps = (f'Convert({{"{name}": …}}, ["{name}"], up=…, down=…)',)
-    if not (_may_be(before.type, after.type) if before.observed else _fits(before.type, after.type)):
+    if not _fits(before.type, after.type):
         yield Difference(f'"{name}" is of type {after.type}, and in stored items of type {before.type}', steps)
     elif before.nullable and not after.nullable:
         yield Difference(f'"{name}" must not be null, and in stored items it can be', steps)
@@ -189,14 +143,6 @@ def _changed(name: str, before: StoredField, after: StoredField) -> Iterator[Dif
 
 def _fits(before: str, after: str) -> bool:
     return before == after or (before, after) in _WIDER or after == "any value"
-
-
-def _may_be(observed: str, type: str) -> bool:
-    """Whether a field whose values have this type in JSON can have been of a type: not every text is a time."""
-    if observed.startswith(_ARRAY) and type.startswith(_ARRAY):
-        return _may_be(observed.removeprefix(_ARRAY), type.removeprefix(_ARRAY))
-    is_known = type.startswith(_ARRAY) or any(type == name for _, name in _TYPES)
-    return observed == "null" or not is_known or _fits(observed, type) or (observed, type) == ("string", "time")
 
 
 def _described(field: fields.Field[Any], above: tuple[type[Schema], ...] = ()) -> StoredField:

@@ -3,7 +3,7 @@
 It knows records and queries, and no requests. `storage.errors` has its exceptions.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -16,7 +16,6 @@ from restkeeper.storage.outbox import OutboxStore, OutboxTransaction
 
 T = TypeVar("T")
 Scalar = str | int | Decimal | bool | None
-SAMPLE = 1000  # items of a schema that is not registered
 MOST_SCHEMAS = 1000  # registered ones of a collection; the oldest is deleted when another is registered
 Position = tuple[str | int | float | None, ...]  # JSON that clients receive and send back; integers have 64 bits
 
@@ -89,9 +88,7 @@ class Collection:
     If it is `owned`, there is an index on the owner.
 
     When the store is opened, it registers the `schema`, unless it has it already or refuses it: `conflict` returns why
-    items of a registered schema, of which there are some, do not fit the new one, or an empty text. Items from before
-    there was a registry have a schema that is not registered: it is registered first, as `derive` describes the one
-    with a fingerprint by the bodies of some items, at most SAMPLE. Before the store
+    items of a registered schema, of which there are some, do not fit the new one, or an empty text. Before the store
     returns records or events of a schema that the collection has not heard of, it calls `learn` with all registered
     ones in order. One that it does not have is older than all.
     """
@@ -103,7 +100,6 @@ class Collection:
     owned: bool = False
     schema: StoredSchema | None = None
     conflict: Callable[[StoredSchema], str] = lambda schema: ""
-    derive: Callable[[str, Iterable[bytes]], StoredSchema] = lambda name, bodies: StoredSchema(name, 1, 1, "{}")
     learn: Callable[[Sequence[StoredSchema]], None] = lambda schemas: None
 
 

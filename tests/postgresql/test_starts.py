@@ -3,7 +3,7 @@
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -366,25 +366,6 @@ def test_a_migration_waits_for_whoever_builds_an_index(url: str, add_migration: 
     stores[1].check()
     assert set(indexes(url).values()) == {True} and len(indexes(url)) == 4
     for store in (old, *stores):
-        store.close()
-
-
-def test_items_are_examined_before_a_migration_locks_them(url: str, add_migration: Callable[[int], None]) -> None:
-    """Meanwhile others read and write: of a large collection that takes long."""
-    (old,) = open_all(limited(url, 10), [THINGS])
-    insert(old, record("a"))
-    derived = []
-
-    def derive(fingerprint: str, bodies: Iterable[bytes]) -> StoredSchema:
-        insert(old, record("b"))
-        derived.append((fingerprint, len(list(bodies)), old.count("things")))
-        return SCHEMA._replace(fingerprint=fingerprint)
-
-    add_migration(1)
-    (new,) = open_all(url, [replace(THINGS, schema=SCHEMA._replace(fingerprint="new"), derive=derive)])
-    assert derived == [("shape", 1, 2)]
-    new.check()
-    for store in (old, new):
         store.close()
 
 

@@ -19,7 +19,6 @@ import orjson
 
 from restkeeper.features.events.envelope import enveloped
 from restkeeper.features.webhooks.concurrency import AT_ONCE, ConcurrencyLimit, Key
-from restkeeper.features.webhooks.schema import FIRST_VERSION
 from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.features.webhooks.signature import signed
 from restkeeper.features.webhooks.verdict import must_disable, reason_of, verdict
@@ -299,7 +298,7 @@ class Deliverer:
 
 def _endpoint(record: Record) -> _Endpoint:
     webhook = orjson.loads(record.body)
-    active, version = webhook["status"] == "active", webhook.get("api_version", FIRST_VERSION)
+    active, version = webhook["status"] == "active", webhook["api_version"]
     return _Endpoint(webhook["url"], tuple(webhook["types"]), active, version)
 
 

@@ -6,8 +6,6 @@ from restkeeper.schemas.fields import Items, Lifecycle, Status, Text, Time, Url,
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.storage.outbox import EVENT_ID
 
-FIRST_VERSION = "v1"  # of the API: that of webhooks from before they had one
-
 STATES = ("pending", "delivered", "failed")  # of a delivery
 
 LIFECYCLE = Lifecycle(
@@ -38,7 +36,7 @@ class WebhookSchema(ItemSchema):
     api_version = Text(
         2,
         5,
-        load_default=FIRST_VERSION,
+        load_default="v1",
         metadata={
             "description": "Version of the API in whose form events are sent; by default that of the request's path."
         },

@@ -1,6 +1,6 @@
 """The registry of schemas in PostgreSQL: which schemas items were stored with, and in which order they came."""
 
-from restkeeper.storage.contract import MOST_SCHEMAS, SAMPLE, Collection, StoredSchema
+from restkeeper.storage.contract import MOST_SCHEMAS, Collection, StoredSchema
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.postgresql.session import Session
 
@@ -18,21 +18,6 @@ _INSERT = """\
 INSERT INTO schemas
     (collection, fingerprint, revision, oldest, fields)
 VALUES (%s, %s, %s, %s, %s)"""
-
-_SELECT_UNREGISTERED = """\
-SELECT fingerprint
-FROM items
-WHERE collection = %(collection)s AND fingerprint <> %(own)s
-    AND fingerprint NOT IN (SELECT fingerprint FROM schemas WHERE collection = %(collection)s)
-GROUP BY fingerprint
-ORDER BY min(updated_at)
-LIMIT %(most)s"""
-
-_SELECT_SAMPLE = """\
-SELECT convert_to(body, 'UTF8')
-FROM items
-WHERE collection = %s AND fingerprint = %s
-LIMIT %s"""
 
 # All but the newest ones.
 _LIMIT = """\
@@ -66,10 +51,6 @@ def register(session: Session, collection: Collection) -> None:
     """
     if collection.schema is None or is_registered(session, collection):
         return
-    known = {"collection": collection.name, "own": collection.schema.fingerprint, "most": MOST_SCHEMAS}
-    for (fingerprint,) in session.rows(_SELECT_UNREGISTERED, known):
-        bodies = [body for (body,) in session.rows(_SELECT_SAMPLE, (collection.name, fingerprint, SAMPLE))]
-        session.change(_INSERT, (collection.name, *collection.derive(fingerprint, bodies)))
     for schema in reversed(read_schemas(session, collection.name)):  # what the newest does not fit is the cause
         used = {"collection": collection.name, "fingerprint": schema.fingerprint}
         if (conflict := collection.conflict(schema)) and session.rows(_IS_USED, used) == [(True,)]:

@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from restkeeper.storage.contract import MOST_SCHEMAS, SAMPLE, Collection, StoredSchema
+from restkeeper.storage.contract import MOST_SCHEMAS, Collection, StoredSchema
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.registry import Registry
 from restkeeper.storage.statements import select_other_fingerprints
@@ -21,21 +21,6 @@ _INSERT = """\
 INSERT INTO schemas
     (collection, fingerprint, revision, oldest, fields)
 VALUES (?, ?, ?, ?, ?)"""
-
-_SELECT_UNREGISTERED = """\
-SELECT fingerprint
-FROM items
-WHERE collection = :collection AND fingerprint <> :own
-    AND fingerprint NOT IN (SELECT fingerprint FROM schemas WHERE collection = :collection)
-GROUP BY fingerprint
-ORDER BY min(rowid)
-LIMIT :most"""
-
-_SELECT_SAMPLE = """\
-SELECT CAST(body AS BLOB)
-FROM items
-WHERE collection = ? AND fingerprint = ?
-LIMIT ?"""
 
 # All but the newest ones.
 _LIMIT = """\
@@ -85,10 +70,6 @@ def register(connection: sqlite3.Connection, collection: Collection) -> None:
     """
     if collection.schema is None or is_registered(connection, collection):
         return
-    known = {"collection": collection.name, "own": collection.schema.fingerprint, "most": MOST_SCHEMAS}
-    for (fingerprint,) in connection.execute(_SELECT_UNREGISTERED, known).fetchall():
-        bodies = connection.execute(_SELECT_SAMPLE, (collection.name, fingerprint, SAMPLE))
-        connection.execute(_INSERT, (collection.name, *collection.derive(fingerprint, (body for (body,) in bodies))))
     for schema in reversed(read_schemas(connection, collection.name)):  # what the newest does not fit is the cause
         used = {"collection": collection.name, "fingerprint": schema.fingerprint}
         if (conflict := collection.conflict(schema)) and connection.execute(_IS_USED, used).fetchone()[0]:

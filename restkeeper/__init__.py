@@ -15,17 +15,13 @@ if TYPE_CHECKING:
     from restkeeper.config import Config as Config
     from restkeeper.config import ConfigError as ConfigError
     from restkeeper.resources import find_resources as find_resources
+    from restkeeper.resources.evolution import Add as Add
+    from restkeeper.resources.evolution import Convert as Convert
+    from restkeeper.resources.evolution import Remove as Remove
+    from restkeeper.resources.evolution import Rename as Rename
+    from restkeeper.resources.evolution import Step as Step
     from restkeeper.resources.resource import Ownership as Ownership
     from restkeeper.resources.resource import Resource as Resource
-    from restkeeper.resources.steps import Add as Add
-    from restkeeper.resources.steps import Convert as Convert
-    from restkeeper.resources.steps import Merge as Merge
-    from restkeeper.resources.steps import Move as Move
-    from restkeeper.resources.steps import Remove as Remove
-    from restkeeper.resources.steps import Rename as Rename
-    from restkeeper.resources.steps import Retype as Retype
-    from restkeeper.resources.steps import Split as Split
-    from restkeeper.resources.steps import Step as Step
     from restkeeper.schemas.fields import Email as Email
     from restkeeper.schemas.fields import Items as Items
     from restkeeper.schemas.fields import JsonObject as JsonObject
@@ -53,7 +49,7 @@ _HOMES = {
     "config": ["Config", "ConfigError"],
     "resources": ["find_resources"],
     "resources.resource": ["Ownership", "Resource"],
-    "resources.steps": ["Add", "Convert", "Merge", "Move", "Remove", "Rename", "Retype", "Split", "Step"],
+    "resources.evolution": ["Add", "Convert", "Remove", "Rename", "Step"],
     "schemas.fields": [
         *("Email", "Items", "JsonObject", "Lifecycle", "Money", "Pattern", "Status", "Text", "Time", "Url", "Whole")
     ],

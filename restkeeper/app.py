@@ -71,7 +71,7 @@ _FEATURES = {
         built_on="events",
         settings=("webhook_timeout", "webhook_retries", "webhook_allow_private"),
     ),
-    "versions": Feature(versioning.install, versioning.COLLECTIONS, settings=("previews",)),
+    "versions": Feature(versioning.install, settings=("previews",)),
     "health": Feature(health.install),
     "pages": Feature(pages.install),
     "openapi": Feature(openapi.install),
@@ -185,7 +185,7 @@ def _application(
     for check in app.ready:
         check()
 
-    commands.install(app)  # flask keys | import | export | backup | restore | migrate | reap | deliver | deprecations
+    commands.install(app)  # flask keys | import | export | backup | restore | migrate | reap | deliver
     return app
 
 

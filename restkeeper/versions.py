@@ -49,19 +49,15 @@ class Version:
 class Deprecation:
     """Something that is deprecated on the day `since`, and is gone on the day `sunset`.
 
-    Alone, `version` is a whole version, or if it is empty the unversioned paths. Otherwise it is, in that version: a
-    `field` ("products.sku"), a `value` of that field, a `parameter` ("products.offset"), or a `path` ("/products/<id>")
-    with all its methods or only one `method`. A parameter that has the name of a field is the field in queries: all its
-    filters, and the order by it; "products.price[gte]" is one filter. `link` is a page for people that says more than
-    `reason`.
+    Alone, `version` is a whole version, or if it is empty the unversioned paths. Otherwise it is, in that version, a
+    `field` ("products.sku"), or a `path` ("/products/<id>") with all its methods or only one `method`. `link` is a page
+    for people that says more than `reason`.
     """
 
     version: str
     since: date
     sunset: date
     field: str = ""
-    value: str = ""
-    parameter: str = ""
     path: str = ""
     method: str = ""
     reason: str = ""
@@ -75,19 +71,17 @@ class Deprecation:
     @property
     def part(self) -> str:
         """What of the version is deprecated; empty if it is all of it."""
-        if self.field:
-            return f"{self.field}={self.value}" if self.value else self.field
-        return f"?{self.parameter}" if self.parameter else " ".join(filter(None, (self.method, self.path)))
+        return self.field or " ".join(filter(None, (self.method, self.path)))
 
     @property
     def collection(self) -> str:
-        """The collection of a field, a value or a parameter; empty for others."""
-        return (self.field or self.parameter).partition(".")[0]
+        """The collection of a field; empty for others."""
+        return self.field.partition(".")[0]
 
     @property
     def member(self) -> str:
-        """The name of the field or of the parameter in its collection."""
-        return (self.field or self.parameter).partition(".")[2]
+        """The name of a field in its collection."""
+        return self.field.partition(".")[2]
 
     @property
     def retired(self) -> str:
@@ -165,10 +159,10 @@ class Versions:
                 yield f"{of}: name the version that has it"
             if deprecation.sunset < deprecation.since:
                 yield f"{of}: the sunset {deprecation.sunset} is before {deprecation.since}"
-            if sum(map(bool, (deprecation.field, deprecation.parameter, deprecation.path))) > 1:
-                yield f"{of}: name a field, a parameter or a path"
-            if (deprecation.value and not deprecation.field) or (deprecation.method and not deprecation.path):
-                yield f"{of}: a value is of a field, and a method of a path"
+            if deprecation.field and deprecation.path:
+                yield f"{of}: name a field or a path"
+            if deprecation.method and not deprecation.path:
+                yield f"{of}: a method is of a path"
             if deprecation.method in ("HEAD", "OPTIONS"):
                 yield f"{of}: {deprecation.method} goes with the path, or with GET"
             if deprecation.link and not _LINK.fullmatch(deprecation.link):
@@ -193,8 +187,8 @@ class Versions:
         """The deprecation of a whole version, or for an empty name that of the unversioned paths."""
         return next((each for each in self.deprecations if each.version == name and not each.part), None)
 
-    def parts_of(self, name: str, collection: str) -> list[Deprecation]:
-        """The deprecated fields, values and parameters of a collection in a version."""
+    def fields_of(self, name: str, collection: str) -> list[Deprecation]:
+        """The deprecated fields of a collection in a version."""
         return [each for each in self.deprecations if each.version == name and each.collection == collection]
 
     def state(self, name: str, now: float) -> State:

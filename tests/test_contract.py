@@ -271,9 +271,7 @@ def test_a_default_that_is_made_anew_is_in_no_document() -> None:
     assert all("default" not in properties[name] for name in made)
 
 
-@pytest.mark.parametrize(
-    "what", [{}, {"field": "lamps.email"}, {"path": "/lamps"}, {"parameter": "lamps.email"}], ids=str
-)
+@pytest.mark.parametrize("what", [{}, {"field": "lamps.email"}, {"path": "/lamps"}], ids=str)
 @pytest.mark.needs("openapi", "versions")
 def test_one_deprecation_is_one_finding(what: dict[str, str]) -> None:
     """Whatever it marks: operations, schemas, filters, the versions of webhooks."""
@@ -478,15 +476,15 @@ def test_a_service_that_accepts_no_configuration(tmp_path: Path) -> None:
 SPLIT = """
 from datetime import date
 
-from restkeeper import Deprecation, Retype, Version, Versions, Whole
+from restkeeper import Convert, Deprecation, Version, Versions, Whole
 
-UPGRADES = {2: [Retype("text", Text(0, 500, load_default=""), up=len, down=str)]}
+UPGRADES = {2: [Convert({"text": Text(0, 500, load_default="")}, ["text"], up=len, down=str)]}
 WINDOW = dict(since=date(2026, 11, 22), sunset=date(2036, 6, 1))
 """
 
 
 def test_a_field_that_gets_other_values_ends_its_filters_first(service: Path) -> None:
-    """The check says which declaration ends them; after their sunset the step passes."""
+    """The check says which declaration ends the field; after its sunset the step passes."""
     versions = 'versions=Versions(Version("v1", revisions={"notes": 1}), Version("v2"), unversioned="v1")'
     retyped = (
         ('text = Text(0, 500, load_default="")', "text = Whole(0, 500, load_default=0)"),
@@ -501,10 +499,10 @@ def test_a_field_that_gets_other_values_ends_its_filters_first(service: Path) ->
     before = (service / "app.py").read_text()
     edit(service, *retyped)
     done = run(service, "accept", "--today", "2026-11-22")
-    remedy = "Deprecation(version='v1', parameter='notes.text', since=date(2026, 11, 22), sunset=date(2027, 5, 21))"
+    remedy = "Deprecation(version='v1', field='notes.text', since=date(2026, 11, 22), sunset=date(2027, 5, 21))"
     assert done.exit_code == 1 and done.stdout.count("instead: ") == done.stdout.count(remedy) == 1, done.stdout
     (service / "app.py").write_text(before)
-    declared = 'Deprecation(version="v1", parameter="notes.text", **WINDOW)'
+    declared = 'Deprecation(version="v1", field="notes.text", **WINDOW)'
     versions = f'versions=Versions(Version("v1"), unversioned="v1", deprecations=[{declared}])'
     edit(service, ('"note", NoteSchema)]', f'"note", NoteSchema)], {versions}'))
     assert run(service, "accept").exit_code == 0

@@ -1,7 +1,6 @@
 """Deprecation: what clients see before, in and after the window, and what operators see of its use."""
 
 import json
-import logging
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -29,13 +28,9 @@ from restkeeper import (
 from restkeeper.config import Config, ConfigError
 from restkeeper.contract.check import compare
 from restkeeper.contract.findings import Severity
-from restkeeper.features.versions import uses
-from restkeeper.features.versions.uses import USES, Uses, stored_uses
 from restkeeper.features.webhooks import deliverer_of
 from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.service import service_of
-from restkeeper.storage.contract import Store
-from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application
 from tests.clock import SetClock
@@ -291,7 +286,7 @@ class TestField:
     @pytest.mark.needs("events")
     def test_events_that_bear_it_have_the_headers(self, make: Make, clock: SetClock) -> None:
         """A page of the feed that has some, or may have some; after the sunset there is none."""
-        client = make(of(field="lamps.sku"), of(parameter="lamps.limit"))
+        client = make(of(field="lamps.sku"))
         feed = "/api/v2/events"
         assert marks(client.get(feed)) == NONE  # there are none
         id_of(client, sku="a")
@@ -331,7 +326,7 @@ class TestField:
 
     def test_nothing_stored_is_parsed_for_it(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         """Until the sunset, responses are the stored bytes."""
-        client = make(of(field="lamps.sku"), of(field="lamps.status", value="draft"))
+        client = make(of(field="lamps.sku"))
         one = f"/lamps/{id_of(client, sku='a')}"
 
         def fail(*_: Any) -> None:
@@ -370,7 +365,7 @@ class TestField:
 
     def test_after_its_sunset_items_have_changed(self, make: Make, clock: SetClock) -> None:
         """So conditions by date do not hold for what was read before."""
-        client = make(of(field="lamps.sku"), of(parameter="lamps.q", sunset=date(2027, 7, 1)))
+        client = make(of(field="lamps.sku"), of(field="lamps.tags", sunset=date(2027, 9, 1)))
         one = f"/lamps/{id_of(client)}"
         clock.now = LAST
         before = client.get(one).headers["Last-Modified"]
@@ -465,98 +460,6 @@ class TestField:
         assert "sku" not in sent["v2"]
 
 
-class TestValue:
-    """A value of an enumeration."""
-
-    def test_requests_that_use_it_have_the_headers(self, make: Make) -> None:
-        """Responses that have it do not: they are not read for it."""
-        client = make(of(field="lamps.status", value="draft", link=PAGE))
-        made = client.post("/lamps", json={"title": "a", "status": "draft"})
-        assert made.status_code == 200 and marks(made) == HEADERS and links(made) == [ABOUT]
-        one = made.headers["Location"]
-        assert marks(client.get(one)) == marks(client.get("/lamps?sort=status")) == NONE
-        assert marks(client.patch(one, json={"status": "active"})) == NONE
-        assert marks(client.patch(one, json={"status": "draft"})) == HEADERS
-        for query in ("status=draft", "status[in]=sold,draft", "status[ne]=draft", "status=sold&status=draft"):
-            assert marks(client.get(f"/lamps?{query}")) == HEADERS, query
-        for query in ("status=sold", "status[in]=sold", "title=draft", "q=draft"):
-            assert marks(client.get(f"/lamps?{query}")) == NONE, query
-
-    def test_after_its_sunset_it_is_refused(self, make: Make, clock: SetClock) -> None:
-        """In bodies and filters; an item that has it can be read, and changed otherwise."""
-        client = make(of(field="lamps.status", value="draft", reason="use active"))
-        one = client.post("/lamps", json={"title": "a", "status": "draft"}).headers["Location"]
-        clock.now = AFTER
-        detail = "cannot be 'draft', which was retired on 2027-06-01: use active"
-        for response in (
-            client.post("/lamps", json={"title": "a", "status": "draft"}),
-            client.patch(one, json={"status": "draft"}),
-        ):
-            assert response.status_code == 422 and marks(response) == HEADERS
-            assert response.json["errors"] == [{"pointer": "#/status", "detail": detail}]
-        for query in ("status=draft", "status[in]=sold,draft"):
-            response = client.get(f"/lamps?{query}")
-            assert response.status_code == 400 and marks(response) == HEADERS
-            assert response.json["errors"] == [{"parameter": "status", "detail": detail}]
-        assert client.get("/lamps?status=sold").status_code == 200
-        assert client.get(one).json["status"] == "draft"
-        assert client.patch(one, json={"title": "b"}).status_code == 200
-        assert client.post("/api/v3/lamps", json={"title": "a", "status": "draft"}).status_code == 200
-
-    def test_it_stays_refused_when_the_code_is_gone(self, make: Make, clock: SetClock) -> None:
-        """With one fault, that of the sunset; elements of arrays at their places."""
-        clock.now = AFTER
-        client = make(of(field="lamps.status", value="lost"), of(field="lamps.tags", value="old"))
-        response = client.post("/lamps", json={"title": "a", "status": "lost", "tags": ["new", "old"]})
-        assert [fault["pointer"] for fault in response.json["errors"]] == ["#/status", "#/tags/1"]
-        assert all("2027-06-01" in fault["detail"] for fault in response.json["errors"])
-
-
-class TestParameter:
-    """A parameter of the queries of a collection."""
-
-    def test_requests_that_use_it_have_the_headers(self, make: Make) -> None:
-        """Others do not."""
-        client = make(of(parameter="lamps.offset", link=PAGE), of(parameter="lamps.stock[gte]"))
-        assert marks(client.get("/lamps?offset=0")) == marks(client.get("/lamps?offset=x")) == HEADERS
-        assert links(client.get("/lamps?offset=0")) == [ABOUT]
-        assert marks(client.get("/api/v2/lamps?stock[gte]=1")) == HEADERS
-        for path in ("/lamps", "/lamps?limit=1", "/lamps?stock[lte]=1", "/others?offset=0", "/api/v3/lamps?offset=0"):
-            assert marks(client.get(path)) == NONE, path
-
-    @pytest.mark.needs("dialects")
-    def test_other_dialects_use_it_too(self, make: Make, clock: SetClock) -> None:
-        """Their queries are translated first."""
-        client = make(of(parameter="lamps.offset"), of(parameter="lamps.stock[gte]"), of(field="lamps.sku"))
-        queries = ("_start=0&_end=1&fields=id", "stock_gte=1&fields=id", "sku_like=1&fields=id", "_sort=sku&fields=id")
-        for query in queries:
-            assert marks(client.get(f"/lamps?{query}")) == HEADERS
-        clock.now = AFTER
-        for query in queries:
-            response = client.get(f"/lamps?{query}")
-            assert response.status_code == 400 and "2027-06-01" in response.json["detail"]
-
-    def test_after_its_sunset_it_is_refused(self, make: Make, clock: SetClock) -> None:
-        """Also where a page by it was cached; the other parameters work."""
-        client = make(
-            of(parameter="lamps.offset"), of(parameter="lamps.stock"), of(parameter="lamps.fields", reason="use v3")
-        )
-        id = id_of(client)
-        of_field = ("/lamps?stock=0", "/lamps?stock[eq]=0", "/lamps?stock[gte]=0", "/lamps?sort=-stock")
-        paths = ("/lamps?offset=0", *of_field, f"/lamps/{id}?fields=id")
-        assert {client.get(path).status_code for path in paths} == {200}
-        clock.now = AFTER
-        for path in paths:
-            response = client.get(path)
-            assert response.status_code == 400 and marks(response) == HEADERS, path
-            (fault,) = response.json["errors"]
-            assert fault["parameter"] == path.partition("?")[2].partition("=")[0]
-            assert "was retired on 2027-06-01" in fault["detail"]
-        assert client.get("/lamps?limit=1&sort=sku").status_code == 200
-        assert "stock" in client.get("/lamps").json[0]
-        assert client.get("/api/v3/lamps?offset=0").status_code == 200
-
-
 class TestDeclarations:
     """Declarations that cannot work stop the start."""
 
@@ -566,17 +469,9 @@ class TestDeclarations:
             ({"field": "chairs.legs"}, "no collection 'chairs'; there are: lamps, others"),
             ({"field": "lamps.colour"}, "no field 'colour' that can go; there are: title, sku, stock, tags, status"),
             ({"field": "lamps.version"}, "no field 'version' that can go; there are: title"),
-            ({"field": "lamps.status", "value": "lost"}, "no value 'lost' that can go; there are: draft, active, sold"),
-            ({"field": "lamps.sku", "value": "x"}, "no value 'x' that can go; there are: none"),
-            (
-                {"parameter": "lamps.page"},
-                "no parameter 'page' that can go; there are: limit, offset, sort, fields, q,",
-            ),
-            ({"parameter": "lamps.cursor"}, "no parameter 'cursor' that can go"),
             ({"path": "/chairs"}, "no path '/chairs'; there are: .*/lamps, /lamps/<id>"),
             ({"path": "/lamps", "method": "PUT"}, "no method 'PUT'; there are: GET, HEAD, OPTIONS, POST"),
             ({"field": "lamps.title"}, "field is required: give it a load_default"),
-            ({"field": "lamps.status", "value": "active"}, "value is the default of the field: make another"),
             ({"version": "v1", "field": "lamps.title"}, "no field 'title' that can go; there are: name"),
         ],
     )
@@ -609,9 +504,6 @@ ALL = (
     of(),
     of(path="/others/<id>", method="DELETE", sunset=date(2027, 5, 1)),
     of(field="lamps.sku", link=PAGE),
-    of(field="lamps.status", value="draft", reason="use active"),
-    of(parameter="lamps.offset"),
-    of(parameter="lamps.stock[gte]"),
 )
 
 
@@ -633,18 +525,10 @@ class TestDocument:
             properties = parts["schemas"][name]["properties"]
             assert marked.items() <= properties["sku"].items() and "deprecated" not in properties["title"]
             assert properties["sku"]["x-deprecated-link"] == PAGE
-            dates = {"since": "2026-11-22", "sunset": "2027-06-01", "reason": "use active"}
-            assert properties["status"]["x-deprecated-values"] == {"draft": dates}
             assert "deprecated" not in parts["schemas"][name.replace("Lamp", "Other")]["properties"]["sku"]
         assert marked.items() <= parts["parameters"]["Lamp.sku.like"].items()
         assert set(parts["schemas"]["LampField"]["x-deprecated-values"]) == {"sku"}
         assert set(parts["schemas"]["LampSortKey"]["x-deprecated-values"]) == {"sku", "-sku"}
-        for path in ("/lamps", "/api/v2/lamps"):
-            listed = {each["name"]: each for each in paths[path]["get"]["parameters"] if "name" in each}
-            assert set(listed) == {"offset", "stock[gte]"} and all(
-                marked.items() <= one.items() for one in listed.values()
-            )
-        assert {"$ref": "#/components/parameters/Offset"} in paths["/others"]["get"]["parameters"]
         assert "`Sunset`" in document["info"]["description"]
         revisions = {"lamps": 2, "others": 1}
         assert document["info"]["x-version"] == {"name": "v2", "state": "current", "revisions": revisions}
@@ -671,7 +555,7 @@ class TestDocument:
         assert '"deprecated": true' not in json.dumps(other) and "x-sunset" not in json.dumps(other)
 
     def test_after_the_sunset_the_document_has_it_no_more(self, make: Make, clock: SetClock) -> None:
-        """Without a restart; a retired value is still one of stored items."""
+        """Without a restart."""
         client = make(*(each for each in ALL if each.part))
         before = client.get("/openapi.json").text
         clock.now = AFTER
@@ -684,13 +568,7 @@ class TestDocument:
         assert "delete_other" not in after.text
         for name in ("Lamp", "LampPart", "LampInput", "LampPatch"):
             assert "sku" not in schemas[name]["properties"]
-            has_draft = "draft" in schemas[name]["properties"]["status"]["enum"]
-            assert has_draft is (name in ("Lamp", "LampPart"))
         assert "sku" not in schemas["LampField"]["enum"] and "Lamp.sku.eq" not in document["components"]["parameters"]
-        names = [each["$ref"].rpartition("/")[2] for each in paths["/lamps"]["get"]["parameters"]]
-        assert "Offset" not in names and "Lamp.stock.gte" not in names and "Lamp.stock.lte" in names
-        assert "Lamp.stock.gte" not in document["components"]["parameters"]
-        assert {"$ref": "#/components/parameters/Offset"} in paths["/others"]["get"]["parameters"]
 
     @pytest.mark.matrix
     @pytest.mark.parametrize("deprecation", [*ALL[2:], of("")], ids=lambda each: each.name)
@@ -721,8 +599,8 @@ class TestUses:
         """By version and part, never by caller; refused credentials are no use."""
         token = "a-metrics-token-of-enough-characters"  # noqa: S105
         client = make(*ALL[2:], of(""), of("v1"), config=Config(metrics_token=token))
-        client.get("/lamps?offset=0&fields=id")
-        client.get("/lamps?status=draft&fields=id")
+        client.get("/lamps?sku=x&fields=id")
+        client.get("/lamps?fields=id")
         client.get("/api/v1/lamps", headers={"Authorization": "Bearer no"})
         client.get("/api/v3/lamps")
         text = client.get("/metrics", headers={"Authorization": f"Bearer {token}"}).text
@@ -733,136 +611,22 @@ class TestUses:
         )
         assert counts == {
             '{part="",version="unversioned"}': "2.0",
-            '{part="?lamps.offset",version="v2"}': "1.0",
-            '{part="lamps.status=draft",version="v2"}': "1.0",
+            '{part="lamps.sku",version="v2"}': "1.0",
         }
 
     @pytest.mark.parametrize("form", ["json", "text"])
     def test_the_log_says_what_was_used(self, make: Make, capfd: pytest.CaptureFixture[str], form: str) -> None:
         """In the line of the request, beside its caller; other lines do not have the field."""
-        client = make(*ALL[3:], config=Config(log_format=form, log_level="info"))
-        client.get("/lamps?offset=0&sort=sku")
+        client = make(of(field="lamps.tags"), *ALL[3:], config=Config(log_format=form, log_level="info"))
+        client.get("/lamps?sort=sku")
         client.get("/lamps?fields=id")
         used, other = capfd.readouterr().err.splitlines()
         if form == "json":
-            assert json.loads(used)["deprecated"] == "v2 lamps.sku, v2 ?lamps.offset"
+            assert json.loads(used)["deprecated"] == "v2 lamps.tags, v2 lamps.sku"
             assert json.loads(used)["caller"] == "127.0.0.1"
         else:
-            assert " deprecated=v2%20lamps.sku,%20v2%20%3Flamps.offset" in used and " caller=127.0.0.1 " in used
+            assert " deprecated=v2%20lamps.tags,%20v2%20lamps.sku" in used and " caller=127.0.0.1 " in used
         assert "deprecated" not in other
-
-    @pytest.mark.needs("keys")
-    def test_the_command_lists_all(self, make: Make, clock: SetClock, tmp_path: Path) -> None:
-        """With the days left, the uses and each caller's last one; sorted by sunset."""
-        config = Config(database_url=f"sqlite:///{tmp_path}/store.db", admin_key="an-admin-key-of-enough-characters")
-        client = make(of("v1", sunset=date(2027, 1, 16)), of(field="lamps.sku"), of(parameter="lamps.q"), config=config)
-        run = client.application.test_cli_runner().invoke
-        for _ in range(3):
-            client.get("/api/v1/lamps")
-        clock.now += 1800
-        client.get("/api/v1/lamps", headers={"Authorization": f"Bearer {config.admin_key}"})
-        assert run(args=["deprecations"]).stdout.splitlines() == [
-            "v1  since 2026-11-22  sunset 2027-01-16  1 days left  uses 4",
-            "  admin-key  last used 2027-01-15T08:30:00.000000Z",
-            "  127.0.0.1  last used 2027-01-15T08:00:00.000000Z",
-            "v2 ?lamps.q  since 2026-11-22  sunset 2027-06-01  137 days left  uses 0",
-            "v2 lamps.sku  since 2026-11-22  sunset 2027-06-01  137 days left  uses 0",
-        ]
-        clock.now = AFTER
-        first, *_ = json.loads(run(args=["deprecations", "--json"]).stdout)
-        assert first["is_over"] and first["days_left"] == 0 and first["uses"] == 4
-        assert first["callers"][0] == {"caller": "admin-key", "last_used_at": "2027-01-15T08:30:00.000000Z"}
-        assert "over" in run(args=["deprecations"]).stdout.splitlines()[0]
-
-    def test_the_command_of_a_service_without_deprecations(self, make: Make, tmp_path: Path) -> None:
-        """It says so."""
-        client = make(config=Config(database_url=f"sqlite:///{tmp_path}/store.db"))
-        client.get("/lamps")
-        runner = client.application.test_cli_runner()
-        assert runner.invoke(args=["deprecations"]).stdout == "nothing is deprecated\n"
-        assert runner.invoke(args=["deprecations", "--json"]).stdout == "[]\n"
-
-    def test_without_a_use_nothing_is_written(self, make: Make) -> None:
-        """Nor for requests that are refused before anything of them is used."""
-        client = make(of("v1"), of(field="lamps.sku"))
-        client.get("/api/v3/lamps"), client.get("/lamps?fields=id"), client.options("/api/v1/lamps")
-        refused = client.get("/api/v1/lamps", headers={"Authorization": "Bearer no"})
-        assert refused.status_code == 401 and marks(refused) == HEADERS
-        assert list(stored_uses(service_of(client.application).store)) == []
-
-    def test_a_write_that_fails_is_logged_once(
-        self, make: Make, clock: SetClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The response goes out, and a later request stores what was counted."""
-        client = make(of("v1"))
-        store = service_of(client.application).store
-        caplog.set_level(logging.WARNING, "restkeeper")
-        monkeypatch.setattr(logging.getLogger("restkeeper"), "propagate", True)
-        with monkeypatch.context() as patch:
-
-            def fail(*_: Any, **options: Any) -> None:
-                assert options["wait"] is False
-                raise StoreUnavailable("another program writes")
-
-            patch.setattr(store, "write", fail)
-            for _ in range(3):
-                response = client.get("/api/v1/lamps")
-                assert response.status_code == 200 and marks(response) == HEADERS
-                clock.now += uses.RETRY_SECONDS
-        assert [each.getMessage() for each in caplog.records] == [
-            "a use of v1 is not stored now: another program writes"
-        ]
-        client.get("/api/v1/lamps")
-        assert sum(each.times for each in stored_uses(store)) == 4
-
-    def test_a_clock_that_was_wrong_does_not_stop_it(self, make: Make, clock: SetClock) -> None:
-        """A use that was noted in the future is stored again now."""
-        client = make(of("v1"))
-        store = service_of(client.application).store
-        clock.now = LAST
-        client.get("/api/v1/lamps")
-        clock.now = IN
-        client.get("/api/v1/lamps")
-        assert {each.at for each in stored_uses(store)} == {"2027-01-15T08:00:00.000000Z"}
-
-
-def test_two_processes_share_what_is_stored(make: Make, clock: SetClock, tmp_path: Path) -> None:
-    """Each writes a caller's use once an hour at most; nothing else of the store changes."""
-    config = Config(database_url=f"sqlite:///{tmp_path}/store.db")
-    clients = [make(of("v1"), config=config) for _ in range(2)]
-    store = service_of(clients[0].application).store
-    revisions = [store.revision(name) for name in ("lamps", "others")]
-    before = store.revision(USES.name)
-    writes = 0
-    for seconds in (0, 1, 3598, 1, 5):
-        clock.now += seconds
-        for client in clients:
-            client.get("/api/v1/lamps")
-            writes += (after := store.revision(USES.name)) != before
-            before = after
-    assert writes == 4  # the first of each process, and the first after an hour
-    found = {each.caller: each for each in stored_uses(store)}
-    assert found["127.0.0.1"].at == "2027-01-15T09:00:00.000000Z" and found[""].times == 8
-    assert [store.revision(name) for name in ("lamps", "others")] == revisions
-    assert clients[0].get("/lamps").headers["X-Total-Count"] == "0"
-
-
-def test_the_number_of_callers_is_limited(make: Make, clock: SetClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the store and in the process; the oldest go, and the number of uses stays."""
-    monkeypatch.setattr(uses, "MOST_CALLERS", 3)
-    monkeypatch.setattr(uses, "MOST_KNOWN", 4)
-    store: Store = service_of(make().application).store
-    noted = Uses(store, clock)
-    for number in range(6):
-        clock.now += 1
-        noted.note(["v1", "v2"], f"caller-{number}")
-    noted.note(["v1"], "caller-4")
-    found = list(stored_uses(store))
-    for name in ("v1", "v2"):
-        callers = sorted(each.caller for each in found if each.deprecation == name and each.caller)
-        assert callers == ["caller-3", "caller-4", "caller-5"]
-        assert sorted(noted._due[name]) == ["caller-2", *callers]  # which is not stored again in this hour
-        assert [each.times for each in found if each.deprecation == name and not each.caller] == [6]
 
 
 @pytest.mark.needs("openapi", "webhooks")

@@ -105,7 +105,7 @@ def test_each_step_of_the_versions_page_works(tmp_path: Path) -> None:
             with Gunicorn(tmp_path, workers=1, root=service, app="", PYTHONPATH=str(ROOT)) as server:
                 run_block(block.text.replace(BASE, server.base), service, environ | {"BASE": server.base})
             steps += 1
-    assert steps >= 7
+    assert steps >= 4
 
 
 @pytest.mark.timeout(120)

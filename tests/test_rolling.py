@@ -11,8 +11,8 @@ import pytest
 from flask.testing import FlaskClient
 
 from restkeeper.config import Config
+from restkeeper.resources.evolution import Add, Rename, Step
 from restkeeper.resources.resource import ItemLimits, Resource
-from restkeeper.resources.steps import Add, Rename, Step
 from restkeeper.schemas.fields import Items, JsonObject, Text, Whole
 from restkeeper.storage.contract import Index, Record
 from restkeeper.storage.outbox import EventFilter

@@ -13,8 +13,8 @@ from marshmallow import ValidationError, fields, validate
 
 from restkeeper.config import Config
 from restkeeper.resources import find_resources
+from restkeeper.resources.evolution import Convert, Members, Remove, Rename
 from restkeeper.resources.resource import Resource
-from restkeeper.resources.steps import Members, Remove, Rename, Retype
 from restkeeper.schemas.fields import Email, Items, Lifecycle, Money, Status, Text, Time, Url, Whole
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.storage.contract import Index
@@ -372,7 +372,7 @@ def test_an_upgrade_of_values_has_a_revision(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
     before = create_app(Config(database_url=url), [Resource("notes", "note", OldSchema)]).test_client()
     made = before.post("/notes", json={"title": "x"})
-    louder = Retype("title", Text(1, 50, required=True), up=str.upper, down=str.lower)
+    louder = Convert({"title": Text(1, 50, required=True)}, ["title"], str.upper, str.lower)
     after = create_app(Config(database_url=url), [Resource("notes", "note", OldSchema, upgrades={2: [louder]})])
     item = after.test_client().get(made.headers["Location"]).json
     assert item == made.json | {"title": "X"}

@@ -12,8 +12,8 @@ from flask.testing import FlaskClient
 from marshmallow import fields
 
 from restkeeper.config import Config
+from restkeeper.resources.evolution import Add, Convert, Remove, Rename, Step
 from restkeeper.resources.resource import Ownership, Resource
-from restkeeper.resources.steps import Add, Convert, Merge, Remove, Rename, Retype, Step
 from restkeeper.schemas.fields import Text, Whole
 from restkeeper.storage.contract import Index
 from restkeeper.versions import Version, Versions
@@ -188,7 +188,7 @@ def test_an_older_item_after_migrate_counts(deployment: Deployment) -> None:
 def test_only_fields_that_changed_since_an_items_revision_wait(deployment: Deployment) -> None:
     """An item of the second revision has its title, and not yet the text of its count."""
     definitions = {"title": NAME, "code": OLD.schema().fields["code"], "number": Text(load_default="0")}
-    steps: Sequence[Step] = [Retype("count", COUNT, up=str, down=int), Rename("count", "number")]
+    steps: Sequence[Step] = [Convert({"count": COUNT}, ["count"], str, int), Rename("count", "number")]
     third = resource(definitions, upgrades={2: [Rename("name", "title")], 3: steps}, search=("title",))
     versions = Versions(Version("v1"), unversioned="v1")
     newest = deployment.serve(third, versions)
@@ -228,8 +228,8 @@ def test_migrate_converts_values_that_others_had(tmp_path: Path) -> None:
     old = deployment.serve(resource({"count": COUNT}, indexes=unique))
     for count in (1, 2, 3):
         old.post("/notes", json={"count": count})
-    retype = Retype("count", COUNT, up=lambda value: value + 1, down=lambda value: value - 1)
-    new = resource({"count": COUNT}, indexes=unique, upgrades={2: [retype]})
+    convert = Convert({"count": COUNT}, ["count"], lambda value: value + 1, lambda value: value - 1)
+    new = resource({"count": COUNT}, indexes=unique, upgrades={2: [convert]})
     assert deployment.migrate(new).stdout.startswith("notes: 3 of 3 brought into the present form")
     assert [each["count"] for each in deployment.serve(new).get("/api/v2/notes").json] == [2, 3, 4]
 
@@ -238,11 +238,11 @@ def test_migrate_converts_values_that_others_had(tmp_path: Path) -> None:
     ("step", "fields", "changed"),
     [
         (Rename("name", "title"), {"title": NAME}, "title"),
-        (Merge({"name": NAME}, into="title", up=str.upper, down=str.lower), {"title": NAME}, "title"),
-        (Retype("name", NAME, up=str.upper, down=str.lower), {"name": NAME}, "name"),
+        (Convert({"name": NAME}, ["title"], str.upper, str.lower), {"title": NAME}, "title"),
+        (Convert({"name": NAME}, ["name"], str.upper, str.lower), {"name": NAME}, "name"),
         (Add("other"), {"name": NAME, "other": Text(load_default="")}, ""),
     ],
-    ids=["rename", "merge", "retype", "add"],
+    ids=["rename", "to another field", "in place", "add"],
 )
 def test_each_step_says_what_it_changes(
     deployment: Deployment, step: Step, fields: dict[str, Any], changed: str

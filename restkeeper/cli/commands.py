@@ -10,7 +10,6 @@ from flask.cli import ScriptInfo
 from restkeeper.cli.contract import contract
 from restkeeper.cli.copying import copy
 from restkeeper.cli.deliver import deliver
-from restkeeper.cli.deprecations import deprecations
 from restkeeper.cli.exporting import export_items
 from restkeeper.cli.importing import import_items
 from restkeeper.cli.keys import keys
@@ -19,7 +18,7 @@ from restkeeper.cli.upkeep import backup, migrate, reap, restore
 
 def install(app: Flask) -> None:
     """Add the commands to `flask`."""
-    own = (keys, import_items, export_items, backup, restore, copy, migrate, reap, deliver, deprecations, contract)
+    own = (keys, import_items, export_items, backup, restore, copy, migrate, reap, deliver, contract)
     for command in own:
         app.cli.add_command(command)
 

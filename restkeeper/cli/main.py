@@ -26,7 +26,6 @@ COMMANDS = {
     "reap": "restkeeper.cli.upkeep:reap",
     "deliver": "restkeeper.cli.deliver:deliver",
     "contract": "restkeeper.cli.contract:contract",
-    "deprecations": "restkeeper.cli.deprecations:deprecations",
 }
 WITHOUT_SERVICE = {"new", "serve", "contract", "copy"}  # they need none, or load it themselves
 

@@ -40,14 +40,15 @@ class Remedies(NamedTuple):
         collection = _collection(change.schema, places)
         if all(place.part != "path parameter" for place in places):
             change = self._of_field(change)
-        if change.remedy == DEPRECATE:
+        if change.remedy == DEPRECATE and change.subject not in ("value", "parameter"):
             declared = ", ".join([*self._deprecated(change, places, collection), *self._days()])
             return f"keep it, and deprecate it first: Deprecation({declared}); it may go after its sunset"
         if change.remedy == LATER_SUNSET:
             earliest, window = self.calendar.earliest, self.calendar.window
             return f"declare a sunset at {earliest} or later: the window is {window} days"
         kept = self._kept(change, collection)
-        return {NEW_VERSION: kept, OPTIONAL: f"make it optional; or {kept}"}.get(change.remedy, change.remedy)
+        remedies = {NEW_VERSION: kept, DEPRECATE: kept, OPTIONAL: f"make it optional; or {kept}"}
+        return remedies.get(change.remedy, change.remedy)
 
     def cause(self, change: Change, places: tuple[Place, ...], remedy: str) -> str:
         """What changes of one cause have in common: a field, or else how they are made without breaking a client."""
@@ -70,17 +71,13 @@ class Remedies(NamedTuple):
         return f"{kept}, and make the change in a new version: {shown} shows the items as of revision {revision}"
 
     def _of_field(self, change: Change) -> Change:
-        """The change of the field itself, for one of its filters, or of its name among those to sort by or to show.
-
-        If the field stays, it is that of the field in queries.
-        """
+        """The change of the field itself, for one of its filters, or of its name among those to sort by or to show."""
         parameter = change.name.partition("[")[0]
         field = change.value.strip('"-') if parameter in _OF_FIELDS else parameter
         if change.subject != "parameter" or field not in self.fields or change.remedy not in (DEPRECATE, NEW_VERSION):
             return change
         is_gone = change.remedy == DEPRECATE or parameter in _OF_FIELDS
-        subject = "parameter" if field in self.present and parameter != "fields" else "field"
-        return change._replace(subject=subject, name=field, remedy=DEPRECATE if is_gone else NEW_VERSION)
+        return change._replace(subject="field", name=field, remedy=DEPRECATE if is_gone else NEW_VERSION)
 
     def _deprecated(self, change: Change, places: tuple[Place, ...], collection: str) -> Iterator[str]:
         """The arguments of a deprecation that say what it is of. The unversioned paths are deprecated as a whole."""
@@ -91,12 +88,8 @@ class Remedies(NamedTuple):
                 yield "version=''"
                 return
         yield f"version={self.version!r}"
-        if change.subject in ("field", "value"):
+        if change.subject == "field":
             yield f"field={f'{collection}.{change.name}'!r}"
-        if change.subject == "value":
-            yield f"value={change.value.strip(chr(34))!r}"
-        if change.subject == "parameter":
-            yield f"parameter={f'{collection}.{change.name}'!r}"
         if change.subject == "operation":
             route = _ARGUMENT.sub(r"<\1>", path.removeprefix(prefix[:-1]))  # as Flask has it
             yield f"path={route!r}" + (f", method={method!r}" if change.id.startswith("api-removed") else "")

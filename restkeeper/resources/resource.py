@@ -16,8 +16,19 @@ from marshmallow import Schema, ValidationError, fields, missing, validate
 
 from restkeeper.clock import time_after
 from restkeeper.errors import BodyTooLarge, IllegalTransition, NotConvertible, Unavailable
-from restkeeper.resources.steps import Add, Chain, Members, Step, Untranslatable
-from restkeeper.resources.stored import KnownSchemas, describe, differences, inside_of, revision_of, steps_for
+from restkeeper.resources.evolution import (
+    Add,
+    Chain,
+    KnownSchemas,
+    Members,
+    Step,
+    Untranslatable,
+    describe,
+    differences,
+    inside_of,
+    revision_of,
+    steps_for,
+)
 from restkeeper.schemas.fields import Status, Time, default_of, is_exact
 from restkeeper.schemas.item import READ_ONLY, ItemSchema, ServerFieldsSchema
 from restkeeper.storage.contract import (

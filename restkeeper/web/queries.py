@@ -38,19 +38,12 @@ _LOST_PLUS = re.compile(r" (\d\d:?\d\d)$")  # an unescaped "+" is read as a spac
 class Queryable:
     """What the queries of a list can use: the `fields` to filter and sort by, and the `names` of all fields of an item.
 
-    `operators` restricts the filters of some fields. `refused` has fields that no query can use, and `retired`
-    parameters that there were, each with the reason.
+    `refused` has fields that no query can use, each with the reason.
     """
 
     fields: Mapping[str, Field]
     names: tuple[str, ...]
-    operators: Mapping[str, tuple[Op, ...]] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
-    retired: Mapping[str, str] = field(default_factory=dict)
-
-    def operators_of(self, name: str) -> tuple[Op, ...]:
-        """The comparisons of a field."""
-        return self.operators.get(name) or OPERATORS[self.fields[name].kind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +66,6 @@ def parse(args: MultiDict[str, str], queryable: Queryable, limit: int, limit_max
     if not args:
         return ListRequest(Query(limit=limit), limit)
     reader = Reader(args)
-    reader.refuse(queryable.retired)
     filters = _filters(reader, queryable)
     limit = next((len(ids) for field, _, ids in filters if field == "id" and isinstance(ids, tuple)), limit)
     listing = ListRequest(
@@ -100,7 +92,6 @@ def parse_fields(args: MultiDict[str, str], queryable: Queryable) -> tuple[str, 
     if not args:
         return None
     reader = Reader(args)
-    reader.refuse(queryable.retired)
     fields: tuple[str, ...] | None = reader.one("fields", lambda text: _names(text, queryable), None)
     reader.only(("fields",), "an item")
     reader.finish()
@@ -131,12 +122,6 @@ class Reader:
             self.fault(name, f"has at most {most} values")
             return ()
         return tuple(self.value(name, read, text) for text in texts)
-
-    def refuse(self, retired: Mapping[str, str]) -> None:
-        """Find fault with the parameters that there were."""
-        for name in retired:
-            if name in self.args:
-                self.fault(name, retired[name])
 
     def only(self, names: Sequence[str], of: str) -> None:
         """Find fault with every parameter that has another name."""
@@ -171,7 +156,7 @@ def _filters(reader: Reader, queryable: Queryable) -> tuple[Filter, ...]:
     """The filters of all parameters that are not reserved. Beyond the limit the rest is ignored."""
     found: list[Filter] = []
     values = 0
-    names = [name for name in reader.args if name not in RESERVED and name not in queryable.retired]
+    names = [name for name in reader.args if name not in RESERVED]
     for count, name in enumerate(names, start=1):
         texts = reader.args.getlist(name)
         values += sum(text.count(",") + 1 for text in texts) if name.endswith("[in]") else len(texts)
@@ -198,7 +183,7 @@ def _filter(reader: Reader, name: str, texts: list[str], queryable: Queryable) -
     if parts is None or field is None:
         reader.unknown(name, "this list", (*RESERVED, *queryable.fields, "and field[operator]"))
         return []
-    operators = queryable.operators_of(field.name)
+    operators = OPERATORS[field.kind]
     if (parts[2] or "eq") not in operators:
         reader.fault(name, f"is no operator of {field.name}; there are: {', '.join(operators)}")
         return []

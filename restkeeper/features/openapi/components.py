@@ -11,7 +11,7 @@ from restkeeper.schemas.item import ID_PATTERN, READ_ONLY
 from restkeeper.storage.contract import Kind, Op
 from restkeeper.web.description import CLOSED, EXAMPLE_TIME, filled, returned
 from restkeeper.web.operation import JsonSchema, several
-from restkeeper.web.queries import MAX_VALUES
+from restkeeper.web.queries import MAX_VALUES, OPERATORS
 
 
 def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
@@ -83,7 +83,7 @@ def _parameters(spec: Spec, resource: Resource, form: Form, kind: str) -> Iterat
 def _filters(spec: Spec, form: Form, kind: str) -> Iterator[tuple[str, JsonSchema]]:
     """A parameter for each field and operator, by component name: plain equality first."""
     queryable = form.queryable
-    pairs = [(op, field) for field in queryable.fields.values() for op in queryable.operators_of(field.name)]
+    pairs = [(op, field) for field in queryable.fields.values() for op in OPERATORS[field.kind]]
     for op, field in sorted(pairs, key=lambda pair: pair[0] is not Op.EQ):
         name = field.name if op is Op.EQ else f"{field.name}[{op}]"
         meaning = spec.common["list_filters" if field.kind is Kind.LIST else "filters"][op]

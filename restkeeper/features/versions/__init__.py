@@ -14,7 +14,6 @@ from restkeeper.features.versions.deprecations import Deprecations, PathRetired,
 from restkeeper.features.versions.marks import ABOUT, mark_document
 from restkeeper.features.versions.older import OlderForm
 from restkeeper.features.versions.sunset import with_sunsets
-from restkeeper.features.versions.uses import USES, Uses
 from restkeeper.resources.form import Form
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service
@@ -25,7 +24,6 @@ from restkeeper.web.errors import PATH, render
 from restkeeper.web.guard import PUBLIC, needs
 from restkeeper.web.operation import UNUSED, JsonSchema
 
-COLLECTIONS = (USES,)
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
@@ -67,7 +65,7 @@ def install(app: Application, service: Service) -> None:
 
 def _install_deprecations(app: Application, service: Service) -> None:
     """Mark responses that are concerned, and refuse paths after their sunset."""
-    deprecations = Deprecations(app, service, Uses(service.store, service.clock))
+    deprecations = Deprecations(app, service)
     app.before.append(deprecations.refuse_retired)
     app.after.append(deprecations.mark)
     app.ready.append(partial(require_known, app, service, partial(_form_of, service.versions)))
@@ -93,7 +91,7 @@ def _locate(service: Service, error: NotConvertible) -> Response:
 
 def form_of(versions: Versions, clock: Clock, resource: Resource, version: str) -> Form:
     """The form of a collection in a version. Raises ConfigError for a revision that there are no steps from."""
-    return with_sunsets(_form_of(versions, resource, version), versions.parts_of(version, resource.name), clock)
+    return with_sunsets(_form_of(versions, resource, version), versions.fields_of(version, resource.name), clock)
 
 
 def _form_of(versions: Versions, resource: Resource, version: str) -> Form:

@@ -7,26 +7,21 @@ responses that bear it, which the schema shows: neither what is stored nor what 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 from flask import Request, Response, request
-from marshmallow import fields, validate
 from werkzeug.datastructures import MultiDict
 
 from restkeeper.config import ConfigError
 from restkeeper.errors import Problem
-from restkeeper.features.versions.sunset import has_value, names_of
-from restkeeper.features.versions.uses import Uses
 from restkeeper.resources.form import Form
 from restkeeper.resources.resource import JsonObject, Resource
 from restkeeper.schemas.fields import default_of
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.service import Service
-from restkeeper.storage.contract import Op
 from restkeeper.versions import Deprecation, http_date, prefix_of, seconds_of, version_in
 from restkeeper.web.application import Application
-from restkeeper.web.caller import name_of
 from restkeeper.web.errors import PATH
 from restkeeper.web.observe import note_deprecated
 from restkeeper.web.pagination import LINK_BYTES
@@ -46,7 +41,7 @@ class PathRetired(Problem):
     )
 
 
-class Place(NamedTuple):
+class Target(NamedTuple):
     """Where a request goes: the version, the name of it in the path if it is there, the rest of the path, the route.
 
     The route is the rule without the version; it is empty if no rule matches.
@@ -57,92 +52,81 @@ class Place(NamedTuple):
     rest: str
     route: str
 
-    @property
-    def collection(self) -> str:
-        """The first part of the path."""
-        return self.rest.split("/")[1]
-
 
 class Deprecations:
     """The deprecations of a service."""
 
-    def __init__(self, app: Application, service: Service, uses: Uses) -> None:
+    def __init__(self, app: Application, service: Service) -> None:
         self._app = app
         self._versions = service.versions
         self._clock = service.clock
         self._collections = {each.name: each.singular for each in service.resources}
-        self._uses = uses
         declared = service.versions.deprecations
         self._by_version = {each.version: [one for one in declared if one.version == each.version] for each in declared}
         self._patterns = {each.path: _pattern(each.path) for each in declared if each.path}
 
     def refuse_retired(self, request: Request) -> None:
         """Raises PathRetired for a path or method whose sunset is over."""
-        if not (place := self._place(request)):
+        if not (target := self._target(request)):
             return
-        for each in self._by_version.get(place.version, ()):
-            if each.path and self._is_at(each, request, place) and each.is_over(self._clock.time()):
+        for each in self._by_version.get(target.version, ()):
+            if each.path and self._is_at(each, request, target) and each.is_over(self._clock.time()):
                 raise PathRetired(f"{each.part} {each.retired}", sunset=str(each.sunset))
 
     def mark(self, request: Request, response: Response) -> None:
-        """Add the headers to a response that is concerned, and note the use."""
-        if not (place := self._place(request)):
+        """Add the headers to a response that is concerned, and note the use for the log and the metrics."""
+        if not (target := self._target(request)):
             return
-        if concerned := list(self._concerned(request, response, place)):
-            headers = response.headers
-            headers["Deprecation"] = f"@{seconds_of(min(each.since for each in concerned))}"
-            headers["Sunset"] = http_date(min(each.sunset for each in concerned))
-            if link := _with_room(headers.get("Link", ""), self._links(concerned, place)):
-                headers["Link"] = link
-            if response.status_code not in _UNREAD and request.method != "OPTIONS" and request.url_rule:
-                note_deprecated(request.environ, concerned)
-                self._uses.note([each.name for each in concerned], name_of(request.environ))
+        declared = self._by_version.get(target.version, [])
+        if not target.named:
+            declared = [*self._by_version.get("", ()), *declared]
+        if not (concerned := [each for each in declared if self._is_concerned(each, request, response, target)]):
+            return
+        headers = response.headers
+        headers["Deprecation"] = f"@{seconds_of(min(each.since for each in concerned))}"
+        headers["Sunset"] = http_date(min(each.sunset for each in concerned))
+        if link := _with_room(headers.get("Link", ""), self._links(concerned, target)):
+            headers["Link"] = link
+        if response.status_code not in _UNREAD and request.method != "OPTIONS" and request.url_rule:
+            note_deprecated(request.environ, concerned)
 
-    def _place(self, request: Request) -> Place | None:
+    def _target(self, request: Request) -> Target | None:
         """Where a request goes, if it is in a version."""
         path, rule = request.path, request.url_rule.rule if request.url_rule else ""
         if (name := version_in(path)) is not None:
             prefix = prefix_of(name)
             rest, route = path.removeprefix(prefix) or "/", rule.removeprefix(prefix)
-            return Place(name, name, rest, route) if name in self._versions else None
-        place = Place(self._versions.unversioned, "", path, rule)
-        return place if place.collection in self._collections else None
+            return Target(name, name, rest, route) if name in self._versions else None
+        return Target(self._versions.unversioned, "", path, rule) if path.split("/")[1] in self._collections else None
 
-    def _concerned(self, request: Request, response: Response, place: Place) -> Iterator[Deprecation]:
-        declared = self._by_version.get(place.version, [])
-        if not place.named:
-            declared = [*self._by_version.get("", ()), *declared]
-        for each in declared:
-            if each.path:
-                if self._is_at(each, request, place):
-                    yield each
-            elif not each.part or (
-                response.status_code not in _UNREAD
-                and (
-                    (each.collection == place.collection and _is_used(each, request))
-                    or self._is_borne(each, request, response, place)
-                )
-            ):
-                yield each
+    def _is_concerned(self, each: Deprecation, request: Request, response: Response, target: Target) -> bool:
+        if each.path:
+            return self._is_at(each, request, target)
+        if not each.field:
+            return True
+        if response.status_code in _UNREAD:
+            return False
+        is_used = each.collection == target.rest.split("/")[1] and _is_used(each, request)
+        return is_used or self._is_borne(each, request, response, target.route)
 
-    def _is_at(self, deprecation: Deprecation, request: Request, place: Place) -> bool:
+    def _is_at(self, deprecation: Deprecation, request: Request, target: Target) -> bool:
         """Whether a request is to a deprecated path. A path that is gone from the code has no route."""
         method = "GET" if request.method == "HEAD" else request.method
         if deprecation.method not in ("", method):
             return False
-        if place.route:
-            return place.route == deprecation.path
-        return self._patterns[deprecation.path].fullmatch(place.rest) is not None
+        if target.route:
+            return target.route == deprecation.path
+        return self._patterns[deprecation.path].fullmatch(target.rest) is not None
 
-    def _is_borne(self, deprecation: Deprecation, request: Request, response: Response, place: Place) -> bool:
+    def _is_borne(self, deprecation: Deprecation, request: Request, response: Response, route: str) -> bool:
         """Whether a response has a deprecated field: those with items of the collection do, unless others are asked."""
-        if not deprecation.field or deprecation.value or deprecation.is_over(self._clock.time()):
+        if deprecation.is_over(self._clock.time()):
             return False
         if response.status_code not in (200, 201) or request.method == "OPTIONS":
             return False
-        if place.route == FEED:
+        if route == FEED:
             return self._has_events(deprecation.collection, request, response)
-        if place.route not in (f"/{deprecation.collection}", f"/{deprecation.collection}/<id>"):
+        if route not in (f"/{deprecation.collection}", f"/{deprecation.collection}/<id>"):
             return False
         selected = request.args.get("fields") if request.method in ("GET", "HEAD") else None
         return selected is None or deprecation.member in selected.split(",")
@@ -157,16 +141,16 @@ class Deprecations:
             not is_empty and (not wanted or collection in wanted) and (not types or not types.isdisjoint({"*", kind}))
         )
 
-    def _links(self, concerned: Iterable[Deprecation], place: Place) -> Iterator[str]:
+    def _links(self, concerned: Iterable[Deprecation], target: Target) -> Iterator[str]:
         """The pages about the deprecations, and the same path in the version that follows (RFC 5829)."""
         for link in dict.fromkeys(each.link for each in concerned if each.link):
             yield f'<{link}>; rel="deprecation"; type="text/html"'
-        if not (declared := self._versions[place.version].successor):
+        if not (declared := self._versions[target.version].successor):
             return
         successor = self._versions.replacement_for(declared, self._clock.time())
-        path = f"{prefix_of(successor)}{place.route or place.rest}"
-        if successor != place.version and path in self._rules:  # its own where that is a preview
-            yield f'<{prefix_of(successor)}{quote(place.rest, PATH)}>; rel="successor-version"'
+        path = f"{prefix_of(successor)}{target.route or target.rest}"
+        if successor != target.version and path in self._rules:  # its own where that is a preview
+            yield f'<{prefix_of(successor)}{quote(target.rest, PATH)}>; rel="successor-version"'
 
     @cached_property
     def _rules(self) -> set[str]:
@@ -197,27 +181,21 @@ def _pattern(path: str) -> re.Pattern[str]:
 
 
 def _is_used(deprecation: Deprecation, request: Request) -> bool:
-    """Whether a request has a deprecated field, value or parameter."""
-    sent = request.environ.get(_SENT, {})
-    if deprecation.field and deprecation.member in sent:
-        if not deprecation.value or has_value(deprecation, sent[deprecation.member]):
-            return True
+    """Whether a request names a deprecated field: in its body, or in its query."""
+    if deprecation.member in request.environ.get(_SENT, {}):
+        return True
     if not request.query_string or request.method not in ("GET", "HEAD"):
         return False
-    if deprecation.parameter:
-        ordered = [key.removeprefix("-") for text in request.args.getlist("sort") for key in text.split(",")]
-        return deprecation.member in ordered or any(name in request.args for name in names_of(deprecation))
-    wanted = (deprecation.member, deprecation.value) if deprecation.value else (deprecation.member,)
-    return any(pair[: len(wanted)] == wanted for pair in _queried(request.args))
+    return deprecation.member in _queried(request.args)
 
 
-def _queried(args: MultiDict[str, str]) -> Iterator[tuple[str, str]]:
-    """The fields that a query names, with the values of filters."""
+def _queried(args: MultiDict[str, str]) -> Iterator[str]:
+    """The fields that a query names."""
     for name, text in args.items(multi=True):
         if name in ("sort", "fields"):
-            yield from ((field.removeprefix("-"), "") for field in text.split(","))
+            yield from (field.removeprefix("-") for field in text.split(","))
         elif name not in RESERVED and (parts := FILTER.fullmatch(name)):
-            yield from ((parts[1], value) for value in (text.split(",") if parts[2] == Op.IN else [text]))
+            yield parts[1]
 
 
 def require_known(app: Application, service: Service, form: Callable[[Resource, str], Form]) -> None:
@@ -230,66 +208,38 @@ def require_known(app: Application, service: Service, form: Callable[[Resource, 
     for each in service.versions.deprecations:
         if each.version not in served:
             continue
-        forms = {one.name: form(one, each.version) for one in service.resources} if each.collection else {}
-        missing = "" if each.is_over(now) else _missing(each, forms, routes)
+        forms = {one.name: form(one, each.version) for one in service.resources} if each.field else {}
         unique = {name for one in service.resources if one.name == each.collection for name in one.unique}
-        if fault := missing or _needed(each, forms, unique):
+        missing = "" if each.is_over(now) else _missing(each, forms, routes)
+        if fault := missing or _needed(each, forms.get(each.collection), unique):
             raise ConfigError(f"versions: Deprecation of {each.name}: {fault}")
 
 
 def _missing(each: Deprecation, forms: Mapping[str, Form], routes: Iterable[tuple[str, str]]) -> str:
     """Why a declaration names nothing that there is, with what there is; empty if it does."""
     if each.path:
-        return _missing_path(each, routes)
-    if not each.part:
-        return ""
-    if not (form := forms.get(each.collection)):
-        return f"there is no collection {each.collection!r}; there are: {', '.join(forms)}"
-    own = [name for name in form.names if name not in READ_ONLY]
-    if each.parameter:
-        what, name, known = "parameter", each.member, _parameters(form)
-    elif each.value and each.member in own:
-        what, name, known = "value", each.value, _values(form.schema().fields[each.member])
-    else:
-        what, name, known = "field", each.member, own
-    return "" if name in known else f"there is no {what} {name!r} that can go; there are: {', '.join(known) or 'none'}"
-
-
-def _missing_path(each: Deprecation, routes: Iterable[tuple[str, str]]) -> str:
-    prefix = prefix_of(each.version)
-    here = {(rule.removeprefix(prefix), method) for rule, method in routes if rule.startswith(f"{prefix}/")}
-    if each.path not in (paths := sorted({path for path, _ in here})):
-        return f"there is no path {each.path!r}; there are: {', '.join(paths)}"
-    methods = sorted(method for path, method in here if path == each.path)
-    if each.method not in ("", *methods):
-        return f"the path has no method {each.method!r}; there are: {', '.join(methods)}"
+        prefix = prefix_of(each.version)
+        here = {(rule.removeprefix(prefix), method) for rule, method in routes if rule.startswith(f"{prefix}/")}
+        if each.path not in (paths := sorted({path for path, _ in here})):
+            return f"there is no path {each.path!r}; there are: {', '.join(paths)}"
+        methods = sorted(method for path, method in here if path == each.path)
+        if each.method not in ("", *methods):
+            return f"the path has no method {each.method!r}; there are: {', '.join(methods)}"
+    if each.field:
+        if not (form := forms.get(each.collection)):
+            return f"there is no collection {each.collection!r}; there are: {', '.join(forms)}"
+        known = [name for name in form.names if name not in READ_ONLY]
+        if each.member not in known:
+            return f"there is no field {each.member!r} that can go; there are: {', '.join(known) or 'none'}"
     return ""
 
 
-def _parameters(form: Form) -> list[str]:
-    """The parameters of a list that can go: not `cursor`, as pages link to each other by it."""
-    queryable = form.queryable
-    operators = [(name, op) for name in queryable.fields for op in queryable.operators_of(name)]
-    filters = [name if op is Op.EQ else f"{name}[{op}]" for name, op in operators]
-    return [*(name for name in RESERVED if name != "cursor"), *filters]
-
-
-def _values(field: fields.Field[Any]) -> list[str]:
-    """The values of an enumeration, or of an array of such values; of other fields none."""
-    one = field.inner if isinstance(field, fields.List) else field
-    checks = [check for check in one.validators if isinstance(check, validate.OneOf)]
-    return [value for check in checks for value in check.choices if isinstance(value, str)]
-
-
-def _needed(each: Deprecation, forms: Mapping[str, Form], unique: Set[str]) -> str:
+def _needed(each: Deprecation, form: Form | None, unique: Set[str]) -> str:
     """Why nothing could be created without this; empty if it can go. `unique` has the stored unique fields."""
-    form = forms.get(each.collection)
-    if not form or not each.field or not (field := form.schema().fields.get(each.member)):
+    if not form or not (field := form.schema().fields.get(each.member)):
         return ""
     if field.required:
-        return "" if each.value else "the field is required: give it a load_default, as it will not be sent any more"
-    if not each.value and default_of(field) is not None and each.member in map(form.name_of, unique):
+        return "the field is required: give it a load_default, as it will not be sent any more"
+    if default_of(field) is not None and each.member in map(form.name_of, unique):
         return "the field is unique and has a default: make that null, as all new items will have it"
-    if each.value and field.load_default == each.value:
-        return "the value is the default of the field: make another one the default, as it will not be valid any more"
     return ""

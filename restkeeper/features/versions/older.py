@@ -4,20 +4,18 @@ What callers of that version send is validated by its own schema, converted to t
 as well; faults name the fields as these callers know them. What they do not see stays as it is.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
 
-from restkeeper.errors import IllegalTransition, InvalidQuery, NotConvertible, ValidationFailed
+from restkeeper.errors import IllegalTransition, NotConvertible, ValidationFailed
+from restkeeper.resources.evolution import Members, Rename, Untranslatable, revision_of
 from restkeeper.resources.resource import NO_LIMITS, ItemLimits, JsonObject, Resource, represented
-from restkeeper.resources.steps import NO_EQUIVALENT, Members, Step, Untranslatable
-from restkeeper.resources.stored import revision_of
 from restkeeper.schemas.item import READ_ONLY
-from restkeeper.storage.contract import Filter, Kind, Op, Page, Query, Record
+from restkeeper.storage.contract import Page, Query, Record
 from restkeeper.web import exactjson
 from restkeeper.web.faults import fault, require_none
-from restkeeper.web.queries import OPERATORS, Queryable, value_of
+from restkeeper.web.queries import Queryable
 
 
 class OlderForm:
@@ -35,45 +33,36 @@ class OlderForm:
         self.schema = self._older.schema
         self.texts = self._older.texts
         self.fingerprint = f"{self._older.fingerprint}-{resource.fingerprint}-{self._chain.fingerprint}"
-        self._paths = {name: _path(name, self._chain.steps) for name in self.names}
-        self._origins = _origins(self.names, self._chain.steps)
-        self._converted = {name for step in self._chain.steps for name in step.before}.intersection(self.names)
+        self._same: dict[str, str] = {
+            name: name for name in self.names
+        }  # the newest names of fields with the same values
+        self._refused: dict[str, str] = {}  # the others, with the reason why no query can use them
+        self._origins = {name: name for name in self.names}  # the field that each of the newest ones comes from
+        for step in self._chain.steps:
+            origins = [self._origins.pop(name) for name in step.before if name in self._origins]
+            self._origins |= {name: origins[0] for name in step.after if origins}
+            for name in [name for name, newer in self._same.items() if newer in step.before]:
+                if isinstance(step, Rename):
+                    (self._same[name],) = step.after
+                else:
+                    del self._same[name]
+                    instead = " and ".join(step.after) or "nothing"
+                    self._refused[name] = f"cannot be used in queries: newer versions have {instead} instead"
 
     @cached_property
     def queryable(self) -> Queryable:
         """The fields that have an equivalent in the newest revision, under whatever name."""
-        known, newest = self._older.collection.fields, self._newest.collection.fields
-        operators = {
-            name: self._paths[name].operators(field.kind) if self._paths[name].end in newest else ()
-            for name, field in known.items()
-        }
-        fields = {
-            name: replace(field, sortable=field.sortable and self._paths[name].is_rename)
-            for name, field in known.items()
-            if operators[name]
-        }
-        refused = {name: self._paths[name].reason for name in known if not operators[name]}
-        return Queryable(fields, self.names, operators, refused)
+        known = self._older.collection.fields
+        fields = {name: field for name, field in known.items() if name in self._same}
+        return Queryable(fields, self.names, {name: why for name, why in self._refused.items() if name in known})
 
     def query(self, query: Query) -> Query:
-        """The query with the newest names and values. Raises InvalidQuery for a value without an equivalent."""
+        """The query with the newest names."""
         return replace(
             query,
-            filters=tuple(map(self._filter, query.filters)),
-            sort=tuple(key._replace(field=self._paths[key.field].end) for key in query.sort),
+            filters=tuple(each._replace(field=self._same[each.field]) for each in query.filters),
+            sort=tuple(each._replace(field=self._same[each.field]) for each in query.sort),
         )
-
-    def _filter(self, filter: Filter) -> Filter:
-        path, value = self._paths[filter.field], filter.value
-        if not path.is_rename:
-            field = self._newest.collection.fields[path.end]
-            try:
-                convert = partial(path.value, read=lambda text: value_of(text, field))
-                value = tuple(map(convert, value)) if isinstance(value, tuple) else convert(value)
-            except (Untranslatable, ValueError):
-                found = {"parameter": filter.field, "detail": NO_EQUIVALENT}
-                raise InvalidQuery(f"{filter.field} {NO_EQUIVALENT}", errors=[found]) from None
-        return Filter(path.end, filter.op, value)
 
     def name_of(self, field: str) -> str:
         """The name for callers of a stored field; the same if they do not see it."""
@@ -161,7 +150,7 @@ class OlderForm:
     def _translated(self, error: IllegalTransition) -> IllegalTransition:
         """The refusal with the name that callers know, and only where they know the states too, with these."""
         known = self.name_of(error.field)
-        if known in self._paths and self._paths[known].is_rename:
+        if known in self._same:
             return IllegalTransition(f"{known}{error.detail.removeprefix(error.field)}", field=known, **error.members)
         return IllegalTransition(f"{known} cannot change so", field=known)
 
@@ -171,7 +160,7 @@ class OlderForm:
         known = self._origins.get(name)
         if known is None:
             return found | {"pointer": "#"}
-        inner = slash + rest if self._paths[known].is_rename else ""
+        inner = slash + rest if known in self._same else ""
         return found | {"pointer": exactjson.pointer([known]) + inner}
 
     def _require_kept(self, own: Members, record: Record) -> None:
@@ -181,7 +170,7 @@ class OlderForm:
             [
                 fault([name], f"would be stored as {bytes(kept[name]).decode()}: send that")
                 for name in own
-                if name in self._converted and exactjson.stored(kept[name]) != exactjson.stored(own[name])
+                if name not in self._same and exactjson.stored(kept[name]) != exactjson.stored(own[name])
             ]
         )
 
@@ -207,59 +196,6 @@ class OlderForm:
     def show(self, body: bytes, names: Iterable[str]) -> bytes:
         """A representation reduced to these fields."""
         return self._older.show(body, names)
-
-
-class _Path(NamedTuple):
-    """What became of a field: the steps that changed it, and its name in the newest revision.
-
-    The name is empty if it has become several fields, or a part of one, or is gone.
-    """
-
-    steps: Sequence[Step]
-    end: str
-
-    @property
-    def is_rename(self) -> bool:
-        """Whether its values are the same in the newest revision."""
-        return bool(self.end) and all(len(step.operators) == len(Op) for step in self.steps)
-
-    def operators(self, kind: Kind) -> tuple[Op, ...]:
-        """The comparisons of a field of this kind that have an equivalent."""
-        if not self.end or (kind is Kind.LIST and not self.is_rename):
-            return ()
-        return tuple(op for op in OPERATORS[kind] if all(op in step.operators for step in self.steps))
-
-    def value(self, value: Any, read: Callable[[str], Any]) -> Any:
-        """A value of a filter in the newest revision; `read` converts it from the text of a query."""
-        for step in self.steps:
-            value = step.value(value)
-        return read(str(value).lower() if isinstance(value, bool) else str(value))
-
-    @property
-    def reason(self) -> str:
-        """Why no query can use the field."""
-        after = " and ".join(self.steps[-1].after)
-        return f"cannot be used in queries: newer versions have {after or 'nothing'} instead"
-
-
-def _path(name: str, steps: Sequence[Step]) -> _Path:
-    found = []
-    for step in steps:
-        if name in step.before:
-            found.append(step)
-            if not step.operators:
-                return _Path(found, "")
-            (name,) = step.after
-    return _Path(found, name)
-
-
-def _origins(names: Iterable[str], steps: Sequence[Step]) -> dict[str, str]:
-    """The field that each field of the newest revision comes from."""
-    origins = {name: name for name in names}
-    for step in steps:
-        before = [origins.pop(name) for name in step.before if name in origins]
-        origins |= {name: before[0] for name in step.after if before}
-    return origins
 
 
 def _twice(limits: ItemLimits) -> ItemLimits:

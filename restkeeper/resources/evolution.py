@@ -1,4 +1,4 @@
-"""Steps from one revision of a collection's items to the next: what became of a field.
+"""The evolution of a collection's items: the steps from one revision to the next, and the schemas that the store knows.
 
     upgrades={2: [Rename("name", "title")], 3: [Add("weight"), Remove("colour", Text(load_default=None))]}
 
@@ -9,17 +9,17 @@ send, down for what those callers receive. Items are converted as the JSON texts
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from functools import cached_property
 from hashlib import blake2b
-from itertools import chain
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
-from marshmallow import ValidationError, fields, missing
+import orjson
+from marshmallow import Schema, ValidationError, fields, missing
 
-from restkeeper.schemas.fields import default_of
+from restkeeper.errors import Unavailable
+from restkeeper.schemas.fields import Time, default_of
 from restkeeper.schemas.item import READ_ONLY
-from restkeeper.storage.contract import Op
+from restkeeper.storage.contract import MOST_SCHEMAS, StoredSchema
 from restkeeper.web import exactjson
 
 _log = logging.getLogger("restkeeper")
@@ -28,7 +28,6 @@ Fields = Mapping[str, fields.Field[Any]]
 Members = Mapping[str, exactjson.Buffer]  # an item, or a part of it, as the JSON texts of its members
 
 NO_EQUIVALENT = "has no equivalent in newer versions"
-EQUALITY = (Op.EQ, Op.NE, Op.IN)  # the comparisons that do not depend on the order of values
 
 
 class Step:
@@ -37,7 +36,6 @@ class Step:
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     is_additive = False  # whether code of the older revision can work with items of the newer one
-    operators: tuple[Op, ...] = ()  # the comparisons with `before` that are possible with `after`, by `value`
 
     def definitions(self, newer: Fields) -> Fields:
         """The definitions of the fields `before`, given those of the newer revision. Raises ValueError."""
@@ -59,15 +57,9 @@ class Step:
         """The texts of the fields `before`."""
         raise NotImplementedError
 
-    def value(self, value: Any) -> Any:
-        """The value of the field `after` for one of `before`, in a comparison. Raises Untranslatable."""
-        return value
-
 
 class Rename(Step):
     """The field `before` has the name `after` now."""
-
-    operators = tuple(Op)
 
     def __init__(self, before: str, after: str) -> None:
         self.before, self.after = _names("Rename", [before]), _names("Rename", [after])
@@ -151,157 +143,65 @@ class Convert(Step):
     """The values of some fields became those of others, by a pair of functions.
 
     `before` has the former fields with their definitions. `up` is called with their values, and returns those of the
-    fields `after`, in order; `down` is the reverse. For more than one field they return a tuple. `up` may raise
-    marshmallow's ValidationError with the reason why a value has no equivalent. If `down` fails, or returns what the
-    definition of a field does not allow, callers of older versions get the default of the field.
+    fields `after`, in order; `down` is the reverse. For more than one field they return a tuple. With `current`, `up`
+    is also called with the present values of the fields `after`, which are None for a new item: so it can keep what
+    the older revision does not know of them. `up` may raise marshmallow's ValidationError with the reason why a value
+    has no equivalent. If `down` fails, or returns what the definition of a field does not allow, callers of older
+    versions get the default of the field.
     """
 
-    def __init__(self, before: Fields, after: Sequence[str], up: Callable[..., Any], down: Callable[..., Any]) -> None:
-        what = type(self).__name__
-        self.before, self.after = _names(what, before), _names(what, after)
+    def __init__(
+        self,
+        before: Fields,
+        after: Sequence[str],
+        up: Callable[..., Any],
+        down: Callable[..., Any],
+        *,
+        current: bool = False,
+    ) -> None:
+        self.before, self.after = _names("Convert", before), _names("Convert", after)
         if not (callable(up) and callable(down)):
-            raise ValueError(f"{what}({', '.join(self.before)}): up and down are functions")
-        self._older = _OlderFields(_require_fields(what, before))
-        self._up, self._down = up, down
+            raise ValueError(f"Convert({', '.join(self.before)}): up and down are functions")
+        self._definitions = _require_fields("Convert", before)
+        self._up, self._down, self._takes_current = up, down, current
+        self._has_failed = False
 
     @property
     def fingerprint(self) -> str:
         return f"{super().fingerprint} {_code_of(self._up)} {_code_of(self._down)}"
 
     def definitions(self, newer: Fields) -> Fields:
-        return self._older.definitions
+        return self._definitions
 
     def up(self, texts: Members, current: Members) -> Members:
-        values = self._upgraded([exactjson.stored(texts[name]) for name in self.before])
-        for wrong in exactjson.faults_in_values(list(values)):
-            raise Untranslatable(self, wrong["detail"])
+        values = [exactjson.stored(texts[name]) for name in self.before]
+        if self._takes_current:
+            values += [exactjson.stored(current.get(name, b"null")) for name in self.after]
         try:
-            return _texts(self.after, values)
-        except exactjson.EncodeError as error:
-            raise Untranslatable(self, f"becomes what is no JSON: {error}") from error
-
-    def _upgraded(self, values: Sequence[Any]) -> Sequence[Any]:
-        """The values of the fields `after` for those of `before`. Raises Untranslatable."""
-        try:
-            return _listed(self._up(*values), self.after)
+            found = _listed(self._up(*values), self.after)
         except ValidationError as error:
             raise Untranslatable(self, ", ".join(map(str, error.messages))) from error
         except Exception as error:  # the function is of the service: whatever it raises is about these values
             raise Untranslatable(self) from error
+        for wrong in exactjson.faults_in_values(found):
+            raise Untranslatable(self, wrong["detail"])
+        try:
+            return _texts(self.after, found)
+        except exactjson.EncodeError as error:
+            raise Untranslatable(self, f"becomes what is no JSON: {error}") from error
 
     def down(self, texts: Members) -> Members:
         try:
-            found = self._down(*[exactjson.stored(texts[name]) for name in self.after])
-            return self._older.texts(dict(zip(self.before, _listed(found, self.before), strict=True)))
+            found = _listed(self._down(*[exactjson.stored(texts[name]) for name in self.after]), self.before)
+            for field, value in zip(self._definitions.values(), found, strict=True):
+                field.deserialize(value)
+            return _texts(self.before, found)
         except Exception as error:  # likewise: one item must not end a whole list
-            return self._older.defaults_after(error)
-
-
-class Retype(Convert):
-    """The field `name`, which was defined as `field`, has another type now: see Convert.
-
-    It is `exact` if `up` and `down` are the inverse of each other for all values; then callers of older versions can
-    filter by it.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        field: fields.Field[Any],
-        *,
-        up: Callable[[Any], Any],
-        down: Callable[[Any], Any],
-        exact: bool = False,
-    ) -> None:
-        super().__init__({name: field}, [name], up, down)
-        self.operators = EQUALITY if exact else ()
-
-    def value(self, value: Any) -> Any:
-        (newer,) = self._upgraded([value])
-        if self._down(newer) != value:
-            raise Untranslatable(self)
-        return newer
-
-
-class Split(Convert):
-    """The field `name`, which was defined as `field`, became the fields `into`: see Convert."""
-
-    def __init__(
-        self,
-        name: str,
-        field: fields.Field[Any],
-        *,
-        into: Sequence[str],
-        up: Callable[[Any], Sequence[Any]],
-        down: Callable[..., Any],
-    ) -> None:
-        super().__init__({name: field}, into, up, down)
-
-
-class Merge(Convert):
-    """Some fields, given with their definitions, became the field `into`: see Convert."""
-
-    def __init__(
-        self, before: Fields, *, into: str, up: Callable[..., Any], down: Callable[[Any], Sequence[Any]]
-    ) -> None:
-        super().__init__(before, [into], up, down)
-
-
-class Move(Step):
-    """Some fields, given with their definitions, are members of the object `into` now."""
-
-    def __init__(self, before: Fields, *, into: str) -> None:
-        self.before, self.after = _names("Move", before), _names("Move", [into])
-        self._older = _OlderFields(_require_fields("Move", before))
-
-    def definitions(self, newer: Fields) -> Fields:
-        return self._older.definitions
-
-    def up(self, texts: Members, current: Members) -> Members:
-        """The other members of the object stay."""
-        into = self.after[0]
-        value = exactjson.stored(current[into]) if into in current else {}
-        value = value if isinstance(value, dict) else {}
-        return {into: exactjson.dumps(value | {name: exactjson.stored(text) for name, text in texts.items()})}
-
-    def down(self, texts: Members) -> Members:
-        value = exactjson.stored(texts[self.after[0]])
-        members = value if isinstance(value, dict) else {}
-        try:
-            return {**self._older.defaults, **self._older.texts({n: members[n] for n in self.before if n in members})}
-        except ValidationError as error:
-            return self._older.defaults_after(error)
-
-
-class _OlderFields:
-    """The fields of the older revision that a step converts to."""
-
-    def __init__(self, definitions: Fields) -> None:
-        self.definitions = definitions
-        self._has_failed = False
-
-    @cached_property
-    def defaults(self) -> Members:
-        """The texts of their defaults; null where there is none."""
-        return _texts(self.definitions, map(default_of, self.definitions.values()))
-
-    def texts(self, values: Mapping[str, Any]) -> Members:
-        """The texts of values. Raises ValidationError if a definition does not allow one."""
-        for name, value in values.items():
-            self.definitions[name].deserialize(value)
-        return _texts(values, values.values())
-
-    def defaults_after(self, error: Exception) -> Members:
-        """The defaults, for an item that the older revision cannot have; the first such error is logged."""
-        if not self._has_failed:
-            self._has_failed = True
-            names = ", ".join(self.definitions)
-            _log.warning("an item has no equivalent for %s in older versions: %s", names, error, exc_info=error)
-        return self.defaults
-
-
-def _removed(step: Step) -> tuple[str, ...]:
-    return () if step.after else step.before
+            if not self._has_failed:
+                self._has_failed = True
+                names = ", ".join(self.before)
+                _log.warning("an item has no equivalent for %s in older versions: %s", names, error, exc_info=error)
+            return _texts(self.before, map(default_of, self._definitions.values()))
 
 
 def _names(step: str, names: Iterable[str]) -> tuple[str, ...]:
@@ -340,19 +240,16 @@ def _listed(found: Any, names: Sequence[str]) -> list[Any]:
     return list(found)
 
 
-def _code_of(function: Callable[..., Any]) -> str:
-    """A text that changes with the code of a function, and not from process to process."""
-    code = getattr(function, "__code__", None)
-    return repr(getattr(function, "__qualname__", type(function))) if code is None else _text_of(code)
-
-
-def _text_of(code: CodeType) -> str:
-    inner = [_text_of(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
-    return repr((code.co_code, inner, code.co_names))
-
-
 def _texts(names: Iterable[str], values: Iterable[Any]) -> Members:
     return {name: exactjson.dumps(value) for name, value in zip(names, values, strict=True)}
+
+
+def _code_of(value: Any) -> str:
+    """A text that changes with the code of a function, or a constant in it, and not from process to process."""
+    code = getattr(value, "__code__", value)
+    if isinstance(code, CodeType):
+        return repr((code.co_code, [_code_of(each) for each in code.co_consts], code.co_names))
+    return repr(getattr(value, "__qualname__", type(value))) if callable(value) else repr(value)
 
 
 class Untranslatable(Exception):
@@ -383,8 +280,8 @@ class Chain:
         self.revisions = [number for number in later for _ in upgrades[number]]  # that the steps lead to
         self._prefixes = [f"{number}." for number in self.revisions]
         pairs = zip(self._prefixes, self.steps, strict=True)
-        stored = [(prefix, name) for prefix, step in pairs for name in _removed(step)]
-        if twice := [name for prefix, name in stored if stored.count((prefix, name)) > 1]:
+        removed = [(prefix, name) for prefix, step in pairs if not step.after for name in step.before]
+        if twice := [name for prefix, name in removed if removed.count((prefix, name)) > 1]:
             raise ValueError(f"Remove({twice[0]!r}): is there twice in one revision")
 
     @property
@@ -399,11 +296,11 @@ class Chain:
             if absent := [name for name in step.after if name not in defined]:
                 raise ValueError(f"{type(step).__name__}: there is no field {absent[0]!r} after this step")
             definitions = step.definitions(defined)
-            place = next((n for n, name in enumerate(defined) if name in step.after), len(defined))
+            position = next((n for n, name in enumerate(defined) if name in step.after), len(defined))
             rest = [(name, field) for name, field in defined.items() if name not in step.after]
             if taken := [name for name in definitions if name in dict(rest)]:
                 raise ValueError(f"{type(step).__name__}: there is a field {taken[0]!r} before this step already")
-            defined = dict([*rest[:place], *definitions.items(), *rest[place:]])
+            defined = dict([*rest[:position], *definitions.items(), *rest[position:]])
         return defined
 
     def down(self, members: Members, older: bytes | None) -> Members:
@@ -443,11 +340,11 @@ class Chain:
 
     def origins(self, step: Step) -> tuple[str, ...]:
         """The fields of the older revision that those before a step come from."""
-        names = step.before
+        names = list(step.before)
         for earlier in reversed(self.steps[: self.steps.index(step)]):
             before = [earlier.before if name in earlier.after else (name,) for name in names]
-            names = tuple(dict.fromkeys(chain.from_iterable(before)))
-        return names
+            names = list(dict.fromkeys(name for each in before for name in each))
+        return tuple(names)
 
     def _descend(self, members: Members, older: bytes | None) -> Iterator[Members]:
         """An item in the newest revision, and before each step, the last one first."""
@@ -459,3 +356,159 @@ class Chain:
             found = step.down({name: item.pop(name) for name in step.after})
             item |= found if step.after else {name: removed.get(prefix + name, text) for name, text in found.items()}
             yield item
+
+
+_TYPES: tuple[tuple[type[fields.Field[Any]], str], ...] = (
+    (Time, "time"),
+    (fields.String, "string"),
+    (fields.Integer, "integer"),
+    (fields.Number, "number"),
+    (fields.Boolean, "boolean"),
+    (fields.Mapping, "object"),
+    (fields.Nested, "object"),
+    (fields.Raw, "any value"),
+)
+_ARRAY = "array of "
+DEEPEST = 10  # schemas inside one another that are described
+
+# Types whose values are also values of another one.
+_WIDER = {("integer", "number"), ("time", "string"), ("array of integer", "array of number")}
+
+
+class KnownSchemas:
+    """The registered schemas of a collection that are newer than the one of this program, `own`.
+
+    The order is that of revisions, and for equal ones that of their registration. An item of a newer schema stays as
+    it is, with the fields that this program does not know.
+    """
+
+    def __init__(self, own: StoredSchema) -> None:
+        self._own = own
+        self._newer: dict[str, StoredSchema] = {}
+
+    def learn(self, schemas: Sequence[StoredSchema]) -> None:
+        """See `contract.Collection`."""
+        order = {each.fingerprint: (each.revision, position) for position, each in enumerate(schemas)}
+        own = order.get(self._own.fingerprint, (self._own.revision, -1))
+        newer = {each.fingerprint: each for each in schemas if order[each.fingerprint] > own}
+        others = {each.fingerprint: each for each in self._newer.values() if each.fingerprint not in order}
+        self._newer = (others if len(others) < MOST_SCHEMAS else {}) | newer  # others: of another store
+
+    def is_newer(self, fingerprint: str) -> bool:
+        """Whether a schema is newer than the present one."""
+        return fingerprint in self._newer or revision_of(fingerprint) > self._own.revision
+
+    def require_readable(self, fingerprint: str) -> None:
+        """Raises Unavailable for a newer schema whose items this program cannot work with."""
+        newer = self._newer.get(fingerprint)
+        if (newer.oldest if newer else revision_of(fingerprint)) > self._own.revision:
+            raise Unavailable(
+                f"a newer program stored items (revision {revision_of(fingerprint)}; this one has revision "
+                f"{self._own.revision}): update this instance"
+            )
+
+
+def revision_of(fingerprint: str) -> int:
+    """The revision in a fingerprint."""
+    number, dash, _ = fingerprint.partition("-")
+    return int(number) if dash else 1
+
+
+class StoredField(NamedTuple):
+    """A field as a schema in the store describes it.
+
+    `inside` has the fields of the objects that it holds, as far as they have a schema; the values of a dictionary are
+    those of one field, `*`.
+    """
+
+    type: str
+    required: bool
+    nullable: bool
+    inside: Mapping[str, Sequence[Any]] | None = None
+
+
+def describe(definitions: Fields) -> str:
+    """The description of these fields in a `StoredSchema`: a JSON object."""
+    return orjson.dumps({name: _described(field) for name, field in definitions.items()}).decode()
+
+
+def _described(field: fields.Field[Any], above: tuple[type[Schema], ...] = ()) -> list[Any]:
+    """What a `StoredField` has, without `inside` if there is none."""
+    inside = inside_of(field, above)
+    return [_type_of(field), field.required, field.allow_none, *([] if inside is None else [inside])]
+
+
+def inside_of(field: fields.Field[Any], above: tuple[type[Schema], ...] = ()) -> dict[str, list[Any]] | None:
+    """See `StoredField.inside`. Of a schema that is inside itself, `above`, the second one is not described."""
+    if isinstance(field, fields.List):
+        return inside_of(field.inner, above)
+    if isinstance(field, fields.Mapping) and field.value_field:
+        return {"*": _described(field.value_field, above)}
+    if not isinstance(field, fields.Nested) or isinstance(field, fields.Pluck) or len(above) == DEEPEST:
+        return None
+    schema = field.schema
+    if type(schema) in above:
+        return None
+    inner = {each.data_key or name: each for name, each in schema.load_fields.items()}
+    return {name: _described(each, (*above, type(schema))) for name, each in inner.items()}
+
+
+def _type_of(field: fields.Field[Any]) -> str:
+    if isinstance(field, fields.List):
+        return f"{_ARRAY}{_type_of(field.inner)}"
+    name = next((name for of, name in _TYPES if isinstance(field, of)), type(field).__name__)
+    return f"{_ARRAY}{name}" if isinstance(field, fields.Nested) and field.many else name
+
+
+class Difference(NamedTuple):
+    """Why items of a schema do not fit another one, and the steps that may be missing, in Python, by preference."""
+
+    reason: str
+    steps: tuple[str, ...]
+
+
+def differences(stored: str, definitions: Fields) -> list[Difference]:
+    """What does not fit a schema with these fields in items of a `stored` one, which is given by its description."""
+    return list(_compared(orjson.loads(stored), {name: _described(field) for name, field in definitions.items()}))
+
+
+def steps_for(found: Sequence[Difference]) -> list[str]:
+    """The steps for these differences as lists in Python: with fields that have another name, and without."""
+    lists = ([each.steps[choice] for each in found] for choice in (0, -1))
+    return list(dict.fromkeys(f"[{', '.join(dict.fromkeys(steps))}]" for steps in lists))
+
+
+def _compared(before: Mapping[str, Sequence[Any]], after: Mapping[str, Sequence[Any]]) -> Iterator[Difference]:
+    new = {name: StoredField(*each) for name, each in after.items()}
+    added = [name for name in new if name not in before]
+    for name, each in before.items():
+        field = StoredField(*each)
+        if name in new:
+            yield from _changed(name, field, new[name])
+            continue
+        reason = f'stored items have "{name}" ({field.type}), and the schema does not'
+        remove = f'Remove("{name}", …)'
+        if renamed := next((each for each in added if new[each].type == field.type), ""):
+            added.remove(renamed)
+            rename = f'Rename("{name}", "{renamed}")'
+            yield Difference(reason, (rename, remove))
+            if new[renamed].required:
+                yield _added(renamed, rename)
+        else:
+            yield Difference(reason, (remove,))
+    yield from (_added(name) for name in added if new[name].required)
+
+
+def _added(name: str, *rename: str) -> Difference:
+    return Difference(f'"{name}" is required, and stored items do not have it', (*rename, f'Add("{name}", …)'))
+
+
+def _changed(name: str, before: StoredField, after: StoredField) -> Iterator[Difference]:
+    steps = (f'Convert({{"{name}": …}}, ["{name}"], up=…, down=…)',)
+    if before.type != after.type and (before.type, after.type) not in _WIDER and after.type != "any value":
+        yield Difference(f'"{name}" is of type {after.type}, and in stored items of type {before.type}', steps)
+    elif before.nullable and not after.nullable:
+        yield Difference(f'"{name}" must not be null, and in stored items it can be', steps)
+    elif before.inside is not None and after.inside is not None:
+        for each in _compared(before.inside, after.inside):
+            yield Difference(f'in "{name}", {each.reason}', steps)

@@ -84,6 +84,12 @@ class Deprecation:
         return self.field.partition(".")[2]
 
     @property
+    def about(self) -> dict[str, str]:
+        """What documents say of it: the days, and the reason and the link if there are any."""
+        said = {"since": str(self.since), "sunset": str(self.sunset), "reason": self.reason, "link": self.link}
+        return {name: text for name, text in said.items() if text}
+
+    @property
     def retired(self) -> str:
         """What to say of it after its sunset."""
         return f"was retired on {self.sunset}{': ' if self.reason else ''}{self.reason}"

@@ -2,7 +2,7 @@
 
 from functools import partial
 from math import inf
-from typing import NoReturn
+from typing import NoReturn, cast
 from urllib.parse import quote
 
 from flask import Request, Response
@@ -13,7 +13,7 @@ from restkeeper.errors import NotConvertible, NotFound, Problem, shortened
 from restkeeper.features.versions.deprecations import Deprecations, PathRetired, note_body, require_known
 from restkeeper.features.versions.marks import ABOUT, mark_document
 from restkeeper.features.versions.older import OlderForm
-from restkeeper.features.versions.sunset import with_sunsets
+from restkeeper.features.versions.sunset import SunsetForm
 from restkeeper.resources.form import Form
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service
@@ -59,12 +59,8 @@ def install(app: Application, service: Service) -> None:
             app.add_url_rule(rule, f"retired_{each.name}", gate.refuse_retired, methods=METHODS)
     service.contributions.append(Contribution(UNUSED, problems=(VersionRetired, PathRetired)))
     service.contributions.append(Contribution(amend=partial(describe, service)))
-    if service.versions.deprecations:
-        _install_deprecations(app, service)
-
-
-def _install_deprecations(app: Application, service: Service) -> None:
-    """Mark responses that are concerned, and refuse paths after their sunset."""
+    if not service.versions.deprecations:
+        return
     deprecations = Deprecations(app, service)
     app.before.append(deprecations.refuse_retired)
     app.after.append(deprecations.mark)
@@ -91,7 +87,8 @@ def _locate(service: Service, error: NotConvertible) -> Response:
 
 def form_of(versions: Versions, clock: Clock, resource: Resource, version: str) -> Form:
     """The form of a collection in a version. Raises ConfigError for a revision that there are no steps from."""
-    return with_sunsets(_form_of(versions, resource, version), versions.fields_of(version, resource.name), clock)
+    form, deprecated = _form_of(versions, resource, version), versions.fields_of(version, resource.name)
+    return cast(Form, SunsetForm(form, deprecated, clock)) if deprecated else form
 
 
 def _form_of(versions: Versions, resource: Resource, version: str) -> Form:
@@ -111,8 +108,7 @@ def describe(service: Service, document: JsonSchema, version: str) -> None:
     about: JsonSchema = {"name": version, "state": str(versions.state(version, now))}
     about["revisions"] = {each.name: shown.get(each.name, each.revision) for each in service.resources}
     if deprecation := versions.deprecation_of(version):
-        about |= {"since": str(deprecation.since), "sunset": str(deprecation.sunset)}
-        about |= {name: text for name in ("reason", "link") if (text := getattr(deprecation, name))}
+        about |= deprecation.about
     if versions[version].successor:
         about["successor"] = versions[version].successor
     document["info"]["x-version"] = about
@@ -142,13 +138,12 @@ class Gate:
         path = request.path
         if (name := version_in(path)) is not None:
             end = self._ends.get(name)
-            if end is None or (end < inf and end <= self._clock.time()):
+            if end is None or end <= self._clock.time():
                 self._refuse(name, path)
-        elif self._unversioned_end < inf and path.split("/")[1] in self._collections:
-            if self._unversioned_end <= self._clock.time():
-                ended = map(self._versions.deprecation_of, ("", self._versions.unversioned))
-                first = min(filter(None, ended), key=lambda each: each.sunset)
-                raise self._retired("the path without a version", first, self._versions.unversioned, path)
+        elif path.split("/")[1] in self._collections and self._unversioned_end <= self._clock.time():
+            ended = map(self._versions.deprecation_of, ("", self._versions.unversioned))
+            first = min(filter(None, ended), key=lambda each: each.sunset)
+            raise self._retired("the path without a version", first, self._versions.unversioned, path)
 
     @needs(PUBLIC)
     def refuse_retired(self, rest: str) -> NoReturn:

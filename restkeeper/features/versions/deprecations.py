@@ -5,7 +5,7 @@ responses that bear it, which the schema shows: neither what is stored nor what 
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 from urllib.parse import quote
@@ -198,8 +198,8 @@ def _queried(args: MultiDict[str, str]) -> Iterator[str]:
             yield parts[1]
 
 
-def require_known(app: Application, service: Service, form: Callable[[Resource, str], Form]) -> None:
-    """Raises ConfigError for a declaration that cannot work; `form` returns how the code has items, before sunsets.
+def require_known(app: Application, service: Service, form_of: Callable[[Resource, str], Form]) -> None:
+    """Raises ConfigError for a declaration that cannot work; `form_of` returns how the code has items, before sunsets.
 
     What does not exist can be declared after its sunset: requests that use it are told of that.
     """
@@ -208,10 +208,15 @@ def require_known(app: Application, service: Service, form: Callable[[Resource, 
     for each in service.versions.deprecations:
         if each.version not in served:
             continue
-        forms = {one.name: form(one, each.version) for one in service.resources} if each.field else {}
-        unique = {name for one in service.resources if one.name == each.collection for name in one.unique}
-        missing = "" if each.is_over(now) else _missing(each, forms, routes)
-        if fault := missing or _needed(each, forms.get(each.collection), unique):
+        forms = {one.name: form_of(one, each.version) for one in service.resources} if each.field else {}
+        fault = "" if each.is_over(now) else _missing(each, forms, routes)
+        if not fault and (form := forms.get(each.collection)) and (field := form.schema().fields.get(each.member)):
+            unique = {form.name_of(name) for one in service.resources if one.name == form.name for name in one.unique}
+            if field.required:
+                fault = "the field is required: give it a load_default, as it will not be sent any more"
+            elif default_of(field) is not None and each.member in unique:
+                fault = "the field is unique and has a default: make that null, as all new items will have it"
+        if fault:
             raise ConfigError(f"versions: Deprecation of {each.name}: {fault}")
 
 
@@ -231,15 +236,4 @@ def _missing(each: Deprecation, forms: Mapping[str, Form], routes: Iterable[tupl
         known = [name for name in form.names if name not in READ_ONLY]
         if each.member not in known:
             return f"there is no field {each.member!r} that can go; there are: {', '.join(known) or 'none'}"
-    return ""
-
-
-def _needed(each: Deprecation, form: Form | None, unique: Set[str]) -> str:
-    """Why nothing could be created without this; empty if it can go. `unique` has the stored unique fields."""
-    if not form or not (field := form.schema().fields.get(each.member)):
-        return ""
-    if field.required:
-        return "the field is required: give it a load_default, as it will not be sent any more"
-    if default_of(field) is not None and each.member in map(form.name_of, unique):
-        return "the field is unique and has a default: make that null, as all new items will have it"
     return ""

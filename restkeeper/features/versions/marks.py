@@ -53,21 +53,13 @@ def _mark_names_of_versions(document: JsonSchema, versions: Versions) -> None:
 def _mark(part: JsonSchema, deprecation: Deprecation) -> None:
     """Mark a part; of several deprecations, that with the earliest sunset is there."""
     if str(deprecation.sunset) < part.get("x-sunset", _LATEST):
-        details = {"reason": deprecation.reason, "link": deprecation.link}
-        part |= {
-            "deprecated": True,
-            "x-deprecated-since": str(deprecation.since),
-            "x-sunset": str(deprecation.sunset),
-            **{f"x-deprecated-{name}": text for name, text in details.items() if text},
-        }
+        names = {name: f"x-deprecated-{name}" for name in deprecation.about} | {"sunset": "x-sunset"}
+        part |= {"deprecated": True, **{names[name]: text for name, text in deprecation.about.items()}}
 
 
 def _mark_name(part: JsonSchema, name: str, deprecation: Deprecation) -> None:
-    """Mark a name of an enumeration, or of the elements of an array."""
-    about = {"since": str(deprecation.since), "sunset": str(deprecation.sunset)}
-    details = {"reason": deprecation.reason, "link": deprecation.link}
-    known = (part.get("items") or part).setdefault("x-deprecated-values", {})
-    known[name] = about | {key: text for key, text in details.items() if text}
+    """Mark a name of an enumeration."""
+    part.setdefault("x-deprecated-values", {})[name] = deprecation.about
 
 
 def _mark_field(components: JsonSchema, each: Deprecation, kind: str) -> None:

@@ -4,7 +4,7 @@ What callers of that version send is validated by its own schema, converted to t
 as well; faults name the fields as these callers know them. What they do not see stays as it is.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
 
@@ -33,10 +33,9 @@ class OlderForm:
         self.schema = self._older.schema
         self.texts = self._older.texts
         self.fingerprint = f"{self._older.fingerprint}-{resource.fingerprint}-{self._chain.fingerprint}"
-        self._same: dict[str, str] = {
-            name: name for name in self.names
-        }  # the newest names of fields with the same values
-        self._refused: dict[str, str] = {}  # the others, with the reason why no query can use them
+        self.show = self._older.show
+        # The newest names of fields with the same values, and of the others the reason why no query can use them.
+        self._same, self._refused = {name: name for name in self.names}, dict[str, str]()
         self._origins = {name: name for name in self.names}  # the field that each of the newest ones comes from
         for step in self._chain.steps:
             origins = [self._origins.pop(name) for name in step.before if name in self._origins]
@@ -82,17 +81,16 @@ class OlderForm:
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """The item with other content, as `Resource.replace`."""
-        change = partial(self._older.replace, sent=sent, now=now, limits=_twice(limits))
-        return self._changed(record, change, now, limits)
+        return self._changed(record, partial(self._older.replace, sent=sent), now, limits)
 
     def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """The item with a JSON Merge Patch applied to its representation, as `Resource.merge`."""
-        change = partial(self._older.merge, patch=patch, now=now, limits=_twice(limits))
-        return self._changed(record, change, now, limits)
+        return self._changed(record, partial(self._older.merge, patch=patch), now, limits)
 
-    def _changed(self, record: Record, change: Callable[[Record], Record], now: str, limits: ItemLimits) -> Record:
+    def _changed(self, record: Record, change: Callable[..., Record], now: str, limits: ItemLimits) -> Record:
         before = record._replace(body=self.body(record), fingerprint=self._older.fingerprint)
-        after = change(before)
+        together = ItemLimits(2 * limits.size, 2 * limits.values)  # of an item, and of what is stored beside it
+        after = change(before, now=now, limits=together)
         if after is before:
             return record
         try:
@@ -142,17 +140,21 @@ class OlderForm:
             require_none([self._renamed(each) for each in error.members["errors"]])
             raise
         except IllegalTransition as error:
-            raise self._translated(error) from None
-        record = record._replace(older=older)
-        self._require_kept({name: text for name, text in own.items() if not shown or shown[name] != text}, record)
-        return record
-
-    def _translated(self, error: IllegalTransition) -> IllegalTransition:
-        """The refusal with the name that callers know, and only where they know the states too, with these."""
-        known = self.name_of(error.field)
-        if known in self._same:
-            return IllegalTransition(f"{known}{error.detail.removeprefix(error.field)}", field=known, **error.members)
-        return IllegalTransition(f"{known} cannot change so", field=known)
+            known = self.name_of(error.field)
+            if known not in self._same:  # callers know other states
+                raise IllegalTransition(f"{known} cannot change so", field=known) from None
+            detail = f"{known}{error.detail.removeprefix(error.field)}"
+            raise IllegalTransition(detail, field=known, **error.members) from None
+        kept = self._chain.down(exactjson.cut(record.body), older)
+        changed = {name for name in own if name not in self._same and not (shown and shown[name] == own[name])}
+        require_none(
+            [
+                fault([name], f"would be stored as {bytes(kept[name]).decode()}: send that")
+                for name in own
+                if name in changed and exactjson.stored(kept[name]) != exactjson.stored(own[name])
+            ]
+        )
+        return record._replace(older=older)
 
     def _renamed(self, found: JsonObject) -> JsonObject:
         """A fault of the newest revision with the name that callers know, and without a path into what they do not."""
@@ -162,17 +164,6 @@ class OlderForm:
             return found | {"pointer": "#"}
         inner = slash + rest if known in self._same else ""
         return found | {"pointer": exactjson.pointer([known]) + inner}
-
-    def _require_kept(self, own: Members, record: Record) -> None:
-        """Raises ValidationFailed for values that callers would not read back as they sent them."""
-        kept = self._chain.down(exactjson.cut(record.body), record.older)
-        require_none(
-            [
-                fault([name], f"would be stored as {bytes(kept[name]).decode()}: send that")
-                for name in own
-                if name not in self._same and exactjson.stored(kept[name]) != exactjson.stored(own[name])
-            ]
-        )
 
     def body(self, record: Record) -> bytes:
         """The representation of a record. It is converted from the revision that it is stored in."""
@@ -192,12 +183,3 @@ class OlderForm:
     def bodies(self, page: Page) -> list[bytes]:
         """The representations of the items of a page, without those that are NotConvertible."""
         return represented(page, self.body)
-
-    def show(self, body: bytes, names: Iterable[str]) -> bytes:
-        """A representation reduced to these fields."""
-        return self._older.show(body, names)
-
-
-def _twice(limits: ItemLimits) -> ItemLimits:
-    """The limits of an item together with what is stored beside it."""
-    return ItemLimits(2 * limits.size, 2 * limits.values)

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import Any
 
 from restkeeper.clock import Clock, rfc3339
 from restkeeper.errors import ValidationFailed
@@ -20,11 +20,6 @@ from restkeeper.versions import Deprecation, seconds_of
 from restkeeper.web import exactjson
 from restkeeper.web.faults import fault, require_none
 from restkeeper.web.queries import Queryable
-
-
-def with_sunsets(form: Form, deprecations: Sequence[Deprecation], clock: Clock) -> Form:
-    """A form from which these fields go at their sunsets; the same form if there are none."""
-    return cast(Form, SunsetForm(form, deprecations, clock)) if deprecations else form
 
 
 class SunsetForm:

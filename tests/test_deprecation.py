@@ -28,13 +28,11 @@ from restkeeper import (
 from restkeeper.config import Config, ConfigError
 from restkeeper.contract.check import compare
 from restkeeper.contract.findings import Severity
-from restkeeper.features.webhooks import deliverer_of
-from restkeeper.features.webhooks.sender import DeliveryResult
-from restkeeper.service import service_of
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application
 from tests.clock import SetClock
 from tests.shop import create_app
+from tests.test_versions import Sent, deliverer_to
 
 pytestmark = pytest.mark.needs("versions")
 
@@ -123,17 +121,16 @@ def id_of(client: FlaskClient, **fields: Any) -> str:
 class TestVersion:
     """A whole version, and the unversioned paths."""
 
-    @pytest.mark.parametrize("now", [BEFORE, IN, LAST])
-    def test_every_response_of_the_version_has_the_headers(self, make: Make, clock: SetClock, now: float) -> None:
-        """Also problems; other versions, other paths and versions that do not exist have none."""
+    def test_every_response_of_the_version_has_the_headers(self, make: Make, clock: SetClock) -> None:
+        """From its declaration on, also problems; other versions, other paths and unknown versions have none."""
         client = make(of("v1", link=PAGE))
-        clock.now = now
         id = id_of(client)
-        for path in ("/api/v1/lamps", f"/api/v1/lamps/{id}", "/api/v1/lamps/none", "/api/v1/lamps?no=1"):
-            response = client.get(path)
-            assert marks(response) == HEADERS, path
-            target = f"/api/v2{path.removeprefix('/api/v1').partition('?')[0]}"
-            assert links(response) == [ABOUT, f'<{target}>; rel="successor-version"']
+        for clock.now in (BEFORE, IN, LAST):
+            for path in ("/api/v1/lamps", f"/api/v1/lamps/{id}", "/api/v1/lamps/none", "/api/v1/lamps?no=1"):
+                response = client.get(path)
+                assert marks(response) == HEADERS, path
+                target = f"/api/v2{path.removeprefix('/api/v1').partition('?')[0]}"
+                assert links(response) == [ABOUT, f'<{target}>; rel="successor-version"']
         assert marks(client.get("/api/v1/none")) == HEADERS
         assert links(client.get("/api/v1/none")) == [ABOUT]  # the successor does not have it either
         assert marks(client.post("/api/v1/lamps", data="{")) == marks(client.head("/api/v1/lamps")) == HEADERS
@@ -153,50 +150,29 @@ class TestVersion:
             assert links(client.get(path)) == []
 
     def test_the_links_of_pages_stay(self, make: Make) -> None:
-        """One Link header has all of them."""
-        client = make(of("v1", link=PAGE))
-        for _ in range(3):
-            id_of(client)
-        response = client.get("/api/v1/lamps?limit=2&offset=0")
-        targets = {each.partition('rel="')[2].partition('"')[0] for each in response.headers["Link"].split(", ")}
-        assert targets == {"first", "next", "last", "deprecation", "successor-version"}
-        following = response.headers["Link"].partition('>; rel="next"')[0].rpartition("<")[2]
-        assert len(client.get(following).json) == 1
-
-    def test_a_link_that_has_no_room_is_omitted(self, make: Make) -> None:
-        """The Link header keeps its bound."""
+        """One Link header has all of them, as far as there is room."""
         client = make(of("v1", link=f"{PAGE}/{'x' * 900}"))
         id_of(client), id_of(client)
+        link = client.get("/api/v1/lamps?limit=1&offset=0").headers["Link"]
+        targets = {each.partition('rel="')[2].partition('"')[0] for each in link.split(", ")}
+        assert targets == {"first", "next", "last", "deprecation", "successor-version"}
         values = "&".join(f"name[ne]={'y' * 300}{n}" for n in range(4))
         response = client.get(f"/api/v1/lamps?limit=1&{values}")
         assert 'rel="next"' in response.headers["Link"] and len(response.headers["Link"]) <= 4096
         assert marks(response) == HEADERS and links(response) == ['</api/v2/lamps>; rel="successor-version"']
 
-    def test_unversioned_paths_have_those_of_their_version(self, make: Make) -> None:
-        """If they are pinned to a deprecated one."""
+    def test_unversioned_paths_have_those_of_their_version(self, make: Make, clock: SetClock) -> None:
+        """Or their own: then the version has none; after the sunset they are gone, and the version is not."""
         client = make(of("v1"), unversioned="v1")
         assert marks(client.get("/lamps")) == HEADERS
         assert links(client.get("/lamps")) == ['</api/v2/lamps>; rel="successor-version"']
         assert marks(client.get("/")) == marks(client.get("/healthz")) == NONE
-
-    def test_unversioned_paths_have_their_own(self, make: Make, clock: SetClock) -> None:
-        """Then the version itself has none; after the sunset they are gone, and the version is not."""
         client = make(of("", link=PAGE))
         assert marks(client.get("/lamps")) == HEADERS and links(client.get("/lamps")) == [ABOUT]
         assert marks(client.get("/api/v2/lamps")) == NONE
         clock.now = AFTER
         assert client.get("/lamps").status_code == 410 and marks(client.get("/lamps")) == HEADERS
         assert client.get("/api/v2/lamps").status_code == 200
-
-    def test_after_its_sunset_it_is_gone(self, make: Make, clock: SetClock) -> None:
-        """Without a restart, and with the headers."""
-        client = make(of("v1", link=PAGE))
-        assert client.get("/api/v1/lamps").status_code == 200
-        clock.now = AFTER
-        response = client.get("/api/v1/lamps")
-        assert response.status_code == 410 and response.json["sunset"] == "2027-06-01"
-        assert marks(response) == HEADERS
-        assert sorted(links(response)) == sorted([ABOUT, '</api/v2/lamps>; rel="successor-version"'])
 
     def test_of_several_the_earliest_counts(self, make: Make) -> None:
         """The headers have one value each; the links are all there, and none twice."""
@@ -205,12 +181,6 @@ class TestVersion:
         response = client.get("/api/v2/lamps")
         assert marks(response) == HEADERS | {"Deprecation": "@1767225600"}
         assert links(response) == [ABOUT, '</more>; rel="deprecation"; type="text/html"']
-
-    def test_without_declarations_nothing_is_installed(self) -> None:
-        """No hook, no header of the document."""
-        bare, declared = (create_app(Config(), (LAMPS,), versions=versions(*each)) for each in ((), (of("v1"),)))
-        assert len(bare.before) < len(declared.before) and len(bare.after) < len(declared.after)
-        assert service_of(bare).hooks.form(LAMPS, "v2") is LAMPS
 
 
 class TestPath:
@@ -226,16 +196,14 @@ class TestPath:
         response = client.delete(f"/lamps/{other}")
         assert response.status_code == 200 and marks(response) == HEADERS and links(response) == [ABOUT]
 
-    @pytest.mark.needs("events")
     def test_all_methods(self, make: Make) -> None:
         """GET is also HEAD."""
-        client = make(of(path="/lamps"), of("v3", path="/events", method="GET"))
+        client = make(of(path="/lamps"), of("v3", path="/lamps", method="GET"))
         for response in (client.get("/lamps"), client.post("/lamps", json={}), client.head("/api/v2/lamps")):
             assert marks(response) == HEADERS
         assert marks(client.get(f"/lamps/{id_of(client)}")) == NONE
-        for method in ("get", "head"):
-            assert marks(getattr(client, method)("/api/v3/events")) == HEADERS
-            assert marks(getattr(client, method)("/api/v2/events")) == NONE
+        assert marks(client.get("/api/v3/lamps")) == marks(client.head("/api/v3/lamps")) == HEADERS
+        assert marks(client.post("/api/v3/lamps", json={})) == NONE
 
     def test_after_its_sunset_it_is_gone(self, make: Make, clock: SetClock) -> None:
         """A problem of its own names the sunset; the other methods work."""
@@ -263,11 +231,9 @@ class TestPath:
 class TestField:
     """A field."""
 
-    @pytest.mark.parametrize("now", [BEFORE, IN, LAST])
-    def test_responses_that_bear_it_have_the_headers(self, make: Make, clock: SetClock, now: float) -> None:
+    def test_responses_that_bear_it_have_the_headers(self, make: Make) -> None:
         """Items, pages, created and deleted items; not those that select other fields, 304 and problems."""
         client = make(of(field="lamps.sku", link=PAGE))
-        clock.now = now
         id = id_of(client, sku="a")
         one = f"/api/v2/lamps/{id}"
         for path in ("/lamps", one, "/lamps?limit=1", f"{one}?fields=id,sku", "/lamps?q=none"):
@@ -285,7 +251,7 @@ class TestField:
 
     @pytest.mark.needs("events")
     def test_events_that_bear_it_have_the_headers(self, make: Make, clock: SetClock) -> None:
-        """A page of the feed that has some, or may have some; after the sunset there is none."""
+        """A page of the feed that has some, or may have some. After the sunset it goes, also from earlier events."""
         client = make(of(field="lamps.sku"))
         feed = "/api/v2/events"
         assert marks(client.get(feed)) == NONE  # there are none
@@ -296,8 +262,11 @@ class TestField:
         for query in ("?collection=others", "?type=other.*", f"?after={latest}", "?type=none"):
             assert marks(client.get(f"{feed}{query}")) == NONE, query
         assert marks(client.get("/api/v3/events")) == NONE
+        before = client.get(feed)
         clock.now = AFTER
-        assert marks(client.get(feed)) == NONE and "sku" not in client.get(feed).json[0]["data"]
+        after = client.get(feed, headers={"If-None-Match": before.headers["ETag"]})
+        assert before.json[0]["data"]["sku"] == client.get("/api/v3/events").json[0]["data"]["sku"] == "a"
+        assert (after.status_code, marks(after)) == (200, NONE) and "sku" not in after.json[0]["data"]
 
     def test_requests_that_use_it_have_the_headers(self, make: Make) -> None:
         """In the body, as filter, as sort, selected; whatever the status is."""
@@ -343,6 +312,16 @@ class TestField:
         assert marks(client.post("/api/v1/lamps", json={"amount": 1})) == HEADERS
         assert marks(client.post("/api/v2/lamps", json={"stock": "x"})) == NONE
         assert marks(client.get("/api/v1/lamps?sort=amount&fields=id")) == HEADERS
+
+    @pytest.mark.needs("dialects")
+    def test_other_dialects_use_it_too(self, make: Make, clock: SetClock) -> None:
+        """Their queries are translated first."""
+        client = make(of(field="lamps.sku"))
+        for clock.now, status in ((IN, 200), (AFTER, 400)):
+            for query in ("sku_like=1&fields=id", "_sort=sku&fields=id"):
+                response = client.get(f"/lamps?{query}")
+                assert (response.status_code, marks(response)) == (status, HEADERS)
+        assert "2027-06-01" in response.json["detail"]
 
     def test_after_its_sunset_it_is_gone_from_responses(self, make: Make, clock: SetClock) -> None:
         """Of this version, which gets other ETags; a copy of the list is not returned any more."""
@@ -428,44 +407,24 @@ class TestField:
         assert "amount" not in client.get("/api/v1/lamps").json[0]
         assert client.get(f"/api/v2/lamps/{id}").json | {"title": "New", "stock": 7} == client.get(f"/lamps/{id}").json
 
-    @pytest.mark.needs("events")
-    def test_it_goes_from_events(self, make: Make, clock: SetClock) -> None:
-        """Of that version, also from those that were before; the ETag of the page changes."""
-        client = make(of(field="lamps.sku"))
-        id_of(client, sku="a")
-        before = client.get("/api/v2/events")
-        clock.now = AFTER
-        after = client.get("/api/v2/events", headers={"If-None-Match": before.headers["ETag"]})
-        assert before.json[0]["data"]["sku"] == client.get("/api/v3/events").json[0]["data"]["sku"] == "a"
-        assert after.status_code == 200 and "sku" not in after.json[0]["data"]
-
     @pytest.mark.needs("webhooks")
     def test_it_goes_from_the_data_of_webhooks(self, make: Make, clock: SetClock) -> None:
         """An event from before the sunset is sent without it afterwards."""
-        client = make(of(field="lamps.sku"), config=Config(webhook_allow_private=True))
+        client, sent = make(of(field="lamps.stock"), config=Config(webhook_allow_private=True)), Sent()
         for version in ("v2", "v3"):
             assert client.post(f"/api/{version}/webhooks", json={"url": f"http://x.example/{version}"}).json
-        id_of(client, sku="a")
+        id_of(client, stock=1)
         clock.now = AFTER
-        sent: dict[str, Any] = {}
-        deliverer = deliverer_of(service_of(client.application))
-
-        def send(url: str, headers: Any, body: bytes) -> DeliveryResult:
-            sent[url[-2:]] = json.loads(body)["data"]
-            return DeliveryResult(204, 0.0, "", None)
-
-        deliverer._send = send
-        deliverer.deliver_once()
-        assert sent["v3"]["sku"] == "a"
-        assert "sku" not in sent["v2"]
+        deliverer_to(sent, client.application).deliver_once()
+        assert {version: "stock" in item for version, item in sent} == {"v2": False, "v3": True}
 
 
 class TestDeclarations:
     """Declarations that cannot work stop the start."""
 
-    @pytest.mark.parametrize(
-        ("declared", "message"),
-        [
+    def test_the_line_names_what_there_is(self, make: Make, clock: SetClock) -> None:
+        """One line. What creating an item needs cannot be gone either."""
+        wrong: list[tuple[dict[str, Any], str]] = [
             ({"field": "chairs.legs"}, "no collection 'chairs'; there are: lamps, others"),
             ({"field": "lamps.colour"}, "no field 'colour' that can go; there are: title, sku, stock, tags, status"),
             ({"field": "lamps.version"}, "no field 'version' that can go; there are: title"),
@@ -473,30 +432,24 @@ class TestDeclarations:
             ({"path": "/lamps", "method": "PUT"}, "no method 'PUT'; there are: GET, HEAD, OPTIONS, POST"),
             ({"field": "lamps.title"}, "field is required: give it a load_default"),
             ({"version": "v1", "field": "lamps.title"}, "no field 'title' that can go; there are: name"),
-        ],
-    )
-    def test_the_line_names_what_there_is(self, make: Make, declared: dict[str, Any], message: str) -> None:
-        """One line."""
-        with pytest.raises(ConfigError, match=message) as caught:
-            make(of(**declared))
-        assert "\n" not in str(caught.value)
-
-    def test_what_is_needed_cannot_be_gone_either(self, make: Make, clock: SetClock) -> None:
-        """Nothing could be created."""
+        ]
+        for declared, message in wrong:
+            with pytest.raises(ConfigError, match=message) as caught:
+                make(of(**declared))
+            assert "\n" not in str(caught.value)
         clock.now = AFTER
         with pytest.raises(ConfigError, match="the field is required"):
             make(of(field="lamps.title"))
 
-    @pytest.mark.parametrize("link", ["https://example.org/a b", 'x"y', "<x>", "x\r\ny", "ü", "x" * 1001])
-    def test_a_link_is_a_url(self, link: str) -> None:
-        """It is a part of a header."""
-        with pytest.raises(ValueError, match="is no URL"):
-            versions(of(link=link))
-
-    def test_a_part_is_declared_once(self) -> None:
-        """As a version is."""
+    def test_what_no_service_can_declare(self) -> None:
+        """It is refused when it is declared; a link is a part of a header."""
+        for link in ("https://example.org/a b", 'x"y', "<x>", "x\r\ny", "ü", "x" * 1001):
+            with pytest.raises(ValueError, match="is no URL"):
+                versions(of(link=link))
         with pytest.raises(ValueError, match=r"Deprecation of v2 lamps\.sku: is declared twice"):
             versions(of(field="lamps.sku"), of(field="lamps.sku"))
+        with pytest.raises(ValueError, match="name a field or a path"):
+            versions(of(field="lamps.sku", path="/lamps"))
 
 
 ALL = (

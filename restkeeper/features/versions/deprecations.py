@@ -4,14 +4,13 @@ A deprecation concerns the responses to requests that use it. Of a version or a 
 responses that bear it, which the schema shows: neither what is stored nor what is sent is parsed again.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 from urllib.parse import quote
 
 from flask import Request, Response, request
-from werkzeug.datastructures import MultiDict
+from werkzeug.routing import Map, Rule
 
 from restkeeper.config import ConfigError
 from restkeeper.errors import Problem
@@ -25,10 +24,9 @@ from restkeeper.web.application import Application
 from restkeeper.web.errors import PATH
 from restkeeper.web.observe import note_deprecated
 from restkeeper.web.pagination import LINK_BYTES
-from restkeeper.web.queries import FILTER, RESERVED
+from restkeeper.web.queries import RESERVED
 
 _SENT = "restkeeper.sent"  # in the WSGI environment: the JSON object in the request's body
-_ARGUMENT = re.compile(r"<(?:([^:<>]+):)?\w+>")
 FEED = "/events"  # the route of the feed
 _UNREAD = {401, 403, 429}  # statuses of requests that were refused before anything of them was used
 
@@ -63,7 +61,7 @@ class Deprecations:
         self._collections = {each.name: each.singular for each in service.resources}
         declared = service.versions.deprecations
         self._by_version = {each.version: [one for one in declared if one.version == each.version] for each in declared}
-        self._patterns = {each.path: _pattern(each.path) for each in declared if each.path}
+        self._routes = {each.path: Map([Rule(each.path)]).bind("") for each in declared if each.path}
 
     def refuse_retired(self, request: Request) -> None:
         """Raises PathRetired for a path or method whose sunset is over."""
@@ -116,7 +114,7 @@ class Deprecations:
             return False
         if target.route:
             return target.route == deprecation.path
-        return self._patterns[deprecation.path].fullmatch(target.rest) is not None
+        return self._routes[deprecation.path].test(target.rest)
 
     def _is_borne(self, deprecation: Deprecation, request: Request, response: Response, route: str) -> bool:
         """Whether a response has a deprecated field: those with items of the collection do, unless others are asked."""
@@ -171,31 +169,16 @@ def _with_room(link: str, more: Iterable[str]) -> str:
     return link
 
 
-def _pattern(path: str) -> re.Pattern[str]:
-    """What matches the paths of a rule of Flask."""
-    parts = _ARGUMENT.split(path)  # text, converter, text, converter …
-    kinds = {None: "[^/]+", "path": ".+"}
-    return re.compile(
-        "".join(kinds.get(part, "[^/]+") if n % 2 else re.escape(part or "") for n, part in enumerate(parts))
-    )
-
-
 def _is_used(deprecation: Deprecation, request: Request) -> bool:
     """Whether a request names a deprecated field: in its body, or in its query."""
     if deprecation.member in request.environ.get(_SENT, {}):
         return True
     if not request.query_string or request.method not in ("GET", "HEAD"):
         return False
-    return deprecation.member in _queried(request.args)
-
-
-def _queried(args: MultiDict[str, str]) -> Iterator[str]:
-    """The fields that a query names."""
-    for name, text in args.items(multi=True):
-        if name in ("sort", "fields"):
-            yield from (field.removeprefix("-") for field in text.split(","))
-        elif name not in RESERVED and (parts := FILTER.fullmatch(name)):
-            yield parts[1]
+    listed = [text for name in ("sort", "fields") for text in request.args.getlist(name)]
+    names = {name.removeprefix("-") for text in listed for name in text.split(",")}
+    filtered = {name.partition("[")[0] for name in request.args if name not in RESERVED}
+    return deprecation.member in names | filtered
 
 
 def require_known(app: Application, service: Service, form_of: Callable[[Resource, str], Form]) -> None:

@@ -28,7 +28,6 @@ from restkeeper import (
 from restkeeper.config import Config, ConfigError
 from restkeeper.contract.check import compare
 from restkeeper.contract.findings import Severity
-from restkeeper.web import exactjson
 from restkeeper.web.application import Application
 from tests.clock import SetClock
 from tests.shop import create_app
@@ -292,19 +291,6 @@ class TestField:
             client.get("/lamps?q=sku&sort=1"),
         ):
             assert response.status_code in (400, 422) and marks(response) == NONE
-
-    def test_nothing_stored_is_parsed_for_it(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Until the sunset, responses are the stored bytes."""
-        client = make(of(field="lamps.sku"))
-        one = f"/lamps/{id_of(client, sku='a')}"
-
-        def fail(*_: Any) -> None:
-            raise AssertionError("parsed")
-
-        for name in ("cut", "loads", "stored"):
-            monkeypatch.setattr(exactjson, name, fail)
-        assert [marks(client.get(path)) for path in (one, "/lamps", "/lamps?sku=a")] == [HEADERS] * 3
-        assert {client.get(path).status_code for path in (one, "/lamps", "/lamps?sku=a")} == {200}
 
     def test_a_name_in_another_version(self, make: Make) -> None:
         """An older revision has its own."""

@@ -17,7 +17,7 @@ from restkeeper.schemas.fields import Items, JsonObject, Lifecycle, Money, Statu
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.storage.contract import Index
 from restkeeper.storage.errors import StoreUnavailable
-from tests.shop import closed_features, create_app
+from tests.shop import create_app
 
 TITLE = Text(1, 50, required=True)
 COLOUR = Text(load_default="red")
@@ -326,24 +326,6 @@ def test_the_step_to_write_is_of_the_next_revision(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match=r'NOTES = \{3: \[Remove\("count", …\)\]\}$'):
         start(tmp_path, third, upgrades=upgrades)
     start(tmp_path, third, upgrades=upgrades | {3: [Remove("count", Whole(load_default=0))]})
-
-
-def test_an_item_that_a_step_cannot_convert_ends_nothing(tmp_path: Path) -> None:
-    """It is left out of lists, its event has no such value, and `migrate` names it and leaves it."""
-    before = start(tmp_path, BEFORE | {"count": Text(load_default="0")})
-    ids = [before.post("/notes", json={"title": "a", "count": count}).json["id"] for count in ("1", "bad")]
-    upgrades: dict[int, list[Any]] = {2: [Convert({"count": Text(load_default="0")}, ["count"], int, str)]}
-    client = start(tmp_path, BEFORE, upgrades=upgrades)
-    assert [item["count"] for item in client.get("/notes").json] == [1]
-    assert client.get(f"/notes/{ids[1]}").status_code == 409
-    if closed_features().isdisjoint({"events"}):
-        assert [event["data"].get("count") for event in client.get("/api/v1/events").json] == [1, None]
-    refused = client.patch(f"/notes/{ids[1]}", json={"title": "b"})
-    assert refused.status_code == 409 and f"the item {ids[1]} of revision 1 cannot be" in refused.json["detail"]
-    done = run(tmp_path, BEFORE, "migrate", upgrades=upgrades)
-    assert done.exit_code == 1 and f"{ids[1]} of revision 1 cannot be converted: count has no equivalent" in done.stderr
-    assert client.put(f"/notes/{ids[1]}", json={"title": "a"}).status_code == 200
-    assert run(tmp_path, BEFORE, "migrate", upgrades=upgrades).exit_code == 0
 
 
 @pytest.mark.parametrize("order", ["size", "-size"])

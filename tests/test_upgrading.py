@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -495,16 +495,3 @@ class TestRefused:
         convert: list[Step] = [Convert({"sizes": sizes}, ["amount"], up=int, down=lambda amount: [amount])]
         refused = deployment.serve(resource({"amount": amount}, upgrades={2: convert})).get(f"/api/v2{where}")
         assert refused.status_code == 409 and '"value":[1.50,2]' in refused.text
-
-
-def test_other_revisions_are_looked_up_only_where_they_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a change with a new unique value; a list has them with its page."""
-    client = create_app(Config(), [OLD]).test_client()
-    store = client.application.extensions["restkeeper"].store
-    looked_up: list[str] = []
-    count: Callable[..., list[str]] = lambda *arguments: looked_up.append("") or []  # type: ignore[func-returns-value]  # noqa: E731
-    monkeypatch.setattr(store.write(type), "other_fingerprints", count)
-    where = client.post("/notes", json={"name": "a"}).headers["Location"]
-    assert looked_up == [""]
-    assert client.patch(where, json={"name": "a", "count": 1}).status_code == 200
-    assert looked_up == [""]

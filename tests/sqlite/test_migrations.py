@@ -4,13 +4,11 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from restkeeper.storage import locate, open_store
-from restkeeper.storage.contract import StoredSchema
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.outbox import EventFilter
 from restkeeper.storage.sqlite import migrations
@@ -110,17 +108,6 @@ def test_the_last_release_cannot_write_after_it(tmp_path: Path, last_release: sq
     with pytest.raises(sqlite3.OperationalError, match="no such column: shape"):
         last_release.execute(statement, ("0123abcd", "{}", "things", "a"))
     assert last_release.execute("PRAGMA user_version").fetchone()[0] > 6
-
-
-def test_a_refused_start_migrates_nothing(tmp_path: Path, last_release: sqlite3.Connection) -> None:
-    """So that the last release can start again."""
-    schema = StoredSchema("4567cdef", 1, 1, "{}")
-    refusing = replace(THINGS, schema=schema, conflict=lambda stored: f"does not fit {stored.fingerprint}")
-    for _ in range(2):
-        with pytest.raises(StoreUnavailable, match="does not fit 0123abcd"):
-            open_store(f"sqlite:///{tmp_path}/store.db", [THINGS, refusing])
-    assert last_release.execute("PRAGMA user_version").fetchone() == (6,)
-    assert last_release.execute("SELECT shape FROM items").fetchall() == [("0123abcd",)]
 
 
 @pytest.mark.usefixtures("last_release")

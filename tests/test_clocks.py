@@ -9,7 +9,7 @@ from click.testing import Result
 from restkeeper.clock import rfc3339
 from restkeeper.config import Config
 from restkeeper.features.idempotency import Idempotency
-from restkeeper.storage import Store, open_store
+from restkeeper.storage import Store, deliveries, open_store
 from restkeeper.storage.contract import Collection, StoredResponse
 from restkeeper.storage.outbox import (
     LONGEST_DELAY,
@@ -21,7 +21,7 @@ from restkeeper.storage.outbox import (
     EventFilter,
     Secret,
 )
-from restkeeper.storage.sqlite import deliveries as module
+from restkeeper.storage.sqlite.deliveries import _dialect
 from restkeeper.web.application import Application
 from tests.shop import create_app
 
@@ -164,10 +164,9 @@ def test_reap_deletes_entries_dated_ahead(tmp_path: Path) -> None:
 def test_the_search_for_impossible_times_uses_an_index(store: Store) -> None:
     """Its cost does not depend on the number of waiting deliveries."""
     plan = store._writer.connection.execute  # type: ignore[attr-defined]
-    parameters = {"active": "[]", "now": NOW, **module._LONGEST}
-    steps = [row[3] for row in plan(f"EXPLAIN QUERY PLAN {module._SUBSCRIPTIONS}", parameters)]
-    searched = [step for step in steps if "deliveries" in step]
-    assert len(searched) >= 4 and all(step.startswith("SEARCH") and "due" in step for step in searched), steps
-    for statement in module._FREE_ALL:
-        steps = [row[3] for row in plan(f"EXPLAIN QUERY PLAN {statement}", {"webhook": "w", **parameters})]
-        assert "due>?" in steps[0] and steps[0].startswith("SEARCH"), steps
+    parameters = {"active": "[]", "webhook": "w", "now": NOW, **deliveries._LONGEST}
+    for statement in (deliveries._SUBSCRIPTIONS, *deliveries._FREE):
+        steps = [row[3] for row in plan(f"EXPLAIN QUERY PLAN {_dialect(statement)}", parameters)]
+        searched = [step for step in steps if "deliveries" in step]
+        assert searched and all(step.startswith("SEARCH") for step in searched), steps
+        assert sum("due" in step for step in searched) >= (4 if statement is deliveries._SUBSCRIPTIONS else 1), steps

@@ -45,11 +45,15 @@ NUMBER_ITEM = _NUMBER.format("AND collection = %(collection)s AND item = %(item)
 
 IS_UNNUMBERED = "EXISTS (SELECT 1 FROM events WHERE position IS NULL)"
 
-# The events between the two positions of the row `search` that match a filter. A join would not use the index for both.
-MATCHES = """\
-position > (SELECT start FROM search) AND position <= (SELECT until FROM search)
-    AND (collection = ANY(%(collections)s::text[]) OR (owner = %(owner)s AND collection = ANY(%(own)s::text[])))
+# The events that match a filter.
+WANTED = """\
+(collection = ANY(%(collections)s::text[]) OR (owner = %(owner)s AND collection = ANY(%(own)s::text[])))
     AND type LIKE ANY(%(types)s::text[])"""
+
+# Those between the two positions of the row `search`. A join would not use the index for both.
+_MATCHES = f"""\
+position > (SELECT start FROM search) AND position <= (SELECT until FROM search)
+    AND {WANTED}"""  # noqa: S608 - constant conditions
 
 # The columns of a stored event, for `stored_event`.
 STORED = """\
@@ -62,12 +66,12 @@ position,
     fingerprint,
     convert_to(older, 'UTF8')"""
 
-OLDEST = "coalesce((SELECT min(position) FROM events), 1)"
+_OLDEST = "coalesce((SELECT min(position) FROM events), 1)"
 
 # The bounds of the feed and of the search, in each row, and the matching events, or nulls.
 _SELECT = f"""\
 WITH
-bounds AS (SELECT {OLDEST} AS oldest, newest, epoch FROM feed, store),
+bounds AS (SELECT {_OLDEST} AS oldest, newest, epoch FROM feed, store),
 search AS (
     SELECT
         oldest,
@@ -81,7 +85,7 @@ matching AS (
     SELECT
         first.*,
         sum(octet_length(data) + coalesce(octet_length(older), 0)) OVER (ORDER BY position) AS bytes
-    FROM (SELECT * FROM events WHERE {MATCHES} ORDER BY position LIMIT %(limit)s) AS first
+    FROM (SELECT * FROM events WHERE {_MATCHES} ORDER BY position LIMIT %(limit)s) AS first
 ),
 page AS (
     SELECT
@@ -178,7 +182,7 @@ def find_events(
 
 
 def parameters_of(filter: EventFilter) -> dict[str, Any]:
-    """The parameters of MATCHES."""
+    """The parameters of WANTED."""
     return {
         "collections": [clean(each) for each in filter.collections],
         "own": [clean(each) for each in filter.own],

@@ -21,16 +21,20 @@ position > :after AND position <= :until
     )
     AND EXISTS (SELECT 1 FROM json_each(:types) WHERE events.type GLOB value)"""
 
-_SELECT = f"""\
-SELECT
-    position,
+# The columns of a stored event, for `stored_event`.
+EVENT = """\
+position,
     origin,
     type,
     at,
     CAST(data AS BLOB),
     collection,
     fingerprint,
-    CAST(older AS BLOB)
+    CAST(older AS BLOB)"""
+
+_SELECT = f"""\
+SELECT
+    {EVENT}
 FROM events
 WHERE {MATCHES}
 ORDER BY position
@@ -56,7 +60,7 @@ def find_events(
         oldest, newest = oldest_of(connection), newest_of(connection)
         start = _position_of(connection, after, oldest, newest, epoch) if after else oldest - 1
         end = min(start + MOST_EXAMINED, newest)
-        parameters = parameters_of(start, end, filter) | {"limit": limit}
+        parameters = parameters_of(filter) | {"after": start, "until": end, "limit": limit}
         found, size = [], 0
         for row in connection.execute(_SELECT, parameters):
             found.append(event := stored_event(*row))
@@ -102,11 +106,9 @@ def _position_of(connection: sqlite3.Connection, id: str, oldest: int, newest: i
     )
 
 
-def parameters_of(after: int, until: int, filter: EventFilter) -> dict[str, int | str | None]:
-    """The parameters of MATCHES."""
+def parameters_of(filter: EventFilter) -> dict[str, str | int | None]:
+    """The parameters of MATCHES, besides `after` and `until`."""
     return {
-        "after": after,
-        "until": until,
         "collections": orjson.dumps(filter.collections).decode(),
         "own": orjson.dumps(filter.own).decode(),
         "owner": filter.owner,

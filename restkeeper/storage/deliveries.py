@@ -1,0 +1,368 @@
+"""Deliveries of events to webhooks, and their log, in both stores.
+
+Several workers deliver at the same time. In PostgreSQL, who queues, settles or sweeps locks the row of the
+subscription, and so sees what the others did; SQLite has one writer at a time. A transaction locks these rows in the
+order of the webhooks, and before it leases; queuing and leasing never wait for a lock. So no two workers wait for each
+other. An event has its position before a delivery of it is queued.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from restkeeper.storage.errors import RecordNotFound
+from restkeeper.storage.eventid import parse_id
+from restkeeper.storage.outbox import (
+    LONGEST_DELAY,
+    LONGEST_LEASE,
+    LONGEST_PAUSE,
+    Attempt,
+    Delivery,
+    Event,
+    EventFilter,
+    LogEntry,
+    Secret,
+    Subscription,
+)
+from restkeeper.storage.rows import delivery, dump_secrets, load_secrets, log_entry, state_after
+
+_LOCK = "SELECT 1 FROM subscriptions WHERE webhook = :webhook {for_update}"
+_TRY_LOCK = "SELECT 1 FROM subscriptions WHERE webhook = :webhook {for_update_of_free}"
+
+_SUBSCRIBE = "INSERT INTO subscriptions (webhook, position, secrets) SELECT :webhook, {newest}, :secrets"
+
+_STRETCH = """\
+SELECT
+    position,
+    (SELECT coalesce(min(position), 1) FROM events),
+    {newest}
+FROM subscriptions
+WHERE webhook = :webhook"""
+
+# Of each item the first delivery is due, if none is pending.
+_QUEUE = """\
+INSERT INTO deliveries (webhook, event, item, due)
+SELECT
+    :webhook,
+    position,
+    item_key,
+    CASE WHEN row_number() OVER (PARTITION BY item_key ORDER BY position) = 1 AND NOT EXISTS (
+        SELECT 1 FROM deliveries
+        WHERE deliveries.webhook = :webhook AND deliveries.item = item_key AND state = 'pending'
+    ) THEN :now END
+FROM (SELECT position, collection || '/' || item AS item_key FROM events WHERE {matches}) AS matching
+ORDER BY position"""
+
+_ADVANCE = "UPDATE subscriptions SET position = :until WHERE webhook = :webhook"
+
+# A sweep that deletes the event is waited for.
+_QUEUE_MANUALLY = """\
+INSERT INTO deliveries (webhook, event, due)
+SELECT
+    :webhook,
+    position,
+    0
+FROM events
+WHERE position = :position AND origin = :origin {for_key_share}
+RETURNING id"""
+
+_LEASE = """\
+WITH free AS (
+    SELECT id FROM deliveries
+    WHERE webhook = :webhook AND due <= :now AND {{which}}
+    ORDER BY due, id
+    LIMIT :limit {for_update_of_free}
+)
+UPDATE deliveries SET
+    due = :until,
+    lease = lease + 1,
+    leased = true
+WHERE id IN (SELECT id FROM free)
+RETURNING id"""
+_LEASE_ALL, _LEASE_MANUAL = (_LEASE.replace("{{which}}", which) for which in ("due IS NOT NULL", "item IS NULL"))
+
+_LEASED = """\
+SELECT
+    deliveries.id,
+    lease,
+    webhook,
+    deliveries.item IS NULL,
+    attempts,
+    {event}
+FROM deliveries JOIN events ON position = event
+WHERE {is_chosen}
+ORDER BY deliveries.id"""
+
+# Times that only a wrong clock can have written.
+_STUCK = ("{is_leased} AND due > :now + :longest_lease", "due > :now + :longest_delay")
+_FREE = tuple(
+    f"""\
+UPDATE deliveries SET
+    due = :now,
+    leased = false
+WHERE id IN (SELECT id FROM deliveries WHERE webhook = :webhook AND {stuck} {{for_update_of_free}})"""  # noqa: S608
+    for stuck in _STUCK
+)
+
+_SETTLE = """\
+UPDATE deliveries SET
+    state = :state,
+    due = :next,
+    leased = false,
+    attempts = attempts + 1,
+    attempted = :at,
+    status = :status,
+    seconds = :seconds,
+    excerpt = :excerpt
+WHERE id = :id AND lease = :lease AND leased AND state = 'pending'
+RETURNING item"""
+
+# The next delivery of the item, which waited for the one that is settled.
+_RELEASE = """\
+UPDATE deliveries SET due = :at
+WHERE due IS NULL
+    AND id = (SELECT min(id) FROM deliveries WHERE webhook = :webhook AND item = :item AND state = 'pending')"""
+
+_HOLD = """\
+UPDATE subscriptions SET held = CASE WHEN held BETWEEN :hold AND :latest THEN held ELSE :hold END
+WHERE webhook = :webhook"""
+
+_END_PAUSE = "UPDATE subscriptions SET held = 0 WHERE webhook = :webhook"
+
+_RESUME = "UPDATE deliveries SET due = :now WHERE webhook = :webhook AND due > :now AND NOT leased"
+
+# The oldest events up to the first that is not expired, so that the rest has no gaps.
+_EXPIRED = """\
+WITH oldest AS (SELECT position, at FROM events WHERE position IS NOT NULL ORDER BY position LIMIT :limit)
+SELECT max(position) FROM oldest
+WHERE position < (SELECT max(position) FROM events) AND position < coalesce(
+    (SELECT min(position) FROM oldest WHERE at >= :before AND at <= :latest),
+    9223372036854775807
+)"""
+
+# The subscriptions whose deliveries a sweep changes, and those that could queue a swept event.
+_LOCK_SWEPT = """\
+SELECT 1 FROM subscriptions
+WHERE position < :last OR webhook IN (SELECT webhook FROM deliveries WHERE event <= :last AND state = 'pending')
+ORDER BY webhook {for_update}"""
+
+# The next delivery of each item that waits for one that will be deleted.
+_RELEASE_SWEPT = """\
+UPDATE deliveries SET due = 0
+WHERE due IS NULL AND id IN (
+    SELECT (
+        SELECT min(later.id) FROM deliveries AS later
+        WHERE later.webhook = swept.webhook AND later.item = swept.item AND later.state = 'pending'
+            AND later.event > :last
+    )
+    FROM (
+        SELECT DISTINCT webhook, item FROM deliveries {by_event}
+        WHERE event <= :last AND state = 'pending' AND item IS NOT NULL
+    ) AS swept
+)"""
+
+_SWEEP = """\
+DELETE FROM events
+WHERE position IN (SELECT position FROM events WHERE position <= :last ORDER BY position {for_update})
+RETURNING 1"""
+
+_SUBSCRIPTIONS = f"""\
+WITH known AS (
+    SELECT
+        webhook,
+        secrets,
+        {{is_active}} AND position < {{newest}} AS behind,
+        {{is_active}} AND (held <= :now OR held > :now + :longest_pause) AS open
+    FROM subscriptions
+),
+checked AS (
+    SELECT
+        webhook,
+        secrets,
+        behind,
+        EXISTS (
+            SELECT 1 FROM deliveries WHERE deliveries.webhook = known.webhook AND due <= :now AND item IS NULL
+        ) OR (open AND EXISTS (
+            SELECT 1 FROM deliveries WHERE deliveries.webhook = known.webhook AND due <= :now
+        )) OR EXISTS (
+            SELECT 1 FROM deliveries WHERE deliveries.webhook = known.webhook AND {_STUCK[0]}
+        ) OR EXISTS (
+            SELECT 1 FROM deliveries WHERE deliveries.webhook = known.webhook AND {_STUCK[1]}
+        ) AS ready,
+        open
+    FROM known
+)
+SELECT * FROM checked
+WHERE behind OR ready"""  # noqa: S608 - constant conditions
+
+_LOG = """\
+SELECT
+    id,
+    event,
+    origin,
+    events.type,
+    state,
+    attempts,
+    CASE WHEN NOT leased THEN due END,
+    attempted,
+    status,
+    seconds,
+    excerpt
+FROM deliveries JOIN events ON position = event
+WHERE webhook = :webhook"""
+_FIND = f"{_LOG} AND id = :id"
+
+# A partial index is used only if the query repeats its condition.
+_OF_STATE = {None: "", "delivered": " AND state = :state"}
+_OF_STATE |= dict.fromkeys(("pending", "failed"), " AND state = :state AND state <> 'delivered'")
+
+_LONGEST = {"longest_lease": LONGEST_LEASE, "longest_pause": LONGEST_PAUSE, "longest_delay": LONGEST_DELAY}
+
+Row = tuple[Any, ...]
+
+
+class Dialect:
+    """The statements of this module as a database understands them.
+
+    `parameter` is how it writes a parameter, `parts` are what stands for the names in braces.
+    """
+
+    def __init__(self, parameter: str, **parts: str) -> None:
+        self._parameter = parameter.format(r"\1")
+        self._parts = parts
+        self._known: dict[str, str] = {}
+
+    def __call__(self, statement: str) -> str:
+        if (known := self._known.get(statement)) is None:
+            known = re.sub(r":(\w+)", self._parameter, statement).format_map(self._parts)
+            self._known[statement] = known
+        return known
+
+
+class Database(Protocol):
+    """Executes the statements of this module. A list among the parameters is for `is_active` and `is_chosen`."""
+
+    def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
+        """The rows of a statement."""
+
+    def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
+        """Make a change, now or before the next statement."""
+
+    def parameters_of(self, filter: EventFilter) -> dict[str, Any]:
+        """The parameters of `matches`, besides `after` and `until`."""
+
+
+class Deliveries(ABC):
+    """See `outbox.OutboxTransaction`."""
+
+    _database: Database
+
+    @abstractmethod
+    def _record_now(self, event: Event) -> tuple[int, str]:
+        """Record an event after all others, and return its position and its origin."""
+
+    @abstractmethod
+    def _number_all(self) -> None:
+        """Give all committed events their positions."""
+
+    @abstractmethod
+    def _register_schema(self, collection: str, fingerprint: str) -> None:
+        """Register the schema of an event that is read."""
+
+    def sweep_events(self, before: str, limit: int, *, latest: str = "9999") -> int:
+        expired = {"before": before, "latest": latest, "limit": limit}
+        ((last,),) = self._database.rows(_EXPIRED, expired)
+        if last is None:
+            return 0
+        self._database.change(_LOCK_SWEPT, {"last": last})
+        self._database.change(_RELEASE_SWEPT, {"last": last})
+        return len(self._database.rows(_SWEEP, {"last": last}))
+
+    def subscribe(self, webhook: str, secrets: Sequence[Secret]) -> None:
+        self._number_all()  # what is committed before is not sent
+        self._database.change(_SUBSCRIBE, {"webhook": webhook, "secrets": dump_secrets(secrets)})
+
+    def set_secrets(self, webhook: str, secrets: Sequence[Secret]) -> None:
+        statement = "UPDATE subscriptions SET secrets = :secrets WHERE webhook = :webhook"
+        self._database.change(statement, {"webhook": webhook, "secrets": dump_secrets(secrets)})
+
+    def secrets(self, webhook: str) -> tuple[Secret, ...]:
+        statement = "SELECT secrets FROM subscriptions WHERE webhook = :webhook"
+        for (secrets,) in self._database.rows(statement, {"webhook": webhook}):
+            return load_secrets(secrets)
+        raise RecordNotFound("there is no such webhook")
+
+    def resume(self, webhook: str, now: float) -> None:
+        self._database.change(_END_PAUSE, {"webhook": webhook})
+        self._free(webhook, now)
+        self._database.change(_RESUME, {"webhook": webhook, "now": now})
+
+    def unsubscribe(self, webhook: str) -> None:
+        self._database.change("DELETE FROM subscriptions WHERE webhook = :webhook", {"webhook": webhook})
+
+    def queue(self, webhook: str, filter: EventFilter, now: float, limit: int) -> int:
+        """See `outbox.OutboxTransaction`. While another worker queues or settles, it examines nothing."""
+        if not self._database.rows(_TRY_LOCK, {"webhook": webhook}):
+            return 0  # or it was deleted meanwhile
+        ((position, oldest, newest),) = self._database.rows(_STRETCH, {"webhook": webhook})
+        start = max(position, oldest - 1)  # skips the events that were swept meanwhile
+        end = min(start + limit, newest)
+        stretch = {"webhook": webhook, "after": start, "until": end}
+        self._database.change(_QUEUE, {**stretch, "now": now, **self._database.parameters_of(filter)})
+        self._database.change(_ADVANCE, {"webhook": webhook, "until": end})
+        return int(end - start)
+
+    def lease(self, webhook: str, now: float, until: float, limit: int, *, manual_only: bool = False) -> list[Delivery]:
+        self._free(webhook, now)
+        wanted = {"webhook": webhook, "now": now, "until": until, "limit": limit}
+        ids = [id for (id,) in self._database.rows(_LEASE_MANUAL if manual_only else _LEASE_ALL, wanted)]
+        leased = [delivery(*row) for row in self._database.rows(_LEASED, {"ids": ids})] if ids else []
+        for each in leased:
+            self._register_schema(each.event.collection, each.event.fingerprint)
+        return leased
+
+    def _free(self, webhook: str, now: float) -> None:
+        for statement in _FREE:
+            self._database.change(statement, {"webhook": webhook, "now": now, **_LONGEST})
+
+    def settle(self, attempt: Attempt) -> bool:
+        """See `outbox.OutboxTransaction`. It waits for a worker that queues, which could miss what it releases."""
+        id, lease, webhook, *_ = attempt.delivery
+        row = {**attempt._asdict(), "id": id, "lease": lease, "webhook": webhook, "state": state_after(attempt)}
+        del row["delivery"]
+        self._database.change(_LOCK, {"webhook": webhook})
+        settled = self._database.rows(_SETTLE, row)
+        if not settled:
+            return False
+        if row["state"] != "pending":
+            self._database.change(_RELEASE, {"webhook": webhook, "item": settled[0][0], "at": attempt.at})
+        if attempt.hold:
+            hold = {"webhook": webhook, "hold": attempt.hold, "latest": attempt.at + LONGEST_PAUSE}
+            self._database.change(_HOLD, hold)
+        return True
+
+    def queue_manually(self, webhook: str, event: str | Event) -> int:
+        position, origin = self._record_now(event) if isinstance(event, Event) else parse_id(event)
+        queued = {"webhook": webhook, "position": position, "origin": origin}
+        for (id,) in self._database.rows(_QUEUE_MANUALLY, queued):
+            return int(id)
+        raise RecordNotFound("there is no such event (any more)")
+
+    def find_delivery(self, webhook: str, id: int) -> LogEntry:
+        for row in self._database.rows(_FIND, {"webhook": webhook, "id": id}):
+            return log_entry(*row)
+        raise RecordNotFound("there is no such delivery")
+
+
+def subscriptions_in(database: Database, active: Sequence[str], now: float) -> list[Subscription]:
+    """See `outbox.OutboxStore.subscriptions`."""
+    rows = database.rows(_SUBSCRIPTIONS, {"active": list(active), "now": now, **_LONGEST})
+    return [Subscription(webhook, load_secrets(secrets), *map(bool, rest)) for webhook, secrets, *rest in rows]
+
+
+def log_in(database: Database, webhook: str, before: int | None, limit: int, state: str | None) -> list[LogEntry]:
+    """See `outbox.OutboxStore.deliveries`."""
+    statement = f"{_LOG}{' AND id < :before' if before else ''}{_OF_STATE[state]} ORDER BY id DESC LIMIT :limit"
+    rows = database.rows(statement, {"webhook": webhook, "before": before, "state": state, "limit": limit})
+    return [log_entry(*row) for row in rows]

@@ -49,7 +49,7 @@ NEAR = {  # tests of code that runs in other processes, by the prefix of its pat
     "restkeeper/schemas/": ("test_openapi",),
     "restkeeper/app": ("test_smoke", "test_process"),
     "restkeeper/server/settings": ("test_smoke", "test_process", "test_security", "test_running", "test_delivering"),
-    "restkeeper/features/webhooks/": ("test_deliver*", "test_sender", "test_concurrency", "test_signature"),
+    "restkeeper/features/webhooks/": ("test_deliver*", "test_sender", "test_attempts"),
     "restkeeper/cli/": (
         "test_cli*",
         "test_no_store",

@@ -12,12 +12,17 @@ from restkeeper.clock import rfc3339
 from restkeeper.config import Config
 from restkeeper.features.events.types import event_collections
 from restkeeper.features.webhooks import deliverer as module
-from restkeeper.features.webhooks.concurrency import ENDPOINT_AT_ONCE
-from restkeeper.features.webhooks.deliverer import GIVE_UP_SECONDS, LEASE_SECONDS, QUEUED, Deliverer
-from restkeeper.features.webhooks.handlers import disable_webhook
+from restkeeper.features.webhooks.deliverer import (
+    AT_ONCE,
+    ENDPOINT_AT_ONCE,
+    GIVE_UP_SECONDS,
+    LEASE_SECONDS,
+    QUEUED,
+    Deliverer,
+)
 from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.storage.contract import Store
-from restkeeper.storage.outbox import Attempt, Delivery, Event, StoredEvent
+from restkeeper.storage.outbox import Attempt, Delivery, Event, EventFilter, StoredEvent
 from restkeeper.web.application import Application
 from tests.waiting import join, until
 
@@ -89,7 +94,6 @@ def another(app: Application, endpoints: Endpoints, clock: Clock) -> Deliverer:
         service.store,
         endpoints,
         names,
-        disable_webhook,
         timeout=TIMEOUT,
         retries=RETRIES,
         now=clock,
@@ -258,7 +262,7 @@ class TestSending:
         event = StoredEvent("evt_00000000_1", "product.created", rfc3339(0), b"{}")
         deliveries = [Delivery(n, 1, webhook, False, 0, event) for n, webhook in enumerate("bab")]
         tried = [Attempt(each, 1.0, True, 200, 0.1, "") for each in deliveries]
-        store.write(lambda transaction: worker._work(transaction, tried, [], 1.0))
+        store.write(lambda transaction: worker._settle(transaction, tried, 1.0))
         assert settled == [1, 0, 2]
 
     def test_a_thread_that_cannot_start_loses_no_delivery(
@@ -269,23 +273,18 @@ class TestSending:
         clock: Clock,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """If no thread can be started, another thread sends the delivery, or it is sent after its lease has ended."""
+        """It is sent after its lease has ended."""
         subscribe(client)
         make(client)
-        submit, refused = worker._pool.submit, []
 
-        def refuse_once(run: Any, job: Any) -> Any:
-            if not refused:
-                refused.append(job)
-                raise RuntimeError("can't start new thread")
-            return submit(run, job)
+        def refuse(*_: Any) -> None:
+            raise RuntimeError("can't start new thread")
 
-        monkeypatch.setattr(worker._pool, "submit", refuse_once)
-        assert worker.deliver_once() == 1 and endpoints.got == []
-        worker._run(refused[0])
+        with monkeypatch.context() as patch:
+            patch.setattr(module.ThreadPoolExecutor, "submit", refuse)
+            assert worker.deliver_once() == 1 and endpoints.got == []
         clock.time += TIMEOUT + LEASE_SECONDS
-        assert worker.deliver_once() == 0
-        assert endpoints.names() == ["Lamp"], "and the result was stored"
+        assert worker.deliver_once() == 1 and endpoints.names() == ["Lamp"]
 
 
 class TestTryingAgain:
@@ -389,21 +388,18 @@ class TestTryingAgain:
         assert (entry["response_status"], entry["response_excerpt"]) == (response.status, excerpt)
 
     def test_another_worker_sends_an_abandoned_delivery(
-        self, app: Application, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, clock: Clock, store: Store
+        self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, clock: Clock, store: Store
     ) -> None:
         """A delivery that was leased and never settled is sent with the same id after the lease has ended."""
         webhook = subscribe(client)
         make(client)
-        worker._waiting(clock())
-        store.write(
-            lambda transaction: transaction.queue(webhook["id"], module.EventFilter(("products",)), clock(), 10)
-        )
-        ((_, dead),) = [
-            (each.event.id, each)
-            for each in store.write(
-                lambda transaction: transaction.lease(webhook["id"], clock(), clock() + TIMEOUT + LEASE_SECONDS, 10)
-            )
-        ]
+
+        def lease(transaction: Any) -> list[Delivery]:
+            transaction.queue(webhook["id"], EventFilter(("products",)), clock(), 10)
+            found: list[Delivery] = transaction.lease(webhook["id"], clock(), clock() + TIMEOUT + LEASE_SECONDS, 10)
+            return found
+
+        (dead,) = store.write(lease)
         clock.time += TIMEOUT + LEASE_SECONDS - 1
         assert worker.deliver_once() == 0
         clock.time += 1
@@ -411,26 +407,28 @@ class TestTryingAgain:
         assert [id for _, id, _ in endpoints.got] == [dead.event.id]
 
     def test_a_worker_does_not_send_after_its_lease(
-        self, app: Application, client: FlaskClient, endpoints: Endpoints, clock: Clock
+        self,
+        client: FlaskClient,
+        worker: Deliverer,
+        endpoints: Endpoints,
+        clock: Clock,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """A worker that was suspended until its lease ended leaves the delivery to others."""
         subscribe(client)
         make(client)
-        worker = another(app, endpoints, clock)
-        run, ended = worker._run, threading.Event()
+        submit = module.ThreadPoolExecutor.submit
 
-        def late(job: Any) -> None:
+        def late(self: Any, *arguments: Any) -> Any:
             clock.time += LEASE_SECONDS + 1
-            run(job)
-            ended.set()
+            return submit(self, *arguments)
 
-        worker._run = late  # type: ignore[method-assign]
-        worker.deliver_once()
-        assert ended.is_set() and endpoints.got == []
-        worker._run = run  # type: ignore[method-assign]
+        with monkeypatch.context() as patch:
+            patch.setattr(module.ThreadPoolExecutor, "submit", late)
+            worker.deliver_once()
+        assert endpoints.got == []
         clock.time += TIMEOUT
         assert worker.deliver_once() == 1
-        worker.close()
 
 
 class TestOrder:
@@ -477,25 +475,31 @@ class TestOrder:
         thread.start()
         try:
             until(lambda: len(endpoints.names()) >= ENDPOINT_AT_ONCE * 3)
-            assert len(endpoints.names("https://hanging.example/")) == 1, "until it is known, it has one lane"
+            assert len(endpoints.names("https://hanging.example/")) == ENDPOINT_AT_ONCE
         finally:
             done.set()
             release.set()
             join(thread)
             worker.close()
 
-    def test_success_raises_the_limit_and_failure_resets_it(
-        self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints
+    @pytest.mark.parametrize(("at_once", "sent"), [(AT_ONCE, 2 * ENDPOINT_AT_ONCE), (12, 12)])
+    def test_each_endpoint_has_a_fixed_share(
+        self,
+        client: FlaskClient,
+        worker: Deliverer,
+        endpoints: Endpoints,
+        monkeypatch: pytest.MonkeyPatch,
+        at_once: int,
+        sent: int,
     ) -> None:
-        """The limit of concurrent deliveries to an endpoint grows with successes, and a failure resets it to one."""
-        subscribe(client)
-        for n in range(40):
+        """At most so many deliveries are under way to one endpoint, and to all of them together."""
+        monkeypatch.setattr(module, "AT_ONCE", at_once)
+        for url in ("https://a.example/", "https://b.example/"):
+            subscribe(client, url)
+            endpoints.responses[url] = BROKEN
+        for n in range(20):
             make(client, str(n))
-        assert [worker.deliver_once() for _ in range(5)] == [1, 2, 4, 8, ENDPOINT_AT_ONCE]
-        endpoints.responses["https://a.example/"] = BROKEN
-        assert [worker.deliver_once() for _ in range(3)] == [ENDPOINT_AT_ONCE, 1, 1]
-        endpoints.responses.clear()
-        assert [worker.deliver_once() for _ in range(3)] == [1, 2, 4]
+        assert worker.deliver_once() == sent
 
 
 class TestManualDeliveries:

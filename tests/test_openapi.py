@@ -24,7 +24,7 @@ from restkeeper.features.events.types import event_collections, known_types
 from restkeeper.features.openapi.document import document as document_of
 from restkeeper.features.openapi.spec import Spec
 from restkeeper.features.webhooks.deliverer import LARGEST, Deliverer
-from restkeeper.features.webhooks.handlers import PING, disable_webhook
+from restkeeper.features.webhooks.handlers import PING
 from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.resources.collection import CollectionHandlers
 from restkeeper.resources.items import Items
@@ -215,7 +215,7 @@ def sent_by_the_service() -> list[tuple[Mapping[str, str], Any]]:
         return DeliveryResult(200, "", None)
 
     store, collections = service.extensions["restkeeper"].store, event_collections(RESOURCES)
-    deliverer = Deliverer(store, send, collections, disable_webhook, timeout=1.0, retries=())
+    deliverer = Deliverer(store, send, collections, timeout=1.0, retries=())
     while deliverer.deliver_once():
         pass
     deliverer.close()

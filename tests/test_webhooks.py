@@ -10,7 +10,6 @@ from flask.testing import FlaskClient
 
 from restkeeper.config import Config
 from restkeeper.features.webhooks.deliverer import Deliverer
-from restkeeper.features.webhooks.handlers import disable_webhook
 from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.storage.contract import Store
 from restkeeper.web.application import Application
@@ -173,7 +172,7 @@ class TestRotation:
 
         for now in (stored[2].until - 1, (stored[1].until + stored[2].until) / 2, stored[1].until + 1):
             client.post(f"{HOOKS}/{made['id']}/ping")
-            worker = Deliverer(store, note, (), disable_webhook, timeout=1.0, retries=(), now=lambda now=now: now)
+            worker = Deliverer(store, note, (), timeout=1.0, retries=(), now=lambda now=now: now)
             worker.deliver_once()
             worker.close()
         assert [len(each.split(" ")) for each in signatures] == [3, 2, 1]

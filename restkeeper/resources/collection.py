@@ -50,9 +50,10 @@ CHANGE = (*CHANGE_PROBLEMS, PreconditionRequired, *WRITE_PROBLEMS, IllegalTransi
 
 
 class CollectionHandlers:
-    """The handlers of one collection."""
+    """The handlers of one collection. All of them need what `needs` says, if that is given, see `guard.needs`."""
 
-    def __init__(self, items: Items) -> None:
+    def __init__(self, items: Items, *, needs: str = "") -> None:
+        self.needs = needs
         self.items = items
         self.name = items.name
 

@@ -3,17 +3,32 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from restkeeper.errors import InvalidQuery, NotFound, PreconditionFailed
+from restkeeper.resources.collection import READ, CollectionHandlers
 from restkeeper.resources.items import UNCACHED, Items, Prepared
 from restkeeper.resources.resource import JsonObject
 from restkeeper.storage.contract import Record, Transaction
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
+from restkeeper.web.caller import ADMIN
 from restkeeper.web.content import JSON, require_acceptable
-from restkeeper.web.operation import Result
+from restkeeper.web.operation import NOT_MODIFIED, Result, returns
 from restkeeper.web.preconditions import require_match
 
 ROTATED = Result("The item, and its new secret.", {JSON: "{}WithSecret"}, ("Cache-Control", "ETag"), name="{}Rotated")
 CREATED = replace(ROTATED, about="The item, and its secret.", headers=(*ROTATED.headers, "Location"), name="{}Created")
+
+
+class SecretItemHandlers(CollectionHandlers):
+    """The handlers of a collection whose items have a secret: for admins."""
+
+    def __init__(self, items: Items) -> None:
+        super().__init__(items, needs=ADMIN)
+
+    @returns(READ, NOT_MODIFIED, NotFound, InvalidQuery, PreconditionFailed)
+    def read_item(self, id: str) -> Reply:
+        """Read one item."""
+        return super().read_item(id)
 
 
 def create_with_secret(

@@ -53,6 +53,11 @@ def needs(permission: str) -> Callable[[View], View]:
     return declare
 
 
+def needed_by(view: Callable[..., Any]) -> str | None:
+    """What a handler declares that it needs, or the object that it is a method of; None if neither does."""
+    return getattr(getattr(view, "__self__", None), "needs", None) or getattr(view, "needs", None)
+
+
 def digest_of(token: str) -> str:
     """The SHA-256 of a token, in hexadecimal. Tokens are random, so that a fast hash is enough."""
     return sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
@@ -144,7 +149,7 @@ class Guard:
 
     def _learn_view(self, endpoint: str, view: Callable[..., Any]) -> None:
         """Raises ValueError for a view that does not declare what it needs, or the scope of a collection of none."""
-        if (needed := getattr(view, "needs", None)) is None:
+        if (needed := needed_by(view)) is None:
             raise ValueError(f"{endpoint}: say what it needs, with @restkeeper.needs of 'public', 'known' or 'admin'")
         if needed in ("read", "write"):
             if not (collection := getattr(getattr(view, "__self__", None), "name", "")):

@@ -9,35 +9,25 @@ from typing import ClassVar
 
 from flask import Blueprint
 
-from restkeeper.errors import (
-    InsufficientStorage,
-    InvalidQuery,
-    NotFound,
-    PreconditionFailed,
-    PreconditionRequired,
-    ValidationFailed,
-)
+from restkeeper.errors import InsufficientStorage, PreconditionFailed, ValidationFailed
 from restkeeper.features.keys.credentials import CREDENTIALS, Credential, new_id, new_token
 from restkeeper.features.keys.schema import KeySchema
 from restkeeper.resources.changes import add_written
-from restkeeper.resources.collection import DELETED, INPUT, LIST, PAGE, READ
 from restkeeper.resources.items import UNCACHED, Items
 from restkeeper.resources.resource import JsonObject, Resource
-from restkeeper.resources.secret_items import CREATED, ROTATED, create_with_secret, rotate_secret
+from restkeeper.resources.secret_items import CREATED, ROTATED, SecretItemHandlers, create_with_secret, rotate_secret
 from restkeeper.service import Service
 from restkeeper.storage.contract import Index, Record, Store, Transaction
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
 from restkeeper.web.caller import ADMIN
 from restkeeper.web.faults import require_none
-from restkeeper.web.guard import digest_of, needs
+from restkeeper.web.guard import digest_of
 from restkeeper.web.operation import (
     CHANGE_PROBLEMS,
     COMPARED,
-    CONDITIONS,
     IDEMPOTENT,
     ITEM_CONDITIONS,
-    NOT_MODIFIED,
     WRITE_PROBLEMS,
     returns,
     takes,
@@ -124,7 +114,7 @@ def _credential(record: Record, token: str) -> Credential:
     return Credential(digest_of(token), tuple(key["scopes"]), key["expires_at"])
 
 
-class KeyHandlers:
+class KeyHandlers(SecretItemHandlers):
     """The handlers of /api/VERSION/keys. What a key may do never changes: make another.
 
     A key that is rotated or deleted is invalid from the next request on.
@@ -138,9 +128,8 @@ class KeyHandlers:
     }
 
     def __init__(self, service: Service) -> None:
-        self.name = KEYS.name
         self._scopes = known_scopes(service.resources)
-        self.items = Items(
+        items = Items(
             KEYS,
             service.store,
             service.config,
@@ -150,6 +139,7 @@ class KeyHandlers:
             caching=UNCACHED,
             choices={"scopes": self._scopes},
         )
+        super().__init__(items)
 
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever keys are mounted."""
@@ -161,37 +151,17 @@ class KeyHandlers:
         routes.add_url_rule("/<id>/rotate", view_func=self.rotate_item, methods=["POST"])
         return routes
 
-    @needs(ADMIN)
-    @takes(*LIST)
-    @returns(PAGE, NOT_MODIFIED, InvalidQuery, PreconditionFailed)
-    def list_items(self) -> Reply:
-        """List the items of the collection, a page at a time."""
-        return self.items.page()
-
-    @needs(ADMIN)
-    @takes("{}Fields", *ITEM_CONDITIONS, "IfModifiedSince")
-    @returns(READ, NOT_MODIFIED, NotFound, InvalidQuery, PreconditionFailed)
-    def read_item(self, id: str) -> Reply:
-        """Read one item."""
-        return self.items.read(id)
-
-    @needs(ADMIN)
-    @takes(*CONDITIONS, IDEMPOTENT, COMPARED, body=INPUT)
     @returns(CREATED, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create one. Only this response has its secret."""
         return create_with_secret(self.items, self._make, insert_key)
 
-    @needs(ADMIN)
     @takes(IDEMPOTENT, COMPARED, *ITEM_CONDITIONS)
     @returns(ROTATED, *CHANGE_PROBLEMS, InsufficientStorage, ValidationFailed)
     def rotate_item(self, id: str) -> Reply:
         """Give it a new secret. Only this response has it."""
         return rotate_secret(self.items, id, self._renew, update_key)
 
-    @needs(ADMIN)
-    @takes(*ITEM_CONDITIONS)
-    @returns(DELETED, *CHANGE_PROBLEMS, PreconditionRequired)
     def delete_item(self, id: str) -> Reply:
         """Revoke it, from the next request on; the response is the key as it last was."""
         return self.items.delete(id, lambda transaction, record: _void(transaction, record.id))

@@ -16,7 +16,7 @@ from restkeeper.service import Service
 from restkeeper.web import exactjson
 from restkeeper.web.description import filled, media
 from restkeeper.web.errors import PAGES, PROBLEM_JSON
-from restkeeper.web.guard import KNOWN, OWN, PROBE, PUBLIC
+from restkeeper.web.guard import KNOWN, OWN, PROBE, PUBLIC, needed_by
 from restkeeper.web.operation import EVERY_PROBLEM, Body, JsonSchema, Parameter, Result, SchemaOf, operation_of
 
 _ARGUMENT = re.compile(r"<(?:[^:<>]+:)?(\w+)>")
@@ -55,7 +55,7 @@ class _Route:
         self.version = found[1] if (found := _VERSION.match(rule)) else ""
         self.arguments: list[str] = _ARGUMENT.findall(rule)
         self.name, self.about = view.__name__, view.__doc__ or view.__name__
-        self.needs: str = view.needs  # type: ignore[attr-defined] # without it the service does not start
+        self.needs = needed_by(view) or PUBLIC
         self.declared = operation_of(view)
         self.handlers = getattr(view, "__self__", None)
         self.items: Any = getattr(self.handlers, "items", None)

@@ -4,7 +4,7 @@ from restkeeper.features.events.forms import EventForms
 from restkeeper.features.events.types import event_collections
 from restkeeper.features.webhooks.deliverer import Deliverer
 from restkeeper.features.webhooks.description import contribution_of
-from restkeeper.features.webhooks.handlers import WEBHOOKS, WebhookHandlers, disable_webhook
+from restkeeper.features.webhooks.handlers import WEBHOOKS, WebhookHandlers
 from restkeeper.features.webhooks.sender import Sender
 from restkeeper.service import Service, mount
 from restkeeper.storage.outbox import StoredEvent
@@ -37,7 +37,6 @@ def deliverer_of(service: Service) -> Deliverer:
         service.store,
         send,
         event_collections(service.resources),
-        disable_webhook,
         timeout=timeout,
         retries=config.webhook_retries,
         convert=convert,

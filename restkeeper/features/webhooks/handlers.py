@@ -13,23 +13,15 @@ from urllib.parse import urlsplit
 from flask import Blueprint, request
 
 from restkeeper.clock import rfc3339
-from restkeeper.errors import (
-    InsufficientStorage,
-    InvalidQuery,
-    NotFound,
-    PreconditionFailed,
-    PreconditionRequired,
-)
+from restkeeper.errors import InsufficientStorage, InvalidQuery, NotFound, PreconditionFailed
 from restkeeper.features.events.types import DISABLED, known_types
 from restkeeper.features.webhooks.schema import STATES, WebhookSchema
 from restkeeper.net import is_address, is_loopback, is_public
 from restkeeper.parsing import whole
 from restkeeper.resources.changes import add_written
-from restkeeper.resources.collection import CHANGE, DELETED, INPUT, KEPT, LIST, PAGE, PATCH
-from restkeeper.resources.collection import READ as FOUND
 from restkeeper.resources.items import UNCACHED, Items
 from restkeeper.resources.resource import JsonObject, Resource
-from restkeeper.resources.secret_items import CREATED, ROTATED, create_with_secret, rotate_secret
+from restkeeper.resources.secret_items import CREATED, ROTATED, SecretItemHandlers, create_with_secret, rotate_secret
 from restkeeper.resources.turns import deadline_of, until_current
 from restkeeper.service import Service
 from restkeeper.storage.contract import Index, Record, Transaction
@@ -37,17 +29,14 @@ from restkeeper.storage.errors import RecordNotFound
 from restkeeper.storage.outbox import Event, LogEntry, Secret
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
-from restkeeper.web.caller import ADMIN
 from restkeeper.web.content import JSON, MERGE_PATCH, require_acceptable
 from restkeeper.web.faults import require_none
-from restkeeper.web.guard import needs
 from restkeeper.web.operation import (
     CHANGE_PROBLEMS,
     COMPARED,
     CONDITIONS,
     IDEMPOTENT,
     ITEM_CONDITIONS,
-    NOT_MODIFIED,
     WRITE_PROBLEMS,
     Body,
     Parameter,
@@ -129,7 +118,7 @@ def _changed(record: Record, now: str, **fields: Any) -> Record:
     return WEBHOOKS.touched(present._replace(body=body), now=now)
 
 
-class WebhookHandlers:
+class WebhookHandlers(SecretItemHandlers):
     """The handlers of /api/VERSION/webhooks."""
 
     secret: ClassVar = {
@@ -140,14 +129,12 @@ class WebhookHandlers:
     }
 
     def __init__(self, service: Service, version: str) -> None:
-        self.name = WEBHOOKS.name
-        self._version = version
         self._versions = [each.name for each in service.served]
         self._types = known_types(service.resources)
         self._store = service.store
         self._config = service.config
         self._clock = service.clock
-        self.items = Items(
+        items = Items(
             WEBHOOKS,
             service.store,
             service.config,
@@ -157,16 +144,11 @@ class WebhookHandlers:
             choices={"types": self._types, "api_version": self._versions},
             defaults={"api_version": version},
         )
+        super().__init__(items)
 
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever webhooks are mounted."""
-        routes = Blueprint(self.name, __name__)
-        routes.add_url_rule("", view_func=self.list_items, methods=["GET"])
-        routes.add_url_rule("", view_func=self.create_item, methods=["POST"])
-        routes.add_url_rule("/<id>", view_func=self.read_item, methods=["GET"])
-        routes.add_url_rule("/<id>", view_func=self.replace_item, methods=["PUT"])
-        routes.add_url_rule("/<id>", view_func=self.merge_item, methods=["PATCH"])
-        routes.add_url_rule("/<id>", view_func=self.delete_item, methods=["DELETE"])
+        routes = super().blueprint()
         routes.add_url_rule("/<id>/rotate", view_func=self.rotate_item, methods=["POST"])
         routes.add_url_rule("/<id>/ping", view_func=self.ping_item, methods=["POST"])
         routes.add_url_rule("/<id>/deliveries", view_func=self.list_item_deliveries, methods=["GET"])
@@ -175,82 +157,55 @@ class WebhookHandlers:
         routes.add_url_rule(redeliver, view_func=self.redeliver_to_item, methods=["POST"])
         return routes
 
-    @needs(ADMIN)
-    @takes(*LIST)
-    @returns(PAGE, NOT_MODIFIED, InvalidQuery, PreconditionFailed)
-    def list_items(self) -> Reply:
-        """List the items of the collection, a page at a time."""
-        return self.items.page()
-
-    @needs(ADMIN)
-    @takes("{}Fields", *ITEM_CONDITIONS, "IfModifiedSince")
-    @returns(FOUND, NOT_MODIFIED, NotFound, InvalidQuery, PreconditionFailed)
-    def read_item(self, id: str) -> Reply:
-        """Read one item."""
-        return self.items.read(id)
-
-    @needs(ADMIN)
     @takes(*CONDITIONS, IDEMPOTENT, COMPARED, body=Body("New{}"))
     @returns(CREATED, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create one. Only this response has its secret."""
         return create_with_secret(self.items, self._make, self._insert)
 
-    @needs(ADMIN)
     @takes(IDEMPOTENT, COMPARED, *ITEM_CONDITIONS)
     @returns(ROTATED, *CHANGE_PROBLEMS, InsufficientStorage)
     def rotate_item(self, id: str) -> Reply:
         """Give it a new secret. Only this response has it."""
         return rotate_secret(self.items, id, self._renew, self._update)
 
-    @needs(ADMIN)
-    @takes(*ITEM_CONDITIONS, body=INPUT)
-    @returns(KEPT, *CHANGE)
     def replace_item(self, id: str) -> Reply:
         """Replace a webhook except its secret: optional fields that are left out take their defaults."""
         return self._change(id, _replace, self.items.body(JSON))
 
-    @needs(ADMIN)
-    @takes(*ITEM_CONDITIONS, body=PATCH)
-    @returns(KEPT, *CHANGE)
     def merge_item(self, id: str) -> Reply:
         """Change some fields of a webhook (JSON Merge Patch, RFC 7396): `status` pauses and resumes it."""
         patch = self.items.body(MERGE_PATCH, JSON)
         unset = {name: value for name, value in self.items.defaults.items() if patch.get(name, value) is None}
         return self._change(id, WEBHOOKS.merge, patch | unset)
 
-    @needs(ADMIN)
-    @takes(*ITEM_CONDITIONS)
-    @returns(DELETED, *CHANGE_PROBLEMS, PreconditionRequired)
     def delete_item(self, id: str) -> Reply:
         """Delete a webhook: nothing more is sent to it. The response is the webhook as it last was."""
-        return self.items.delete(id, _delete)
 
-    @needs(ADMIN)
+        def delete(transaction: Transaction, record: Record) -> None:
+            transaction.delete(WEBHOOKS.name, record.id)
+            transaction.unsubscribe(record.id)
+
+        return self.items.delete(id, delete)
+
     @takes(IDEMPOTENT)
     @returns(QUEUED, *QUEUE_PROBLEMS)
     def ping_item(self, id: str) -> Reply:
         """Send a `webhook.ping` event, once, whatever the webhook's status; the response is its delivery."""
 
-        def work(transaction: Transaction) -> int:
-            body = WEBHOOKS.body(transaction.read(self.name, id))
+        def make(transaction: Transaction, record: Record) -> Event:
+            body = WEBHOOKS.body(record)
             add_written(len(body))
-            return transaction.queue_manually(id, Event(PING, PINGS, id, self.items.now(), body))
+            return Event(PING, PINGS, id, self.items.now(), body)
 
-        return self._ask_for(id, work)
+        return self._queue(id, make)
 
-    @needs(ADMIN)
     @takes(DELIVERY, IDEMPOTENT)
     @returns(QUEUED, *QUEUE_PROBLEMS)
     def redeliver_to_item(self, id: str, delivery: str) -> Reply:
         """Send the event of a delivery again, once, whatever the webhook's status; the response is the new delivery."""
+        return self._queue(id, lambda transaction, record: transaction.find_delivery(id, _number(delivery)).event)
 
-        def work(transaction: Transaction) -> int:
-            return transaction.queue_manually(id, transaction.find_delivery(id, _number(delivery)).event)
-
-        return self._ask_for(id, work)
-
-    @needs(ADMIN)
     @takes(*DELIVERIES)
     @returns(DELIVERIES_FOUND, NotFound, InvalidQuery)
     def list_item_deliveries(self, id: str) -> Reply:
@@ -264,12 +219,13 @@ class WebhookHandlers:
         reader.finish()
         self._store.read(self.name, id)
         found = self._store.deliveries(id, before, limit + 1, state)
-        reply = Reply(exactjson.dumps([_represent(each) for each in found[:limit]]), content_type=JSON)
-        reply.headers["Cache-Control"] = UNCACHED
-        reply.headers["Link"] = _links(found[limit - 1].id if len(found) > limit else None)
+        reply = _reply([_represent(each) for each in found[:limit]])
+        links = {"first": target_with("cursor", None)}
+        if len(found) > limit:
+            links["next"] = target_with("cursor", str(found[limit - 1].id))
+        reply.headers["Link"] = link_header(links)
         return reply
 
-    @needs(ADMIN)
     @takes(DELIVERY)
     @returns(DELIVERED, NotFound)
     def read_item_delivery(self, id: str, delivery: str) -> Reply:
@@ -279,17 +235,20 @@ class WebhookHandlers:
         self._store.read(self.name, id)
         for found in self._store.deliveries(id, number + 1, 1):
             if found.id == number:
-                return _one(found)
+                return _reply(_represent(found))
         raise NotFound("there is no such delivery")
 
-    def _ask_for(self, id: str, ask: Callable[[Transaction], int]) -> Reply:
-        """Queue a delivery by hand, once for each idempotency key."""
+    def _queue(self, id: str, event: Callable[[Transaction, Record], str | Event]) -> Reply:
+        """Queue a delivery by hand, once for each idempotency key: of the event, new or by its id, that is returned."""
         require_acceptable(JSON)
         once = self.items.hooks.idempotency(None)
 
         def work(transaction: Transaction) -> Reply:
-            transaction.read(self.name, id)  # a repeated request waits here until the first one has its response
-            reply = _one(transaction.find_delivery(id, ask(transaction)))
+            record = transaction.read(
+                self.name, id
+            )  # a repeated request waits here until the first one has its response
+            number = transaction.queue_manually(id, event(transaction, record))
+            reply = _reply(_represent(transaction.find_delivery(id, number)))
             once.save(transaction, reply)
             return reply
 
@@ -341,39 +300,27 @@ class WebhookHandlers:
 
     def _faults(self, webhook: JsonObject, *, pinned: str = "") -> list[JsonObject]:
         """What is wrong with a webhook beyond its schema. The version that it has `pinned` may be retired."""
-        fault, types = _fault_of(webhook["url"], self._config.webhook_allow_private), self._types
-        faults = [{"pointer": "#/url", "detail": fault}] if fault else []
+        faults = []
+        parts = urlsplit(webhook["url"])
+        host = parts.hostname or ""
+        unless = "unless WEBHOOK_ALLOW_PRIVATE is set"
+        if not self._config.webhook_allow_private:  # as far as it is known without resolving the name
+            if parts.scheme != "https":
+                faults.append({"pointer": "#/url", "detail": f"must begin with https://, {unless}"})
+            elif is_loopback(host) or (is_address(host) and not is_public(host)):
+                faults.append({"pointer": "#/url", "detail": f"must be a public address, {unless}"})
         if webhook["api_version"] not in (pinned, *self._versions):
             faults.append({"pointer": "#/api_version", "detail": f"must be one of: {', '.join(self._versions)}"})
-        return faults + [
-            {"pointer": f"#/types/{n}", "detail": f"must be one of: {', '.join(types)}"}
-            for n, type in enumerate(webhook["types"])
-            if type not in types
-        ]
+        for n, type in enumerate(webhook["types"]):
+            if type not in self._types:
+                faults.append({"pointer": f"#/types/{n}", "detail": f"must be one of: {', '.join(self._types)}"})
+        return faults
 
 
 def _replace(record: Record, sent: JsonObject, **options: Any) -> Record:
     """As `Resource.replace`; a webhook stays at its version unless another one is sent."""
     pinned = exactjson.stored(WEBHOOKS.body(record))["api_version"]
     return WEBHOOKS.replace(record, {"api_version": pinned} | sent, **options)
-
-
-def _delete(transaction: Transaction, record: Record) -> None:
-    transaction.delete(WEBHOOKS.name, record.id)
-    transaction.unsubscribe(record.id)
-
-
-def _fault_of(url: str, allow_private: bool) -> str:
-    """Why an address must not be called, as far as it is known without resolving its name; empty if it may be."""
-    if allow_private:
-        return ""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    if parts.scheme != "https":
-        return "must begin with https://, unless WEBHOOK_ALLOW_PRIVATE is set"
-    if is_loopback(host) or (is_address(host) and not is_public(host)):
-        return "must be a public address, unless WEBHOOK_ALLOW_PRIVATE is set"
-    return ""
 
 
 def _number(text: str) -> int:
@@ -390,15 +337,8 @@ def _state(text: str) -> str:
     return text
 
 
-def _links(last: int | None) -> str:
-    following = {"next": target_with("cursor", str(last))} if last else {}
-    return link_header({"first": target_with("cursor", None)} | following)
-
-
-def _one(found: LogEntry) -> Reply:
-    reply = Reply(exactjson.dumps(_represent(found)), content_type=JSON)
-    reply.headers["Cache-Control"] = UNCACHED
-    return reply
+def _reply(value: Any) -> Reply:
+    return Reply(exactjson.dumps(value), content_type=JSON, headers={"Cache-Control": UNCACHED})
 
 
 def _represent(found: LogEntry) -> JsonObject:

@@ -1,24 +1,30 @@
-"""Sending webhooks: one POST to an untrusted URL; any response or failure is a DeliveryResult."""
+"""Sending webhooks: one POST to an untrusted URL; any response or failure is a DeliveryResult.
+
+A name is resolved once for each connection, and the connection uses the checked address: a second look-up could return
+another address (DNS rebinding). Sockets never block: each wait is limited by the time left, so that an endpoint gains
+no time by being slow, not even within a record of TLS under gevent.
+"""
 
 import re
+import select
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from http.client import HTTPException, HTTPResponse
 from os import strerror
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
-from urllib3.exceptions import LocationValueError
-from urllib3.util import Url, parse_url
+import h11
 
-from restkeeper.features.webhooks.wire import Bounds, Connection, Refused, TlsConnection
+from restkeeper.net import is_public
 
 EXCERPT = 1024  # bytes of a response's content that are stored
+MOST_BYTES = 128 * 1024  # of a response with its head; more ends the connection
 MAX_IDLE = 128  # idle connections for reuse, to all hosts together
 
 
@@ -33,6 +39,87 @@ class DeliveryResult(NamedTuple):
     retry_after: float | None
 
 
+class Refused(OSError):
+    """The URL or address is not allowed."""
+
+
+class _Place(NamedTuple):
+    """Where a URL leads to: a connection is for one."""
+
+    is_tls: bool
+    host: str
+    port: int
+
+
+class _Connection:
+    """A connection to a place, with the protocol that is spoken on it. `until` is the deadline of the current send."""
+
+    def __init__(self, place: _Place, sock: socket.socket, until: float) -> None:
+        self.place = place
+        self.protocol = h11.Connection(h11.CLIENT, max_incomplete_event_size=MOST_BYTES)
+        self.received = 0  # bytes of the current response
+        self.until = until
+        self._sock = sock
+
+    def begin_tls(self, context: ssl.SSLContext) -> None:
+        """Verify the endpoint and encrypt from now on. Raises as `send`, with the connection closed."""
+        name = self.place.host.rstrip(".")
+        try:
+            self._sock = tls = context.wrap_socket(self._sock, server_hostname=name, do_handshake_on_connect=False)
+            self._finish(tls.do_handshake, select.POLLIN)
+        except BaseException:
+            self.close()
+            raise
+
+    def send(self, data: bytes) -> None:
+        """Send all. Raises OSError; TimeoutError at the deadline."""
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._finish(lambda: self._sock.send(rest), select.POLLOUT) :]  # noqa: B023 - called at once
+
+    def next_event(self) -> Any:
+        """The next event of the response. Raises as `send`, and RemoteProtocolError if it is invalid or too long."""
+        while (event := self.protocol.next_event()) is h11.NEED_DATA:
+            data = self._finish(lambda: self._sock.recv(16384), select.POLLIN)
+            self.received += len(data)
+            if not self.received:
+                raise ConnectionResetError
+            if self.received > MOST_BYTES:
+                raise h11.RemoteProtocolError("the response is too long")
+            self.protocol.receive_data(data)
+        return event
+
+    def is_reusable(self) -> bool:
+        """Whether another request can be sent: the connection is open, and nothing came that was not requested."""
+        if self.protocol.our_state is h11.DONE and self.protocol.their_state is h11.DONE:
+            self.protocol.start_next_cycle()
+        return self.protocol.our_state is h11.IDLE and not self.protocol.trailing_data[0] and not self._poll(0)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._sock.close()
+
+    def _finish(self, operation: Callable[[], Any], event: int) -> Any:
+        """What an operation of the socket returns when it does not have to wait any more, mostly for this event."""
+        while True:
+            if time.monotonic() >= self.until:
+                raise TimeoutError
+            try:
+                return operation()
+            except ssl.SSLWantReadError:
+                event = select.POLLIN
+            except ssl.SSLWantWriteError:
+                event = select.POLLOUT
+            except BlockingIOError:
+                pass
+            self._poll(max(0.0, self.until - time.monotonic()), event)
+
+    def _poll(self, seconds: float, event: int = select.POLLIN) -> bool:
+        poll = select.poll()
+        poll.register(self._sock, event)
+        return bool(poll.poll(seconds * 1000))
+
+
 class Sender:
     """Sends from any number of threads: call it; `close` it at the end.
 
@@ -43,29 +130,39 @@ class Sender:
         self._allow_private, self._timeout = allow_private, timeout
         self._tls = ssl.create_default_context()  # verifies names and certificates, by the system's authorities
         self._lock = threading.Lock()
-        self._idle: list[Connection] = []  # the last used one at the end
+        self._idle: list[_Connection] = []  # the last used one at the end
         self._closed = False
 
     def __call__(self, url: str, headers: Mapping[str, str], body: bytes) -> DeliveryResult:
         """POST a JSON body with these headers. A redirect is not followed.
 
-        Errors of the URL, the network or the endpoint are results. Raises ValueError for an invalid header.
+        Errors of the URL, the network or the endpoint are results. Raises LocalProtocolError for an invalid header.
         """
-        bounds = Bounds(self._timeout)
-        headers = {"Content-Type": "application/json", "User-Agent": "Restkeeper", **headers}
+        until = time.monotonic() + self._timeout
         try:
-            parts = self._checked(url)
-            port = parts.port if parts.port is not None else 443 if parts.scheme == "https" else 80
-            place = (str(parts.scheme), str(parts.host).strip("[]"), port)
+            place, target, host = self._checked(url)
+            fields = {
+                "Host": host,
+                "Content-Type": "application/json",
+                "Content-Length": str(len(body)),
+                "Accept-Encoding": "identity",
+                "User-Agent": "Restkeeper",
+                **headers,
+            }
+            request = h11.Request(method="POST", target=target, headers=list(fields.items()))
             if idle := self._take(place):
                 try:
-                    return self._exchange(idle, bounds, parts.request_uri, headers, body)
-                except OSError as error:  # the endpoint may have closed it, but not if a response began
-                    if isinstance(error, TimeoutError) or bounds.received:
+                    return self._exchange(idle, request, body, until)
+                except ConnectionError:  # the endpoint may have closed it, but not if a response began
+                    if idle.received:
                         raise
-            return self._exchange(self._new(place), bounds, parts.request_uri, headers, body)
-        except (OSError, HTTPException) as error:
-            return DeliveryResult(None, _reason(TimeoutError() if bounds.over else error, self._timeout), None)
+            connection = _Connection(place, self._connected(place, until), until)
+            if place.is_tls:
+                connection.begin_tls(self._tls)
+            return self._exchange(connection, request, body, until)
+        except (OSError, h11.RemoteProtocolError) as error:
+            error = TimeoutError() if time.monotonic() >= until else error
+            return DeliveryResult(None, _reason(error, self._timeout), None)
 
     def close(self) -> None:
         """Close idle connections at once, and others after their use."""
@@ -74,71 +171,108 @@ class Sender:
         for connection in idle:
             connection.close()
 
-    def _checked(self, url: str) -> Url:
+    def _checked(self, url: str) -> tuple[_Place, str, str]:
+        """Where a URL leads to, the target of the request, and its Host. Raises Refused."""
         try:
-            parts = parse_url(url)
-        except (LocationValueError, UnicodeError):
+            parts = urlsplit(url)
+            is_tls, host, port = parts.scheme == "https", parts.hostname or "", parts.port
+            if not url.isascii() or not url.isprintable() or " " in url:
+                raise ValueError
+        except ValueError:
             raise Refused("refused: the URL is malformed") from None
-        if parts.scheme != "https" and not (self._allow_private and parts.scheme == "http"):
+        if not is_tls and not (self._allow_private and parts.scheme == "http"):
             raise Refused("refused: only https is allowed (WEBHOOK_ALLOW_PRIVATE)")
-        if parts.auth is not None or not parts.host:
+        if parts.username is not None or not host:
             raise Refused("refused: the URL has a user name, or no host")
-        return parts
+        place = _Place(is_tls, host, port if port is not None else 443 if is_tls else 80)
+        return place, (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), parts.netloc
 
-    def _new(self, place: tuple[str, str, int]) -> Connection:
-        scheme, host, port = place
-        connection = TlsConnection(host, port, ssl_context=self._tls) if scheme == "https" else Connection(host, port)
-        connection.place, connection.allow_private = place, self._allow_private
-        return connection
+    def _connected(self, place: _Place, until: float) -> socket.socket:
+        """A connection to an allowed address of a place. Raises OSError."""
+        found = _resolved(place.host, place.port, until)
+        allowed = [each for each in found if self._allow_private or is_public(str(each[4][0]))]
+        if found and not allowed:
+            raise Refused(f"refused: {found[0][4][0]} is not a public address (WEBHOOK_ALLOW_PRIVATE)")
+        fault: OSError = socket.gaierror(socket.EAI_NONAME, "no address")
+        for index, (family, kind, protocol, _, address) in enumerate(allowed):
+            sock = socket.socket(family, kind, protocol)
+            try:  # each address has a share of the time: a dead one does not use up all
+                sock.settimeout(max(0.001, until - time.monotonic()) / (len(allowed) - index))
+                sock.connect(address)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setblocking(False)
+                return sock
+            except OSError as error:
+                sock.close()
+                fault = error
+        raise fault
 
-    def _take(self, place: tuple[str, str, int]) -> Connection | None:
+    def _take(self, place: _Place) -> _Connection | None:
+        """An idle connection to a place, if there is one that can be used."""
         while True:
             with self._lock:
                 found = next((each for each in reversed(self._idle) if each.place == place), None)
                 if found:
                     self._idle.remove(found)
-            if found is None or found.is_connected:
+            if found is None or found.is_reusable():
                 return found
             found.close()
 
-    def _put_back(self, connection: Connection) -> None:
-        with self._lock:
-            self._idle.append(connection)
-            surplus = self._idle.pop(0) if self._closed or len(self._idle) > MAX_IDLE else None
-        if surplus:
-            surplus.close()
-
-    def _exchange(
-        self, connection: Connection, bounds: Bounds, target: str, headers: Mapping[str, str], body: bytes
-    ) -> DeliveryResult:
-        connection.bounds, is_reusable = bounds, False
+    def _exchange(self, connection: _Connection, request: h11.Request, body: bytes, until: float) -> DeliveryResult:
+        """Send a request and read the response, at least its head; the rest may be too long or break off."""
+        connection.until, connection.received = until, 0
+        protocol, response, content, is_whole = connection.protocol, None, b"", False
+        parts = protocol.send(request), protocol.send(h11.Data(body)), protocol.send(h11.EndOfMessage())
         try:
-            with connection.limited():
-                if connection.is_closed:
-                    connection.connect()
-                connection.request("POST", target, body, headers)
-                with suppress(BrokenPipeError, ConnectionResetError):  # it may have responded without reading all
-                    connection.flush()
-                with connection.receive() as response:
-                    content, whole = _read(response)
-            is_reusable = whole and not response.will_close
-            return DeliveryResult(response.status, _plain(content), _seconds(response.headers.get("Retry-After", "")))
+            with suppress(BrokenPipeError, ConnectionResetError):  # it may have responded without reading all
+                connection.send(b"".join(each or b"" for each in parts))
+            while not is_whole:
+                event = connection.next_event()
+                if isinstance(event, h11.Response):
+                    response = event
+                elif isinstance(event, h11.Data):
+                    content += event.data[: EXCERPT - len(content)]
+                is_whole = isinstance(event, h11.EndOfMessage)
+        except (OSError, h11.RemoteProtocolError):
+            if response is None:
+                raise
         finally:
-            if is_reusable:
-                self._put_back(connection)
-            else:
-                connection.close()
+            surplus: _Connection | None = connection
+            if is_whole and connection.is_reusable():
+                with self._lock:
+                    self._idle.append(connection)
+                    surplus = self._idle.pop(0) if self._closed or len(self._idle) > MAX_IDLE else None
+            if surplus:
+                surplus.close()
+        assert response is not None  # noqa: S101 - no content comes before it
+        retry_after = dict(response.headers).get(b"retry-after", b"").decode("latin-1")
+        return DeliveryResult(response.status_code, _plain(content), _seconds(retry_after))
 
 
-def _read(response: HTTPResponse) -> tuple[bytes, bool]:
-    """The received beginning of the content, and whether the whole content has been read."""
-    content = b""
+def _resolved(host: str, port: int, until: float) -> list[Any]:
+    """The addresses of a name. Raises gaierror, and TimeoutError: the system's resolver has no limit of its own."""
+    found: list[Any] = []
+    faults: list[OSError] = []
+
+    def resolve() -> None:
+        try:
+            found.extend(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except UnicodeError:  # a label that is empty or too long
+            pass
+        except OSError as error:
+            faults.append(error)
+
+    resolving = threading.Thread(target=resolve, daemon=True)  # a slow look-up must not delay the exit of the process
     try:
-        while piece := response.read1(16384):
-            content += piece[: EXCERPT - len(content)]
-    except (OSError, HTTPException):  # the status is known, which is enough
-        return content, False
-    return content, True
+        resolving.start()
+    except RuntimeError:
+        raise OSError("no thread is left") from None
+    resolving.join(max(0.0, until - time.monotonic()))
+    if resolving.is_alive():
+        raise TimeoutError
+    if faults:
+        raise faults[0]
+    return found
 
 
 def _plain(content: bytes) -> str:
@@ -148,7 +282,6 @@ def _plain(content: bytes) -> str:
 
 
 def _seconds(field: str) -> float | None:
-    field = field.strip(" \t")
     if re.fullmatch("[0-9]{1,10}", field):
         return float(field)
     try:
@@ -158,7 +291,7 @@ def _seconds(field: str) -> float | None:
         return None
 
 
-def _reason(error: OSError | HTTPException, timeout: float) -> str:
+def _reason(error: Exception, timeout: float) -> str:
     """Why there was no response, without text from the endpoint and without internal details."""
     match error:
         case Refused():

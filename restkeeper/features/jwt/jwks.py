@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from http.client import HTTPException
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
@@ -44,139 +44,111 @@ ALGORITHMS = {
 _log = logging.getLogger("restkeeper")
 
 
-class Key(NamedTuple):
-    """A public key, its id (`kid`) if it has one, and its algorithms."""
+class KeySource:
+    """The keys at `where`, a path or a URL, and a cache of the tokens that they have `verified`, by digest.
 
-    kid: str | None
-    algorithms: tuple[str, ...]
-    public: Any
-
-
-class KeySet:
-    """The usable keys of a JWK Set, and a cache of the tokens that they have `verified`, by digest.
-
-    Raises ValueError if `text` is not a JWK Set. Keys of an unknown type or not for verifying are ignored (RFC 7517,
-    section 5); that may leave none.
+    A file is read once a second, because its modification time is not reliable. A URL is fetched every five minutes,
+    and when a token names an unknown key, but not within ten seconds. If reading fails, the last set stays in use.
+    Raises Unavailable for a URL that is neither https nor of this machine, and for a file without a usable key.
     """
 
-    def __init__(self, text: bytes) -> None:
-        document = orjson.loads(text)
-        if not isinstance(document, dict) or not isinstance(members := document.get("keys"), list):
-            raise ValueError('it is not a JWK Set: {"keys": […]}')
-        self.text = text
-        self.keys = [key for key in map(_usable, members) if key]
+    def __init__(self, where: str, *, now: Callable[[], float], fetch: Callable[[str], bytes]) -> None:
+        is_remote = "://" in where
+        if is_remote and not _is_safe(where):
+            allowed = "must be a file, an https:// URL without a password, or an http:// URL of this machine"
+            raise Unavailable(f"JWT_JWKS={where.rpartition('@')[2]!r}: {allowed}")
+        self._where, self._now = where, now
+        self._read = fetch if is_remote else _read_file
+        self._period, self._pause = (CACHED_SECONDS, PAUSE_SECONDS) if is_remote else (FILE_SECONDS, FILE_SECONDS)
+        self._text = b""
+        self._keys: list[PyJWK] | None = None
         self.verified: Cache[bytes, Any] = Cache(VERIFIED_BYTES)
+        self._fault = ""
+        self._read_at, self._fresh_for = -inf, 0.0
+        self._reading = threading.Lock()
+        self.refresh()
+        if not is_remote and not self._keys:
+            raise Unavailable(f"JWT_JWKS={where!r}: {self._fault or 'it has no key that can verify a token'}")
 
-    def find(self, algorithm: object, kid: str | None) -> Key | None:
-        """The only key for this algorithm with this id (None: any id); None if there is none or more than one."""
-        matching = [key for key in self.keys if algorithm in key.algorithms and kid in (None, key.kid)]
-        same = all(key.public == matching[0].public for key in matching)  # some issuers list a key more than once
-        return matching[0] if matching and same else None
+    def find(self, algorithm: object, kid: str | None) -> PyJWK | None:
+        """The only key for this algorithm with this id (None: any id); None if there is none or more than one.
+
+        For an unknown key the set is read again. Raises Unavailable if none could be read yet.
+        """
+        if key := _matching(self._keys, algorithm, kid):
+            return key
+        if self._reading.acquire(timeout=FETCH_SECONDS):  # another thread may be reading it
+            self._reading.release()
+        self.refresh(after=self._pause)
+        if self._keys is None:
+            raise Unavailable("tokens cannot be verified now", headers={"Retry-After": str(int(self._pause))})
+        return _matching(self._keys, algorithm, kid)
+
+    def refresh(self, *, after: float | None = None) -> None:
+        """Read the set again if it is due, or was read `after` seconds ago. Meanwhile others use the present set."""
+        age = self._now() - self._read_at  # negative if the clock was set back, which must not stop it
+        if 0 <= age < (self._fresh_for if after is None else after) or not self._reading.acquire(blocking=False):
+            return
+        try:
+            self._read_at = self._now()
+            text = self._read(self._where)
+            if self._keys is None or text != self._text:
+                self._keys, self._text, self.verified = usable_keys(text), text, Cache(VERIFIED_BYTES)
+                self._fault = "another set"
+            if self._fault:
+                level = logging.INFO if self._keys else logging.WARNING
+                _log.log(level, "key set %s: %d usable keys", self._where, len(self._keys))
+            self._fault, self._fresh_for = "", self._period
+        except (OSError, ValueError) as error:
+            fault, self._fresh_for = str(error), self._pause
+            if fault != self._fault:  # log each error once, not at each attempt
+                effect = "no token can be verified" if self._keys is None else "the last set stays in use"
+                _log.warning("key set %s: %s; %s", self._where, fault, effect)
+            self._fault = fault
+        finally:
+            self._reading.release()
 
 
-def _usable(jwk: Any) -> Key | None:
+def usable_keys(text: bytes) -> list[PyJWK]:
+    """The keys of a JWK Set that can verify tokens, one for each of their algorithms. Raises ValueError if it is none.
+
+    Keys of an unknown type or not for verifying are ignored (RFC 7517, section 5); that may leave none.
+    """
+    document = orjson.loads(text)
+    if not isinstance(document, dict) or not isinstance(members := document.get("keys"), list):
+        raise ValueError('it is not a JWK Set: {"keys": […]}')
+    return [key for member in members for key in _keys_of(member)]
+
+
+def _keys_of(jwk: Any) -> list[PyJWK]:
     try:
         kid, use, operations = jwk.get("kid"), jwk.get("use", "sig"), jwk.get("key_ops", ["verify"])
         if "d" in jwk:
             _log.warning("a key set contains a private key, which is not used: every reader of the set can make tokens")
-            return None
+            return []
         algorithms = ALGORITHMS.get((jwk.get("kty"), jwk.get("crv")), ())
-        algorithms = tuple(name for name in algorithms if jwk.get("alg", name) == name)
-        if use != "sig" or "verify" not in list(operations) or not algorithms or not isinstance(kid, str | None):
-            return None
-        key = PyJWK(jwk, algorithms[0])
-        return None if key.Algorithm.check_key_length(key.key) else Key(kid, algorithms, key.key)
+        if use != "sig" or "verify" not in list(operations) or not isinstance(kid, str | None):
+            return []
+        keys = [PyJWK(jwk, name) for name in algorithms if jwk.get("alg", name) == name]
+        return [key for key in keys if not key.Algorithm.check_key_length(key.key)]
     except (PyJWTError, UnsupportedAlgorithm, AttributeError, TypeError, ValueError):
-        return None
+        return []
 
 
-class KeySource:
-    """The current key set at `where`, a path or a URL.
-
-    A file is read once a second, because its modification time is not reliable. A URL is fetched every five minutes,
-    and when a token names an unknown key. If reading fails, the last set stays in use. Raises Unavailable for a URL
-    that is neither https nor of this machine, and for a file without a usable key.
-    """
-
-    _keys: KeySet | None = None
-
-    def __init__(self, where: str, *, now: Callable[[], float], fetch: Callable[[str], bytes]) -> None:
-        remote = "://" in where
-        if remote and not _is_safe(where):
-            allowed = "must be a file, an https:// URL without a password, or an http:// URL of this machine"
-            raise Unavailable(f"JWT_JWKS={where.rpartition('@')[2]!r}: {allowed}")
-        self._where, self._now = where, now
-        self._read = fetch if remote else _read_file
-        self._period, self._pause = (CACHED_SECONDS, PAUSE_SECONDS) if remote else (FILE_SECONDS, FILE_SECONDS)
-        self._fault = ""
-        self._read_at = self._requested_at = -inf
-        self._fresh_for = 0.0
-        self._reading = threading.Lock()
-        self._refresh()
-        if not remote and not (self._keys and self._keys.keys):
-            raise Unavailable(f"JWT_JWKS={where!r}: {self._fault or 'it has no key that can verify a token'}")
-
-    def current(self) -> KeySet:
-        """The set, read again when it is due. Raises Unavailable if none could be read yet."""
-        if self._keys is None:
-            return self.newer(None)
-        if self._is_due() and self._reading.acquire(blocking=False):  # other threads use the present set
-            try:
-                if self._is_due():
-                    self._refresh()
-            finally:
-                self._reading.release()
-        return self._keys
-
-    def newer(self, than: KeySet | None) -> KeySet:
-        """The set, read again if it is still `than` and the pause is over. Raises Unavailable as `current`."""
-        if self._reading.acquire(timeout=FETCH_SECONDS):  # other threads wait for the one that reads
-            try:
-                if self._keys is than and self._is_past(self._requested_at, self._pause):
-                    self._requested_at = self._now()
-                    self._refresh()
-            finally:
-                self._reading.release()
-        if self._keys is None:
-            raise Unavailable("tokens cannot be verified now", headers={"Retry-After": str(int(self._pause))})
-        return self._keys
-
-    def _is_due(self) -> bool:
-        return self._is_past(self._read_at, self._fresh_for)
-
-    def _is_past(self, then: float, seconds: float) -> bool:
-        return not 0 <= self._now() - then < seconds  # a clock that was set back must not stop it
-
-    def _refresh(self) -> None:
-        self._read_at = self._now()
-        try:
-            keys, text = self._keys, self._read(self._where)
-            if keys is None or text != keys.text:
-                keys = KeySet(text)
-            if keys is not self._keys or self._fault:
-                level = logging.INFO if keys.keys else logging.WARNING
-                _log.log(level, "key set %s: %d usable keys", self._where, len(keys.keys))
-            self._keys, self._fault, self._fresh_for = keys, "", self._period
-        except (OSError, ValueError) as error:
-            fault, self._fresh_for = str(error), self._pause
-            if fault != self._fault:  # log each error once, not at each attempt
-                effect = "the last set stays in use" if self._keys else "no token can be verified"
-                _log.warning("key set %s: %s; %s", self._where, fault, effect)
-            self._fault = fault
+def _matching(keys: list[PyJWK] | None, algorithm: object, kid: str | None) -> PyJWK | None:
+    matching = [key for key in keys or () if key.algorithm_name == algorithm and kid in (None, key.key_id)]
+    same = all(key.key == matching[0].key for key in matching)  # some issuers list a key more than once
+    return matching[0] if matching and same else None
 
 
 def _is_safe(url: str) -> bool:
-    """Whether the network cannot replace the keys: https, or http on this machine."""
+    """Whether the network cannot replace the keys: https, or http on this machine; and without a password to log."""
     try:
         parts = urlsplit(url)
-        scheme, host = parts.scheme, parts.hostname or ""
-        if parts.username is not None or parts.password is not None:  # a secret, and the log names the address
-            return False
-        if scheme == "http":
-            return is_loopback(host)
-        return scheme == "https" and bool(host)
+        host, is_secret = parts.hostname or "", parts.username is not None or parts.password is not None
     except ValueError:
         return False
+    return not is_secret and (is_loopback(host) if parts.scheme == "http" else parts.scheme == "https" and bool(host))
 
 
 def _read_file(path: str) -> bytes:

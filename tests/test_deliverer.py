@@ -370,23 +370,6 @@ class TestTryingAgain:
             pass
         assert sorted(endpoints.names()) == ["one", "one", "two"]
 
-    @pytest.mark.parametrize(
-        "response",
-        [DeliveryResult(301, "", None), DeliveryResult(204, "", None), DeliveryResult(None, "timed out", None)],
-    )
-    def test_only_2xx_is_success(
-        self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, response: DeliveryResult
-    ) -> None:
-        """A redirect is a failure, and so is no response."""
-        webhook = subscribe(client)
-        endpoints.responses["https://a.example/"] = response
-        make(client)
-        worker.deliver_once()
-        (entry,) = log(client, webhook)
-        assert entry["state"] == ("delivered" if response.status == 204 else "pending")
-        excerpt = "redirects are not followed" if response.status == 301 else response.excerpt
-        assert (entry["response_status"], entry["response_excerpt"]) == (response.status, excerpt)
-
     def test_another_worker_sends_an_abandoned_delivery(
         self, client: FlaskClient, worker: Deliverer, endpoints: Endpoints, clock: Clock, store: Store
     ) -> None:

@@ -19,6 +19,13 @@ pytestmark = pytest.mark.needs("webhooks")
 
 HOOKS = "/api/v1/webhooks"
 URL = "https://shop.example.org/hooks"
+INVALID = r"""
+http://shop.example.org/ ftp://shop.example.org/ shop.example.org https:// https:///path
+https://user@shop.example.org/ https://user:secret@shop.example.org/ https://shop.example.org/#fragment
+https://shop.example.org:0/ https://shop.example.org:99999/ https://shop.example.org\@evil.example/
+https://shöp.example.org/ https://[::1/ https://localhost/ https://127.0.0.1/ https://10.0.0.1/ https://[::1]/
+https://169.254.169.254/latest/meta-data https://[::ffff:10.0.0.1]/ https://224.0.0.1/
+"""
 
 
 def make(client: FlaskClient, **fields: Any) -> Any:
@@ -77,39 +84,12 @@ class TestResource:
         assert client.delete(path, headers=old).status_code == 412
         assert client.delete(path).status_code == 200 and client.get(path).status_code == 404
 
-    @pytest.mark.parametrize(
-        "url",
-        [
-            "http://shop.example.org/",
-            "ftp://shop.example.org/",
-            "shop.example.org",
-            "https://",
-            "https:///path",
-            "https://user@shop.example.org/",
-            "https://user:secret@shop.example.org/",
-            "https://shop.example.org/#fragment",
-            "https://shop.example.org:0/",
-            "https://shop.example.org:99999/",
-            "https://shop.example.org/a b",
-            "https://shop.example.org\\@evil.example/",
-            "https://shop.example.org/\n",
-            "https://shöp.example.org/",
-            "https://[::1/",
-            "https://localhost/",
-            "https://127.0.0.1/",
-            "https://10.0.0.1/",
-            "https://169.254.169.254/latest/meta-data",
-            "https://[::1]/",
-            "https://[::ffff:10.0.0.1]/",
-            "https://224.0.0.1/",
-            "https://" + "x" * 2048,
-        ],
-    )
-    def test_an_invalid_url_is_refused(self, client: FlaskClient, url: str) -> None:
+    def test_an_invalid_url_is_refused(self, client: FlaskClient) -> None:
         """When the webhook is created or changed; its host name is resolved only for deliveries."""
-        assert faults(client.post(HOOKS, json={"url": url})) == ["#/url"]
         path = f"{HOOKS}/{make(client)['id']}"
-        assert faults(client.patch(path, json={"url": url})) == ["#/url"]
+        for url in (*INVALID.split(), "https://shop.example.org/a b", "https://x.org/\n", "https://" + "x" * 2048):
+            assert faults(client.post(HOOKS, json={"url": url})) == ["#/url"], url
+            assert faults(client.patch(path, json={"url": url})) == ["#/url"], url
         assert client.get(path).json["url"] == URL
 
     @pytest.mark.parametrize("url", ["http://127.0.0.1:9000/x", "http://localhost/", "https://10.0.0.1/", URL])

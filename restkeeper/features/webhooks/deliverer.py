@@ -61,14 +61,6 @@ class _Job(NamedTuple):
         return self.delivery.id, self.delivery.lease
 
 
-class _Turn(NamedTuple):
-    """What a turn did: attempts settled, events read, deliveries started."""
-
-    settled: int
-    queued: int
-    sent: int
-
-
 class Deliverer:
     """Sends events with `send`, which takes up to `timeout` seconds for each attempt.
 
@@ -112,11 +104,11 @@ class Deliverer:
 
         Raises StoreUnavailable.
         """
-        turn = self._turn()
-        while turn.queued and not turn.sent:
-            turn = self._turn()  # no webhook has the types of these events
+        _, queued, sent = self._turn()
+        while queued and not sent:
+            _, queued, sent = self._turn()  # no webhook has the types of these events
         self._settle_all()
-        return turn.sent
+        return sent
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
         """Send due deliveries until `is_stopping`; deliveries under way are then finished.
@@ -158,8 +150,8 @@ class Deliverer:
             self._news.clear()
             self._turn(settle_only=True)
 
-    def _turn(self, *, settle_only: bool = False) -> _Turn:
-        """Settle attempts, queue new events, and start due deliveries."""
+    def _turn(self, *, settle_only: bool = False) -> tuple[int, int, int]:
+        """Settle attempts, queue new events, and start due deliveries; returns how many of each."""
         while self._returned:
             job, attempt = self._returned.popleft()
             self._under_way.pop(job.key, None)
@@ -168,7 +160,7 @@ class Deliverer:
         now, tried = self._now(), self._tried
         waiting = [] if settle_only else self._waiting(now)
         if not (tried or waiting):
-            return _Turn(0, 0, 0)
+            return 0, 0, 0
 
         def work(transaction: Transaction) -> tuple[list[_Job], int]:
             self._settle(transaction, tried, now)
@@ -178,7 +170,7 @@ class Deliverer:
         self._tried = []
         for job in jobs:
             self._start(job)
-        return _Turn(len(tried), queued, len(jobs))
+        return len(tried), queued, len(jobs)
 
     def _waiting(self, now: float) -> list[tuple[Subscription, int]]:
         """The subscriptions with work, and how many deliveries of each may start; in random order, to be fair."""
@@ -243,25 +235,20 @@ class Deliverer:
             self._returned.append((job, None))
 
     def _run(self, job: _Job) -> None:
-        """Attempt a delivery and pass the result to the next turn. Runs in a thread of the pool."""
-        attempt = None
+        """Send a delivery if it is not too late, and pass the result to the next turn. Runs in a thread of the pool."""
+        began, delivery, attempt = self._now(), job.delivery, None
         try:
-            attempt = self._try(job)
+            if began <= job.until - self._timeout:  # else this process was suspended: another one may have leased it
+                body = enveloped(delivery.event)
+                headers = signed(delivery.event.id, body, job.secrets, now=began)
+                result = self._send(job.endpoint.url, headers, body)
+                at, chance = self._now(), self._chance()
+                attempt = attempt_of(delivery, result, began=began, at=at, retries=self._retries, chance=chance)
         except Exception:
-            _log.exception("webhook %s: delivery %d", job.delivery.webhook, job.delivery.id)  # the lease will expire
+            _log.exception("webhook %s: delivery %d", delivery.webhook, delivery.id)  # the lease will expire
         finally:
             self._returned.append((job, attempt))
             self._news.set()
-
-    def _try(self, job: _Job) -> Attempt | None:
-        """Send a delivery; None if it is too late."""
-        began, delivery = self._now(), job.delivery
-        if began > job.until - self._timeout:
-            return None  # this process was suspended: another one may have leased the delivery
-        body = enveloped(delivery.event)
-        result = self._send(job.endpoint.url, signed(delivery.event.id, body, job.secrets, now=began), body)
-        at, chance = self._now(), self._chance()
-        return attempt_of(delivery, result, began=began, at=at, retries=self._retries, chance=chance)
 
 
 def _endpoint(record: Record) -> _Endpoint:

@@ -355,7 +355,7 @@ def test_backup_while_writing(app: Application, run: Callable[..., Result], tmp_
     copy = sqlite3.connect(tmp_path / "b.db")
     assert copy.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     (stored,) = copy.execute("SELECT count(*) FROM items").fetchone()
-    assert copy.execute("SELECT items FROM collections WHERE name = 'products'").fetchone() == (stored,)
+    assert copy.execute("SELECT items FROM counters WHERE collection = 'products'").fetchone() == (stored,)
     copy.close()
     assert 20 <= stored <= app.extensions["restkeeper"].store.count("products")
     restored = open_store(f"sqlite:///{tmp_path}/b.db", [PRODUCTS.collection])

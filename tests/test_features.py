@@ -32,8 +32,8 @@ PATHS = {
 ROWS = {
     "events": "SELECT 1 FROM events",
     "idempotency": "SELECT 1 FROM answers",
-    "keys": "SELECT 1 FROM collections WHERE name IN ('keys', '_credentials')",
-    "webhooks": "SELECT 1 FROM collections WHERE name = 'webhooks'",
+    "keys": "SELECT 1 FROM counters WHERE collection IN ('keys', '_credentials')",
+    "webhooks": "SELECT 1 FROM counters WHERE collection = 'webhooks'",
 }
 
 pytestmark = pytest.mark.top  # closes features by itself

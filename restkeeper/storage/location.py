@@ -1,12 +1,13 @@
 """The locations of stores. Each backend has a class of them."""
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Protocol
 
 from restkeeper.clock import Clock
 from restkeeper.storage.contract import Collection, Store
-from restkeeper.storage.transfer import Transfer
+from restkeeper.storage.copying import Copyable
 
 
 class Restored(NamedTuple):
@@ -65,5 +66,14 @@ class Location(Protocol):
         store is in use, if the file is no backup, or if it is of a kind with the other way.
         """
 
-    def transfer(self, clock: Clock) -> Transfer:
-        """The store as the source or the target of a copy. It is not opened yet, and need not exist."""
+    def as_source(self, clock: Clock) -> AbstractContextManager[Copyable]:
+        """The store, to be copied. Nobody else can use it meanwhile.
+
+        Raises StoreUnavailable if somebody does, or if it is missing or damaged.
+        """
+
+    def as_target(self, epoch: str, clock: Clock) -> AbstractContextManager[Copyable]:
+        """A new store without rows, and with this epoch; without an exception it exists from the end of the context on.
+
+        Raises StoreUnavailable if there is a store.
+        """

@@ -1,6 +1,9 @@
-"""SQL that every database understands, names in it, and the queries that an index answers."""
+"""SQL that every database understands, names in it, the queries that an index answers, and the rules of migrations."""
+
+import re
 
 from restkeeper.storage.contract import Collection, Op, Query
+from restkeeper.storage.errors import StoreUnavailable
 
 SKIPPED = 1000  # items before a page that an index skips in less than a millisecond
 
@@ -65,3 +68,24 @@ def is_search(collection: Collection, query: Query, *, reads_all: bool = False) 
         fields.add("owner")
     indexed = {index.field for index in collection.indexes if not index.unique} | {"owner"}
     return Op.NE in operators or len(fields) > 1 or not fields <= indexed
+
+
+def oldest_of(script: str) -> int:
+    """The number in the first line of a migration. Raises ValueError."""
+    if not (found := re.match(r"-- oldest: (\d+)\n", script)):
+        raise ValueError("the first line of a migration is: -- oldest: N")
+    return int(found[1])
+
+
+def require_known(migration: int, oldest: int, known: int, name: str = "the store") -> None:
+    """Raises StoreUnavailable if the store needs a program that has more migrations than the `known` ones."""
+    if oldest > known:
+        raise StoreUnavailable(
+            f"{name} is of a newer program (migration {migration} of {known}): use one that has migration {oldest}"
+        )
+
+
+def require_current(moved_to: str) -> None:
+    """Raises StoreUnavailable if a store was moved to another one, of this name."""
+    if moved_to:
+        raise StoreUnavailable(f"the store was moved to {moved_to}: set DATABASE_URL to that one")

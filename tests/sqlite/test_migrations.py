@@ -2,16 +2,18 @@
 
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from restkeeper.storage import locate, open_store
+from restkeeper.storage.contract import Collection, StoredSchema
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.outbox import EventFilter
 from restkeeper.storage.sqlite import migrations
+from restkeeper.storage.statements import oldest_of
 from tests.things import THINGS, insert, record
 
 KNOWN = len(migrations.MIGRATIONS)
@@ -21,21 +23,21 @@ KNOWN = len(migrations.MIGRATIONS)
 def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Opens and closes the store with a program that has later migrations, which add a table each."""
 
-    def open_newer(*oldest: int) -> None:
+    def open_newer(*oldest: int, collections: Sequence[Collection] = (THINGS,)) -> None:
         later = []
         for number, each in enumerate(oldest, start=KNOWN + 1):
             later.append(tmp_path / f"{number:04}_later.sql")
             later[-1].write_text(f"-- oldest: {each}\nCREATE TABLE later{number} (id TEXT) STRICT;\n")
         with monkeypatch.context() as patch:
             patch.setattr(migrations, "MIGRATIONS", [*migrations.MIGRATIONS, *later])
-            open_store(f"sqlite:///{tmp_path}/store.db", [THINGS]).close()
+            open_store(f"sqlite:///{tmp_path}/store.db", collections).close()
 
     return open_newer
 
 
 def test_each_migration_names_the_oldest_program(tmp_path: Path) -> None:
     """The store has the highest number of all migrations from the present one on."""
-    numbers = [migrations._oldest_of(path.read_text()) for path in migrations.MIGRATIONS]
+    numbers = [oldest_of(path.read_text()) for path in migrations.MIGRATIONS]
     assert all(1 <= oldest <= number for number, oldest in enumerate(numbers, start=1))
     open_store(f"sqlite:///{tmp_path}/store.db", [THINGS]).close()
     with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
@@ -45,7 +47,7 @@ def test_each_migration_names_the_oldest_program(tmp_path: Path) -> None:
 def test_a_migration_without_the_number_is_refused() -> None:
     """It would lock out, or let in, the wrong programs."""
     with pytest.raises(ValueError, match="-- oldest: N"):
-        migrations._oldest_of("CREATE TABLE x (id TEXT);")
+        oldest_of("CREATE TABLE x (id TEXT);")
 
 
 def test_an_older_program_opens_a_store_that_it_can_work_with(tmp_path: Path, newer: Callable[..., None]) -> None:
@@ -86,40 +88,29 @@ def test_an_older_program_refuses_a_store_that_it_cannot_work_with(
         locate(f"sqlite:///{tmp_path}/store.db").restore(tmp_path / "backup.db", discard=True)
 
 
-@pytest.fixture
-def last_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlite3.Connection]:
-    """The connection of a program that knows six migrations, with an item and an event."""
-    with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as connection:
-        with monkeypatch.context() as patch:
-            patch.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:6])
-            migrations.migrate(connection)
-        row = ("things", "a", None, 1, "2026", "0123abcd", "{}")
-        connection.execute("INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-        connection.execute("INSERT INTO collections (name, items) VALUES ('things', 1)")
-        connection.execute("INSERT INTO events VALUES (1, '', 'thing.created', 'things', 'a', NULL, '2026', '{}')")
-        yield connection
+def test_a_refused_start_migrates_nothing(tmp_path: Path, newer: Callable[..., None]) -> None:
+    """So that the program before can start again."""
+    fields = StoredSchema("0123abcd", 1, 1, "{}")
+    refusing = replace(
+        THINGS, schema=fields._replace(fingerprint="4567cdef"), conflict=lambda stored: "does not fit the schema"
+    )
+    store = open_store(f"sqlite:///{tmp_path}/store.db", [replace(THINGS, schema=fields)])
+    insert(store, record("a")._replace(fingerprint="0123abcd"))
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="does not fit the schema"):
+            newer(KNOWN, collections=[refusing])
+    with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (KNOWN,)
+    insert(store, record("b"))
+    store.close()
 
 
-def test_the_last_release_cannot_write_after_it(tmp_path: Path, last_release: sqlite3.Connection) -> None:
-    """If it has the store open meanwhile: it would write newer items without the fields that it does not know."""
-    statement = "UPDATE items SET shape = ?, body = ? WHERE collection = ? AND id = ?"
-    last_release.execute(statement, ("0123abcd", "{}", "things", "a"))
-    open_store(f"sqlite:///{tmp_path}/store.db", [THINGS]).close()
-    with pytest.raises(sqlite3.OperationalError, match="no such column: shape"):
-        last_release.execute(statement, ("0123abcd", "{}", "things", "a"))
-    assert last_release.execute("PRAGMA user_version").fetchone()[0] > 6
-
-
-@pytest.mark.usefixtures("last_release")
-def test_a_store_of_the_last_release_is_migrated(tmp_path: Path) -> None:
-    """Its items and events stay as they are; a store with a missing migration is not ready."""
+def test_a_store_without_a_migration_is_not_ready(tmp_path: Path) -> None:
+    """Another file was put in its place."""
     store = open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
-    assert store.read("things", "a") == ("a", 1, "2026", "0123abcd", b"{}", None, None)
-    (event,), _, _ = store.events("", EventFilter(("things",)), 10)
-    assert (event.data, event.collection, event.fingerprint, event.older) == (b"{}", "things", "", None)
     store.check()
     with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as connection:
-        connection.execute("PRAGMA user_version = 6")
-    with pytest.raises(StoreUnavailable, match=f"has migration 6, this program needs {KNOWN}"):
+        connection.execute(f"PRAGMA user_version = {KNOWN - 1}")
+    with pytest.raises(StoreUnavailable, match=f"has migration {KNOWN - 1}, this program needs {KNOWN}"):
         store.check()
     store.close()

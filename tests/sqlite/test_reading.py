@@ -25,7 +25,7 @@ def test_changes_of_other_programs_are_visible_at_once(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     store = open_store(f"sqlite:///{path}", [THINGS])
     insert(store, record("a", name="first"))
-    change = "UPDATE items SET version = version + 1; UPDATE collections SET revision = revision + 1;"
+    change = "UPDATE items SET version = version + 1; UPDATE counters SET changes = changes + 1;"
     for number in range(20):
         assert store.read("things", "a").version == number + 1
         before = store.revision("things")

@@ -9,14 +9,11 @@ import psycopg
 
 from restkeeper.storage.errors import StoreBusy, StoreContended, StoreFull, StoreUnavailable, StoreUnreachable
 from restkeeper.storage.postgresql import limits
-from restkeeper.storage.transfer import DETAILS, MarkKind
 
 FAILED = "the database does not answer"
 REFUSED_US = "the database refuses connections"
 UNKNOWN = "the connection to the database was lost: it is not known whether the change was stored"
 OTHERS = "others change the same items; try again"
-
-REFUSED = {MarkKind.MOVING: "RK001", MarkKind.MOVED: "RK002"}  # the errors of our triggers, see `transfer.py`
 
 _FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))  # in the message of an error of the disk
 _CONTENDED = ("40001", "40P01")  # a serialization failure, a deadlock
@@ -37,7 +34,6 @@ _CAUSES = {
     "57P01": "the database starts or stops",
     "57P02": "the database starts or stops",
     "57P03": "the database starts or stops",
-    **{code: DETAILS[kind] for kind, code in REFUSED.items()},
 }
 
 _log = logging.getLogger("restkeeper")

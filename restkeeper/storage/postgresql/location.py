@@ -2,15 +2,16 @@
 
 import importlib
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar, cast
 from urllib.parse import parse_qs, urlsplit
 
 from restkeeper.clock import Clock
 from restkeeper.storage.contract import Collection, Store
+from restkeeper.storage.copying import Copyable
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.location import Restored
-from restkeeper.storage.transfer import Transfer
 
 
 class PostgresLocation:
@@ -57,8 +58,11 @@ class PostgresLocation:
             raise StoreUnavailable(f"PostgreSQL has its own tools: {tools}; then run: restkeeper restore, without FILE")
         return Restored(_backend().renew(self._url), None, None)
 
-    def transfer(self, clock: Clock) -> Transfer:
-        return cast(Transfer, _backend("transfer").PostgresTransfer(self._url, clock))
+    def as_source(self, clock: Clock) -> AbstractContextManager[Copyable]:
+        return cast(AbstractContextManager[Copyable], _backend("copying").as_source(self._url, clock))
+
+    def as_target(self, epoch: str, clock: Clock) -> AbstractContextManager[Copyable]:
+        return cast(AbstractContextManager[Copyable], _backend("copying").as_target(self._url, epoch, clock))
 
 
 def _backend(module: str = "store") -> Any:

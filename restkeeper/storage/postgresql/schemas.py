@@ -12,7 +12,7 @@ SELECT
     fields
 FROM schemas
 WHERE collection = %s
-ORDER BY place"""
+ORDER BY number"""
 
 _INSERT = """\
 INSERT INTO schemas
@@ -22,8 +22,8 @@ VALUES (%s, %s, %s, %s, %s)"""
 # All but the newest ones.
 _LIMIT = """\
 DELETE FROM schemas
-WHERE collection = %(collection)s AND place NOT IN (
-    SELECT place FROM schemas WHERE collection = %(collection)s ORDER BY place DESC LIMIT %(most)s
+WHERE collection = %(collection)s AND number NOT IN (
+    SELECT number FROM schemas WHERE collection = %(collection)s ORDER BY number DESC LIMIT %(most)s
 )"""
 
 _IS_USED = """\

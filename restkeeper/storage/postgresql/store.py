@@ -46,8 +46,14 @@ from restkeeper.storage.postgresql.items import (
     look_up,
     read_item,
 )
-from restkeeper.storage.postgresql.migrations import drop_undeclared, is_empty, migrate, require_known, require_present
-from restkeeper.storage.postgresql.migrations.locks import TABLES
+from restkeeper.storage.postgresql.migrations import (
+    drop_undeclared,
+    is_empty,
+    migrate,
+    require_present,
+    require_readable,
+)
+from restkeeper.storage.postgresql.migrations.locks import TABLES, share
 from restkeeper.storage.postgresql.pages import find_page
 from restkeeper.storage.postgresql.pool import Connections
 from restkeeper.storage.postgresql.queries import select_count
@@ -125,6 +131,7 @@ class PostgresStore:
         try:
             if not self._creates and is_empty(session):
                 raise StoreGone("the database has no store")
+            share(session)
             migrate(session, list(self._collections.values()), self._clock)
             self._secret = secret_of(session)
         except psycopg.Error as error:
@@ -138,7 +145,8 @@ class PostgresStore:
         session.prepare()
         if is_empty(session):
             raise StoreGone("the database has no store")
-        require_known(session)
+        share(session)
+        require_readable(session)
         with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby has the history of its primary
             note_place(session)
             note_loss(session, self._epoch, self._seen)

@@ -5,9 +5,9 @@ import sqlite3
 import tempfile
 from collections.abc import Callable
 from contextlib import closing, suppress
+from pathlib import Path
 
 from restkeeper.clock import Clock
-from restkeeper.storage.sqlite.migrations import set_mark
 
 LOG_BYTES = 16 * 1024 * 1024  # of the -wal file; SQLite restarts it every 4 MiB unless a reader needs it
 LOG_FULL = 4 * LOG_BYTES  # at each multiple all searches end, so that the log can be restarted
@@ -102,9 +102,17 @@ def size_of(path: str) -> int:
         return 0
 
 
+def sync(path: Path) -> None:
+    """Wait until a file or a folder is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def forget_identity(path: str) -> None:
-    """Delete epoch, secret and mark from a copy. It gets a new epoch and secret when it is opened."""
+    """Delete epoch and secret from a copy. It gets a new epoch and secret when it is opened."""
     with closing(sqlite3.connect(path, isolation_level=None)) as copy:
         copy.execute("PRAGMA journal_mode = MEMORY")  # no -wal file
         copy.execute("UPDATE store SET epoch = '', secret = ''")
-        set_mark(copy, None)

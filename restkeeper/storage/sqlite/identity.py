@@ -22,10 +22,10 @@ _SELECT_EPOCH = f"SELECT {EPOCH} FROM store, pragma_schema_version"  # noqa: S60
 _SELECT_COLLECTION = f"""\
 SELECT
     {EPOCH},
-    revision,
+    changes,
     items
-FROM collections, store, pragma_schema_version
-WHERE name = ?"""  # noqa: S608 - likewise
+FROM counters, store, pragma_schema_version
+WHERE collection = ?"""  # noqa: S608 - likewise
 
 
 def epoch_of(connection: sqlite3.Connection) -> str:

@@ -48,7 +48,7 @@ WHERE collection = ? AND id = ?"""
 
 _DELETE = "DELETE FROM items WHERE collection = ? AND id = ?"
 
-_TOUCH = "UPDATE collections SET revision = revision + 1, items = items + ? WHERE name = ?"
+_TOUCH = "UPDATE counters SET changes = changes + 1, items = items + ? WHERE collection = ?"
 
 _INSERT_RESPONSE = "INSERT INTO answers (id, given, body) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING"
 
@@ -97,7 +97,7 @@ class SqliteTransaction(Outbox):
             raise self._failed(error) from None
 
     def revision(self, collection: str) -> str:
-        statement = "SELECT revision FROM collections WHERE name = ?"
+        statement = "SELECT changes FROM counters WHERE collection = ?"
         (number,) = self._connection.execute(statement, (collection,)).fetchone()
         return revision(self._epoch, number)
 

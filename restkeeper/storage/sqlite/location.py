@@ -2,19 +2,20 @@
 
 import os
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import ClassVar
 
 from restkeeper.clock import Clock
 from restkeeper.storage.contract import Collection, Store
+from restkeeper.storage.copying import Copyable
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.location import Restored
+from restkeeper.storage.sqlite import copying
 from restkeeper.storage.sqlite.files import size_of
 from restkeeper.storage.sqlite.health import log_size
 from restkeeper.storage.sqlite.restore import restore
 from restkeeper.storage.sqlite.store import SqliteStore
-from restkeeper.storage.sqlite.transfer import SqliteTransfer
-from restkeeper.storage.transfer import Transfer
 
 _SCHEME = "sqlite:///"
 
@@ -67,8 +68,11 @@ class SqliteFile:
             raise StoreUnavailable("name the backup: restkeeper restore FILE")
         return restore(self._path, backup, discard=discard)
 
-    def transfer(self, clock: Clock) -> Transfer:
-        return SqliteTransfer(self._path, clock)
+    def as_source(self, clock: Clock) -> AbstractContextManager[Copyable]:
+        return copying.as_source(self._path, clock)
+
+    def as_target(self, epoch: str, clock: Clock) -> AbstractContextManager[Copyable]:
+        return copying.as_target(self._path, epoch)
 
 
 class SqliteMemory(SqliteFile):

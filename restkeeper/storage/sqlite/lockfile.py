@@ -1,4 +1,4 @@
-"""The lock file STORE-lock: each open store holds it shared, and a restore holds it exclusively.
+"""The lock file STORE-lock: each open store holds it shared, and a restore or a copy holds it exclusively.
 
 It is a separate file, with `flock`: closing a descriptor of the SQLite file itself would release SQLite's locks. It
 detects every process of this program on this machine. It also stores the damage that was found in the store. A POSIX
@@ -9,14 +9,18 @@ import fcntl
 import os
 import time
 import weakref
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from restkeeper.storage.errors import StoreBusy, StoreUnavailable
 
-SHARE_SECONDS = 5.0  # for which the opening of a store waits for a restore
+SHARE_SECONDS = 5.0  # for which the opening of a store waits for one of these
 RETRY_SECONDS = 0.01
 LONGEST_NOTE = 300  # bytes
+
+# The bytes that SQLite locks in an open file (https://sqlite.org/src/file/src/os.h, SHARED_FIRST and SHARED_SIZE).
+SHARED_FIRST, SHARED_SIZE = 0x40000002, 510
 
 
 class LockFile:
@@ -45,7 +49,7 @@ class LockFile:
         deadline = time.monotonic() + SHARE_SECONDS
         while not self._try(fcntl.LOCK_SH):
             if time.monotonic() > deadline:
-                raise StoreBusy(f"the store {self._path!r} is being restored")
+                raise StoreBusy(f"the store {self._path!r} is being restored or moved")
             time.sleep(RETRY_SECONDS)
 
     def start_waiting(self) -> None:
@@ -91,6 +95,22 @@ class LockFile:
         except BlockingIOError:
             return False
         return True
+
+
+@contextmanager
+def require_unused(target: Path, lock: LockFile) -> Iterator[None]:
+    """Lock the store for this process. Raises StoreUnavailable if it is open anywhere."""
+    if not lock.try_exclusive():
+        raise StoreUnavailable(f"{target} is in use: stop the service, its delivery workers and all commands first")
+    if not target.exists():
+        yield
+        return
+    with target.open("r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, SHARED_SIZE, SHARED_FIRST)
+        except OSError:
+            raise StoreUnavailable(f"{target} is in use: another program has it open") from None
+        yield
 
 
 def require_regular(path: str | Path) -> None:

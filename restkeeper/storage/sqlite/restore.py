@@ -1,23 +1,19 @@
 """The restore of a backup."""
 
-import fcntl
 import os
 import shutil
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.location import Restored
+from restkeeper.storage.sqlite.files import sync
 from restkeeper.storage.sqlite.health import MAGIC, damage_of, log_size
-from restkeeper.storage.sqlite.lockfile import LockFile, give_to_owner_of, require_regular
-from restkeeper.storage.sqlite.migrations import require_known
-
-# The bytes that SQLite locks in an open file (https://sqlite.org/src/file/src/os.h, SHARED_FIRST and SHARED_SIZE).
-SHARED_FIRST, SHARED_SIZE = 0x40000002, 510
+from restkeeper.storage.sqlite.lockfile import LockFile, give_to_owner_of, require_regular, require_unused
+from restkeeper.storage.sqlite.migrations import require_writable
 
 _CONTENT = """\
 SELECT
@@ -33,16 +29,16 @@ def restore(path: str, backup: Path, *, discard: bool = False) -> Restored:
     """See `location.Location.restore`. The copy gets a new epoch when it is opened."""
     target = Path(os.path.realpath(path))
     _require_header(backup, target)
-    with closing(LockFile(str(target))) as lock, _unused(target, lock):
+    with closing(LockFile(str(target))) as lock, require_unused(target, lock):
         copy = _copy(backup, target)
         try:
             items, newest = _prepare(copy, backup)
             give_to_owner_of(copy, target if target.exists() else target.parent)
-            _sync(copy)
+            sync(copy)
             replaced = None if discard else _put_aside(target)
             copy.rename(target)
             _delete_log(target)
-            _sync(target.parent)
+            sync(target.parent)
             lock.note = ""
         finally:
             copy.unlink(missing_ok=True)
@@ -63,22 +59,6 @@ def _require_header(backup: Path, target: Path) -> None:
         raise StoreUnavailable(
             f"{backup} is a store in use, or one that was not closed: {backup}-wal has its last changes"
         )
-
-
-@contextmanager
-def _unused(target: Path, lock: LockFile) -> Iterator[None]:
-    """Lock the store for this process. Raises StoreUnavailable if it is open anywhere."""
-    if not lock.try_exclusive():
-        raise StoreUnavailable(f"{target} is in use: stop the service, its delivery workers and all commands first")
-    if not target.exists():
-        yield
-        return
-    with target.open("r+b") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, SHARED_SIZE, SHARED_FIRST)
-        except OSError:
-            raise StoreUnavailable(f"{target} is in use: another program has it open") from None
-        yield
 
 
 def _copy(backup: Path, target: Path) -> Path:
@@ -102,10 +82,10 @@ def _prepare(copy: Path, backup: Path) -> tuple[dict[str, int], str | None]:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if not version or not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'store'").fetchone():
                 raise StoreUnavailable(f"{backup} is no backup of this service: it has no store in it")
-            require_known(connection, str(backup))
+            require_writable(connection, str(backup))
             if damage := damage_of(connection):
                 raise StoreUnavailable(f"{backup} is damaged: {damage}")
-            connection.execute("UPDATE store SET epoch = ''")
+            connection.execute("UPDATE store SET epoch = '', moved_to = ''")
             rows = connection.execute(_CONTENT).fetchall()
     except sqlite3.DatabaseError as error:
         raise StoreUnavailable(f"{backup} is damaged: {error}") from error
@@ -127,11 +107,3 @@ def _delete_log(target: Path) -> None:
     """Delete the log of the former store. Until then no start uses it for the new one (`require_own_log`)."""
     for name in (f"{target}-wal", f"{target}-shm"):
         Path(name).unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

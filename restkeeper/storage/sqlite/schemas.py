@@ -15,7 +15,7 @@ SELECT
     fields
 FROM schemas
 WHERE collection = ?
-ORDER BY place"""
+ORDER BY number"""
 
 _INSERT = """\
 INSERT INTO schemas
@@ -25,8 +25,8 @@ VALUES (?, ?, ?, ?, ?)"""
 # All but the newest ones.
 _LIMIT = """\
 DELETE FROM schemas
-WHERE collection = :collection AND place NOT IN (
-    SELECT place FROM schemas WHERE collection = :collection ORDER BY place DESC LIMIT :most
+WHERE collection = :collection AND number NOT IN (
+    SELECT number FROM schemas WHERE collection = :collection ORDER BY number DESC LIMIT :most
 )"""
 
 _IS_USED = """\

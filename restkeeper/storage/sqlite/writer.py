@@ -21,7 +21,7 @@ from restkeeper.storage.sqlite.connection import RETRY_SECONDS, execute_waiting,
 from restkeeper.storage.sqlite.identity import epoch_of, make_epoch
 from restkeeper.storage.sqlite.items import SqliteTransaction
 from restkeeper.storage.sqlite.lockfile import LockFile
-from restkeeper.storage.sqlite.migrations import require_known
+from restkeeper.storage.sqlite.migrations import require_writable
 from restkeeper.storage.sqlite.schemas import SqliteRegistry
 
 T = TypeVar("T")
@@ -173,11 +173,11 @@ class Writer:
                 return
 
     def _begin(self, deadline: float) -> str:
-        """Start a transaction and return the file's epoch. Raises StoreUnavailable, also as `require_known`."""
+        """Start a transaction and return the file's epoch. Raises StoreUnavailable, also as `require_writable`."""
         self._require_file()
         try:
             self._begin_write(deadline)
-            require_known(self.connection)
+            require_writable(self.connection)
             while not (epoch := epoch_of(self.connection)):
                 make_epoch(self.connection)
                 self.connection.execute("COMMIT")  # before any work, so that readers see the same epoch

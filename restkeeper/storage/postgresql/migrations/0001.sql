@@ -29,7 +29,7 @@ CREATE TABLE counters (
 
 -- The schemas of each collection, in the order of their registration.
 CREATE TABLE schemas (
-    place       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    number      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     collection  text COLLATE "C" NOT NULL,
     fingerprint text COLLATE "C" NOT NULL,
     revision    bigint NOT NULL,
@@ -106,12 +106,12 @@ CREATE INDEX deliveries_rest ON deliveries (webhook, state, id) WHERE state <> '
 CREATE INDEX deliveries_event ON deliveries (event);
 
 -- The identity of this store (`identity.py`), and the migrations: the last one, and the oldest that a program must have.
--- `mark` says why it does not serve as usual, if it does not (`transfer.py`).
+-- `moved_to` names the store that continues this one, after `restkeeper copy`.
 CREATE TABLE store (
     epoch     text COLLATE "C" NOT NULL,
     place     text COLLATE "C" NOT NULL,
     secret    text COLLATE "C" NOT NULL,
     migration integer NOT NULL,
     oldest    integer NOT NULL,
-    mark      text COLLATE "C" NOT NULL DEFAULT ''
+    moved_to  text COLLATE "C" NOT NULL DEFAULT ''
 );

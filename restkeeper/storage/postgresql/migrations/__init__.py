@@ -6,7 +6,6 @@ built after it and one by one, while others read and write (`CREATE INDEX CONCUR
 created with its tables, which is faster.
 """
 
-import re
 import secrets
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -30,7 +29,7 @@ from restkeeper.storage.postgresql.migrations.locks import (
     waiting_for_any_time,
 )
 from restkeeper.storage.postgresql.session import Session
-from restkeeper.storage.transfer import Mark, mark_in
+from restkeeper.storage.statements import oldest_of, require_current, require_known
 
 MIGRATIONS = sorted(Path(__file__).parent.glob("[0-9]*.sql"))
 
@@ -46,14 +45,14 @@ def migrate(session: Session, collections: Sequence[Collection], clock: Clock) -
     """Run the migrations that are missing, register the schemas, and build the indexes.
 
     A start that is refused changes nothing but indexes, so that the program before can start again. Raises
-    StoreUnavailable as `require_known`, `schemas.register` and `migrate_alone`.
+    StoreUnavailable as `require_readable`, `schemas.register` and `migrate_alone`.
     """
     if _migration_of(session) < len(MIGRATIONS):
         with holding(session, BUILDS, clock):  # no migration gets the lock of a table whose index is built
             migrate_alone(session, partial(_complete, session, collections), clock)
     elif not all(_is_declared(session, each) for each in collections):
         migrate_alone(session, partial(_complete, session, collections), clock)
-    require_known(session)
+    require_readable(session)
     with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby has the history of its primary
         note_place(session)
     _build_indexes(session, collections, clock)
@@ -65,56 +64,31 @@ def _complete(session: Session, collections: Sequence[Collection]) -> None:
     The schemas are registered before migrations lock the tables, as that can read all items.
     """
     if is_new := is_empty(session):  # and nobody writes yet
-        _run_missing(session)
-    require_known(session)  # a newer program can have been first
+        run_missing(session)
+    require_readable(session)  # a newer program can have been first
     for collection in collections:
         schemas.register(session, collection)
         session.change(counters.CREATE, (collection.name,))
         if is_new:
             _create_indexes(session, collection)
-    _run_missing(session)
+    run_missing(session)
 
 
-def require_known(session: Session) -> None:
-    """Raises StoreUnavailable if this program may not read the store.
+def require_readable(session: Session) -> None:
+    """Raises StoreUnavailable if this program may not use the store.
 
-    A newer program has migrated it so that this one cannot work with it, or it is an incomplete copy.
+    A newer program has migrated it so that this one cannot work with it, or it was moved to another one.
     """
-    migration, oldest, mark = session.rows("SELECT migration, oldest, mark FROM store")[0]
-    if found := mark_in(mark):
-        found.require_readable()
-    if oldest > len(MIGRATIONS):
-        raise StoreUnavailable(
-            f"the store is of a newer program (migration {migration} of {len(MIGRATIONS)}): "
-            f"use one that has migration {oldest}"
-        )
+    migration, oldest, moved_to = session.rows("SELECT migration, oldest, moved_to FROM store")[0]
+    require_known(migration, oldest, len(MIGRATIONS))
+    require_current(moved_to)
 
 
 def require_present(session: Session) -> None:
-    """Raises StoreUnavailable as `require_known`, if it was moved, or if migrations are missing."""
+    """As `require_readable`; also raises StoreUnavailable if migrations are missing."""
     if (migration := _migration_of(session)) < len(MIGRATIONS):
         raise StoreUnavailable(f"the store has migration {migration}, this program needs {len(MIGRATIONS)}")
-    if mark := mark_of(session):
-        mark.require_current()
-    require_known(session)
-
-
-def mark_of(session: Session) -> Mark | None:
-    """The mark of the store."""
-    row = session.row("SELECT mark FROM store")
-    return mark_in(row[0]) if row else None
-
-
-def create(session: Session, epoch: str, mark: Mark, clock: Clock) -> None:
-    """Create the tables of a store that has this epoch and mark. Raises StoreUnavailable if there is one."""
-    migrate_alone(session, partial(_create, session, epoch, mark), clock)
-
-
-def _create(session: Session, epoch: str, mark: Mark) -> None:
-    if not is_empty(session):
-        raise StoreUnavailable("the database has a store already")
-    _run_missing(session)
-    session.change("UPDATE store SET epoch = %s, mark = %s", (epoch, mark.text))
+    require_readable(session)
 
 
 def drop_undeclared(session: Session, collections: Iterable[Collection], clock: Clock) -> list[str]:
@@ -143,25 +117,19 @@ def _migration_of(session: Session) -> int:
     return int(row[0]) if row else 0
 
 
-def _run_missing(session: Session) -> None:
+def run_missing(session: Session) -> None:
+    """Run the migrations that are missing, in the transaction that is open."""
     present = _migration_of(session)
     if 0 < present < len(MIGRATIONS):
         lock_briefly(session)
     for number, migration in enumerate(MIGRATIONS[present:], start=present + 1):
         script = migration.read_text(encoding="utf-8")
-        oldest = _oldest_of(script)
+        oldest = oldest_of(script)
         session.execute(script.encode())  # without parameters it may have several statements
         if number == 1:
             row = (new_epoch(), secrets.token_hex(16))
             session.change("INSERT INTO store (epoch, place, secret, migration, oldest) VALUES (%s, '', %s, 1, 1)", row)
         session.change("UPDATE store SET migration = %s, oldest = greatest(oldest, %s)", (number, oldest))
-
-
-def _oldest_of(script: str) -> int:
-    """The number in the first line of a migration. Raises ValueError."""
-    if not (found := re.match(r"-- oldest: (\d+)\n", script)):
-        raise ValueError("the first line of a migration is: -- oldest: N")
-    return int(found[1])
 
 
 def _is_declared(session: Session, collection: Collection) -> bool:

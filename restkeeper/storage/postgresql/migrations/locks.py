@@ -60,6 +60,7 @@ class Lock(NamedTuple):
 
 MIGRATES = Lock(0x7265737463, "migrates this store")
 BUILDS = Lock(0x7265737462, "builds indexes")
+USES = Lock(0x7265737475, "uses this store")  # shared, by each connection; a copy has it alone
 
 
 class _Wait:
@@ -96,6 +97,23 @@ def holding(session: Session, lock: Lock, clock: Clock) -> Iterator[None]:
     finally:
         if not session.closed:  # or the server has released it
             session.row("SELECT pg_advisory_unlock(%s)", (lock.key,))
+
+
+def share(session: Session) -> None:
+    """Use the store with this connection, until it is closed. Raises StoreUnavailable if it is being moved."""
+    if session.row("SELECT pg_try_advisory_lock_shared(%s)", (USES.key,)) != (True,):
+        raise StoreUnavailable("the store is being moved to another one")
+
+
+@contextmanager
+def alone(session: Session) -> Iterator[None]:
+    """Meanwhile no other connection uses the store. Raises StoreUnavailable if one does."""
+    if session.row("SELECT pg_try_advisory_lock(%s)", (USES.key,)) != (True,):
+        users = _holders(session, _HAVE_ADVISORY, USES.key)
+        raise StoreUnavailable(
+            f"the store is in use: stop the service, its delivery workers and all commands first; it is used by {users}"
+        )
+    yield
 
 
 def migrate_alone(session: Session, work: Callable[[], None], clock: Clock) -> None:

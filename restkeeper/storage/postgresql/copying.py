@@ -1,0 +1,135 @@
+"""A store in PostgreSQL that is copied, or that is a copy. See `storage.copying`."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+
+import psycopg
+
+from restkeeper.clock import Clock
+from restkeeper.storage.copying import Row, Table
+from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.postgresql import counters
+from restkeeper.storage.postgresql.events import sequence_inside
+from restkeeper.storage.postgresql.failures import first_line
+from restkeeper.storage.postgresql.fields import fields_of
+from restkeeper.storage.postgresql.identity import epoch_of
+from restkeeper.storage.postgresql.migrations import is_empty, locks, migrate, run_missing
+from restkeeper.storage.postgresql.session import Session, connect
+
+FETCHED = 200  # rows that are received at a time
+
+_COUNTERS = """\
+(
+    SELECT
+        collection,
+        sum(items)::bigint AS items,
+        sum(changes)::bigint AS changes
+    FROM counters
+    GROUP BY collection
+) AS counters"""
+
+# The columns that only PostgreSQL has, after the others.
+_OWN_COLUMNS = {"counters": ("shard",), "items": ("fields", "folded"), "events": ("seq",)}
+
+# After rows with numbers were added: the newest event, and the next number of each kind.
+_NUMBERS = (
+    "UPDATE feed SET newest = (SELECT coalesce(max(position), 0) FROM events)",
+    *(
+        f"SELECT setval(pg_get_serial_sequence('{table}', '{column}'), max({column})) FROM {table}"  # noqa: S608
+        for table, column in (("schemas", "number"), ("events", "seq"), ("deliveries", "id"))
+    ),
+)
+
+
+class PostgresCopyable:
+    """See `copying.Copyable`. A transaction is open."""
+
+    def __init__(self, session: Session, epoch: str, moved_to: str = "") -> None:
+        self._session = session
+        self.epoch = epoch
+        self.moved_to = moved_to
+
+    def count(self, table: Table) -> int:
+        return int(self._session.rows(f"SELECT count(*) FROM {_rows_of(table)}")[0][0])  # noqa: S608
+
+    def rows(self, table: Table) -> Iterator[Row]:
+        columns = ", ".join("leased::int" if each == "leased" else each for each in table.columns)
+        statement = f"SELECT {columns} FROM {_rows_of(table)} ORDER BY {table.order}"  # noqa: S608
+        self._session.flush()
+        with self._session.cursor("copy", binary=True) as cursor:
+            cursor.itersize = FETCHED
+            yield from cursor.execute(statement)
+
+    def add(self, table: Table, rows: Iterable[Row]) -> None:
+        columns = ", ".join((*table.columns, *_OWN_COLUMNS.get(table.name, ())))
+        with self._session.cursor() as cursor, cursor.copy(f"COPY {table.name} ({columns}) FROM STDIN") as copy:
+            for row in rows:
+                copy.write_row((*row, *_own_values(table, row)))
+
+    def end(self, moved_to: str) -> None:
+        self._session.change("UPDATE store SET moved_to = %s", (moved_to,))
+        self._session.commit()
+
+
+def _rows_of(table: Table) -> str:
+    return _COUNTERS if table.name == "counters" else table.name
+
+
+def _own_values(table: Table, row: Row) -> Row:
+    """The values of the columns that only PostgreSQL has."""
+    match table.name:
+        case "counters":
+            return (0,)
+        case "items":
+            return fields_of(row[6].encode())
+        case "events":
+            return row[:1]
+    return ()
+
+
+@contextmanager
+def as_source(url: str, clock: Clock) -> Iterator[PostgresCopyable]:
+    """See `location.Location`. Each connection of a program that uses the store has the lock USES, shared."""
+    with _connected(url) as session:
+        if is_empty(session):
+            raise StoreUnavailable("there is no store in the database")
+        with locks.alone(session):
+            ((moved_to,),) = session.rows("SELECT moved_to FROM store")
+            if not moved_to:
+                migrate(session, (), clock)
+            session.begin()
+            session.change(f"LOCK TABLE {', '.join(locks.TABLES)} IN SHARE ROW EXCLUSIVE MODE")  # other programs wait
+            sequence_inside(session)
+            yield PostgresCopyable(session, epoch_of(session), moved_to)
+
+
+@contextmanager
+def as_target(url: str, epoch: str, clock: Clock) -> Iterator[PostgresCopyable]:
+    """See `location.Location`. All of the copy is one transaction; programs that start meanwhile wait for its end."""
+    with _connected(url) as session:
+        if not is_empty(session):
+            raise StoreUnavailable("the database has a store already: name an empty one")
+        with locks.holding(session, locks.MIGRATES, clock):
+            session.begin()
+            if not is_empty(session):  # another program was first
+                raise StoreUnavailable("the database has a store already: name an empty one")
+            run_missing(session)
+            session.change("UPDATE store SET epoch = %s", (epoch,))
+            yield PostgresCopyable(session, epoch)
+            for statement in _NUMBERS:
+                session.change(statement)
+            for (collection,) in session.rows("SELECT collection FROM counters"):
+                session.change(counters.CREATE, (collection,))
+            session.change(f"ANALYZE {', '.join(locks.TABLES)}")
+            session.commit()
+
+
+@contextmanager
+def _connected(url: str) -> Iterator[Session]:
+    """A connection that may wait for the other store, also in a transaction."""
+    with closing(connect(url, is_long=True)) as session:
+        try:
+            session.change("SET idle_in_transaction_session_timeout = 0")
+            yield session
+        except psycopg.Error as error:
+            raise StoreUnavailable(f"the store cannot be copied: {first_line(error)}") from error

@@ -21,7 +21,7 @@ from restkeeper.storage.outbox import (
     EventFilter,
     Secret,
 )
-from restkeeper.storage.sqlite.deliveries import _dialect
+from restkeeper.storage.sqlite.dialect import _dialect
 from restkeeper.web.application import Application
 from tests.shop import create_app
 

@@ -6,13 +6,14 @@ order of the webhooks, and before it leases; queuing and leasing never wait for 
 other. An event has its position before a delivery of it is queued.
 """
 
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
 
 from restkeeper.storage.errors import RecordNotFound
-from restkeeper.storage.eventid import parse_id
+from restkeeper.storage.feed import stored_event
 from restkeeper.storage.outbox import (
     LONGEST_DELAY,
     LONGEST_LEASE,
@@ -24,8 +25,10 @@ from restkeeper.storage.outbox import (
     LogEntry,
     Secret,
     Subscription,
+    id_of,
+    parse_id,
 )
-from restkeeper.storage.rows import delivery, dump_secrets, load_secrets, log_entry, state_after
+from restkeeper.storage.sql import Database
 
 _LOCK = "SELECT 1 FROM subscriptions WHERE webhook = :webhook {for_update}"
 _TRY_LOCK = "SELECT 1 FROM subscriptions WHERE webhook = :webhook {for_update_of_free}"
@@ -51,7 +54,13 @@ SELECT
         SELECT 1 FROM deliveries
         WHERE deliveries.webhook = :webhook AND deliveries.item = item_key AND state = 'pending'
     ) THEN :now END
-FROM (SELECT position, collection || '/' || item AS item_key FROM events WHERE {matches}) AS matching
+FROM (
+    SELECT
+        position,
+        collection || '/' || item AS item_key
+    FROM events
+    WHERE position > :after AND position <= :until AND {wanted}
+) AS matching
 ORDER BY position"""
 
 _ADVANCE = "UPDATE subscriptions SET position = :until WHERE webhook = :webhook"
@@ -219,39 +228,6 @@ _OF_STATE |= dict.fromkeys(("pending", "failed"), " AND state = :state AND state
 
 _LONGEST = {"longest_lease": LONGEST_LEASE, "longest_pause": LONGEST_PAUSE, "longest_delay": LONGEST_DELAY}
 
-Row = tuple[Any, ...]
-
-
-class Dialect:
-    """The statements of this module as a database understands them.
-
-    `parameter` is how it writes a parameter, `parts` are what stands for the names in braces.
-    """
-
-    def __init__(self, parameter: str, **parts: str) -> None:
-        self._parameter = parameter.format(r"\1")
-        self._parts = parts
-        self._known: dict[str, str] = {}
-
-    def __call__(self, statement: str) -> str:
-        if (known := self._known.get(statement)) is None:
-            known = re.sub(r":(\w+)", self._parameter, statement).format_map(self._parts)
-            self._known[statement] = known
-        return known
-
-
-class Database(Protocol):
-    """Executes the statements of this module. A list among the parameters is for `is_active` and `is_chosen`."""
-
-    def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
-        """The rows of a statement."""
-
-    def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
-        """Make a change, now or before the next statement."""
-
-    def parameters_of(self, filter: EventFilter) -> dict[str, Any]:
-        """The parameters of `matches`, besides `after` and `until`."""
-
 
 class Deliveries(ABC):
     """See `outbox.OutboxTransaction`."""
@@ -281,16 +257,16 @@ class Deliveries(ABC):
 
     def subscribe(self, webhook: str, secrets: Sequence[Secret]) -> None:
         self._number_all()  # what is committed before is not sent
-        self._database.change(_SUBSCRIBE, {"webhook": webhook, "secrets": dump_secrets(secrets)})
+        self._database.change(_SUBSCRIBE, {"webhook": webhook, "secrets": _dump_secrets(secrets)})
 
     def set_secrets(self, webhook: str, secrets: Sequence[Secret]) -> None:
         statement = "UPDATE subscriptions SET secrets = :secrets WHERE webhook = :webhook"
-        self._database.change(statement, {"webhook": webhook, "secrets": dump_secrets(secrets)})
+        self._database.change(statement, {"webhook": webhook, "secrets": _dump_secrets(secrets)})
 
     def secrets(self, webhook: str) -> tuple[Secret, ...]:
         statement = "SELECT secrets FROM subscriptions WHERE webhook = :webhook"
         for (secrets,) in self._database.rows(statement, {"webhook": webhook}):
-            return load_secrets(secrets)
+            return _load_secrets(secrets)
         raise RecordNotFound("there is no such webhook")
 
     def resume(self, webhook: str, now: float) -> None:
@@ -317,7 +293,7 @@ class Deliveries(ABC):
         self._free(webhook, now)
         wanted = {"webhook": webhook, "now": now, "until": until, "limit": limit}
         ids = [id for (id,) in self._database.rows(_LEASE_MANUAL if manual_only else _LEASE_ALL, wanted)]
-        leased = [delivery(*row) for row in self._database.rows(_LEASED, {"ids": ids})] if ids else []
+        leased = [_delivery(*row) for row in self._database.rows(_LEASED, {"ids": ids})] if ids else []
         for each in leased:
             self._register_schema(each.event.collection, each.event.fingerprint)
         return leased
@@ -329,7 +305,7 @@ class Deliveries(ABC):
     def settle(self, attempt: Attempt) -> bool:
         """See `outbox.OutboxTransaction`. It waits for a worker that queues, which could miss what it releases."""
         id, lease, webhook, *_ = attempt.delivery
-        row = {**attempt._asdict(), "id": id, "lease": lease, "webhook": webhook, "state": state_after(attempt)}
+        row = {**attempt._asdict(), "id": id, "lease": lease, "webhook": webhook, "state": _state_after(attempt)}
         del row["delivery"]
         self._database.change(_LOCK, {"webhook": webhook})
         settled = self._database.rows(_SETTLE, row)
@@ -351,18 +327,43 @@ class Deliveries(ABC):
 
     def find_delivery(self, webhook: str, id: int) -> LogEntry:
         for row in self._database.rows(_FIND, {"webhook": webhook, "id": id}):
-            return log_entry(*row)
+            return _log_entry(*row)
         raise RecordNotFound("there is no such delivery")
 
 
 def subscriptions_in(database: Database, active: Sequence[str], now: float) -> list[Subscription]:
     """See `outbox.OutboxStore.subscriptions`."""
     rows = database.rows(_SUBSCRIPTIONS, {"active": list(active), "now": now, **_LONGEST})
-    return [Subscription(webhook, load_secrets(secrets), *map(bool, rest)) for webhook, secrets, *rest in rows]
+    return [Subscription(webhook, _load_secrets(secrets), *map(bool, rest)) for webhook, secrets, *rest in rows]
 
 
 def log_in(database: Database, webhook: str, before: int | None, limit: int, state: str | None) -> list[LogEntry]:
     """See `outbox.OutboxStore.deliveries`."""
     statement = f"{_LOG}{' AND id < :before' if before else ''}{_OF_STATE[state]} ORDER BY id DESC LIMIT :limit"
     rows = database.rows(statement, {"webhook": webhook, "before": before, "state": state, "limit": limit})
-    return [log_entry(*row) for row in rows]
+    return [_log_entry(*row) for row in rows]
+
+
+def _delivery(id: int, lease: int, webhook: str, manual: bool, attempts: int, *event: Any) -> Delivery:
+    """The delivery of a row: its fields, the event's as in `stored_event`."""
+    return Delivery(id, lease, webhook, bool(manual), attempts, stored_event(*event))
+
+
+def _log_entry(id: int, position: int, origin: str, *rest: Any) -> LogEntry:
+    """The entry of a row: its fields, but for the event's position and origin."""
+    return LogEntry(id, id_of(position, origin), *rest)
+
+
+def _state_after(attempt: Attempt) -> str:
+    """The state of a delivery after an attempt, see LogEntry."""
+    return "delivered" if attempt.succeeded else "failed" if attempt.is_final else "pending"
+
+
+def _dump_secrets(secrets: Sequence[Secret]) -> str:
+    """Secrets as they are stored: a JSON text."""
+    return orjson.dumps([list(secret) for secret in secrets]).decode()
+
+
+def _load_secrets(text: str) -> tuple[Secret, ...]:
+    """The secrets in a text that `_dump_secrets` returned."""
+    return tuple(Secret(*each) for each in orjson.loads(text))

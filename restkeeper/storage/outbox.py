@@ -25,6 +25,19 @@ def is_event_id(text: str) -> bool:
     return re.fullmatch(EVENT_ID, text) is not None
 
 
+def id_of(position: int, origin: str) -> str:
+    """The id of the event at a position; its origin is the epoch of the store that wrote it."""
+    return f"evt_{origin}_{position:x}"
+
+
+def parse_id(id: str) -> tuple[int, str]:
+    """The position and origin in an event's id; those of no event for any other text."""
+    if not is_event_id(id):
+        return -1, ""
+    _, origin, position = id.split("_")
+    return int(position, 16), origin
+
+
 class Event(NamedTuple):
     """A change of an item. `data` is JSON, `at` is RFC 3339 in UTC.
 

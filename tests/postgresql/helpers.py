@@ -4,20 +4,23 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import psycopg
 
+from restkeeper.storage.feed import newest_id
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
-from restkeeper.storage.postgresql import deliveries, events
+from restkeeper.storage.postgresql import deliveries, feed
 from restkeeper.storage.postgresql.deliveries import Outbox
+from restkeeper.storage.postgresql.dialect import PostgresDatabase
 from restkeeper.storage.postgresql.session import Session, connect
 from tests.waiting import SECONDS
 
 T = TypeVar("T")
 EPOCH = "0123abcd"
-MIGRATION = Path(events.__file__).parent / "migrations" / "0001.sql"
+MIGRATION = Path(feed.__file__).parent / "migrations" / "0001.sql"
 STORE = "CREATE TABLE IF NOT EXISTS store (epoch text, place text, secret text, migration integer, oldest integer)"
 
 
@@ -61,11 +64,11 @@ class OutboxOnly:
 
     def last_event(self) -> str:
         with self.session() as session:
-            return events.newest_id(session)
+            return newest_id(PostgresDatabase(session), partial(feed.sequence_all, session))
 
     def events(self, after: str, filter: EventFilter, limit: int) -> Events:
         with self.session() as session:
-            return events.find_events(session, after, filter, limit, ignore)
+            return feed.find_events(session, after, filter, limit, ignore)
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
         with self.session() as session:

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from restkeeper.storage.outbox import EventFilter
-from restkeeper.storage.postgresql import events
+from restkeeper.storage.postgresql import feed
 from restkeeper.storage.postgresql.deliveries import Outbox
 from tests.outbox import SECRETS, THINGS, all_of, event, lease
 from tests.postgresql.helpers import EPOCH, OutboxOnly, Parallel, ignore
@@ -63,7 +63,7 @@ def follow(outbox: OutboxOnly, after: str, is_end: threading.Event) -> list[tupl
 def number_until(outbox: OutboxOnly, is_end: threading.Event) -> None:
     while not is_end.is_set():
         with outbox.session() as session:
-            events.sequence(session, limit=3)
+            feed.sequence(session, limit=3)
 
 
 def test_nothing_is_skipped_or_inverted(outbox: OutboxOnly) -> None:
@@ -132,7 +132,7 @@ def test_the_sequencer_works_in_pieces(outbox: OutboxOnly) -> None:
     """Each run numbers a limited number of events, the oldest first, and says how many."""
     record(outbox, "a", "b", "c")
     with outbox.session() as session:
-        assert [events.sequence(session, limit=2) for _ in range(3)] == [(2, 2), (1, 3), (0, 3)]
+        assert [feed.sequence(session, limit=2) for _ in range(3)] == [(2, 2), (1, 3), (0, 3)]
     assert items_of(outbox) == ["a", "b", "c"]
 
 
@@ -140,7 +140,7 @@ def test_the_sequencer_works_until_nothing_is_left(outbox: OutboxOnly) -> None:
     """All that is committed is numbered before it is read."""
     record(outbox, *"abcde")
     with outbox.session() as session:
-        events.sequence_all(session, limit=2)
+        feed.sequence_all(session, limit=2)
         assert session.rows("SELECT item FROM events WHERE position IS NULL") == []
     assert items_of(outbox) == list("abcde")
 
@@ -151,9 +151,9 @@ def test_a_failed_run_changes_nothing(outbox: OutboxOnly) -> None:
     with outbox.session() as session:
         session.change("ALTER TABLE feed ADD CHECK (newest = 0)")
         with pytest.raises(psycopg.errors.CheckViolation):
-            events.sequence(session)
+            feed.sequence(session)
         session.change("ALTER TABLE feed DROP CONSTRAINT feed_newest_check")
-        assert events.sequence(session)[0] == 1
+        assert feed.sequence(session)[0] == 1
 
 
 def test_ids_have_the_epoch_of_their_moment(outbox: OutboxOnly) -> None:

@@ -1,22 +1,12 @@
 """Deliveries in PostgreSQL: what differs, see `storage/deliveries.py`; and the recording of events."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from restkeeper.storage.deliveries import Deliveries, Dialect, Row, log_in, subscriptions_in
-from restkeeper.storage.outbox import Event, EventFilter, LogEntry, Subscription
+from restkeeper.storage.deliveries import Deliveries, log_in, subscriptions_in
+from restkeeper.storage.outbox import Event, LogEntry, Subscription
 from restkeeper.storage.postgresql.chain import FROM, Step
-from restkeeper.storage.postgresql.events import (
-    IS_UNNUMBERED,
-    LOCK_FEED,
-    NUMBER_ITEM,
-    STORED,
-    WANTED,
-    parameters_of,
-    sequence_all,
-    sequence_inside,
-)
-from restkeeper.storage.postgresql.fields import clean
+from restkeeper.storage.postgresql.dialect import PostgresDatabase
+from restkeeper.storage.postgresql.feed import LOCK_FEED, NUMBER_ITEM, number_all, sequence_inside
 from restkeeper.storage.postgresql.session import Session
 
 _RECORD = f"""\
@@ -24,43 +14,13 @@ INSERT INTO events
     (type, collection, item, at, data, owner, fingerprint, older)
 SELECT %s, %s, %s, %s, %s, %s, %s, %s {FROM}"""  # noqa: S608 - a constant
 
-_dialect = Dialect(
-    "%({})s",
-    for_update="FOR UPDATE",
-    for_update_of_free="FOR UPDATE SKIP LOCKED",
-    for_key_share="FOR KEY SHARE",
-    newest="(SELECT newest FROM feed)",
-    matches=f"position > %(after)s AND position <= %(until)s AND {WANTED}",
-    event=STORED,
-    is_chosen="deliveries.id = ANY(%(ids)s)",
-    is_active="webhook = ANY(%(active)s::text[])",
-    is_leased="leased",
-    by_event="",
-)
-
-
-class _Database:
-    """See `storage.deliveries.Database`."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
-        return self._session.rows(_dialect(statement), _cleaned(parameters))
-
-    def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
-        self._session.queue(_dialect(statement), _cleaned(parameters))
-
-    def parameters_of(self, filter: EventFilter) -> dict[str, Any]:
-        return parameters_of(filter)
-
 
 class Outbox(Deliveries):
     """See `outbox.OutboxTransaction`."""
 
     def __init__(self, session: Session, learn_of: Callable[[str, str], None]) -> None:
         self._session = session
-        self._database = _Database(session)
+        self._database = PostgresDatabase(session)
         self._learn_of = learn_of
 
     def record(self, event: Event) -> None:
@@ -83,25 +43,13 @@ class Outbox(Deliveries):
 
 def find_subscriptions(session: Session, active: Sequence[str], now: float) -> list[Subscription]:
     """See `outbox.OutboxStore.subscriptions`."""
-    if session.rows(f"SELECT {IS_UNNUMBERED}") == [(True,)]:
-        sequence_all(session)
-    return subscriptions_in(_Database(session), active, now)
+    number_all(session)
+    return subscriptions_in(PostgresDatabase(session), active, now)
 
 
 def read_log(session: Session, webhook: str, before: int | None, limit: int, state: str | None) -> list[LogEntry]:
     """See `outbox.OutboxStore.deliveries`."""
-    return log_in(_Database(session), webhook, before, limit, state)
-
-
-def _cleaned(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters whose texts can be sent to PostgreSQL."""
-    return {name: _clean(value) for name, value in parameters.items()}
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, str):
-        return clean(value)
-    return [_clean(each) for each in value] if isinstance(value, list) else value
+    return log_in(PostgresDatabase(session), webhook, before, limit, state)
 
 
 def _row(event: Event) -> tuple[str | None, ...]:

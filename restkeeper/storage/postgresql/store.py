@@ -28,13 +28,14 @@ from restkeeper.storage.contract import (
     Transaction,
 )
 from restkeeper.storage.errors import EventsExpired, StoreGone, StoreUnavailable
-from restkeeper.storage.eventid import parse_id
+from restkeeper.storage.feed import newest_id
 from restkeeper.storage.opening import Opening
-from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
-from restkeeper.storage.postgresql import events, limits
+from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription, parse_id
+from restkeeper.storage.postgresql import feed, limits
 from restkeeper.storage.postgresql.chain import Step
 from restkeeper.storage.postgresql.counters import revision_of, state_of
 from restkeeper.storage.postgresql.deliveries import find_subscriptions, read_log
+from restkeeper.storage.postgresql.dialect import PostgresDatabase
 from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line, log_rarely, store_error
 from restkeeper.storage.postgresql.identity import epoch_of, make_epoch, note_loss, note_place, secret_of
 from restkeeper.storage.postgresql.indexes import unique_fields
@@ -57,9 +58,8 @@ from restkeeper.storage.postgresql.migrations.locks import TABLES, share
 from restkeeper.storage.postgresql.pages import find_page
 from restkeeper.storage.postgresql.pool import Connections
 from restkeeper.storage.postgresql.queries import select_count
-from restkeeper.storage.postgresql.schemas import read_schemas
 from restkeeper.storage.postgresql.session import Session, connect
-from restkeeper.storage.registry import Registry
+from restkeeper.storage.schemas import Registry, read_schemas
 from restkeeper.storage.spool import records_in, spool
 from restkeeper.storage.statements import is_search, is_sorted
 
@@ -206,19 +206,20 @@ class PostgresStore:
         return self._read(revision_of, collection)
 
     def schemas(self, collection: str) -> list[StoredSchema]:
-        return self._read(read_schemas, collection)
+        return self._read(lambda session: read_schemas(PostgresDatabase(session), collection))
 
     def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
         return self._read(find_others, self._collections[collection], fingerprints, limit)
 
     def last_event(self) -> str:
-        newest = self._read(events.newest_id)
+        newest = self._read(_newest_id)
         self._follow(parse_id(newest)[1])
         return self._note(newest)
 
     def events(self, after: str, filter: EventFilter, limit: int) -> Events:
         with self._open_connections.session() as session:
-            find = partial(events.find_events, session, after, filter, limit, partial(self._learn_of, session))
+            learn = partial(self._learn_of, session)
+            find = partial(feed.find_events, session, after, filter, limit, learn)
             try:
                 found = find()
             except EventsExpired:
@@ -259,7 +260,7 @@ class PostgresStore:
             return read(session, *arguments, **options)
 
     def _learn_of(self, session: Session, collection: str, *fingerprints: str) -> None:
-        self._registry.learn_of(collection, fingerprints, partial(read_schemas, session, collection))
+        self._registry.learn(PostgresDatabase(session), collection, *fingerprints)
 
     def _note(self, event: str) -> str:
         """Remember that the store has an event of the known history."""
@@ -304,7 +305,7 @@ class PostgresStore:
         if self._changes >= SEQUENCED:
             self._changes = 0
             with suppress(psycopg.Error):  # the change is stored; readers number events, too
-                self._seen = max(self._seen, events.sequence(session, waits=False)[1])
+                self._seen = max(self._seen, feed.sequence(session, waits=False)[1])
 
     def scan(self, collection: str) -> Iterator[Record]:
         fingerprint = None
@@ -348,6 +349,10 @@ class PostgresStore:
         connections, self._connections = self._connections, None
         if connections:
             connections.close()
+
+
+def _newest_id(session: Session) -> str:
+    return newest_id(PostgresDatabase(session), partial(feed.sequence_all, session))
 
 
 def size_of(url: str) -> int | None:

@@ -1,60 +1,26 @@
 """Deliveries in SQLite: what differs, see `storage/deliveries.py`; and the recording of events."""
 
 import sqlite3
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import orjson
-
-from restkeeper.storage.deliveries import Deliveries, Dialect, Row, log_in, subscriptions_in
+from restkeeper.storage.deliveries import Deliveries, log_in, subscriptions_in
 from restkeeper.storage.errors import RecordNotFound, StoreError
-from restkeeper.storage.outbox import Event, EventFilter, LogEntry, Subscription
-from restkeeper.storage.sqlite.events import EVENT, MATCHES, parameters_of
-from restkeeper.storage.sqlite.schemas import SqliteRegistry
+from restkeeper.storage.outbox import Event, LogEntry, Subscription
+from restkeeper.storage.schemas import Registry
+from restkeeper.storage.sqlite.dialect import SqliteDatabase
 
 _RECORD = """\
 INSERT INTO events
     (origin, type, collection, item, owner, at, data, fingerprint, older)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
-_dialect = Dialect(
-    ":{}",
-    for_update="",
-    for_update_of_free="",
-    for_key_share="",
-    newest="(SELECT coalesce(max(position), 0) FROM events)",
-    matches=MATCHES,
-    event=EVENT,
-    is_chosen="deliveries.id IN (SELECT value FROM json_each(:ids))",
-    is_active="webhook IN (SELECT value FROM json_each(:active))",
-    is_leased="leased = 1",  # as in the condition of its index
-    by_event="INDEXED BY deliveries_event",
-)
-
-
-class _Database:
-    """See `storage.deliveries.Database`."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
-        lists = {name: orjson.dumps(value).decode() for name, value in parameters.items() if isinstance(value, list)}
-        return self._connection.execute(_dialect(statement), {**parameters, **lists}).fetchall()
-
-    def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
-        self.rows(statement, parameters)
-
-    def parameters_of(self, filter: EventFilter) -> dict[str, Any]:
-        return parameters_of(filter)
-
 
 class Outbox(Deliveries):
     """See `outbox.OutboxTransaction`."""
 
-    def __init__(self, connection: sqlite3.Connection, epoch: str, registry: SqliteRegistry) -> None:
+    def __init__(self, connection: sqlite3.Connection, epoch: str, registry: Registry) -> None:
         self._connection = connection
-        self._database = _Database(connection)
+        self._database = SqliteDatabase(connection)
         self._epoch = epoch
         self._registry = registry
         self._failure: StoreError | None = None
@@ -88,16 +54,16 @@ class Outbox(Deliveries):
         """See `Deliveries`: they have their positions from the beginning."""
 
     def _register_schema(self, collection: str, fingerprint: str) -> None:
-        self._registry.learn(self._connection, collection, fingerprint)
+        self._registry.learn(self._database, collection, fingerprint)
 
 
 def find_subscriptions(connection: sqlite3.Connection, active: Sequence[str], now: float) -> list[Subscription]:
     """See `outbox.OutboxStore.subscriptions`."""
-    return subscriptions_in(_Database(connection), active, now)
+    return subscriptions_in(SqliteDatabase(connection), active, now)
 
 
 def read_log(
     connection: sqlite3.Connection, webhook: str, before: int | None, limit: int, state: str | None
 ) -> list[LogEntry]:
     """See `outbox.OutboxStore.deliveries`."""
-    return log_in(_Database(connection), webhook, before, limit, state)
+    return log_in(SqliteDatabase(connection), webhook, before, limit, state)

@@ -11,11 +11,12 @@ import orjson
 
 from restkeeper.storage.contract import Collection, Record, StoredResponse
 from restkeeper.storage.errors import ConditionFailed, DuplicateValue, RecordChanged, RecordNotFound, ResponseStored
+from restkeeper.storage.schemas import Registry
 from restkeeper.storage.sqlite import sql
 from restkeeper.storage.sqlite.deliveries import Outbox
+from restkeeper.storage.sqlite.dialect import SqliteDatabase
 from restkeeper.storage.sqlite.identity import revision
-from restkeeper.storage.sqlite.schemas import SqliteRegistry
-from restkeeper.storage.statements import of_other_revision
+from restkeeper.storage.statements import of_other_revision, select_other_fingerprints
 
 _READ = f"""\
 SELECT
@@ -102,7 +103,7 @@ class SqliteTransaction(Outbox):
         return revision(self._epoch, number)
 
     def other_fingerprints(self, collection: str) -> list[str]:
-        return self._registry.others(self._connection, collection)
+        return find_other_fingerprints(self._connection, collection, self._registry)
 
     def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
         return find_others(self._connection, self._registry.collections[collection], fingerprints, limit)
@@ -145,6 +146,15 @@ def _columns(record: Record) -> tuple[Any, ...]:
     return version, updated_at, fingerprint, body.decode(), owner, None if older is None else older.decode()
 
 
+def find_other_fingerprints(connection: sqlite3.Connection, collection: str, registry: Registry) -> list[str]:
+    """See `contract.ItemTransaction.other_fingerprints`."""
+    if (declared := registry.collections.get(collection)) is None:
+        return []
+    found = [fingerprint for (fingerprint,) in connection.execute(select_other_fingerprints(declared))]
+    registry.learn(SqliteDatabase(connection), collection, *found)
+    return found
+
+
 def find_others(
     connection: sqlite3.Connection, collection: Collection, fingerprints: Sequence[str], limit: int
 ) -> list[Record]:
@@ -160,13 +170,13 @@ def require_body(connection: sqlite3.Connection, collection: str, record: Record
         raise ConditionFailed("no record has this id and body")
 
 
-def read_item(connection: sqlite3.Connection, collection: str, id: str, registry: SqliteRegistry) -> Record:
+def read_item(connection: sqlite3.Connection, collection: str, id: str, registry: Registry) -> Record:
     """See `contract.ItemStore.read`."""
     row = connection.execute(_READ, (collection, id)).fetchone()
     if row is None:
         raise RecordNotFound(_NOT_FOUND)
     record = Record._make(row)
-    registry.learn(connection, collection, record.fingerprint)
+    registry.learn(SqliteDatabase(connection), collection, record.fingerprint)
     return record
 
 

@@ -29,13 +29,16 @@ from restkeeper.storage.contract import (
     Transaction,
 )
 from restkeeper.storage.errors import RecordNotFound, StoreFull, StoreGone, StoreUnavailable
+from restkeeper.storage.feed import newest_id
 from restkeeper.storage.opening import Opening
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
+from restkeeper.storage.schemas import Registry, read_schemas
 from restkeeper.storage.spool import records_in, spool
 from restkeeper.storage.sqlite import health, sql
 from restkeeper.storage.sqlite.connection import connect, is_full, snapshot, store_error, translated
 from restkeeper.storage.sqlite.deliveries import find_subscriptions, read_log
-from restkeeper.storage.sqlite.events import find_events, newest_id
+from restkeeper.storage.sqlite.dialect import SqliteDatabase
+from restkeeper.storage.sqlite.feed import find_events
 from restkeeper.storage.sqlite.files import (
     LogLimit,
     can_grow,
@@ -45,10 +48,9 @@ from restkeeper.storage.sqlite.files import (
     size_of,
 )
 from restkeeper.storage.sqlite.identity import epoch_of, revision_of, secret_of, state_of
-from restkeeper.storage.sqlite.items import find_others, find_response, read_item, require_body
+from restkeeper.storage.sqlite.items import find_other_fingerprints, find_others, find_response, read_item, require_body
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, require_present
-from restkeeper.storage.sqlite.schemas import SqliteRegistry, read_schemas
 from restkeeper.storage.sqlite.search import Searches, count_items, find_page
 from restkeeper.storage.sqlite.writer import Writer
 from restkeeper.storage.statements import is_search
@@ -126,7 +128,7 @@ class SqliteStore:
         self._in_memory = path == ":memory:"
         self._creates = creates or self._in_memory
         self._collections = {collection.name: collection for collection in collections}
-        self._registry = SqliteRegistry(self._collections.values())
+        self._registry = Registry(self._collections.values())
         self._min_free_space = min_free_space
         self._free_space = None if self._in_memory else partial(free_space_of, os.path.dirname(os.path.realpath(path)))
         self._log_limit = LogLimit(path, clock)
@@ -251,13 +253,16 @@ class SqliteStore:
         return self._read_with_epoch(revision_of, collection)
 
     def schemas(self, collection: str) -> list[StoredSchema]:
-        return self._read(read_schemas, collection)
+        return self._read(lambda connection: read_schemas(SqliteDatabase(connection), collection))
 
     def last_event(self) -> str:
-        return self._read_with_epoch(newest_id)
+        return self._read_with_epoch(lambda connection: newest_id(SqliteDatabase(connection)))
 
     def events(self, after: str, filter: EventFilter, limit: int) -> Events:
-        return self._read_with_epoch(find_events, after, filter, limit, self._registry)
+        def find(connection: sqlite3.Connection) -> Events | None:
+            return find_events(connection, after, filter, limit, partial(self._learn, connection))
+
+        return self._read_with_epoch(find)
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
         self._require_file()  # a process that only reads would not notice that the file was replaced
@@ -347,8 +352,11 @@ class SqliteStore:
         for record in records_in(self._read(_spool_items, collection, self._path)):
             if record.fingerprint != fingerprint:
                 fingerprint = record.fingerprint
-                self._read(self._registry.learn, collection, fingerprint)
+                self._read(self._learn, collection, fingerprint)
             yield record
+
+    def _learn(self, connection: sqlite3.Connection, collection: str, fingerprint: str) -> None:
+        self._registry.learn(SqliteDatabase(connection), collection, fingerprint)
 
     def tidy(self) -> list[str]:
         writer = self._writer
@@ -432,7 +440,7 @@ def _find_page(
     query: Query,
     max_bytes: int | None,
     required_body: tuple[str, Record] | None,
-    registry: SqliteRegistry,
+    registry: Registry,
 ) -> Page | None:
     """The page and its revision in one snapshot; None if the epoch is missing."""
     with snapshot(connection):
@@ -442,17 +450,17 @@ def _find_page(
         if not revision:
             return None
         page = find_page(connection, collection, query, max_bytes)
-        registry.learn(connection, collection.name, *page.fingerprints)
-        others = registry.others(connection, collection.name) if query.uses_fields else ()
+        registry.learn(SqliteDatabase(connection), collection.name, *page.fingerprints)
+        others = find_other_fingerprints(connection, collection.name, registry) if query.uses_fields else ()
         return page._replace(revision=revision, total=None if query.narrows else items, others=others)
 
 
-def _look_up(connection: sqlite3.Connection, keys: Sequence[Key], registry: SqliteRegistry) -> list[Found]:
+def _look_up(connection: sqlite3.Connection, keys: Sequence[Key], registry: Registry) -> list[Found]:
     with snapshot(connection) if len(keys) > 1 else nullcontext():
         return [_found(connection, key, registry) for key in keys]
 
 
-def _found(connection: sqlite3.Connection, key: Key, registry: SqliteRegistry) -> Found:
+def _found(connection: sqlite3.Connection, key: Key, registry: Registry) -> Found:
     if isinstance(key, str):
         return revision_of(connection, key) or None
     if isinstance(key, bytes):

@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 
 from restkeeper.clock import TURN, Clock
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.schemas import Registry
 from restkeeper.storage.sqlite import connection as sqlite_connection
 from restkeeper.storage.sqlite.connection import RETRY_SECONDS, execute_waiting, store_error
 from restkeeper.storage.sqlite.identity import epoch_of, make_epoch
 from restkeeper.storage.sqlite.items import SqliteTransaction
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import require_writable
-from restkeeper.storage.sqlite.schemas import SqliteRegistry
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class Writer:
         lock: LockFile | None,
         require_file: Callable[[], None],
         after_commit: Callable[[], None],
-        registry: SqliteRegistry,
+        registry: Registry,
         clock: Clock,
     ) -> None:
         self._lock = lock

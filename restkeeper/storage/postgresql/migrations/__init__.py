@@ -15,9 +15,11 @@ from pathlib import Path
 import psycopg
 
 from restkeeper.clock import Clock
+from restkeeper.storage import schemas
 from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.postgresql import counters, indexes, schemas
+from restkeeper.storage.postgresql import counters, indexes
+from restkeeper.storage.postgresql.dialect import PostgresDatabase
 from restkeeper.storage.postgresql.identity import new_epoch, note_place
 from restkeeper.storage.postgresql.migrations.locks import (
     BUILDS,
@@ -67,7 +69,7 @@ def _complete(session: Session, collections: Sequence[Collection]) -> None:
         run_missing(session)
     require_readable(session)  # a newer program can have been first
     for collection in collections:
-        schemas.register(session, collection)
+        schemas.register(PostgresDatabase(session), collection)
         session.change(counters.CREATE, (collection.name,))
         if is_new:
             _create_indexes(session, collection)
@@ -134,7 +136,7 @@ def run_missing(session: Session) -> None:
 
 def _is_declared(session: Session, collection: Collection) -> bool:
     counted = session.row("SELECT count(*) FROM counters WHERE collection = %s", (collection.name,))
-    return counted == (counters.SHARDS,) and schemas.is_registered(session, collection)
+    return counted == (counters.SHARDS,) and schemas.is_registered(PostgresDatabase(session), collection)
 
 
 def _create_indexes(session: Session, collection: Collection) -> None:

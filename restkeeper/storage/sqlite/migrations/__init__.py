@@ -9,9 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from restkeeper.storage import schemas
 from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.sqlite import schemas, sql
+from restkeeper.storage.sqlite import sql
+from restkeeper.storage.sqlite.dialect import SqliteDatabase
 from restkeeper.storage.sqlite.identity import epoch_of, note_schema
 from restkeeper.storage.statements import literal, oldest_of, require_current, require_known
 
@@ -32,7 +34,7 @@ def migrate(connection: sqlite3.Connection, collections: Sequence[Collection] = 
         run_missing(connection)
         require_readable(connection)  # a newer program can have been first
         for collection in collections:
-            schemas.register(connection, collection)
+            schemas.register(SqliteDatabase(connection), collection)
             for statement in _missing(connection, collection):  # again: another process can have been first
                 connection.execute(statement)
 
@@ -108,7 +110,7 @@ def drop_undeclared(connection: sqlite3.Connection, collections: Iterable[Collec
 
 
 def _is_declared(connection: sqlite3.Connection, collection: Collection) -> bool:
-    return schemas.is_registered(connection, collection) and not any(_missing(connection, collection))
+    return schemas.is_registered(SqliteDatabase(connection), collection) and not any(_missing(connection, collection))
 
 
 def _missing(connection: sqlite3.Connection, collection: Collection) -> Iterator[str]:

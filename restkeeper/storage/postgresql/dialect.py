@@ -1,0 +1,84 @@
+"""PostgreSQL's words for the modules that are written once. See `storage.sql`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from restkeeper.storage.outbox import EventFilter
+from restkeeper.storage.postgresql.fields import clean
+from restkeeper.storage.postgresql.session import Session
+from restkeeper.storage.sql import Dialect, Row
+
+# The columns of a stored event, for `stored_event`.
+EVENT = """\
+position,
+    origin,
+    events.type,
+    at,
+    convert_to(data, 'UTF8'),
+    collection,
+    fingerprint,
+    convert_to(older, 'UTF8')"""
+
+# The events that match a filter.
+WANTED = """\
+(collection = ANY(%(collections)s::text[]) OR (owner = %(owner)s AND collection = ANY(%(own)s::text[])))
+    AND type LIKE ANY(%(types)s::text[])"""
+
+IS_UNNUMBERED = "EXISTS (SELECT 1 FROM events WHERE position IS NULL)"
+
+_dialect = Dialect(
+    "%({})s",
+    is_unnumbered=IS_UNNUMBERED,
+    store="store",
+    epoch="epoch",
+    newest="(SELECT newest FROM feed)",
+    for_update="FOR UPDATE",
+    for_update_of_free="FOR UPDATE SKIP LOCKED",
+    for_key_share="FOR KEY SHARE",
+    by_event="",
+    is_leased="leased",
+    is_chosen="deliveries.id = ANY(%(ids)s)",
+    is_active="webhook = ANY(%(active)s::text[])",
+    event=EVENT,
+    wanted=WANTED,
+)
+
+
+class PostgresDatabase:
+    """See `sql.Database`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
+        return self._session.rows(_dialect(statement), _cleaned(parameters))
+
+    def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
+        self._session.queue(_dialect(statement), _cleaned(parameters))
+
+    def parameters_of(self, filter: EventFilter) -> dict[str, Any]:
+        return filter_parameters(filter)
+
+
+def filter_parameters(filter: EventFilter) -> dict[str, Any]:
+    """The parameters of WANTED."""
+    types, collections, own = list(map(_like, filter.types)), list(filter.collections), list(filter.own)
+    return _cleaned({"types": types, "collections": collections, "own": own, "owner": filter.owner})
+
+
+def _cleaned(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters whose texts can be sent to PostgreSQL."""
+    return {name: _clean(value) for name, value in parameters.items()}
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    return [_clean(each) for each in value] if isinstance(value, list) else value
+
+
+def _like(pattern: str) -> str:
+    """The pattern of LIKE for one in which `*` stands for any text."""
+    for special in "\\%_":
+        pattern = pattern.replace(special, f"\\{special}")
+    return pattern.replace("*", "%")

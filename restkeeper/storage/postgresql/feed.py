@@ -1,0 +1,147 @@
+"""The feed in PostgreSQL: the sequencer, which gives each committed event its position, and reading.
+
+Transactions commit in another order than the one in which they recorded their events. So an event has no position until
+its transaction has committed. The sequencer locks the row of `feed`, and its next statement, which sees all that was
+committed before, numbers the events without a position in the order of `seq`. Readers use positions alone: they see no
+gap, and nothing is inserted before what they have read. A transaction that stays open delays its own events only.
+"""
+
+from collections.abc import Callable
+
+from restkeeper.storage.feed import Stretch, events_of
+from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, EventFilter, Events, parse_id
+from restkeeper.storage.postgresql.dialect import EVENT, IS_UNNUMBERED, WANTED, filter_parameters
+from restkeeper.storage.postgresql.session import Session
+
+NUMBERED = 2000  # events that one run of the sequencer numbers, in some 100 milliseconds
+MOST_RUNS = 20  # for one reader
+
+_WAIT_FOR_NOBODY = "SET LOCAL lock_timeout = 1"  # millisecond; 0 would be for ever
+LOCK_FEED = "SELECT newest FROM feed FOR UPDATE"
+
+# It must be a statement after LOCK_FEED, so that its snapshot has what the sequencer before committed.
+_NUMBER = """\
+WITH
+unnumbered AS (
+    SELECT
+        seq,
+        row_number() OVER (ORDER BY seq) AS number
+    FROM (SELECT seq FROM events WHERE position IS NULL {} ORDER BY seq LIMIT %(limit)s) AS oldest
+),
+advanced AS (
+    UPDATE feed SET newest = newest + (SELECT count(*) FROM unnumbered)
+    WHERE EXISTS (SELECT 1 FROM unnumbered)
+)
+UPDATE events SET
+    position = newest + number,
+    origin = epoch
+FROM unnumbered, feed, store
+WHERE events.seq = unnumbered.seq"""
+NUMBER = _NUMBER.format("")
+NUMBER_ITEM = _NUMBER.format("AND collection = %(collection)s AND item = %(item)s")
+
+
+# The bounds of the feed and of the search, in each row, and the matching events, or nulls. A join with `search`
+# would not use the index for both positions.
+_SELECT = f"""\
+WITH
+bounds AS (
+    SELECT
+        coalesce((SELECT min(position) FROM events), 1) AS oldest,
+        newest,
+        epoch
+    FROM feed, store
+),
+search AS (
+    SELECT
+        oldest,
+        newest,
+        epoch,
+        coalesce(%(after)s::bigint, oldest - 1) AS start,
+        least(coalesce(%(after)s::bigint, oldest - 1) + %(most)s, newest) AS until
+    FROM bounds
+),
+matching AS (
+    SELECT
+        first.*,
+        sum(octet_length(data) + coalesce(octet_length(older), 0)) OVER (ORDER BY position) AS bytes
+    FROM (
+        SELECT * FROM events
+        WHERE position > (SELECT start FROM search) AND position <= (SELECT until FROM search) AND {WANTED}
+        ORDER BY position
+        LIMIT %(limit)s
+    ) AS first
+),
+page AS (
+    SELECT
+        {EVENT},
+        bytes
+    FROM matching AS events
+    WHERE bytes - octet_length(data) - coalesce(octet_length(older), 0) <= %(bytes)s
+)
+SELECT
+    {IS_UNNUMBERED},
+    oldest,
+    newest,
+    epoch,
+    (SELECT origin FROM events WHERE position = start),
+    until,
+    (SELECT origin FROM events WHERE position = until),
+    page.*
+FROM search LEFT JOIN page ON true
+ORDER BY position"""  # noqa: S608 - constant expressions
+
+
+def sequence(session: Session, limit: int = NUMBERED, *, waits: bool = True) -> tuple[int, int]:
+    """Number the oldest committed events without a position, at most `limit`.
+
+    Returns how many, and the highest position. Unless it `waits`, it raises LockNotAvailable where others have a lock.
+    """
+    session.begin()
+    try:
+        if not waits:
+            session.queue(_WAIT_FOR_NOBODY)
+        ((newest,),) = session.rows(LOCK_FEED)
+        numbered = session.change(NUMBER, {"limit": limit})
+        session.commit()
+    finally:
+        session.undo()
+    return numbered, newest + numbered
+
+
+def sequence_inside(session: Session) -> None:
+    """Number all events that are committed now, inside a transaction: nobody else numbers any until its end."""
+    session.rows(LOCK_FEED)
+    while session.change(NUMBER, {"limit": NUMBERED}) == NUMBERED:
+        pass
+
+
+def sequence_all(session: Session, limit: int = NUMBERED) -> None:
+    """Number all events that are committed now, or as many as MOST_RUNS runs can."""
+    for _ in range(MOST_RUNS):
+        if sequence(session, limit)[0] < limit:
+            return
+
+
+def number_all(session: Session) -> None:
+    """Number all committed events, if there is one without a position."""
+    if session.rows(f"SELECT {IS_UNNUMBERED}") == [(True,)]:
+        sequence_all(session)
+
+
+def find_events(
+    session: Session, after: str, filter: EventFilter, limit: int, learn: Callable[[str, str], None]
+) -> Events:
+    """See `feed.events_of`."""
+    position, _ = parse_id(after)
+    wanted = {"after": position if after else None, "most": MOST_EXAMINED, "limit": limit, "bytes": PAGE_BYTES}
+    wanted |= filter_parameters(filter)
+    rows = session.rows(_SELECT, wanted)
+    if rows[0][0]:
+        sequence_all(session)
+        rows = session.rows(_SELECT, wanted)
+    stretch = Stretch._make((*rows[0][1:7], [row[7:-1] for row in rows if row[7] is not None]))
+    if stretch.rows and (len(stretch.rows) == limit or rows[-1][-1] > PAGE_BYTES):
+        end, end_origin, *_ = stretch.rows[-1]
+        stretch = stretch._replace(end=end, end_origin=end_origin)
+    return events_of(stretch, after, learn)

@@ -1,0 +1,85 @@
+"""The registry of schemas: which schemas the items of a store have, and in which order they came."""
+
+from collections.abc import Iterable
+
+from restkeeper.storage.contract import MOST_SCHEMAS, Collection, StoredSchema
+from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.sql import Database
+
+_SELECT = """\
+SELECT
+    fingerprint,
+    revision,
+    oldest,
+    fields
+FROM schemas
+WHERE collection = :collection
+ORDER BY number"""
+
+_IS_REGISTERED = "SELECT 1 FROM schemas WHERE collection = :collection AND fingerprint = :fingerprint"
+
+_INSERT = """\
+INSERT INTO schemas
+    (collection, fingerprint, revision, oldest, fields)
+VALUES (:collection, :fingerprint, :revision, :oldest, :fields)"""
+
+# All but the newest ones.
+_LIMIT = """\
+DELETE FROM schemas
+WHERE collection = :collection AND number NOT IN (
+    SELECT number FROM schemas WHERE collection = :collection ORDER BY number DESC LIMIT :most
+)"""
+
+_IS_USED = """\
+SELECT EXISTS (SELECT 1 FROM items WHERE collection = :collection AND fingerprint = :fingerprint)
+    OR EXISTS (SELECT 1 FROM events WHERE collection = :collection AND fingerprint = :fingerprint)"""
+
+
+class Registry:
+    """The schemas that the collections of a process have learned of.
+
+    Each collection learns of all registered ones before it gets an item of a new one, see `contract.Collection`.
+    """
+
+    def __init__(self, collections: Iterable[Collection]) -> None:
+        self.collections = {each.name: each for each in collections if each.schema}
+        self._learned: dict[str, set[str]] = {name: set() for name in self.collections}
+
+    def learn(self, database: Database, collection: str, *fingerprints: str) -> None:
+        """Let the collection learn of all registered schemas, if it has not learned of these."""
+        learned = self._learned.get(collection)
+        if learned is None or learned.issuperset(fingerprints):
+            return
+        schemas = read_schemas(database, collection)
+        self.collections[collection].learn(schemas)
+        if len(learned) > 2 * MOST_SCHEMAS:
+            learned.clear()
+        learned.update(fingerprints, [schema.fingerprint for schema in schemas])
+
+
+def read_schemas(database: Database, collection: str) -> list[StoredSchema]:
+    """See `contract.ItemStore.schemas`."""
+    return list(map(StoredSchema._make, database.rows(_SELECT, {"collection": collection})))
+
+
+def is_registered(database: Database, collection: Collection) -> bool:
+    """Whether the schema of a collection is registered, if it has one."""
+    if collection.schema is None:
+        return True
+    wanted = {"collection": collection.name, "fingerprint": collection.schema.fingerprint}
+    return bool(database.rows(_IS_REGISTERED, wanted))
+
+
+def register(database: Database, collection: Collection) -> None:
+    """Register the schema of a collection, in the transaction that is open.
+
+    Raises StoreUnavailable if stored items do not fit it.
+    """
+    if collection.schema is None or is_registered(database, collection):
+        return
+    for schema in reversed(read_schemas(database, collection.name)):  # what the newest does not fit is the cause
+        used = {"collection": collection.name, "fingerprint": schema.fingerprint}
+        if (conflict := collection.conflict(schema)) and database.rows(_IS_USED, used)[0][0]:
+            raise StoreUnavailable(conflict)
+    database.change(_INSERT, {"collection": collection.name, **collection.schema._asdict()})
+    database.change(_LIMIT, {"collection": collection.name, "most": MOST_SCHEMAS})

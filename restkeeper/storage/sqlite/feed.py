@@ -1,0 +1,50 @@
+"""Reading the feed in SQLite, where events have their positions from the beginning."""
+
+import sqlite3
+from collections.abc import Callable
+
+from restkeeper.storage.feed import Stretch, events_of
+from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, EventFilter, Events, parse_id
+from restkeeper.storage.sqlite.connection import snapshot
+from restkeeper.storage.sqlite.dialect import EVENT, WANTED, filter_parameters
+from restkeeper.storage.sqlite.identity import EPOCH
+
+_SELECT_BOUNDS = f"""\
+SELECT
+    (SELECT coalesce(min(position), 1) FROM events),
+    (SELECT coalesce(max(position), 0) FROM events),
+    {EPOCH},
+    (SELECT origin FROM events WHERE position = ?)
+FROM store, pragma_schema_version"""  # noqa: S608 - a constant expression
+
+_SELECT = f"""\
+SELECT
+    {EVENT}
+FROM events
+WHERE position > :after AND position <= :until AND {WANTED}
+ORDER BY position
+LIMIT :limit"""  # noqa: S608 - constant conditions
+
+
+def find_events(
+    connection: sqlite3.Connection, after: str, filter: EventFilter, limit: int, learn: Callable[[str, str], None]
+) -> Events | None:
+    """See `feed.events_of`; None if the epoch is missing."""
+    with snapshot(connection):
+        position, _ = parse_id(after)
+        oldest, newest, epoch, start_origin = connection.execute(_SELECT_BOUNDS, (position,)).fetchone()
+        if not epoch:
+            return None
+        start = position if after else oldest - 1
+        end = min(start + MOST_EXAMINED, newest)
+        rows, size = [], 0
+        wanted = {**filter_parameters(filter), "after": start, "until": end, "limit": limit}
+        for row in connection.execute(_SELECT, wanted):
+            rows.append(row)
+            size += len(row[4]) + len(row[7] or b"")
+            if len(rows) == limit or size > PAGE_BYTES:
+                end = row[0]
+                break
+        end_origin = connection.execute("SELECT origin FROM events WHERE position = ?", (end,)).fetchone()
+        stretch = Stretch(oldest, newest, epoch, start_origin, end, end_origin and end_origin[0], rows)
+        return events_of(stretch, after, learn)

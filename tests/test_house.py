@@ -53,7 +53,7 @@ SERVICE = [
 
 # What storage may import from the engine besides itself, and what others may import from storage.
 STORAGE = {"clock", "net"}
-OPEN = {"resources": {"contract", "errors"}, "web": {"caller", "contract", "errors"}}
+OPEN = {"resources": {"contract", "errors"}, "web": {"contract", "errors", "shares"}}
 
 
 def tree_of(path: Path) -> ast.Module:

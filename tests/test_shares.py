@@ -9,10 +9,9 @@ from decimal import Decimal
 import pytest
 
 from restkeeper.storage import shares
-from restkeeper.storage.caller import work_for
 from restkeeper.storage.contract import Filter, Op, Query, Sort
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.shares import Shares
+from restkeeper.storage.shares import Shares, work_for
 from restkeeper.storage.statements import SKIPPED, is_search
 from tests.sqlite.helpers import Exit
 from tests.things import THINGS

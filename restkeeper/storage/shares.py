@@ -1,17 +1,32 @@
-"""What a process has a limited number of, such as connections: a share of it for each caller."""
+"""What a process has a limited number of, such as connections: a share of it for each caller.
+
+The caller is the one on whose behalf the store is used in this context, which is a request's.
+"""
 
 import threading
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NamedTuple
 
 from restkeeper.clock import Clock
-from restkeeper.storage.caller import worked_for
 from restkeeper.storage.errors import StoreUnavailable
 
 WAITING = 500  # uses that wait in each process
 WAITING_OF_CALLER = 250  # of them, of each caller
+
+_caller: ContextVar[str] = ContextVar("restkeeper.caller", default="")
+
+
+def worked_for() -> str:
+    """The caller of the present work; empty for the service's own."""
+    return _caller.get()
+
+
+def work_for(name: str) -> None:
+    """Set the caller for the rest of this context."""
+    _caller.set(name)
 
 
 class _Waiter(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from flask import request
 
-from restkeeper.storage.caller import work_for
+from restkeeper.storage.shares import work_for
 
 ADMIN = "admin"  # the scope that holds all others
 

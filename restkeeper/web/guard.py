@@ -13,8 +13,8 @@ from flask import Request
 
 from restkeeper.errors import BadRequest, Forbidden, Problem, Unauthorized
 from restkeeper.net import is_loopback
-from restkeeper.storage.caller import work_for
 from restkeeper.storage.errors import StoreError
+from restkeeper.storage.shares import work_for
 from restkeeper.web import ahead
 from restkeeper.web.application import Application
 from restkeeper.web.caller import ADMIN, EVERYBODY, NOBODY, Caller, caller_in, remember

@@ -14,13 +14,13 @@ import psycopg
 import pytest
 
 from restkeeper.storage import shares
-from restkeeper.storage.caller import work_for
 from restkeeper.storage.contract import Filter, Op, Query, Sort
 from restkeeper.storage.errors import StoreError, StoreFull, StoreUnavailable
 from restkeeper.storage.postgresql import failures, limits
 from restkeeper.storage.postgresql.pool import Connections
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.postgresql.store import PostgresStore
+from restkeeper.storage.shares import work_for
 from tests.live import ROOT
 from tests.postgresql_server import Databases, PostgresServer
 from tests.things import THINGS, insert, record

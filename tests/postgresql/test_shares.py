@@ -4,7 +4,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from restkeeper.config import Config
-from restkeeper.storage.caller import worked_for
+from restkeeper.storage.shares import worked_for
 from tests.shop import create_app
 from tests.test_permissions import ADMIN, key
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from restkeeper.storage.caller import work_for, worked_for
 from restkeeper.storage.contract import Filter, Op, Query, Sort
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.shares import work_for, worked_for
 from restkeeper.storage.sqlite.search import SEARCHES, SHARE, YIELD_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore
 from tests.sqlite.helpers import Clock, Exit, opened

@@ -12,7 +12,7 @@ from restkeeper.storage import shares
 from restkeeper.storage.contract import Filter, Op, Query, Sort
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.shares import Shares, work_for
-from restkeeper.storage.statements import SKIPPED, is_search
+from restkeeper.storage.sql import SKIPPED, is_search
 from tests.sqlite.helpers import Exit
 from tests.things import THINGS
 from tests.waiting import SECONDS, until

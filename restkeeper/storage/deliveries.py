@@ -331,13 +331,13 @@ class Deliveries(ABC):
         raise RecordNotFound("there is no such delivery")
 
 
-def subscriptions_in(database: Database, active: Sequence[str], now: float) -> list[Subscription]:
+def find_subscriptions(database: Database, active: Sequence[str], now: float) -> list[Subscription]:
     """See `outbox.OutboxStore.subscriptions`."""
     rows = database.rows(_SUBSCRIPTIONS, {"active": list(active), "now": now, **_LONGEST})
     return [Subscription(webhook, _load_secrets(secrets), *map(bool, rest)) for webhook, secrets, *rest in rows]
 
 
-def log_in(database: Database, webhook: str, before: int | None, limit: int, state: str | None) -> list[LogEntry]:
+def read_log(database: Database, webhook: str, before: int | None, limit: int, state: str | None) -> list[LogEntry]:
     """See `outbox.OutboxStore.deliveries`."""
     statement = f"{_LOG}{' AND id < :before' if before else ''}{_OF_STATE[state]} ORDER BY id DESC LIMIT :limit"
     rows = database.rows(statement, {"webhook": webhook, "before": before, "state": state, "limit": limit})

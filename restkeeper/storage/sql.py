@@ -1,12 +1,16 @@
-"""The dialect in which the modules that are written once speak to a database."""
+"""SQL that is written once: the dialect of each database, names, the queries that an index answers, and migrations."""
 
 import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from restkeeper.storage.contract import Collection, Op, Query
+from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.outbox import EventFilter
 
 Row = tuple[Any, ...]
+
+SKIPPED = 1000  # items before a page that an index skips in less than a millisecond
 
 
 class Dialect:
@@ -38,3 +42,86 @@ class Database(Protocol):
 
     def parameters_of(self, filter: EventFilter) -> dict[str, Any]:
         """The parameters of the part `wanted`."""
+
+
+def literal(name: str) -> str:
+    """A checked name as an SQL string literal."""
+    if not name.replace("_", "").isalnum() or not name.isascii():
+        raise ValueError(f"{name!r}: names of collections and fields are ASCII letters, digits and underscores")
+    return f"'{name}'"
+
+
+def of_other_revision(collection: Collection) -> str:
+    """The condition for items of another revision than the collection's; an empty text if it has no schema.
+
+    Its index is empty when all items are in the present form, so that it costs nothing.
+    """
+    if collection.schema is None:
+        return ""
+    start = f"{collection.schema.revision}-"
+    is_other = f"substr(fingerprint, 1, {len(start)}) <> '{start}'"
+    if collection.schema.revision == 1:  # whose fingerprints have no dash
+        is_other = "replace(fingerprint, '-', '') <> fingerprint"
+    return f"collection = {literal(collection.name)} AND {is_other}"
+
+
+def select_other_fingerprints(collection: Collection) -> str:
+    """The statement that returns the fingerprints of items of other revisions, each once: one step in the index each.
+
+    It is an empty text if the collection has no schema.
+    """
+    if not (condition := of_other_revision(collection)):
+        return ""
+    least = f"SELECT min(fingerprint) AS fingerprint FROM items WHERE {condition}"  # noqa: S608 - declared names only
+    return (
+        f"WITH RECURSIVE found AS (\n    {least}\n    UNION ALL\n"  # noqa: S608 - likewise
+        f"    SELECT ({least} AND fingerprint > found.fingerprint) FROM found WHERE fingerprint IS NOT NULL\n"
+        ")\nSELECT fingerprint FROM found WHERE fingerprint IS NOT NULL"
+    )
+
+
+def is_sorted(query: Query) -> bool:
+    """Whether the items of a page are sorted although an index has them: it has several values, in another order."""
+    order = query.sort[0].field if query.sort else "id"
+    return any(each.op is not Op.EQ and each.field != order for each in query.filters)
+
+
+def is_search(collection: Collection, query: Query, *, reads_all: bool = False) -> bool:
+    """Whether a query can examine or sort many items: no index has its items, or them in its order.
+
+    If it `reads_all` that it finds, it is one although an index has these, unless they have unique values.
+    """
+    operators = {each.op for each in query.filters}
+    if query.search or query.offset > SKIPPED or Op.LIKE in operators:
+        return True
+    unique = {index.field for index in collection.indexes if index.unique} | {"id"}
+    if any(each.op in (Op.EQ, Op.IN) and each.field in unique for each in query.filters):
+        return False  # one item for each value
+    if reads_all:
+        return True
+    fields = ({each.field for each in query.filters} | {each.field for each in query.sort}) - {"id"}
+    if query.owner is not None:
+        fields.add("owner")
+    indexed = {index.field for index in collection.indexes if not index.unique} | {"owner"}
+    return Op.NE in operators or len(fields) > 1 or not fields <= indexed
+
+
+def oldest_of(script: str) -> int:
+    """The number in the first line of a migration. Raises ValueError."""
+    if not (found := re.match(r"-- oldest: (\d+)\n", script)):
+        raise ValueError("the first line of a migration is: -- oldest: N")
+    return int(found[1])
+
+
+def require_known(migration: int, oldest: int, known: int, name: str = "the store") -> None:
+    """Raises StoreUnavailable if the store needs a program that has more migrations than the `known` ones."""
+    if oldest > known:
+        raise StoreUnavailable(
+            f"{name} is of a newer program (migration {migration} of {known}): use one that has migration {oldest}"
+        )
+
+
+def require_current(moved_to: str) -> None:
+    """Raises StoreUnavailable if a store was moved to another one, of this name."""
+    if moved_to:
+        raise StoreUnavailable(f"the store was moved to {moved_to}: set DATABASE_URL to that one")

@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 import psycopg
 
+from restkeeper.storage.deliveries import find_subscriptions, read_log
 from restkeeper.storage.feed import newest_id
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
-from restkeeper.storage.postgresql import deliveries, feed
+from restkeeper.storage.postgresql import feed
 from restkeeper.storage.postgresql.deliveries import Outbox
 from restkeeper.storage.postgresql.dialect import PostgresDatabase
 from restkeeper.storage.postgresql.session import Session, connect
@@ -72,11 +73,12 @@ class OutboxOnly:
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
         with self.session() as session:
-            return deliveries.find_subscriptions(session, active, now)
+            feed.number_all(session)
+            return find_subscriptions(PostgresDatabase(session), active, now)
 
     def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[LogEntry]:
         with self.session() as session:
-            return deliveries.read_log(session, webhook, before, limit, state)
+            return read_log(PostgresDatabase(session), webhook, before, limit, state)
 
     def rows(self, statement: str, parameters: Any = None) -> list[tuple[Any, ...]]:
         with self.session() as session:

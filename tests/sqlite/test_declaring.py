@@ -23,7 +23,7 @@ from restkeeper.storage.contract import (
 )
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound, StoreUnavailable
 from restkeeper.storage.outbox import Event, EventFilter
-from restkeeper.storage.statements import select_other_fingerprints
+from restkeeper.storage.sql import select_other_fingerprints
 from tests.outbox import lease, queue, subscribe
 from tests.things import FIELDS, insert, record
 

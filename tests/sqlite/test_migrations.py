@@ -12,8 +12,8 @@ import pytest
 from restkeeper.storage import locate, open_store
 from restkeeper.storage.contract import Collection, StoredSchema
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.sql import oldest_of
 from restkeeper.storage.sqlite import migrations
-from restkeeper.storage.statements import oldest_of
 from tests.things import THINGS, insert, record
 
 KNOWN = len(migrations.MIGRATIONS)

@@ -93,14 +93,14 @@ def as_source(url: str, clock: Clock) -> Iterator[PostgresCopyable]:
     with _connected(url) as session:
         if is_empty(session):
             raise StoreUnavailable("there is no store in the database")
-        with locks.alone(session):
-            ((moved_to,),) = session.rows("SELECT moved_to FROM store")
-            if not moved_to:
-                migrate(session, (), clock)
-            session.begin()
-            session.change(f"LOCK TABLE {', '.join(locks.TABLES)} IN SHARE ROW EXCLUSIVE MODE")  # other programs wait
-            sequence_inside(session)
-            yield PostgresCopyable(session, epoch_of(session), moved_to)
+        locks.use_alone(session)
+        ((moved_to,),) = session.rows("SELECT moved_to FROM store")
+        if not moved_to:
+            migrate(session, (), clock)
+        session.begin()
+        session.change(f"LOCK TABLE {', '.join(locks.TABLES)} IN SHARE ROW EXCLUSIVE MODE")  # other programs wait
+        sequence_inside(session)
+        yield PostgresCopyable(session, epoch_of(session), moved_to)
 
 
 @contextmanager

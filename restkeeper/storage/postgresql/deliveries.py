@@ -1,12 +1,12 @@
 """Deliveries in PostgreSQL: what differs, see `storage/deliveries.py`; and the recording of events."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from restkeeper.storage.deliveries import Deliveries, log_in, subscriptions_in
-from restkeeper.storage.outbox import Event, LogEntry, Subscription
+from restkeeper.storage.deliveries import Deliveries
+from restkeeper.storage.outbox import Event
 from restkeeper.storage.postgresql.chain import FROM, Step
 from restkeeper.storage.postgresql.dialect import PostgresDatabase
-from restkeeper.storage.postgresql.feed import LOCK_FEED, NUMBER_ITEM, number_all, sequence_inside
+from restkeeper.storage.postgresql.feed import LOCK_FEED, NUMBER_ITEM, sequence_inside
 from restkeeper.storage.postgresql.session import Session
 
 _RECORD = f"""\
@@ -39,17 +39,6 @@ class Outbox(Deliveries):
 
     def _register_schema(self, collection: str, fingerprint: str) -> None:
         self._learn_of(collection, fingerprint)
-
-
-def find_subscriptions(session: Session, active: Sequence[str], now: float) -> list[Subscription]:
-    """See `outbox.OutboxStore.subscriptions`."""
-    number_all(session)
-    return subscriptions_in(PostgresDatabase(session), active, now)
-
-
-def read_log(session: Session, webhook: str, before: int | None, limit: int, state: str | None) -> list[LogEntry]:
-    """See `outbox.OutboxStore.deliveries`."""
-    return log_in(PostgresDatabase(session), webhook, before, limit, state)
 
 
 def _row(event: Event) -> tuple[str | None, ...]:

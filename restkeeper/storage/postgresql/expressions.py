@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from restkeeper.storage.contract import Collection, Field, Kind
-from restkeeper.storage.statements import literal
+from restkeeper.storage.sql import literal
 
 BEGINNING = 500  # characters of a text in an index
 

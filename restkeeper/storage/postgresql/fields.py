@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 
-NUL = "\0"  # PostgreSQL has no such character. New items have none; older ones, and texts of a query, may have it
+NUL = "\0"  # PostgreSQL has no such character. Items have none; texts of a query may have it
 INSTEAD = "\ufffd"
 
 
@@ -23,8 +23,6 @@ def fields_of(body: bytes) -> tuple[str, str | None]:
     if not isinstance(item, dict):  # a record of a feature, which no query compares
         return "{}", None
     values = {name: value for name, value in item.items() if _is_comparable(value)}
-    if b"\\u0000" in body:
-        values = {name: _each(clean, value) for name, value in values.items()}
     folded = {
         name: other
         for name, value in values.items()

@@ -4,7 +4,7 @@ from hashlib import blake2b
 
 from restkeeper.storage.contract import Collection, Index
 from restkeeper.storage.postgresql.expressions import column
-from restkeeper.storage.statements import literal, of_other_revision
+from restkeeper.storage.sql import literal, of_other_revision
 
 LONGEST_NAME = 23  # characters of the names of a collection and a field in the name of an index, which has 63 bytes
 

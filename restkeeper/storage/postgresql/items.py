@@ -25,7 +25,7 @@ from restkeeper.storage.postgresql.failures import OTHERS, log_rarely, store_err
 from restkeeper.storage.postgresql.fields import clean, fields_of
 from restkeeper.storage.postgresql.indexes import field_of
 from restkeeper.storage.postgresql.session import Session
-from restkeeper.storage.statements import of_other_revision, select_other_fingerprints
+from restkeeper.storage.sql import of_other_revision, select_other_fingerprints
 
 COLUMNS = """\
     id,

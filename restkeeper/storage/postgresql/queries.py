@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from restkeeper.storage.contract import Collection, Filter, Kind, Op, Query, Record, Scalar, Sort
 from restkeeper.storage.postgresql.expressions import BEGINNING, Column, beginning, column, type_of, unique_text
 from restkeeper.storage.postgresql.fields import clean
-from restkeeper.storage.statements import literal, select_other_fingerprints
+from restkeeper.storage.sql import literal, select_other_fingerprints
 
 HIGHEST = 400  # decimal exponents beyond those of any stored number
 

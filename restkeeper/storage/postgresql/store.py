@@ -27,6 +27,7 @@ from restkeeper.storage.contract import (
     StoredSchema,
     Transaction,
 )
+from restkeeper.storage.deliveries import find_subscriptions, read_log
 from restkeeper.storage.errors import EventsExpired, StoreGone, StoreUnavailable
 from restkeeper.storage.feed import newest_id
 from restkeeper.storage.opening import Opening
@@ -34,7 +35,6 @@ from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscriptio
 from restkeeper.storage.postgresql import feed, limits
 from restkeeper.storage.postgresql.chain import Step
 from restkeeper.storage.postgresql.counters import revision_of, state_of
-from restkeeper.storage.postgresql.deliveries import find_subscriptions, read_log
 from restkeeper.storage.postgresql.dialect import PostgresDatabase
 from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line, log_rarely, store_error
 from restkeeper.storage.postgresql.identity import epoch_of, make_epoch, note_loss, note_place, secret_of
@@ -61,7 +61,7 @@ from restkeeper.storage.postgresql.queries import select_count
 from restkeeper.storage.postgresql.session import Session, connect
 from restkeeper.storage.schemas import Registry, read_schemas
 from restkeeper.storage.spool import records_in, spool
-from restkeeper.storage.statements import is_search, is_sorted
+from restkeeper.storage.sql import is_search, is_sorted
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -242,10 +242,12 @@ class PostgresStore:
         return False
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
-        return self._read(find_subscriptions, active, now)
+        with self._open_connections.session() as session:
+            feed.number_all(session)
+            return find_subscriptions(PostgresDatabase(session), active, now)
 
     def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[LogEntry]:
-        return self._read(read_log, webhook, before, limit, state)
+        return self._read(lambda session: read_log(PostgresDatabase(session), webhook, before, limit, state))
 
     def look_up(self, keys: Sequence[Key]) -> list[Found]:
         with self._open_connections.session() as session:

@@ -1,11 +1,10 @@
 """Deliveries in SQLite: what differs, see `storage/deliveries.py`; and the recording of events."""
 
 import sqlite3
-from collections.abc import Sequence
 
-from restkeeper.storage.deliveries import Deliveries, log_in, subscriptions_in
+from restkeeper.storage.deliveries import Deliveries
 from restkeeper.storage.errors import RecordNotFound, StoreError
-from restkeeper.storage.outbox import Event, LogEntry, Subscription
+from restkeeper.storage.outbox import Event
 from restkeeper.storage.schemas import Registry
 from restkeeper.storage.sqlite.dialect import SqliteDatabase
 
@@ -55,15 +54,3 @@ class Outbox(Deliveries):
 
     def _register_schema(self, collection: str, fingerprint: str) -> None:
         self._registry.learn(self._database, collection, fingerprint)
-
-
-def find_subscriptions(connection: sqlite3.Connection, active: Sequence[str], now: float) -> list[Subscription]:
-    """See `outbox.OutboxStore.subscriptions`."""
-    return subscriptions_in(SqliteDatabase(connection), active, now)
-
-
-def read_log(
-    connection: sqlite3.Connection, webhook: str, before: int | None, limit: int, state: str | None
-) -> list[LogEntry]:
-    """See `outbox.OutboxStore.deliveries`."""
-    return log_in(SqliteDatabase(connection), webhook, before, limit, state)

@@ -12,11 +12,11 @@ import orjson
 from restkeeper.storage.contract import Collection, Record, StoredResponse
 from restkeeper.storage.errors import ConditionFailed, DuplicateValue, RecordChanged, RecordNotFound, ResponseStored
 from restkeeper.storage.schemas import Registry
+from restkeeper.storage.sql import of_other_revision, select_other_fingerprints
 from restkeeper.storage.sqlite import sql
 from restkeeper.storage.sqlite.deliveries import Outbox
 from restkeeper.storage.sqlite.dialect import SqliteDatabase
 from restkeeper.storage.sqlite.identity import revision
-from restkeeper.storage.statements import of_other_revision, select_other_fingerprints
 
 _READ = f"""\
 SELECT

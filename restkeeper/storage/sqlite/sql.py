@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from restkeeper.storage.contract import Collection, Field, Filter, Index, Kind, Op, Query, Sort
-from restkeeper.storage.statements import literal, of_other_revision
+from restkeeper.storage.sql import literal, of_other_revision
 
 COLUMNS = """\
     id,

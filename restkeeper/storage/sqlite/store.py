@@ -28,15 +28,16 @@ from restkeeper.storage.contract import (
     StoredSchema,
     Transaction,
 )
+from restkeeper.storage.deliveries import find_subscriptions, read_log
 from restkeeper.storage.errors import RecordNotFound, StoreFull, StoreGone, StoreUnavailable
 from restkeeper.storage.feed import newest_id
 from restkeeper.storage.opening import Opening
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
 from restkeeper.storage.schemas import Registry, read_schemas
 from restkeeper.storage.spool import records_in, spool
+from restkeeper.storage.sql import is_search
 from restkeeper.storage.sqlite import health, sql
 from restkeeper.storage.sqlite.connection import connect, is_full, snapshot, store_error, translated
-from restkeeper.storage.sqlite.deliveries import find_subscriptions, read_log
 from restkeeper.storage.sqlite.dialect import SqliteDatabase
 from restkeeper.storage.sqlite.feed import find_events
 from restkeeper.storage.sqlite.files import (
@@ -53,7 +54,6 @@ from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, require_present
 from restkeeper.storage.sqlite.search import Searches, count_items, find_page
 from restkeeper.storage.sqlite.writer import Writer
-from restkeeper.storage.statements import is_search
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -266,10 +266,10 @@ class SqliteStore:
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
         self._require_file()  # a process that only reads would not notice that the file was replaced
-        return self._read(find_subscriptions, active, now)
+        return self._read(lambda connection: find_subscriptions(SqliteDatabase(connection), active, now))
 
     def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[LogEntry]:
-        return self._read(read_log, webhook, before, limit, state)
+        return self._read(lambda connection: read_log(SqliteDatabase(connection), webhook, before, limit, state))
 
     def _read_with_epoch(self, read: Read[P, T | None], *arguments: P.args, **options: P.kwargs) -> T:
         """As `_read`. The result is empty or None if the file has no epoch; then one is created first."""

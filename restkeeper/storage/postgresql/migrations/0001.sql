@@ -47,7 +47,7 @@ CREATE TABLE answers (
 CREATE INDEX answers_given ON answers (given);
 
 -- Every change of an item. `seq` is drawn while the transaction has the item's row, so that it has the order of the item's
--- versions; but a transaction can commit after one with a higher number. The sequencer (`events.py`) gives each committed
+-- versions; but a transaction can commit after one with a higher number. The sequencer (`feed.py`) gives each committed
 -- event its position, which readers use alone, and `origin`, the epoch of that moment. The newest event is never swept.
 CREATE TABLE events (
     seq         bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY,

@@ -31,7 +31,7 @@ from restkeeper.storage.postgresql.migrations.locks import (
     waiting_for_any_time,
 )
 from restkeeper.storage.postgresql.session import Session
-from restkeeper.storage.statements import oldest_of, require_current, require_known
+from restkeeper.storage.sql import oldest_of, require_current, require_known
 
 MIGRATIONS = sorted(Path(__file__).parent.glob("[0-9]*.sql"))
 

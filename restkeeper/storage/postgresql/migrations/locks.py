@@ -105,15 +105,13 @@ def share(session: Session) -> None:
         raise StoreUnavailable("the store is being moved to another one")
 
 
-@contextmanager
-def alone(session: Session) -> Iterator[None]:
-    """Meanwhile no other connection uses the store. Raises StoreUnavailable if one does."""
+def use_alone(session: Session) -> None:
+    """Use the store with this connection alone, until it is closed. Raises StoreUnavailable if another one uses it."""
     if session.row("SELECT pg_try_advisory_lock(%s)", (USES.key,)) != (True,):
         users = _holders(session, _HAVE_ADVISORY, USES.key)
         raise StoreUnavailable(
             f"the store is in use: stop the service, its delivery workers and all commands first; it is used by {users}"
         )
-    yield
 
 
 def migrate_alone(session: Session, work: Callable[[], None], clock: Clock) -> None:

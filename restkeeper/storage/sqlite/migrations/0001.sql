@@ -1,6 +1,6 @@
 -- oldest: 1
 -- One table for the items of all collections. The collections declare their indexes in Python; they are partial indexes
--- on expressions over `body`, created at start (`declare`). `older` is a JSON object with what an older form of the item
+-- on expressions over `body`, created at start. `older` is a JSON object with what an older form of the item
 -- shows and its body no longer has.
 CREATE TABLE items (
     collection  TEXT NOT NULL,

@@ -12,10 +12,10 @@ from pathlib import Path
 from restkeeper.storage import schemas
 from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.sql import literal, oldest_of, require_current, require_known
 from restkeeper.storage.sqlite import sql
 from restkeeper.storage.sqlite.dialect import SqliteDatabase
 from restkeeper.storage.sqlite.identity import epoch_of, note_schema
-from restkeeper.storage.statements import literal, oldest_of, require_current, require_known
 
 MIGRATIONS = sorted(Path(__file__).parent.glob("[0-9]*.sql"))
 

@@ -27,7 +27,7 @@ from restkeeper import (
 )
 from restkeeper.config import Config, ConfigError
 from restkeeper.contract.check import compare
-from restkeeper.contract.findings import Severity
+from restkeeper.contract.decisions import Severity
 from restkeeper.web.application import Application
 from tests.clock import SetClock
 from tests.shop import create_app

@@ -17,7 +17,9 @@ from restkeeper.cli.common import Command, Refused
 from restkeeper.cli.loading import load_application
 from restkeeper.config import Config, ConfigError
 from restkeeper.contract.check import added, compare
-from restkeeper.contract.findings import Finding, Json, Severity, causes, paragraphs
+from restkeeper.contract.decisions import Severity
+from restkeeper.contract.facts import Json
+from restkeeper.contract.findings import Finding
 from restkeeper.features.openapi.document import document
 from restkeeper.service import service_of
 from restkeeper.versions import is_version
@@ -122,10 +124,11 @@ def _as_deployed(create: Callable[..., Any]) -> Any:
 def _findings(folder: Path, present: dict[str, Json], today: datetime | None, window: int) -> list[Finding]:
     """The findings of all versions. Raises Refused for a document that cannot be compared."""
     accepted = _accepted(folder)
+    moved = accepted.keys() ^ present.keys()
     found = [added(version) for version in sorted(present.keys() - accepted.keys())]
     for version, promised in accepted.items():
         try:
-            found += compare(version, promised, present.get(version), today=_day(today), window=window)
+            found += compare(version, promised, present.get(version), today=_day(today), window=window, moved=moved)
         except ValueError as error:
             raise Refused(f"{_file(folder, version)}: {error}") from None
         except (TypeError, AttributeError, LookupError, RecursionError) as error:  # no such document was ever accepted
@@ -169,10 +172,9 @@ def _of(findings: Iterable[Finding], severity: Severity) -> list[Finding]:
 
 
 def _show(findings: Iterable[Finding]) -> None:
-    for paragraph in paragraphs(findings):
-        click.echo(paragraph)
+    for each in findings:
+        click.echo(each.paragraph())
 
 
 def _count(found: list[Finding], word: str) -> str:
-    count = len(causes(found))
-    return f"{count} {word}{'s' * (count != 1)}"
+    return f"{len(found)} {word}{'s' * (len(found) != 1)}"

@@ -69,12 +69,14 @@ def check(strict: bool, today: datetime | None, window: int) -> None:
         raise click.ClickException(f"{FOLDER}/{missing[0]}.json does not exist; `restkeeper contract accept` writes it")
     findings = _findings(Path.cwd(), present, today, window)
     new = _of(findings, Severity.COMPATIBLE)
-    _show([*_of(findings, Severity.BREAKING), *_of(findings, Severity.JUDGE), *(new if strict else ())])
+    for each in findings:
+        if strict or each not in new:
+            click.echo(each.paragraph())
     if broken := _of(findings, Severity.BREAKING):
-        raise click.ClickException(f"{_count(broken, 'change')} would break clients")
+        raise click.ClickException(f"{_count(broken)} would break clients")
     if strict and findings:
-        raise click.ClickException(f"{_count(findings, 'change')} not accepted yet: `restkeeper contract accept`")
-    more = f"; {_count(new, 'change')} not accepted yet: `restkeeper contract accept`" if new else ""
+        raise click.ClickException(f"{_count(findings)} not accepted yet: `restkeeper contract accept`")
+    more = f"; {_count(new)} not accepted yet: `restkeeper contract accept`" if new else ""
     click.echo(f"{', '.join(present)}: no client breaks{more}")
 
 
@@ -86,19 +88,23 @@ def accept(force: str | None, today: datetime | None, window: int) -> None:
     folder, present = Path.cwd(), served_documents(Path.cwd())
     findings = _findings(folder, present, today, window)
     accepted = _accepted(folder)
-    _show(findings if accepted else ())
+    for each in findings if accepted else ():
+        click.echo(each.paragraph())
     broken = _of(findings, Severity.BREAKING)
     if broken and not force:
-        raise click.ClickException(f"nothing was accepted: {_count(broken, 'change')} would break clients")
+        raise click.ClickException(f"nothing was accepted: {_count(broken)} would break clients")
+    (folder / FOLDER).mkdir(exist_ok=True)
     for version, new in present.items():
         reasons = accepted.get(version, {}).get("info", {}).get(FORCED, [])
         here = [each.headline for each in broken if each.version == version]
         if here:
             reasons = [*reasons, {"date": str(_day(today)), "reason": force, "changes": here}]
-        _write(folder, version, {**new, "info": {**new["info"], **({FORCED: reasons} if reasons else {})}})
+        whole = {**new, "info": {**new["info"], **({FORCED: reasons} if reasons else {})}}
+        text = json.dumps(whole, indent=1, sort_keys=True, ensure_ascii=False)  # shows each change as few lines
+        (folder / FOLDER / f"{version}.json").write_text(f"{text}\n", encoding="utf-8")
     for version in accepted.keys() - present.keys():
-        _file(folder, version).unlink()
-    what = _count(findings, "change") if accepted else "the first documents"
+        (folder / FOLDER / f"{version}.json").unlink()
+    what = _count(findings) if accepted else "the first documents"
     click.echo(f"{', '.join(present)}: accepted {what}")
 
 
@@ -130,9 +136,11 @@ def _findings(folder: Path, present: dict[str, Json], today: datetime | None, wi
         try:
             found += compare(version, promised, present.get(version), today=_day(today), window=window, moved=moved)
         except ValueError as error:
-            raise Refused(f"{_file(folder, version)}: {error}") from None
+            raise Refused(f"{folder / FOLDER / version}.json: {error}") from None
         except (TypeError, AttributeError, LookupError, RecursionError) as error:  # no such document was ever accepted
-            raise Refused(f"{_file(folder, version)} is no OpenAPI document that can be compared: {error}") from None
+            raise Refused(
+                f"{folder / FOLDER / version}.json is no OpenAPI document that can be compared: {error}"
+            ) from None
     return found
 
 
@@ -140,41 +148,24 @@ def _day(today: datetime | None) -> date:
     return (today or datetime.now(UTC)).date()
 
 
-def _file(folder: Path, version: str) -> Path:
-    return folder / FOLDER / f"{version}.json"
-
-
 def _accepted(folder: Path) -> dict[str, Json]:
     """The accepted documents by version. Raises Refused for a file that is none."""
-    files = {path.stem: path for path in sorted((folder / FOLDER).glob("*.json"))}
-    return {name: _read(path) for name, path in files.items() if is_version(name)}
-
-
-def _read(path: Path) -> Json:
-    try:
-        read = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise Refused(f"{path} is not JSON: {error}") from None
-    if not isinstance(read, dict) or "openapi" not in read:
-        raise Refused(f"{path} is no OpenAPI document")
-    return read
-
-
-def _write(folder: Path, version: str, accepted: Json) -> None:
-    """Write a document in a form that shows each change as few lines."""
-    (folder / FOLDER).mkdir(exist_ok=True)
-    text = json.dumps(accepted, indent=1, sort_keys=True, ensure_ascii=False)
-    _file(folder, version).write_text(f"{text}\n", encoding="utf-8")
+    accepted = {}
+    for path in sorted((folder / FOLDER).glob("*.json")):
+        if is_version(path.stem):
+            try:
+                read = json.loads(path.read_text(encoding="utf-8"))
+            except (ValueError, RecursionError) as error:
+                raise Refused(f"{path} is not JSON: {error}") from None
+            if not isinstance(read, dict) or "openapi" not in read:
+                raise Refused(f"{path} is no OpenAPI document")
+            accepted[path.stem] = read
+    return accepted
 
 
 def _of(findings: Iterable[Finding], severity: Severity) -> list[Finding]:
     return [each for each in findings if each.severity is severity]
 
 
-def _show(findings: Iterable[Finding]) -> None:
-    for each in findings:
-        click.echo(each.paragraph())
-
-
-def _count(found: list[Finding], word: str) -> str:
-    return f"{len(found)} {word}{'s' * (len(found) != 1)}"
+def _count(found: list[Finding]) -> str:
+    return f"{len(found)} change{'s' * (len(found) != 1)}"

@@ -55,7 +55,7 @@ class _Comparison:
         self._tags = after.tags | before.tags
         self._moved = {how: moved | _only(*each) for how, each in _by_side(before, after).items()}
         self._fields = {
-            (how, tag): one.fields(tag) - other.fields(tag)
+            (how, tag): one.fields.get(tag, set()) - other.fields.get(tag, set())
             for how, (one, other) in _by_side(before, after).items()
             for tag in {*self._tags.values()}
         }
@@ -135,7 +135,7 @@ class _Comparison:
         cause = f"{subject} {what}"
         if row == "sunset":
             cause = what
-        elif field and (subject.kind == "field" or field in self._before.fields(subject.tag)):
+        elif field and (subject.kind == "field" or field in self._before.fields.get(subject.tag, ())):
             cause = f"{subject.tag}.{field}"
         elif subject.kind in ("operation", "webhook", "collection"):
             cause = f"{row} {instead if row in PRESENCE else what}"
@@ -150,7 +150,7 @@ def _by_side(before: Facts, after: Facts) -> dict[str, tuple[Facts, Facts]]:
 def _only(one: Facts, other: Facts) -> set[str]:
     """The names of collections that only one document has, and those of their items in the names of webhooks."""
     tags = {*one.tags.values()} - {*other.tags.values()}
-    shown = {name for tag in tags for name in one.shown(tag)}
+    shown = {name for tag in tags for name in one.shown.get(tag, ())}
     holders = {key.place.holder for key, fact in one.facts.items() if key.row == "$ref" and fact in shown}
     return tags | {_head(each.removeprefix("webhook ")) for each in holders if each.startswith("webhook ")}
 

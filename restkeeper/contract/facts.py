@@ -94,24 +94,22 @@ class Facts:
         for name, item in document.get("webhooks", {}).items():
             self._webhook(f"webhook {name}", item["post"])
         self.places: dict[Place, list[Place]] = {}  # of operations and webhooks, by the components that are used there
+        self.shown: dict[
+            str, set[str]
+        ] = {}  # the components that operations return, and the names of their fields, by tag
+        self.fields: dict[str, set[str]] = {}
+        names: dict[str, set[str]] = {}
+        for key in [each for each in self.facts if each.row == "field"]:
+            names.setdefault(key.place.holder, set()).add(key.name)
         for place in [each for each in self._used if each.holder in self.tags]:
             reached = [*self._used[place]]
             for component in reached:  # which grows meanwhile
                 self.places.setdefault(component, []).append(place)
                 reached += [each for each in self._used[component] if each not in reached]
-
-    def shown(self, tag: str) -> set[str]:
-        """The components that operations of a tag return."""
-        return {
-            component.holder
-            for component, places in self.places.items()
-            if any(self.tags[each.holder] == tag and each.part.startswith("response 2") for each in places)
-        }
-
-    def fields(self, tag: str) -> set[str]:
-        """The names of the fields of what operations of a tag return."""
-        shown = self.shown(tag)
-        return {key.name for key in self.facts if key.row == "field" and key.place.holder in shown}
+            if place.part.startswith("response 2"):
+                tag, holders = self.tags[place.holder], {component.holder for component in reached}
+                self.shown.setdefault(tag, set()).update(holders)
+                self.fields.setdefault(tag, set()).update(*(names.get(each, ()) for each in holders))
 
     def _note(self, place: Place, name: str, facts: Json) -> None:
         """Note facts, which are neither none nor false."""

@@ -69,9 +69,10 @@ def findings(version: str, changes: Iterable[tuple[Change, list[Place]]]) -> lis
     found = []
     for same in causes.values():
         worst = min(each.severity for each in same)
+        worse = [each for each in same if each.severity is worst]
         first, *others = sorted(
-            (each for each in same if each.severity is worst), key=lambda each: each.row == "parameter"
-        )
+            worse, key=lambda each: each.subject.kind == "parameter"
+        )  # it changes as its field does
         found.append(Finding(version, first, sorted(places[first]), others))
     return sorted(found, key=lambda each: (each.severity, each.headline))
 

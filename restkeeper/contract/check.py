@@ -132,6 +132,9 @@ class _Comparison:
         severity = step.severity if step else TABLE.get(row, OTHER)[how][in_response]
         instead = self._remedies.remedy(subject, row, step)
         field = re.split(r"[.\[*|]", subject.name)[0] if subject.kind in ("field", "parameter") else ""
+        if (row, how) == ("parameter", "removed") and field in self._before.fields.get(subject.tag, ()):  # a filter
+            ended = removal(None, self._calendar)
+            instead = self._remedies.remedy(Subject("field", field, subject.tag), row, ended)
         cause = f"{subject} {what}"
         if row == "sunset":
             cause = what

@@ -103,12 +103,25 @@ class _Comparison:
             return
         if row in WINDOWED and how == "removed":
             step = removal(self._before.facts.get(key._replace(row="sunset")), self._calendar)
-            what = step.what
+        elif (
+            row == "parameter" and how == "removed" and _head(subject.name) in self._before.fields.get(subject.tag, ())
+        ):
+            step = removal(self._field_sunset(subject), self._calendar)
         elif how == "added" and key._replace(row="required") in self._after.facts and f"required {row}" in TABLE:
             row, what = f"required {row}", "added, and it is required"
         if row == "operation" and subject.tag in self._moved[how]:
             subject = subject._replace(kind="collection", name=subject.tag)
-        yield self._change(key, subject, row, how, what, step)
+        yield self._change(key, subject, row, how, step.what if step else what, step)
+
+    def _field_sunset(self, filter: Subject) -> str | None:
+        """The accepted sunset of the field of a filter: with it the filter goes, too, though the field may stay."""
+        holders, name = self._before.shown.get(filter.tag, set()), _head(filter.name)
+        sunsets = (
+            fact
+            for key, fact in self._before.facts.items()
+            if (key.row, key.name) == ("sunset", name) and key.place.holder in holders
+        )
+        return next(sunsets, None)
 
     def _values(self, key: Key, subject: Subject, was: frozenset[Any], now: frozenset[Any]) -> Iterator[Change]:
         """The values of a list that are no longer in it, and those that are new."""
@@ -130,11 +143,9 @@ class _Comparison:
     def _change(self, key: Key, subject: Subject, row: str, how: str, what: str, step: Step | None = None) -> Change:
         in_response = key.place.direction == RESPONSE
         severity = step.severity if step else TABLE.get(row, OTHER)[how][in_response]
-        instead = self._remedies.remedy(subject, row, step)
         field = re.split(r"[.\[*|]", subject.name)[0] if subject.kind in ("field", "parameter") else ""
-        if (row, how) == ("parameter", "removed") and field in self._before.fields.get(subject.tag, ()):  # a filter
-            ended = removal(None, self._calendar)
-            instead = self._remedies.remedy(Subject("field", field, subject.tag), row, ended)
+        is_filter = step and subject.kind == "parameter"
+        instead = self._remedies.remedy(Subject("field", field, subject.tag) if is_filter else subject, row, step)
         cause = f"{subject} {what}"
         if row == "sunset":
             cause = what

@@ -20,7 +20,6 @@ from restkeeper.parsing import whole
 _QUOTA = re.compile(r"([1-9]\d{0,8}) ?(?:per|/) ?(?:([1-9]\d{0,3}) ?)?(second|minute|hour|day)s?")  # of limits' grammar
 
 DEFAULT_QUOTA = "600 per minute"
-DEFAULT_WRITE_BYTES = "268435456 per hour"
 SHORTEST_KEY = 24  # characters of ADMIN_KEY and METRICS_TOKEN: too many to guess
 
 
@@ -243,12 +242,6 @@ class Config:
     rate_limit_write: str = _setting(
         "", _quota, "the same for methods other than `GET`, `HEAD` and `OPTIONS`; while unset as `RATE_LIMIT`"
     )
-    write_bytes: str = _setting(
-        "",
-        _quota,
-        "bytes that a caller's writes may add to the store (items, events, responses): `100000000 per hour`, `off`. "
-        "While unset `268435456 per hour`, or `off` with `AUTH=open`",
-    )
     failure_limit: str = _setting(
         "20 per minute",
         _quota,
@@ -310,12 +303,6 @@ class Config:
         reading = self.rate_limit or self._default_quota
         quotas = {"read": reading, "write": self.rate_limit_write or reading}
         return {name: quota for name, quota in quotas.items() if quota != "off"}
-
-    @property
-    def write_quota(self) -> str:
-        """The bytes that a caller's writes may add to the store; empty without a limit."""
-        quota = self.write_bytes or ("off" if self.auth == "open" else DEFAULT_WRITE_BYTES)
-        return "" if quota == "off" else quota
 
     @property
     def failure_quota(self) -> str:

@@ -59,11 +59,6 @@ class Service:
         """The version of the unversioned paths, or when it is retired, the one to use instead."""
         return self.versions.replacement_for(self.versions.unversioned, self.clock.time())
 
-    @property
-    def store_secret(self) -> str:
-        """The secret of the store. A worker has it from the start, also while the store is missing."""
-        return started_stores.get(self.location.name) or self.store.secret
-
     def open_store(self, wait_seconds: float = 0.0) -> None:
         """Open the store now, so that a start without it fails. Raises StoreError.
 

@@ -13,9 +13,6 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
-import psycopg
-
-from restkeeper.features.limits.mapped import shared_path
 from tests.live import Gunicorn, HttpResponse
 from tests.ports import free_ports
 from tests.postgresql_server import URL, Databases, PostgresServer
@@ -109,9 +106,6 @@ class Cluster:
     def __enter__(self) -> "Cluster":
         for each in self.instances:
             each.__enter__()
-        if self.database_url.startswith("postgresql:"):
-            with psycopg.connect(self.database_url) as connection:
-                self._secret = str(connection.execute("SELECT secret FROM store").fetchall()[0][0])
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -119,8 +113,6 @@ class Cluster:
             each.process.send_signal(signal.SIGTERM)
         for each in self.instances:
             each.__exit__(*exc)
-        if self.database_url.startswith("postgresql:"):
-            shared_path(self._secret).unlink(missing_ok=True)
 
 
 class Client:

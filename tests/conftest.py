@@ -15,7 +15,6 @@ from flask.testing import FlaskClient
 from restkeeper import FEATURES
 from restkeeper.config import Config
 from restkeeper.features import cors
-from restkeeper.features.limits.mapped import shared_path
 from restkeeper.web import edge, errors, observe, origins
 from restkeeper.web.application import Application, Reply
 from tests import stores
@@ -159,23 +158,6 @@ def names_in(code: CodeType) -> set[str]:
     """The names in a function's code and in that of the functions inside it."""
     inside = [names_in(each) for each in code.co_consts if isinstance(each, CodeType)]
     return set(code.co_names).union(*inside)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def counters_are_deleted() -> Iterator[None]:
-    """Delete the counter files of the test services, which are in memory."""
-    made: set[Path] = set()
-
-    def record_path(secret: str) -> Path:
-        path = shared_path(secret)
-        made.add(path)
-        return path
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("restkeeper.features.limits.shared_path", record_path)
-        yield
-    for path in made:
-        path.unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")

@@ -5,16 +5,12 @@ import os
 import random
 import signal
 import socket
-import sqlite3
 import subprocess
 import sys
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psycopg
-
-from restkeeper.features.limits.mapped import shared_path
 from tests import stores
 from tests.processes import children, kill
 from tests.shop import CLOSE
@@ -32,14 +28,6 @@ class HttpResponse(NamedTuple):
 
     def json(self) -> Any:
         return json.loads(self.body)
-
-
-def counters_of(url: str) -> Path | None:
-    """The file with the counters of the services on a store; None if it cannot be read."""
-    try:
-        return shared_path(stores.secret_of(url))
-    except (sqlite3.Error, psycopg.Error):
-        return None
 
 
 class Gunicorn:
@@ -103,12 +91,6 @@ class Gunicorn:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         self.process.wait(timeout=SECONDS)
-        if counters := self.counters():
-            counters.unlink(missing_ok=True)
-
-    def counters(self) -> Path | None:
-        """The file with its counters; None if its store cannot be read any more."""
-        return counters_of(self._database_url)
 
     def request(
         self,

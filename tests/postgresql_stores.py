@@ -75,9 +75,6 @@ class PostgresStores:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
-    def secret(self, url: str) -> str:
-        return str(self.execute(url, "SELECT secret FROM store")[0][0])
-
     def content(self, url: str) -> bytes:
         found = []
         with psycopg.connect(self.url(url)) as connection:

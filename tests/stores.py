@@ -4,12 +4,10 @@ A test names a store by its URL for SQLite, and reaches it beside the service by
 it runs on each kind of store.
 """
 
-import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -33,9 +31,6 @@ class Stores(Protocol):
 
     def execute(self, url: str, statement: str) -> list[tuple[Any, ...]]:
         """The rows of an SQL statement, which another program executes and commits."""
-
-    def secret(self, url: str) -> str:
-        """The secret of a store, which is not changed, and not opened as a service does after a crash."""
 
     def content(self, url: str) -> bytes:
         """Everything that is stored."""
@@ -71,14 +66,6 @@ class SqliteStores:
     def execute(self, url: str, statement: str) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(f"file:{_file(url)}?mode=rw", uri=True)) as connection, connection:
             return connection.execute(statement).fetchall()
-
-    def secret(self, url: str) -> str:
-        with TemporaryDirectory() as folder:
-            for path in _file(url).parent.glob(f"{_file(url).name}*"):
-                if path.suffix in (_file(url).suffix, f"{_file(url).suffix}-wal"):
-                    shutil.copy(path, folder)
-            with closing(sqlite3.connect(f"file:{folder}/{_file(url).name}?mode=rw", uri=True)) as copy:
-                return str(copy.execute("SELECT secret FROM store").fetchone()[0])
 
     def content(self, url: str) -> bytes:
         return b"".join(path.read_bytes() for path in _file(url).parent.glob(f"{_file(url).name}*"))
@@ -138,11 +125,6 @@ def exists(url: str) -> bool:
 def name_of(url: str) -> str:
     """The name of a store's file or database."""
     return urlsplit(chosen().url(url)).path.rpartition("/")[2]
-
-
-def secret_of(url: str) -> str:
-    """See `Stores.secret`."""
-    return chosen().secret(url)
 
 
 def execute(url: str, statement: str) -> list[tuple[Any, ...]]:

@@ -17,7 +17,7 @@ ENTRIES = {
     "restkeeper.web.guard._is_here": 1024,
     "restkeeper.web.caller._networks": 4096,
     "restkeeper.web.edge._parsed": 1024,
-    "restkeeper.features.limits.mapped._digest": 4096,
+    "restkeeper.features.limits.shared._digest": 4096,
     "restkeeper.web.pagination._cursor": 1024,
     "restkeeper.web.preconditions._first_second_after": 4096,
     "restkeeper.web.preconditions._http_date": 2,

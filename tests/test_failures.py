@@ -12,8 +12,10 @@ from flask.testing import FlaskClient
 
 from restkeeper.config import Config
 from restkeeper.errors import TooManyRequests
+from restkeeper.features import limits
 from restkeeper.features.limits.counters import SITE_QUOTAS, Quota
 from restkeeper.features.limits.failures import KNOWN_SECONDS, NOTED, NOTED_SECONDS, Failures
+from restkeeper.features.limits.shared import Table
 from tests import issuer
 from tests.redis_server import Redis
 from tests.shop import create_app
@@ -149,8 +151,9 @@ def test_callers_that_succeeded_stay_accepted() -> None:
     assert client.get("/products").status_code == 401  # no credentials are no guess
 
 
-def test_a_success_is_known_to_all_processes(tmp_path: Path) -> None:
+def test_a_success_is_known_to_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller that succeeded at one worker stays accepted at another, and the failures of both are added."""
+    monkeypatch.setattr(limits, "shared_tables", [Table()])
     one, other = (secured(database_url=f"sqlite:///{tmp_path}/a.db") for _ in range(2))
     used, unused = key_of(one), key_of(one)
     assert by_bearer(one, used) == 200

@@ -1,10 +1,8 @@
 """Idempotency-Key: a repeated request gets the first response, and its work is done once."""
 
-import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ from restkeeper.errors import ValidationFailed
 from restkeeper.features.idempotency import Idempotency
 from restkeeper.resources.resource import Resource
 from restkeeper.storage.contract import Key, Record, Store, StoredResponse, Transaction
-from restkeeper.storage.errors import ResponseStored
 from restkeeper.web.application import Application
 from tests import stores
 from tests.clock import SetClock
@@ -309,30 +306,6 @@ def test_a_twin_gets_the_response_that_was_stored_meanwhile(
     second = client.post(where, json=sent.get(path), headers={"Idempotency-Key": KEY})
     assert (second.status_code, second.data, len(looks)) == (200, first.data, 2)
     assert second.headers["Idempotent-Replayed"] == "true" and state() == before
-
-
-@pytest.mark.needs("keys", "limits")
-def test_a_twin_counts_no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it has counted before its transaction failed."""
-    admin = {"X-API-Key": "an-admin-key-of-enough-characters"}
-    app = create_app(Config(auth="required", admin_key=admin["X-API-Key"], write_bytes="100000 per day"))
-    client, store = app.test_client(), app.extensions["restkeeper"].store
-
-    def post() -> str:
-        response = client.post("/products", json=LAMP, headers=admin | {"Idempotency-Key": KEY})
-        assert response.status_code == 200
-        return re.findall(r'"write-bytes";r=[0-9]+', response.headers["RateLimit"])[0]
-
-    left, kind, store_response = post(), store.write(type), store.write(type).store_response
-
-    def store_late(transaction: Any, *arguments: Any, **options: Any) -> None:
-        """A backend may raise the error of a change later than it is called."""
-        with suppress(ResponseStored):
-            store_response(transaction, *arguments, **options)
-
-    monkeypatch.setattr(kind, "store_response", store_late)
-    looks = hide_responses(app, monkeypatch)
-    assert (post(), len(looks)) == (left, 2)
 
 
 @pytest.mark.needs("keys")

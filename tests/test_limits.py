@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +13,10 @@ from flask.testing import FlaskClient
 
 from restkeeper import clock as clocks
 from restkeeper.config import Config, ConfigError
-from restkeeper.errors import TooManyRequests, Unavailable
+from restkeeper.errors import TooManyRequests
 from restkeeper.features.limits import requests as limits
 from restkeeper.features.limits.counters import CLOCKS_DIFFER, RETRY_SECONDS, Quota, RedisOrOwn, open_counters
-from restkeeper.features.limits.mapped import uri_of
+from restkeeper.features.limits.shared import SharedStorage, Table
 from restkeeper.web import errors, observe
 from restkeeper.web.application import Application, Reply
 from tests.clock import SetClock
@@ -46,9 +45,8 @@ NOW = Clock(1_000_000.9)
 def limited(
     quotas: dict[str, str] = QUOTAS,
     *,
-    write_bytes: str = "",
     now: Callable[[], float] = NOW,
-    shared: Path | None = None,
+    table: Table | None = None,
     redis_url: str = "",
     clock: clocks.Clock = time,
     **options: Any,
@@ -57,10 +55,8 @@ def limited(
     app = Application("limited")
     observe.install(app, None)
     errors.install(app)
-    each = open_counters(app, shared, redis_url, clock=clock)
+    each = open_counters(app, table, redis_url, clock=clock)
     made = {name: Quota(name, text, each, now=now) for name, text in quotas.items()}
-    if write_bytes:
-        options["write_bytes"] = Quota("write-bytes", write_bytes, each, unit="content-bytes", now=now)
     limits.limit_requests(app, made, is_limited=lambda endpoint: endpoint != "probe", **options)
     app.add_url_rule("/", "index", lambda: "here", methods=["GET", "POST", "DELETE"])
     app.add_url_rule("/probe", "probe", lambda: "well")
@@ -223,23 +219,18 @@ def test_early_refusals_are_counted_by_address() -> None:
     assert [client.get("/").headers["RateLimit"] for _ in range(2)] == ['"read";r=2;t=20', '"read";r=1;t=20']
 
 
-def test_apps_on_one_file_count_together(tmp_path: Path) -> None:
-    """A request that one application has admitted counts in another one on the same machine."""
-    one, other = (limited(shared=tmp_path / "counters") for _ in range(2))
+def test_apps_with_one_table_count_together() -> None:
+    """A request that one application has admitted counts in another one of the same server."""
+    table = Table()
+    one, other = (limited(table=table) for _ in range(2))
     assert (admitted(one, 2), admitted(other)) == (2, 1)
 
 
-def test_quotas_of_different_windows_do_not_mix(tmp_path: Path) -> None:
-    """Programs that share a file and have different windows count separately."""
-    one = limited(shared=tmp_path / "counters")
-    other = limited({"read": "5 per 10 seconds"}, shared=tmp_path / "counters")
+def test_quotas_of_different_windows_do_not_mix() -> None:
+    """Quotas of different windows are counted separately."""
+    table = Table()
+    one, other = limited(table=table), limited({"read": "5 per 10 seconds"}, table=table)
     assert (admitted(one), admitted(other)) == (3, 5)
-
-
-def test_an_unusable_file_stops_the_start(tmp_path: Path) -> None:
-    """The message names the file."""
-    with pytest.raises(Unavailable, match=r"requests cannot be counted: .*no/counters"):
-        limited(shared=tmp_path / "no" / "counters")
 
 
 @pytest.mark.needs("health", "limits", "metrics")
@@ -301,9 +292,9 @@ def test_writes_have_the_limit_of_reads_by_default() -> None:
     assert Config(rate_limit="2/day", rate_limit_write="1/day").quotas == {"read": "2/day", "write": "1/day"}
 
 
-def test_instances_count_together_in_redis(redis: Redis, tmp_path: Path) -> None:
-    """Two instances, each with a file on its own machine, admit the quota together."""
-    one, other = (limited(redis_url=redis.url, shared=tmp_path / name) for name in ("one", "other"))
+def test_instances_count_together_in_redis(redis: Redis) -> None:
+    """Two instances, each with its own table, admit the quota together."""
+    one, other = (limited(redis_url=redis.url, table=Table()) for _ in range(2))
     assert (admitted(one, 2), admitted(other)) == (2, 1)
 
 
@@ -351,14 +342,14 @@ def test_a_redis_counter_expires_after_its_window(redis: Redis) -> None:
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_without_redis_limits_are_local(
-    redis_server: RedisServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, shared: bool
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture, shared: bool
 ) -> None:
-    """Without Redis, requests are limited by the machine's own counters, and the log says so once.
+    """Without Redis, requests are limited by the server's own counters, and the log says so once.
 
     Then Redis counts again.
     """
     clock = SetClock(0.0)
-    client = limited(redis_url=redis_server.url, clock=clock, shared=tmp_path / "counters" if shared else None)
+    client = limited(redis_url=redis_server.url, clock=clock, table=Table() if shared else None)
     assert admitted(client, 2) == 2
     redis_server.stop()
     assert admitted(client) == 3
@@ -414,15 +405,15 @@ def test_one_request_at_a_time_retries_a_failed_redis() -> None:
     assert attempts == ["first", "second"]
 
 
-def test_the_library_owns_the_storage(tmp_path: Path) -> None:
+def test_the_library_owns_the_storage() -> None:
     """Flask-Limiter has the storage, so that its extensions work here; its own hooks are not installed."""
-    client = limited(shared=tmp_path / "counters")
+    client = limited(table=Table())
     (limiter,) = client.application.extensions["limiter"]
     assert admitted(client) == 3
     limiter.reset()
     assert admitted(client) == 3
     assert client.application.before_request_funcs == {}
-    assert uri_of(tmp_path / "counters") == limiter._storage_uri
+    assert isinstance(limiter.storage, SharedStorage)
 
 
 @pytest.mark.needs("pages")

@@ -14,12 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from restkeeper.features.limits.mapped import shared_path
 from restkeeper.server.ownfolder import make_folder
-from restkeeper.storage import open_store
 from tests import stores
 from tests.issuer import jwk
-from tests.live import ROOT, Gunicorn, counters_of
+from tests.live import ROOT, Gunicorn
 from tests.ports import free_ports
 from tests.processes import of_session
 from tests.receiver import Receiver
@@ -57,21 +55,6 @@ def test_a_bad_key_set_stops_the_start(tmp_path: Path) -> None:
     assert failed.process.wait(timeout=SECONDS) != 0
     (line,) = failed.lines()
     assert line.startswith("restkeeper: JWT_JWKS=")
-
-
-def test_unusable_counters_stop_the_start(tmp_path: Path) -> None:
-    """If the file is no file of counters, one line names it."""
-    store = open_store(stores.url(f"sqlite:///{tmp_path}/restkeeper.db"), [])
-    counters = shared_path(store.secret)
-    store.close()
-    counters.write_text("of another")
-    try:
-        failed = Gunicorn(tmp_path, RATE_LIMIT="9 per minute")
-        assert failed.process.wait(timeout=SECONDS) != 0
-        (line,) = failed.lines()
-        assert line.startswith("restkeeper: ") and str(counters) in line
-    finally:
-        counters.unlink()
 
 
 def test_a_worker_that_cannot_start_ends_the_service(tmp_path: Path) -> None:
@@ -141,8 +124,6 @@ def test_a_new_master_has_its_own_folder(tmp_path: Path, command: list[str | Pat
             os.killpg(old.pid, signal.SIGKILL)
         old.wait(SECONDS)
         until(lambda: not of_session(old.pid))
-        if counters := counters_of(url):
-            counters.unlink(missing_ok=True)
 
 
 def test_the_folder_of_a_killed_service_is_deleted(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from restkeeper.storage.errors import StoreGone, StoreUnavailable
 from restkeeper.storage.outbox import Event
 from restkeeper.web.application import Application
 from tests import stores
-from tests.live import ROOT, counters_of
+from tests.live import ROOT
 from tests.ports import free_ports
 from tests.processes import of_session
 from tests.shop import RESOURCES, create_app
@@ -187,7 +187,5 @@ def test_all_processes_run_and_stop_together(tmp_path: Path) -> None:
     finally:
         running.terminate()
         assert running.wait(timeout=SECONDS) in (0, -signal.SIGTERM, 128 + signal.SIGTERM), log.read_text()
-        if counters := counters_of(database_url(tmp_path)):
-            counters.unlink(missing_ok=True)
     until(lambda: of_session(running.pid) == [])
     assert "Traceback" not in log.read_text()

@@ -9,7 +9,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from restkeeper.features.limits.mapped import shared_path
 from tests.postgresql_server import Databases
 from tests.recorder import next_of
 from tests.upgrade import CLIENTS, KNOWN, Client, Proxy, Upgrade
@@ -30,7 +29,6 @@ def url(databases: Databases) -> Iterator[str]:
     """A new database."""
     made = databases.create_database()
     yield made
-    shared_path(rows(made, "SELECT secret FROM store")[0][0]).unlink(missing_ok=True)
     databases.drop_database(made)
 
 

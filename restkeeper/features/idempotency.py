@@ -21,7 +21,7 @@ from werkzeug.datastructures import Headers
 
 from restkeeper.config import Config
 from restkeeper.errors import Problem
-from restkeeper.resources.changes import IdempotencyRecord, add_written
+from restkeeper.resources.changes import IdempotencyRecord
 from restkeeper.service import Service
 from restkeeper.storage.contract import Store, StoredResponse, Transaction
 from restkeeper.web import ahead, exactjson
@@ -192,6 +192,5 @@ class _Keyed(IdempotencyRecord):
         head = orjson.dumps([self._print, reply.status_code, list(reply.headers)])
         stored = head + b"\n" + (self._seal.encrypt(body) if self._seal else body)
         transaction.store_response(self._id, StoredResponse(self._now, stored), expired_before=self._oldest)
-        add_written(len(stored))
         if self._id[0] < 256 // SWEEP_ONE_IN:
             transaction.sweep_responses(self._oldest, SWEPT, latest=2 * self._now - self._oldest)

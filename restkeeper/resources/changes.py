@@ -4,14 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from flask import has_request_context, request
-
 from restkeeper.resources.form import Form, newest
 from restkeeper.resources.resource import Resource
 from restkeeper.storage.contract import Record, Store, Transaction
 from restkeeper.web.application import Reply
-
-_WRITTEN = "restkeeper.written"  # in the WSGI environment: bytes that the request added to the store
 
 KINDS = ("created", "updated", "deleted")
 
@@ -77,14 +73,14 @@ def _full_access(resource: Resource) -> Access:
 class Hooks:
     """The hooks of a service.
 
-    `on_change` are called with every change, in its transaction, and return the bytes that they stored. `idempotency`
-    returns the record of the current request, given the JSON value of its body and whether the response holds a
-    `secret`. `access` returns what callers may do with a collection's items. `before_list` are called before a list of
-    items is read, with their form. `on_body` are called with the JSON object that a request has sent. `form` returns
-    how the items of a collection look in a version of the API.
+    `on_change` are called with every change, in its transaction. `idempotency` returns the record of the current
+    request, given the JSON value of its body and whether the response holds a `secret`. `access` returns what callers
+    may do with a collection's items. `before_list` are called before a list of items is read, with their form.
+    `on_body` are called with the JSON object that a request has sent. `form` returns how the items of a collection look
+    in a version of the API.
     """
 
-    on_change: list[Callable[[Transaction, Change], int]] = field(default_factory=list)
+    on_change: list[Callable[[Transaction, Change], None]] = field(default_factory=list)
     idempotency: Callable[..., IdempotencyRecord] = _no_record
     access: Callable[[Resource], Access] = _full_access
     before_list: list[Callable[[Form], None]] = field(default_factory=list)
@@ -106,25 +102,5 @@ class Hooks:
             transaction.insert(name, after)
         else:
             transaction.update(name, after)
-        add_written((len(after.body) if after else 0) + sum([listen(transaction, change) for listen in self.on_change]))
-
-
-def add_written(size: int) -> None:
-    """Count bytes that the current request, if there is one, adds to the store if it is committed."""
-    try:
-        environ = request.environ
-    except RuntimeError:  # there is none
-        return
-    environ[_WRITTEN] = environ.get(_WRITTEN, 0) + size
-
-
-def forget_written() -> None:
-    """Count no bytes of the current request, if there is one: its transaction was rolled back, and is repeated."""
-    if has_request_context():
-        request.environ.pop(_WRITTEN, None)
-
-
-def written_by(environ: dict[str, Any]) -> int:
-    """The bytes that were counted for the request with this WSGI environment."""
-    size: int = environ.get(_WRITTEN, 0)
-    return size
+        for listen in self.on_change:
+            listen(transaction, change)

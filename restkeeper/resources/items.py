@@ -13,7 +13,7 @@ from werkzeug.datastructures import ImmutableMultiDict, MultiDict
 from restkeeper.clock import Clock, rfc3339, time_after
 from restkeeper.config import Config
 from restkeeper.errors import NotConvertible, NotFound
-from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord, forget_written
+from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord
 from restkeeper.resources.form import Form
 from restkeeper.resources.resource import ItemLimits, JsonObject, Ownership, Resource
 from restkeeper.resources.turns import LARGE, Stale, Turns, deadline_of, until_current
@@ -215,11 +215,7 @@ class Items:
                 once.save(transaction, reply)
                 change(transaction)
 
-            try:
-                self._write(work, record, deadline=deadline)
-            except Exception:
-                forget_written()  # the request may be executed again
-                raise
+            self._write(work, record, deadline=deadline)
             ahead.confirm()
             return reply
 

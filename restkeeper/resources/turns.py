@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from restkeeper.clock import TURN, Clock
 from restkeeper.errors import Unavailable
-from restkeeper.resources.changes import forget_written
 from restkeeper.storage.errors import RecordChanged, ResponseStored, StoreContended
 from restkeeper.web import ahead
 
@@ -33,7 +32,6 @@ def until_current(attempt: Callable[[float], T], deadline: float, clock: Clock =
         try:
             return attempt(deadline)
         except (Stale, RecordChanged, ResponseStored, StoreContended) as error:
-            forget_written()
             if clock.monotonic() >= deadline:
                 raise Unavailable("others change this item at the same time; try again") from None
             pause = CONTENDED_SECONDS if isinstance(error, StoreContended) else TURN

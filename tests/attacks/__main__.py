@@ -18,7 +18,6 @@ from tests.postgresql_stores import PostgresStores
 
 # They are about SQLite's file, its log and its lock, or measure the file.
 OF_SQLITE = (
-    "callers.attack_space",
     "commands.",
     "items.attack_old_items",
     "store.",

@@ -1,4 +1,4 @@
-"""Callers that guess keys, use up the places of others, or fill the disk."""
+"""Callers that guess keys, or use up the places of others."""
 
 import threading
 import time
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from http.client import HTTPConnection
 from pathlib import Path
 
-from restkeeper.features.limits.mapped import SLOTS, MappedStorage, uri_of
+from restkeeper.features.limits.shared import SLOTS, SharedStorage, Table
 from tests.attacks.health import Health
 from tests.live import Gunicorn
 
@@ -79,7 +79,7 @@ def attack_guessing(folder: Path) -> str:
 def attack_counters(folder: Path) -> str:
     """A /48 sends one request from each of its networks, window after window; a busy caller's count stays exact."""
     now = [1_000_000.0]
-    storage = MappedStorage(uri_of(folder / "counters"), now=lambda: now[0])
+    storage = SharedStorage("shared://", table=Table(), now=lambda: now[0])
     began = time.perf_counter()
     for window in range(10):
         now[0] += 60
@@ -118,19 +118,3 @@ def attack_waits(folder: Path) -> str:
     return (
         f"{len(found)} waits of one key: {total[200]} held, {total[429]} refused; /healthz {health.worst * 1000:.0f} ms"
     )
-
-
-def attack_space(folder: Path) -> str:
-    """One key writes as much as it can: the store grows by its quota and at most one or two requests more."""
-    quota = 20_000_000
-    with Gunicorn(folder, WRITE_BYTES=f"{quota} per day", **CLOSED) as server:
-        writer, other = (_key(server, "products:read", "products:write") for _ in range(2))
-        body = {"name": "x", "attributes": {"filling": "y" * 100_000}}
-        statuses: Counter[int] = Counter()
-        for n in range(150):
-            statuses[server.post("/products", body, writer | {"Idempotency-Key": f"k{n}"}).status] += 1
-        size = sum(file.stat().st_size for file in folder.glob("restkeeper.db*"))
-        assert server.post("/products", {"name": "x"}, other).status == 200
-        assert server.get("/products?limit=1", writer).status == 200
-    assert set(statuses) == {200, 429} and size < 2.2 * quota  # the file and its log
-    return f"{statuses[200]} items stored, {statuses[429]} refused; the files have {size / 1e6:.0f} MB"

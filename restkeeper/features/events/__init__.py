@@ -16,13 +16,12 @@ def install(app: Application, service: Service) -> None:
     service.contributions.append(contribution_of(service))
 
 
-def record_event(transaction: Transaction, change: Change) -> int:
-    """Record the event of a change, if its collection has events; return its bytes."""
+def record_event(transaction: Transaction, change: Change) -> None:
+    """Record the event of a change, if its collection has events."""
     resource, record = change.resource, change.record
     if not resource.events:
-        return 0
+        return
     type = f"{resource.singular}.{change.kind}"
     transaction.record(
         Event(type, resource.name, record.id, change.at, record.body, record.owner, record.fingerprint, record.older)
     )
-    return len(record.body) + len(record.older or b"")

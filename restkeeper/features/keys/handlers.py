@@ -12,7 +12,6 @@ from flask import Blueprint
 from restkeeper.errors import InsufficientStorage, PreconditionFailed, ValidationFailed
 from restkeeper.features.keys.credentials import CREDENTIALS, Credential, new_id, new_token
 from restkeeper.features.keys.schema import KeySchema
-from restkeeper.resources.changes import add_written
 from restkeeper.resources.items import UNCACHED, Items
 from restkeeper.resources.resource import JsonObject, Resource
 from restkeeper.resources.secret_items import CREATED, ROTATED, SecretItemHandlers, create_with_secret, rotate_secret
@@ -62,7 +61,6 @@ def make_key(sent: JsonObject, scopes: Iterable[str], *, id: str, now: str) -> R
 def insert_key(transaction: Transaction, record: Record, token: str) -> None:
     """Store a new key."""
     transaction.insert(KEYS.name, record)
-    add_written(len(record.body))
     transaction.insert(CREDENTIALS.name, _credential(record, token).record(record.id))
 
 

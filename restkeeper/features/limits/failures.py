@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from restkeeper.features.limits.counters import Counters, Quota, refusal, remaining
+from restkeeper.features.limits.counters import Counters, Quota
 from restkeeper.web.caller import address_keys
 from restkeeper.web.guard import FailureLimit
 
@@ -36,14 +36,14 @@ class Failures(FailureLimit):
 
     def require_room(self, environ: Environ, digest: str) -> None:
         """Raises TooManyRequests if the address is over its quota and these credentials never succeeded from it."""
-        if self._quota and not remaining(use := self._quota.look(address_keys(environ))):
-            if not any(map(self._counters.get, self._marks(environ, digest))):
-                raise refusal(use, "failures")
+        if self._quota and not (use := self._quota.look(address_keys(environ))).remaining:
+            if not any(map(self._counters.get, self._keys(environ, digest))):
+                raise use.refusal("failures")
 
     def note_success(self, environ: Environ, digest: str) -> None:
         """Store that credentials succeeded."""
         if self._quota:
-            self._counters.incr(self._marks(environ, digest)[0], 2 * KNOWN_SECONDS)
+            self._counters.incr(self._keys(environ, digest)[0], 2 * KNOWN_SECONDS)
             key = (environ.get("REMOTE_ADDR", ""), digest)
             self._noted.pop(key, None)  # moves it to the end
             self._noted[key] = self._now() + NOTED_SECONDS
@@ -62,11 +62,11 @@ class Failures(FailureLimit):
         self._count(environ)
 
     def _count(self, environ: Environ) -> None:
-        if self._quota and (use := self._quota.add(address_keys(environ)))[1] > self._quota.amount:
-            raise refusal(use, "failures")
+        if self._quota and (use := self._quota.add(address_keys(environ))).used > self._quota.amount:
+            raise use.refusal("failures")
 
-    def _marks(self, environ: Environ, digest: str) -> list[str]:
+    def _keys(self, environ: Environ, digest: str) -> list[str]:
         """The keys of a success today and yesterday."""
         day = int(self._now()) // KNOWN_SECONDS
-        place = f"{address_keys(environ)[-1]}/{digest[:32]}"  # of an IPv6 site, which has many networks
-        return [f"success/{number}/{place}" for number in (day, day - 1)]
+        pair = f"{address_keys(environ)[-1]}/{digest[:32]}"  # of an IPv6 site, which has many networks
+        return [f"success/{number}/{pair}" for number in (day, day - 1)]

@@ -18,7 +18,6 @@ from restkeeper.features.events.types import DISABLED, known_types
 from restkeeper.features.webhooks.schema import STATES, WebhookSchema
 from restkeeper.net import is_address, is_loopback, is_public
 from restkeeper.parsing import whole
-from restkeeper.resources.changes import add_written
 from restkeeper.resources.items import UNCACHED, Items
 from restkeeper.resources.resource import JsonObject, Resource
 from restkeeper.resources.secret_items import CREATED, ROTATED, SecretItemHandlers, create_with_secret, rotate_secret
@@ -194,9 +193,7 @@ class WebhookHandlers(SecretItemHandlers):
         """Send a `webhook.ping` event, once, whatever the webhook's status; the response is its delivery."""
 
         def make(transaction: Transaction, record: Record) -> Event:
-            body = WEBHOOKS.body(record)
-            add_written(len(body))
-            return Event(PING, PINGS, id, self.items.now(), body)
+            return Event(PING, PINGS, id, self.items.now(), WEBHOOKS.body(record))
 
         return self._queue(id, make)
 
@@ -269,7 +266,6 @@ class WebhookHandlers(SecretItemHandlers):
 
     def _insert(self, transaction: Transaction, record: Record, secret: str) -> None:
         transaction.insert(self.name, record)
-        add_written(len(record.body))
         transaction.subscribe(record.id, [Secret(secret)])
 
     def _renew(self, record: Record) -> tuple[Record, str]:

@@ -1,0 +1,171 @@
+"""Counters that all processes of a server share: a storage for the limits library, which has none of this kind.
+
+The server's master creates the table before it forks, and its workers inherit it. It is in memory and has no name that
+others could open; it ends with the last of these processes.
+
+The table is a hash table with open addressing. The digest of a key gives the first of its PROBES consecutive slots. A
+slot is 32 bytes: the key's BLAKE2b digest (16), the count (8, unsigned), and the expiry (8, a double, seconds since the
+epoch; in the past, the slot is free). The digest is keyed with random bytes: a caller cannot choose keys that share the
+slots of another. Each number is one memory write, in an order that leaves a slot complete or free.
+"""
+
+import logging
+import os
+import struct
+import tempfile
+import time
+import weakref
+from collections.abc import Callable
+from fcntl import LOCK_EX, LOCK_UN, lockf
+from functools import lru_cache
+from hashlib import blake2b
+from math import inf
+from mmap import mmap
+from threading import Lock
+from typing import Any
+
+from limits.storage import Storage
+
+SLOTS = 65_536  # 2 MiB
+PROBES = 16  # slots that a key may use: with half of all slots in use, one key in 10,000 finds none free
+
+_SLOT_WORDS = 4  # of 8 bytes: the digest's halves, the count, the expiry
+_COUNT, _EXPIRY = 2, 3
+
+_log = logging.getLogger("restkeeper")
+
+
+class Table:
+    """The table, shared with processes that this one forks later. `with table` has the lock, of all of them.
+
+    The lock is one of the system's on a file without a name: it belongs to a process, so that a forked one does not
+    have its parent's, and it is released when the process ends, however that happens.
+    """
+
+    def __init__(self, slots: int = SLOTS) -> None:
+        memory = mmap(-1, slots * _SLOT_WORDS * 8)
+        self.slots = slots
+        self.words = memoryview(memory).cast("Q")
+        self.times = memoryview(memory).cast("d")
+        self._homes = slots - PROBES + 1
+        self._key = os.urandom(16)
+        file = tempfile.TemporaryFile()
+        weakref.finalize(self, file.close)
+        self._descriptor = file.fileno()
+        self._threads = Lock()  # the file's lock is of the whole process
+
+    def __enter__(self) -> None:
+        self._threads.acquire()
+        lockf(self._descriptor, LOCK_EX)
+
+    def __exit__(self, *error: object) -> None:
+        lockf(self._descriptor, LOCK_UN)
+        self._threads.release()
+
+    def find(self, key: str, now: float) -> tuple[int, bool]:
+        """The slot of a key, and whether the key is in it; if not, a free slot, or else that of the lowest count.
+
+        Of several lowest counts it is the one that expires first: callers with few requests never replace a caller with
+        many.
+        """
+        words, times = self.words, self.times
+        first, second = _digest(self._key, key)
+        home = first % self._homes * _SLOT_WORDS
+        best, least = home, (inf, inf)
+        for slot in range(home, home + PROBES * _SLOT_WORDS, _SLOT_WORDS):
+            expiry = times[slot + _EXPIRY]
+            is_live = expiry > now
+            if is_live and words[slot] == first and words[slot + 1] == second:
+                return slot, True
+            if (rank := (words[slot + _COUNT], expiry) if is_live else (-1, 0)) < least:
+                best, least = slot, rank
+        return best, False
+
+    def put(self, slot: int, key: str, count: int, expiry: float) -> None:
+        """Write a slot. A process that ends meanwhile leaves it free."""
+        words, times = self.words, self.times
+        times[slot + _EXPIRY] = 0.0
+        words[slot], words[slot + 1] = _digest(self._key, key)
+        words[slot + _COUNT] = count
+        times[slot + _EXPIRY] = expiry
+
+
+@lru_cache(maxsize=4096)  # a window has many requests of each caller
+def _digest(table_key: bytes, key: str) -> tuple[int, int]:
+    """The two halves of a key's digest."""
+    first, second = struct.unpack("QQ", blake2b(key.encode(), digest_size=16, key=table_key).digest())
+    return first, second
+
+
+class SharedStorage(Storage):
+    """Counters in a table. If all slots of a new key are in use, it replaces the key with the lowest count."""
+
+    STORAGE_SCHEME = ["shared"]
+
+    def __init__(
+        self,
+        uri: str,
+        wrap_exceptions: bool = False,
+        *,
+        table: Table,
+        now: Callable[[], float] = time.time,
+        **options: Any,
+    ) -> None:
+        super().__init__(uri, wrap_exceptions, **options)
+        self._table = table
+        self._now = now
+        self._was_full = False  # a process logs it once
+
+    @property
+    def base_exceptions(self) -> type[Exception]:
+        """The errors of the lock."""
+        return OSError
+
+    def incr(self, key: str, expiry: int, amount: int = 1) -> int:
+        """Add to a key's count and return it. It expires `expiry` seconds after its first increment."""
+        table = self._table
+        with table:
+            now = self._now()
+            slot, is_known = table.find(key, now)
+            if is_known:
+                table.words[slot + _COUNT] = count = table.words[slot + _COUNT] + amount
+                return count
+            is_full = table.times[slot + _EXPIRY] > now
+            table.put(slot, key, amount, now + expiry)
+        if is_full and not self._was_full:
+            self._was_full = True
+            _log.warning("the table of limits (%s slots) is full: some counters are reset", table.slots)
+        return amount
+
+    def get(self, key: str) -> int:
+        """A key's count; 0 if it has none or it has expired."""
+        with self._table:
+            slot, is_known = self._table.find(key, self._now())
+            return self._table.words[slot + _COUNT] if is_known else 0
+
+    def get_expiry(self, key: str) -> float:
+        """When a key's count expires, in seconds since the epoch; now if it has none."""
+        with self._table:
+            now = self._now()
+            slot, is_known = self._table.find(key, now)
+            return self._table.times[slot + _EXPIRY] if is_known else now
+
+    def clear(self, key: str) -> None:
+        """Delete a key's count."""
+        with self._table:
+            slot, is_known = self._table.find(key, self._now())
+            if is_known:
+                self._table.times[slot + _EXPIRY] = 0.0
+
+    def check(self) -> bool:
+        """Whether counting is possible."""
+        return True
+
+    def reset(self) -> int:
+        """Delete all counts and return their number."""
+        with self._table:
+            now, times = self._now(), self._table.times
+            live = [slot for slot in range(_EXPIRY, len(times), _SLOT_WORDS) if times[slot] > now]
+            for slot in live:
+                times[slot] = 0.0
+            return len(live)

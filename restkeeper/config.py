@@ -248,9 +248,6 @@ class Config:
         "wrong credentials and refused hosts that an address may send: `20 per minute`, `off`",
     )
     waits_per_caller: int = _setting(20, _whole(1, 500), "long polls that a caller may have open in each process")
-    connections_per_address: int = _setting(
-        500, _whole(1, 1000), "connections that an address may have open to each process; not with `TRUSTED_PROXIES`"
-    )
     redis_url: str = _setting(
         "",
         _redis,

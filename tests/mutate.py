@@ -38,8 +38,7 @@ SLOW_SECONDS = 14.0  # tests that take longer are the slowest ones
 SECONDS = 1800  # after which a hanging run of tests counts as having found the fault
 NEAR = {  # tests of code that runs in other processes, by the prefix of its path
     "restkeeper/server/worker": ("test_worker*", "test_edge", "test_events_running"),
-    "restkeeper/server/connection": ("test_worker*", "test_edge"),
-    "restkeeper/server/chunked": ("test_worker*",),
+    "restkeeper/server/connection": ("test_worker*", "test_connection", "test_edge"),
     "restkeeper/web/application": ("test_edge",),
     "restkeeper/web/observe": ("test_running",),
     "restkeeper/features/openapi/": ("test_openapi",),

@@ -102,7 +102,6 @@ RANGES = {
     "events_ttl": (60, 366 * 24 * 3600),
     "webhook_timeout": (1, 60),
     "waits_per_caller": (1, 500),
-    "connections_per_address": (1, 1000),
     "deprecation_window": (0, 3660),
 }
 

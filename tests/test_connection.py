@@ -1,7 +1,6 @@
 """One connection: the deadline of a response, and the data that is read after the last one."""
 
 from collections.abc import Iterator
-from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,13 +16,6 @@ STEP = 10.0  # seconds by which the clock advances each time that the worker rea
 SIZE = 2**26
 
 
-class Peer:
-    """Replaces a client where only its address matters."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-
-
 @pytest.fixture
 def worker() -> Any:
     """The parts of a worker that a connection needs, with the worker's limits."""
@@ -37,7 +29,7 @@ def worker() -> Any:
 def pair(worker: Any) -> Iterator[tuple[Client, Any]]:
     """A connection and its other end."""
     ours, theirs = gevent.socket.socketpair()
-    client = Client(worker, ours, None)
+    client = Client(worker, ours)
     yield client, theirs
     client.close()
     theirs.close()
@@ -90,29 +82,14 @@ def test_each_response_has_its_own_deadline(worker: Any, pair: tuple[Client, Any
     reading.kill()
 
 
-def test_lingering_connections_are_limited(worker: Any) -> None:
-    """Beyond that number, connections are closed at once."""
-    depth: list[int] = []
-
-    def linger() -> None:
-        depth.append(1)
-        worker.connections.linger(client)
-
-    client: Any = SimpleNamespace(linger=linger)
-    for _ in range(2):
-        depth.clear()
-        worker.connections.linger(client)
-        assert len(depth) == worker.most_lingering
-
-
-@pytest.mark.parametrize(("alive", "most_reads"), [(True, 12), (False, 3)])
+@pytest.mark.parametrize(("alive", "most_reads"), [(True, 13), (False, 4)])
 def test_lingering_ends(
     worker: Any, pair: tuple[Client, Any], clock_reads: list[float], alive: bool, most_reads: int
 ) -> None:
     """A client that sends endlessly is read for ten seconds in all, and for one when the service stops."""
     client, theirs = pair
     worker.alive = alive
-    worker.linger_longest, worker.linger_timeout, worker.linger_limit = 10 * STEP, STEP, 2**40
+    worker.linger_timeout, worker.linger_silence, worker.linger_limit = 10 * STEP, STEP, 2**40
 
     def send() -> None:
         while True:
@@ -133,54 +110,33 @@ def test_lingering_reads_a_limited_number_of_bytes(worker: Any, pair: tuple[Clie
     assert len(client._sock.recv(2**20)) == 2**14
 
 
-def test_counts_of_addresses_are_removed(worker: Any) -> None:
-    """The counts of an address are removed with its last connection."""
-    connections = worker.connections
-    clients: list[Any] = [Peer(f"10.0.0.{n % 9}") for n in range(99)]
-    for client in clients:
-        assert connections.admit(client)
-    assert sum(connections._per_address.values()) == 99
-    for client in clients:
-        connections.remove(client)
-    assert not connections.open and not connections._per_address
+@pytest.mark.parametrize(("many", "ended"), [(900, []), (901, [0]), (903, [0, 1, 2])])
+def test_in_a_nearly_full_process_waits_end(worker: Any, many: int, ended: list[int]) -> None:
+    """The connections that have waited longest end, also if they began to wait after the last one was accepted."""
+    connections, found = worker.connections, []
+    waits = [Waiting(number, found) for number in range(5)]
+    connections.open = {*range(many - len(waits)), *waits}
+    for each in waits:
+        connections.begin_wait(each)
+    assert found == ended and len(connections.waiting) == 5 - len(ended)
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("10.0.0.1", "::ffff:10.0.0.1", True),
-        ("2001:db8::1", "2001:db8:0:0:ffff::9", True),
-        ("2001:db8::1", "2001:db8:0:1::1", False),
-        ("fe80::1%eth0", "fe80::2", True),
-        ("10.0.0.1", "10.0.0.2", False),
-    ],
-)
-def test_connections_are_counted_by_network(worker: Any, one: str, other: str, same: bool) -> None:
-    """Addresses of one /64 count as one, and an IPv4 address in either form as itself."""
-    found = []
-    for address in (one, other):
-        ours, theirs = gevent.socket.socketpair()
-        with closing(Client(worker, ours, (address, 1))) as client, closing(theirs):
-            found.append(client.address)
-    assert (found[0] == found[1]) == same
+def test_one_large_response_ends_for_no_other_reason(worker: Any) -> None:
+    """A response beyond the limit of unsent bytes ends for another slow reader, and for no other wait."""
+    connections, found = worker.connections, []
+    first, second, third = (Waiting(number, found) for number in range(3))
+    connections.begin_wait(first, worker.unsent_limit + 1)
+    connections.begin_wait(second)
+    assert found == []
+    connections.begin_wait(third, 1)
+    assert found == [0] and connections.unsent == 1
 
 
-@pytest.mark.parametrize(("many", "ended"), [(900, 0), (901, 1)])
-def test_slow_readers_leave_room_for_others(worker: Any, many: int, ended: int) -> None:
-    """When a process is nearly full, the longest waiting reader is closed for each new one."""
-    connections: Any = worker.connections
-    aborted: list[int] = []
-    connections.open = set(range(many))
-    for number in range(2):
-        connections.begin_waiting(Reader(number, aborted), 1)
-    assert aborted == [0] * ended and len(connections.waiting) == 2 - ended
+class Waiting:
+    """Replaces a connection that waits."""
 
+    def __init__(self, number: int, ended: list[int]) -> None:
+        self._number, self._ended = number, ended
 
-class Reader:
-    """Replaces a slow reader."""
-
-    def __init__(self, number: int, aborted: list[int]) -> None:
-        self._number, self._aborted = number, aborted
-
-    def abort(self) -> None:
-        self._aborted.append(self._number)
+    def end(self, how: int) -> None:
+        self._ended.append(self._number)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -14,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from restkeeper.server.ownfolder import make_folder
 from tests import stores
 from tests.issuer import jwk
 from tests.live import ROOT, Gunicorn
@@ -139,19 +137,6 @@ def test_the_folder_of_a_killed_service_is_deleted(tmp_path: Path) -> None:
         with Gunicorn(tmp_path, workers=1):
             assert own.exists()
     assert not own.exists()
-
-
-def test_only_abandoned_folders_are_deleted(tmp_path: Path) -> None:
-    """A locked one is not, and neither is a file with such a name."""
-    (tmp_path / "x-file").touch()
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "x-link").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "x-abandoned").mkdir()
-    (tmp_path / "x-abandoned" / "full").touch()
-    first = make_folder("x-", str(tmp_path))
-    second = make_folder("x-", str(tmp_path))
-    assert {each.name for each in tmp_path.iterdir()} == {first.name, second.name, "x-file", "x-link", "elsewhere"}
-    shutil.rmtree(second)
 
 
 @pytest.mark.matrix

@@ -37,10 +37,9 @@ class HttpResponse(NamedTuple):
 
 
 class Client:
-    def __init__(self, port: int, buffer: int | None = None, address: str = "127.0.0.1") -> None:
+    def __init__(self, port: int, buffer: int | None = None) -> None:
         self.sock = socket.socket()
         self.sock.settimeout(10)
-        self.sock.bind((address, 0))
         if buffer:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
         self.sock.connect(("127.0.0.1", port))
@@ -75,7 +74,7 @@ class Client:
 
 @contextmanager
 def gunicorn(
-    *options: str, worker: str = "Worker", processes: int = 2, **settings: str
+    *options: str, worker: str = "Worker", processes: int = 2
 ) -> Iterator[tuple[int, "subprocess.Popen[bytes]"]]:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -93,7 +92,7 @@ def gunicorn(
             "error",
             *options,
         ]
-        environ = os.environ | {"PYTHONPATH": f"{TESTS.parent}:{TESTS}"} | settings
+        environ = os.environ | {"PYTHONPATH": f"{TESTS.parent}:{TESTS}"}
         server = subprocess.Popen(command, env=environ, pass_fds=[listener.fileno()])
     try:
         started = set()
@@ -171,7 +170,7 @@ REFUSED = {
     "chunk empty": (400, chunked(b"\r\na\r\n0\r\n\r\n")),
     "chunk huge": (400, chunked(b"f" * 17)),
     "chunk huge zero": (400, chunked(b"0" * 17)),
-    "chunk extension endless": (400, chunked(b"1;" + b"a" * 5000)),
+    "chunk extension endless": (400, chunked(b"1;" + b"a" * 9000)),
     "chunk extension cr alone": (400, chunked(b"1;x\ry")),
     "chunk lf alone": (400, chunked(b"1\n")),
     "chunk cr": (400, chunked(b"1\ra")),
@@ -187,7 +186,7 @@ REFUSED = {
     "trailer lf": (400, chunked(b"0\r\nX: a\n")),
     "trailer cr": (400, chunked(b"0\r\nX: a\rb")),
     "trailer end lf": (400, chunked(b"0\r\n\n")),
-    "trailer long": (400, chunked(b"0\r\nX: " + b"a" * 5000)),
+    "trailer long": (431, chunked(b"0\r\nX: " + b"a" * 70000)),
     "trailer host": (400, chunked(b"0\r\nHost: b\r\n\r\n")),
     "trailer endless": (431, chunked(b"0\r\n" + b"X: a\r\n" * 200)),
     # the fields: sections 2.2 and 5
@@ -347,20 +346,12 @@ def test_expect_without_content(client: Client) -> None:
     assert (response.status, response.fields["connection"]) == (200, "keep-alive")
 
 
-def test_unread_content(client: Client) -> None:
-    small = client.send(post(b"Content-Length: 60000", b"x" * 60000, b"/refuse"))
-    assert (small.status, small.fields["connection"]) == (413, "keep-alive")
-    assert client.send(GET).status == 200
-    client.sock.sendall(post(b"Content-Length: 10000000000", b"x" * 16, b"/refuse"))
-    response = client.read_response()
-    assert (response.status, response.fields["connection"]) == (413, "close")
-    sent = 0
-    try:
-        while sent < 50_000_000:
-            sent += client.sock.send(bytes(65536))
-    except OSError:
-        pass
-    assert sent < 50_000_000
+@pytest.mark.parametrize("size", [1, 60_000])
+def test_unread_content(client: Client, size: int) -> None:
+    """The connection is closed after the response: where the next request begins is not looked for."""
+    refused = client.send(post(b"Content-Length: %d" % size, b"x" * size, b"/refuse"))
+    assert (refused.status, refused.fields["connection"]) == (413, "close")
+    assert client.ended()
 
 
 def test_unread_chunks(client: Client) -> None:
@@ -370,9 +361,9 @@ def test_unread_chunks(client: Client) -> None:
 
 
 def test_partly_read_content(client: Client) -> None:
-    client.sock.sendall(post(b"Content-Length: 20000", b"ab" + b"x" * 19998, b"/half") + GET)
+    client.sock.sendall(post(b"Content-Length: 20000", b"ab" + b"x" * 19998, b"/half") + SMUGGLED)
     assert client.read_response().body == b"ab--"
-    assert client.read_response().status == 200
+    assert client.ended()
 
 
 def test_content_cut_short(client: Client) -> None:
@@ -522,11 +513,11 @@ def test_graceful_stop(tmp_path: Path) -> None:
         assert server.wait(10) == 0
 
 
-def bounds_when(port: int, condition: Callable[[dict[str, int]], bool], address: str = "127.0.0.1") -> dict[str, int]:
+def bounds_when(port: int, condition: Callable[[dict[str, int]], bool]) -> dict[str, int]:
     """The state of the process when the condition is true; read on a connection that is one of the open ones."""
     end = time.monotonic() + 10
     while True:
-        with closing(Client(port, address=address)) as client:
+        with closing(Client(port)) as client:
             found: dict[str, int] = client.send(get(b"Host: a\r\nConnection: close\r\n", b"GET /bounds HTTP/1.1")).json
         if condition(found):
             return found
@@ -554,79 +545,31 @@ def test_reading_after_a_refusal_is_limited() -> None:
         assert sent < 2**20 + 16 * 2**20  # and the size of the buffers of both ends
 
 
-def test_connections_of_an_address_are_limited() -> None:
-    """The oldest idle one is closed for one more; if none is idle, the new one is refused.
-
-    Other addresses are not affected.
-    """
-    setting = {"CONNECTIONS_PER_ADDRESS": "4"}
-    with gunicorn("--keep-alive", "75", worker="Patient", processes=1, **setting) as (port, _), ExitStack() as stack:
-        clients = [stack.enter_context(closing(Client(port, address="127.0.0.2"))) for _ in range(5)]
-        oldest, *others = clients
-        assert oldest.ended()
-        for client in others:
-            client.sock.sendall(post(b"Content-Length: 2", b"o"))
-        bounds_when(port, lambda found: (found["open"], found["idle"]) == (5, 0), "127.0.0.3")
-        refused = stack.enter_context(closing(Client(port, address="127.0.0.2")))
-        response = refused.send(GET)
-        assert (response.status, response.fields["retry-after"], response.fields["connection"]) == (503, "1", "close")
-        assert refused.ended()
-        for client in others:
-            client.sock.sendall(b"k")
-            assert client.read_response().json["body"] == "ok"
-        again = stack.enter_context(closing(Client(port, address="127.0.0.2")))  # others[0] has been idle longest
-        assert again.send(GET).status == 200 and others[0].ended()
-        assert others[1].send(GET).status == 200
+WAITS = {
+    "idle": (b"", GET[:1], GET[1:]),
+    "head": (GET[:-2], b"X: y\r\n", b"\r\n"),
+    "content": (post(b"Content-Length: 3", b"o"), b"o", b"k"),
+}
 
 
-def test_a_proxy_may_have_all_connections() -> None:
-    """Behind a proxy all connections come from its address, which is not a caller's."""
-    settings = {"CONNECTIONS_PER_ADDRESS": "4", "TRUSTED_PROXIES": "1"}
-    with gunicorn(worker="Patient", processes=1, **settings) as (port, _), ExitStack() as stack:
-        for _ in range(6):
-            stack.enter_context(closing(Client(port)))
-        bounds_when(port, lambda found: found["idle"] == 6)
-
-
-@pytest.mark.parametrize("begun", [b"", GET[:-2]])
-def test_a_nearly_full_process_closes_waiting_connections(begun: bytes) -> None:
-    """Those that have waited longest without or with a partial head are closed; a busy one stays."""
-    options = ("--keep-alive", "75", "--worker-connections", "20")
+@pytest.mark.parametrize("wait", WAITS)
+def test_a_nearly_full_process_closes_the_connection_that_waits_longest(wait: str) -> None:
+    """It is the one that has sent nothing for the longest time; all others stay."""
+    begun, more, rest = WAITS[wait]
+    options = ("--keep-alive", "75", "--worker-connections", "20")  # it is nearly full with more than 18
     with gunicorn(*options, worker="Patient", processes=1) as (port, _), ExitStack() as stack:
-        busy = stack.enter_context(closing(Client(port)))
-        busy.sock.sendall(post(b"Content-Length: 2", b"o"))
-        bounds_when(port, lambda found: (found["open"], found["idle"]) == (2, 0))
         clients = []
         for n in range(17):
-            clients.append(stack.enter_context(closing(Client(port, address=f"127.0.1.{n}"))))
+            clients.append(stack.enter_context(closing(Client(port))))
             clients[-1].sock.sendall(begun)
-            if n < 16:  # with the requesting one there are never more than 18
-                name = "heads" if begun else "idle"
-                bounds_when(port, lambda found, name=name, n=n: found[name] == n + 1)  # type: ignore[misc]
-        with closing(Client(port)) as fresh:
-            assert fresh.send(GET).status == 200
-        first, second = clients[0], clients[1]
-        assert first.read_response().status == 408 if begun else first.ended()
-        second.sock.sendall(b"\r\n" if begun else GET)
-        assert second.read_response().status == 200
-        busy.sock.sendall(b"k")
-        assert busy.read_response().json["body"] == "ok"
-
-
-def test_a_nearly_full_process_closes_waiting_content() -> None:
-    """Without idle connections, the one that waits longest for content is closed."""
-    with gunicorn("--worker-connections", "20", worker="Patient", processes=1) as (port, _), ExitStack() as stack:
-        clients = []
-        for n in range(18):
-            clients.append(stack.enter_context(closing(Client(port, address=f"127.0.1.{n}"))))
-            clients[-1].sock.sendall(post(b"Content-Length: 2", b"o"))
-            if n < 17:  # with the requesting one there are never more than 18
-                bounds_when(port, lambda found, n=n: found["contents"] == n + 1)  # type: ignore[misc]
-        with closing(Client(port)) as fresh:
-            assert fresh.send(GET).status == 200
-        assert not clients[0].read_response().json.get("body")
-        clients[-1].sock.sendall(b"k")
-        assert clients[-1].read_response().json["body"] == "ok"
+            bounds_when(port, lambda found, n=n: found["waiting"] == n + 1)  # type: ignore[misc]
+        clients[0].sock.sendall(more)
+        with closing(Client(port)) as fresh, closing(Client(port)) as another:
+            assert fresh.send(GET).status == another.send(GET).status == 200
+        assert clients[1].ended() if wait == "idle" else clients[1].read_response().status == 408
+        clients[0].sock.sendall(rest)
+        clients[2].sock.sendall(more + rest)
+        assert clients[0].read_response().status == clients[2].read_response().status == 200
 
 
 def test_the_slowest_reader_is_closed_for_others(tmp_path: Path) -> None:
@@ -636,9 +579,9 @@ def test_the_slowest_reader_is_closed_for_others(tmp_path: Path) -> None:
         for n, file in enumerate(done):
             client = stack.enter_context(closing(Client(port, buffer=4096)))
             client.sock.sendall(get(line=b"GET /large?" + bytes(file) + b" HTTP/1.1"))
-            bounds_when(port, lambda found, n=n: found["waiting"] == min(n + 1, 2))  # type: ignore[misc]
+            bounds_when(port, lambda found, n=n: found["reading"] == min(n + 1, 2))  # type: ignore[misc]
         until(done[0].exists)
-        found = bounds_when(port, lambda found: found["waiting"] == 2)
+        found = bounds_when(port, lambda found: found["reading"] == 2)
         assert 2**21 <= found["unsent"] < 2**21 + 2**12
         assert not done[1].exists() and not done[2].exists()
 
@@ -679,11 +622,3 @@ def test_at_the_limit(port: int, case: str) -> None:
     with closing(Client(port)) as client:
         assert client.send(request(most)).status == 200
         assert client.send(request(most + 1)).status == status
-
-
-def test_unread_content_at_the_limit(client: Client) -> None:
-    """That much unread content is discarded to keep the connection open, and not a byte more."""
-    most = 64 * 1024
-    assert client.send(post(b"Content-Length: %d" % most, bytes(most), b"/refuse")).fields["connection"] == "keep-alive"
-    more = client.send(post(b"Content-Length: %d" % (most + 1), bytes(most + 1), b"/refuse"))
-    assert more.fields["connection"] == "close"

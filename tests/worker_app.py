@@ -33,7 +33,6 @@ class Patient(restkeeper.server.worker.Worker):
     header_timeout = stall_timeout = send_timeout = 60.0
     unsent_limit = 2 * 2**20 + 2**19
     linger_limit = 2**20
-    most_lingering = 2
 
 
 def wait_for(path: Path) -> None:
@@ -51,9 +50,10 @@ def counted(path: Path) -> Iterator[bytes]:
 
 
 def bounds(worker: restkeeper.server.worker.Worker) -> dict[str, int]:
-    """The number of connections of each kind in a process, and how many requests it has begun."""
+    """The number of connections in a process, of those that wait, and for what, and of the requests that have begun."""
     table = worker.connections
-    sizes = {name: len(getattr(table, name)) for name in ("open", "idle", "heads", "contents", "waiting")}
+    waits = {"idle": sum(client.idle for client in table.waiting), "reading": sum(map(bool, table.waiting.values()))}
+    sizes = {"open": len(table.open), "waiting": len(table.waiting)} | waits
     return sizes | {"unsent": table.unsent, "requests": worker.nr}
 
 

@@ -9,8 +9,6 @@ from typing import Any
 import gevent.socket
 from gunicorn.http import errors
 
-from restkeeper.web.caller import address_keys
-
 
 class Incomplete(errors.ParseException, OSError):  # type: ignore[misc]
     """The request did not arrive completely and in time (RFC 9110 §15.5.9)."""
@@ -19,40 +17,31 @@ class Incomplete(errors.ParseException, OSError):  # type: ignore[misc]
 class Client(gevent.socket.socket):  # type: ignore[misc]
     """A connection. `patience` is the time left to wait for it, in seconds; each byte adds 1 / `slowest`.
 
-    An `idle` connection has sent nothing of its next request; a `lost` one cannot receive a response any more.
+    An `idle` connection has sent nothing of its next request; a `lost` one cannot receive a response any more. A
+    client that `expects` has to be sent "100 Continue" before it sends the content.
     """
 
-    def __init__(self, worker: Any, sock: Any, peer: Any) -> None:
+    def __init__(self, worker: Any, sock: Any) -> None:
         super().__init__(sock.family, sock.type, sock.proto, sock.detach())
         self.worker = worker
-        self.address = address_keys({"REMOTE_ADDR": peer[0]})[0] if isinstance(peer, tuple) else ""
-        self.idle = self.begun = self.lost = self.served = self.in_head = self.expects = False
-        self.written, self.flushed, self.delayed_at = b"", 0, 0.0
+        self.lost = self.served = False
+        self.written = b""
+        self.begin_request(idle=False)
         self.limit(worker.header_timeout)
-
-    def limit(self, seconds: float, slowest: float = inf) -> None:
-        self.patience, self.most, self.slowest = seconds, seconds, slowest
 
     def begin_request(self, idle: bool) -> None:
         """Reset the state for the next request. Unless `idle`, its first bytes have arrived."""
         self.begun = self.expects = False
-        self.in_head, self.idle = True, idle
+        self.idle = idle
         self.flushed, self.delayed_at = 0, 0.0
-        if idle:
-            self.worker.connections.idle[self] = None
 
-    def begin_content(self, expects: bool) -> None:
-        """Note that the head is complete; `expects` is whether the client waits for "100 Continue"."""
-        self.in_head, self.expects = False, expects
-        self.worker.connections.heads.pop(self, None)
+    def limit(self, seconds: float, slowest: float = inf) -> None:
+        self.patience, self.most, self.slowest = seconds, seconds, slowest
 
     def recv(self, size: int, flags: int = 0) -> bytes:
         self.settimeout(max(0.001, self.patience))
-        if self.in_head and not self.idle:
-            self.worker.connections.heads[self] = None
-        elif not self.idle:
-            self.worker.connections.contents[self] = None
         start, data = monotonic(), b""
+        self.worker.connections.begin_wait(self)
         try:
             if self.expects:  # the application reads the content (RFC 9110 §10.1.1)
                 self.expects = False
@@ -61,10 +50,9 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
         except OSError as error:
             self.lost = not isinstance(error, TimeoutError)
         finally:
-            self.worker.connections.contents.pop(self, None)
+            self.worker.connections.end_wait(self)
         if self.idle:  # a timeout or an end between requests needs no response
             self.idle = not data
-            self.worker.connections.idle.pop(self, None)
             self.limit(self.worker.header_timeout)
             return data
         if not data:  # RFC 9112 §8: an incomplete request is not valid
@@ -91,10 +79,10 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
             sent = self._sock.sendmsg([head, content]) if content else self._sock.send(head)
         except BlockingIOError:
             sent = 0
-        if sent < len(head):
-            self._send_rest(head, sent)
-        if (sent := max(sent - len(head), 0)) < len(content):
-            self._send_rest(content, sent)
+        for data in (head, content):
+            if sent < len(data):
+                self._send_rest(data, sent)
+            sent = max(sent - len(data), 0)
         self.lost = False
 
     def _send_rest(self, data: bytes, sent: int) -> None:
@@ -102,7 +90,7 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
         worker, view = self.worker, memoryview(data)
         self.delayed_at = self.delayed_at or monotonic()
         deadline = self.delayed_at + min(worker.send_longest, worker.send_timeout + self.flushed / worker.slowest)
-        worker.connections.begin_waiting(self, len(data))
+        worker.connections.begin_wait(self, len(data))
         try:
             while sent < len(data):
                 if (left := deadline - monotonic()) <= 0:
@@ -110,7 +98,21 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
                 self.settimeout(left)
                 sent += self.send(view[sent:])
         finally:
-            worker.connections.end_waiting(self)
+            worker.connections.end_wait(self)
+
+    def linger(self) -> None:
+        """Read and discard for a while: closing with unread content could destroy the response (RFC 9112 §9.6)."""
+        worker, unread, begun = self.worker, self.worker.linger_limit, monotonic()
+        self.end(socket.SHUT_WR)
+        self.expects = False
+        while unread > 0:
+            longest = worker.linger_timeout if worker.alive else worker.linger_silence
+            self.limit(min(begun + longest - monotonic(), worker.linger_silence))
+            self.idle = True
+            if self.patience <= 0 or not (data := self.recv(worker.gathered)):
+                break
+            unread -= len(data)
+            gevent.sleep(0)  # without this, a fast sender would delay the others
 
     def has_left(self) -> bool:
         """Whether the client has closed its side."""
@@ -121,121 +123,61 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
         except OSError:
             return True
 
-    def linger(self) -> None:
-        """Read and discard for a while: closing with unread content could destroy the response (RFC 9112 §9.6)."""
-        worker, begun, unread = self.worker, monotonic(), self.worker.linger_limit
-        with suppress(OSError):
-            self._sock.shutdown(socket.SHUT_WR)
-            while unread > 0:
-                longest = worker.linger_longest if worker.alive else worker.linger_timeout
-                if (left := begun + longest - monotonic()) <= 0:
-                    break
-                self.settimeout(min(left, worker.linger_timeout))
-                if not (data := super().recv(worker.gathered)):
-                    break
-                unread -= len(data)
-                gevent.sleep(0)  # without this, a fast sender would delay the others
+    def end(self, how: int) -> None:
+        """End one side of the connection or both (`SHUT_RD` and its like), and the waits for the client there.
 
-    def stop_reading(self) -> None:
-        """Stop receiving; requests that have arrived are still served."""
-        with suppress(OSError):  # not gevent's shutdown: it discards what has just arrived
-            self._sock.shutdown(socket.SHUT_RD)
-
-    def abort(self) -> None:
-        """End the connection; all waits for the client fail."""
+        With SHUT_RD what has arrived is still served: gevent's shutdown would discard it.
+        """
         with suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
+            self._sock.shutdown(how)
 
 
 class Connections:
-    """The open connections of a process, and the order in which they are closed if there are too many.
+    """The open connections of a process, and those that wait for their client, the one that waits longest first.
 
-    `idle` connections have sent nothing, `heads` a part of a head, `contents` a part of the content. Of `waiting` ones,
-    the number of bytes is stored that a slow reader has not received. Each begins with the one that waits longest.
+    `waiting` has for each the bytes of a response that are not sent; 0 if the client has to send something. `unsent` is
+    their sum.
     """
 
     def __init__(self, worker: Any) -> None:
         self._worker = worker
         self.open: set[Client] = set()
-        self.idle: dict[Client, None] = {}
-        self.heads: dict[Client, None] = {}
-        self.contents: dict[Client, None] = {}
         self.waiting: dict[Client, int] = {}
         self.unsent = 0
-        self._per_address: dict[str, int] = {}
-        self._lingering = 0
 
-    def admit(self, client: Client) -> bool:
-        """Add a connection; if there are too many, a waiting one is closed for it. False if there is no room."""
-        worker, address = self._worker, client.address
+    def add(self, client: Client) -> None:
+        """Add a new connection."""
         self.open.add(client)
-        if self._is_nearly_full() and not self._end_one(""):
-            self._end_busy()
-        if not address or worker.connections_per_address is None:
-            client.address = ""
-            return True
-        if self._per_address.get(address, 0) >= worker.connections_per_address and not self._end_one(address):
-            client.address = ""
-            return False
-        self._per_address[address] = self._per_address.get(address, 0) + 1
-        return True
-
-    def _is_nearly_full(self) -> bool:
-        return bool(len(self.open) > self._worker.worker_connections * self._worker.nearly_full)
-
-    def _end_one(self, address: str) -> bool:
-        """End the connection that waits longest, of an address or of all. Returns whether there is one."""
-        for table in (self.idle, self.heads):
-            for client in table:
-                if address in ("", client.address):
-                    self._forget(client)
-                    client.stop_reading()
-                    return True
-        return False
-
-    def _end_busy(self) -> None:
-        """End the connection that waits longest for content, or else for the client to read a response."""
-        if client := next(iter(self.contents), None):
-            self.contents.pop(client)
-            client.stop_reading()
-        elif client := next(iter(self.waiting), None):
-            self.end_waiting(client)
-            client.abort()
+        self._make_room(client)
 
     def remove(self, client: Client) -> None:
-        """Remove a closed connection."""
+        """Remove a connection."""
         self.open.discard(client)
-        self._forget(client)
+        self.end_wait(client)
 
-    def _forget(self, client: Client) -> None:
-        self.idle.pop(client, None)
-        self.heads.pop(client, None)
-        if address := client.address:
-            client.address = ""
-            self._per_address[address] -= 1
-            if not self._per_address[address]:
-                del self._per_address[address]
+    def begin_wait(self, client: Client, unsent: int = 0) -> None:
+        """Note that a connection waits for its client."""
+        self.waiting[client] = unsent
+        self.unsent += unsent
+        self._make_room(client)
 
-    def begin_waiting(self, client: Client, size: int) -> None:
-        """Count unsent bytes for a slow reader; beyond the limit, end the connections that wait longest."""
-        self.waiting[client] = size
-        self.unsent += size
-        if self._is_nearly_full() and len(self.waiting) > 1:
-            self._end_busy()  # new ones may arrive faster than responses are read
-        while self.unsent > self._worker.unsent_limit and len(self.waiting) > 1:
-            longest = next(iter(self.waiting))
-            self.end_waiting(longest)
-            longest.abort()
-
-    def end_waiting(self, client: Client) -> None:
-        """Stop counting the unsent bytes of a connection."""
+    def end_wait(self, client: Client) -> None:
+        """Note that the client has sent or received something."""
         self.unsent -= self.waiting.pop(client, 0)
 
-    def linger(self, client: Client) -> None:
-        """Let a client finish sending, unless too many do so already."""
-        if self._lingering < self._worker.most_lingering:
-            self._lingering += 1
-            try:
-                client.linger()
-            finally:
-                self._lingering -= 1
+    def _make_room(self, newest: Client) -> None:
+        """If there are too many connections, or unsent bytes, close the one that waits longest, but not the newest."""
+        worker = self._worker
+        most, sends = worker.worker_connections * worker.nearly_full, self.waiting.get(newest, 0) > 0
+        while (is_full := len(self.open) > most) or (sends and self.unsent > worker.unsent_limit):
+            longest = next((each for each, unsent in self.waiting.items() if is_full or unsent), newest)
+            if longest is newest:
+                return
+            longest.end(socket.SHUT_RDWR if self.waiting[longest] else socket.SHUT_RD)
+            self.remove(longest)
+
+    def end_idle(self) -> None:
+        """Close the connections without a request."""
+        for client in list(self.waiting):
+            if client.idle:
+                client.end(socket.SHUT_RD)

@@ -11,7 +11,9 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 from contextlib import suppress
+from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import partial
 from pathlib import Path
 from threading import Thread, local
@@ -19,13 +21,26 @@ from typing import Any
 
 import gunicorn
 
-from restkeeper.server.ownfolder import make_folder
-
 # On USR2 `python -m gunicorn` starts again as a file: on the path, its folder would hide the standard library's `http`.
 sys.path[:] = [path for path in sys.path if path != str(Path(gunicorn.__file__).parent)]
 
 DELIVERIES_END_SECONDS = 2.0
 LOOKUP_THREADS = 128  # concurrent look-ups of names; with gevent's default, 10 slow ones would block all
+
+
+def _make_folder(parent: str) -> str:
+    """A new folder, locked until this process and all its forks have ended. Those of killed processes are deleted."""
+    for each in Path(parent).glob("restkeeper-prometheus-*"):
+        with suppress(OSError):  # another user's, in use, or deleted by another process at this moment
+            descriptor = os.open(each, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                flock(descriptor, LOCK_EX | LOCK_NB)
+                shutil.rmtree(each)
+            finally:
+                os.close(descriptor)
+    folder = tempfile.mkdtemp(prefix="restkeeper-prometheus-", dir=parent)
+    flock(os.open(folder, os.O_RDONLY | os.O_CLOEXEC), LOCK_EX)  # never closed: the lock ends with the process
+    return folder
 
 
 def _delete_own_folder() -> None:
@@ -36,10 +51,10 @@ def _delete_own_folder() -> None:
 # The folder of the workers' metrics; it must be set before the first import of prometheus_client. It is in memory: the
 # files are mapped, and writing to a mapped file on a full disk ends the process. A new master (USR2) inherits the
 # variables of the old one, which deletes its folder at its end; so the new one needs another folder.
-_memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
+_memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()  # noqa: S108
 _owner = os.environ.get("RESTKEEPER_METRICS_OWNER")
 if "PROMETHEUS_MULTIPROC_DIR" not in os.environ or _owner not in (None, str(os.getpid())):
-    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(make_folder("restkeeper-prometheus-", _memory))
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = _make_folder(_memory)
     os.environ["RESTKEEPER_METRICS_OWNER"] = str(os.getpid())
     atexit.register(_delete_own_folder)
 os.makedirs(os.environ["PROMETHEUS_MULTIPROC_DIR"], exist_ok=True)
@@ -60,8 +75,7 @@ from restkeeper.features.openapi.document import document  # noqa: E402
 from restkeeper.features.webhooks import deliverer_of  # noqa: E402
 from restkeeper.features.webhooks.deliverer import keep_delivering  # noqa: E402
 from restkeeper.net import is_loopback  # noqa: E402
-from restkeeper.server import NO_PRELOAD  # noqa: E402
-from restkeeper.server.worker import Worker  # noqa: E402
+from restkeeper.server.worker import NO_PRELOAD, Worker  # noqa: E402
 from restkeeper.service import Service, locate_store, service_of, started_stores  # noqa: E402
 from restkeeper.storage.errors import StoreError  # noqa: E402
 from restkeeper.web.application import Application  # noqa: E402
@@ -238,7 +252,6 @@ def post_worker_init(worker: Any) -> None:
     configure_logging(_config.log_format, _config.log_level)
     gc.collect()
     gc.freeze()  # excludes the imported modules from collections: a full one took 10 to 40 ms
-    worker.connections_per_address = None if _config.trusted_proxies else _config.connections_per_address
     if not isinstance(worker.wsgi, Application):
         return
     service = service_of(worker.wsgi)

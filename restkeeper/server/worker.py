@@ -1,8 +1,8 @@
 """The gunicorn worker: gunicorn's gevent worker with a limit for every wait and a stricter parser.
 
-It adds limits for slow clients, a fair share for each connection, a stop that does not wait for idle connections, and
-the rules of RFC 9112 for Host and the request target. It needs http_parser = "python": the C parser accepts bare LF,
-folded fields and a second space after the method. TLS and HTTP/2 are left to the proxy in front.
+It adds limits for slow clients, a stop that does not wait for idle connections, and the rules of RFC 9112 for Host and
+the request target. It needs http_parser = "python": the C parser accepts bare LF, folded fields and a second space
+after the method. TLS, HTTP/2 and a fair share for each address are left to the proxy in front.
 """
 
 import json
@@ -12,34 +12,59 @@ from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from logging import ERROR, INFO
-from time import monotonic
 from typing import Any
 
 import gevent
 from gunicorn import util
 from gunicorn.errors import AppImportError
 from gunicorn.http import Request, RequestParser, errors, wsgi
-from gunicorn.http.body import Body
+from gunicorn.http.body import Body, ChunkedReader
 from gunicorn.workers.ggevent import GeventWorker
 
-from restkeeper.clock import TURN
 from restkeeper.features.events.longpoll import IS_CANCELLED
-from restkeeper.server import NO_PRELOAD
-from restkeeper.server.chunked import ChunkedReader
 from restkeeper.server.connection import Client, Connections, Incomplete
 
-LOOK_SECONDS = 0.005  # after which the loop must check its sockets: gevent alone would run 50 callbacks before
+NO_PRELOAD = "preload_app (--preload) is not supported: each worker creates the application"
+MOST_FRAMING = 64 * 1024  # bytes of chunked framing beyond those of the content
 
 TARGET = re.compile(r"/[^#]*|[Hh][Tt][Tt][Pp][Ss]?://([^/?#]+)(?:[/?][^#]*)?")
 
 
-class TooManyConnections(errors.ParseException):  # type: ignore[misc]
-    """An address has too many connections."""
+STATUS = {
+    Incomplete: 408,
+    errors.LimitRequestLine: 414,
+    errors.ExpectationFailed: 417,
+    errors.LimitRequestHeaders: 431,
+    errors.InvalidResponseHeader: 500,
+    errors.InvalidResponseHeaderName: 500,
+    errors.UnsupportedTransferCoding: 501,
+}
 
 
-STATUS = {TooManyConnections: 503, Incomplete: 408, errors.LimitRequestLine: 414, errors.LimitRequestHeaders: 431}
-STATUS |= {errors.ExpectationFailed: 417, errors.UnsupportedTransferCoding: 501}
-STATUS |= {errors.InvalidResponseHeader: 500, errors.InvalidResponseHeaderName: 500}
+class BoundedChunks(ChunkedReader):  # type: ignore[misc]
+    """gunicorn's reader of chunked content, with a limit of framing: one byte of content could cost kilobytes of it.
+
+    After each read of the socket, other connections have their turn.
+    """
+
+    def __init__(self, request: Any, unreader: Any) -> None:
+        super().__init__(request, unreader)
+        self._content = self._framing = 0
+
+    def parse_chunk_size(self, unreader: Any, data: bytes | None = None) -> tuple[int, bytes | None]:
+        self._framing += 0 if data is None else len(data) + len(b"\r\n")  # the end of the last chunk
+        size, rest = super().parse_chunk_size(unreader, data)
+        self._content += size
+        self._framing -= len(rest or b"")
+        if size and self._framing > self._content + MOST_FRAMING:
+            raise errors.InvalidChunkSize(b"more framing than content")
+        return size, rest
+
+    def read_into(self, unreader: Any, buf: bytearray) -> None:
+        gevent.sleep(0)
+        self._framing -= len(buf)
+        super().read_into(unreader, buf)
+        self._framing += len(buf)
 
 
 class StrictRequest(Request):  # type: ignore[misc]
@@ -73,17 +98,17 @@ class StrictRequest(Request):  # type: ignore[misc]
             self.headers[:] = [field for field in self.headers if field[0] != "HOST"] + [("HOST", target[1])]
         super().set_body_reader()
         if codings:
-            self.body = Body(ChunkedReader(self, self.unreader))
+            self.body = Body(BoundedChunks(self, self.unreader))
         client = self.unreader.sock
         client.limit(client.worker.stall_timeout, client.worker.slowest)
-        client.begin_content(self._expected_100_continue)
+        client.expects = self._expected_100_continue
         self._expected_100_continue = False  # gunicorn would send "100 Continue" before the content is read
 
     def should_close(self) -> bool:
-        """Also when the service stops, or the unread content is too long, of unknown length or not yet sent."""
-        client, unread = self.unreader.sock, self.body.reader.length
-        most = 0 if client.expects else client.worker.discard_limit
-        if self.body.failed or unread > most or not client.worker.alive or super().should_close():
+        """Also when the service stops, or content is unread."""
+        reader = self.body.reader
+        unread = reader.parser if isinstance(reader, ChunkedReader) else reader.length
+        if unread or self.body.failed or not self.unreader.sock.worker.alive or super().should_close():
             self.force_close()  # an announced close stays
         return bool(self.must_close)
 
@@ -97,21 +122,16 @@ class Worker(GeventWorker):  # type: ignore[misc]
     slowest = 16 * 1024  # bytes a second
     send_timeout = 30.0  # for a whole response, and longer for a large one, up to
     send_longest = 120.0
-    discard_timeout = 2.0  # waiting for unread content after the response
     unsent_limit = 32 * 1024 * 1024  # bytes of responses that wait for slow readers, in total
     gathered = 64 * 1024  # bytes of a response that are buffered before a system call
-    discard_limit = 64 * 1024  # unread content that is discarded to reuse the connection
-    linger_limit = 16 * 1024 * 1024  # unread content that is discarded after a last response, so that this arrives
-    linger_longest = 10.0
-    linger_timeout = 1.0  # for each wait while lingering, and in total when the service stops
-    most_lingering = 100  # connections at a time
-    nearly_full = 0.9  # of worker_connections: beyond, a new connection closes the one that has been idle longest
-    connections_per_address: int | None = 500  # None: any number
+    linger_limit = 16 * 1024 * 1024  # bytes that are read on after a last response, so that this arrives
+    linger_timeout = 10.0
+    linger_silence = 1.0  # without a byte; when the service stops, in total
+    nearly_full = 0.9  # of worker_connections: beyond, the connection that waits longest is closed for a new one
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.connections = Connections(self)
-        self._loop_time = self._checked_at = 0.0  # the loop's time, and when it was first read
 
     def init_process(self) -> None:
         """Store each setting as an attribute: gunicorn looks some fifteen up by name for each request."""
@@ -133,37 +153,22 @@ class Worker(GeventWorker):  # type: ignore[misc]
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """Serve a connection, one request after another."""
-        client, server = Client(self, client, addr), listener.getsockname()
+        client, server = Client(self, client), listener.getsockname()
         parser = RequestParser(self.cfg, client, addr)
         parser.mesg_class = StrictRequest
         try:
-            if not self.connections.admit(client):
-                raise TooManyConnections("This address has too many connections.")
+            self.connections.add(client)
             while True:
-                request = next(parser)
-                self.note_check()
-                self.handle_request(server, request, client, addr)
-                client.limit(self.discard_timeout, self.slowest)
-                # Without this, a fast client, which never waits in recv, would delay the others.
-                gevent.sleep(TURN if self.is_late() else 0)
+                self.handle_request(server, next(parser), client, addr)
+                gevent.sleep(0)  # without this, a fast client, which never waits in recv, would delay the others
         except Exception as error:
             if not isinstance(error, StopIteration):
                 self.handle_error(parser.mesg, client, addr, error)
         finally:
+            if client in self.connections.open and not client.idle and not client.lost:
+                client.linger()
             self.connections.remove(client)
-            if not client.idle and not client.lost:
-                self.connections.linger(client)
             client.close()
-
-    def note_check(self) -> None:
-        """Note the first time after the loop has checked its sockets: only then does the loop's own time change."""
-        if (loop_time := gevent.get_hub().loop.now()) != self._loop_time:
-            self._loop_time, self._checked_at = loop_time, monotonic()
-
-    def is_late(self) -> bool:
-        """Whether the loop has not checked its sockets for too long."""
-        self.note_check()
-        return monotonic() - self._checked_at > LOOK_SECONDS
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> None:
         """Serve a request. Raises StopIteration after the last one of the connection."""
@@ -199,7 +204,6 @@ class Worker(GeventWorker):  # type: ignore[misc]
         body = json.dumps({"type": "about:blank", "title": title, "status": status, "detail": detail})
         head = f"HTTP/1.1 {status} {title}\r\nContent-Type: application/problem+json\r\nConnection: close\r\n"
         head += f"Date: {util.http_date()}\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
-        head += "Retry-After: 1\r\n" if status == 503 else ""
         with suppress(OSError):
             if not client.begun:
                 client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
@@ -216,5 +220,4 @@ class Worker(GeventWorker):  # type: ignore[misc]
     def handle_exit(self, sig: int, frame: Any) -> None:
         """Stop: requests in progress are finished, idle connections are closed at once."""
         super().handle_exit(sig, frame)
-        for client in list(self.connections.idle):
-            client.stop_reading()
+        self.connections.end_idle()

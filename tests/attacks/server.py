@@ -53,12 +53,10 @@ def attack_hosts(folder: Path) -> str:
 
 
 def attack_chunks(folder: Path) -> str:
-    """15 MiB of one-byte chunks on each of four connections, then framing that can never become valid."""
+    """15 MiB of one-byte chunks on each of four connections."""
     flood = POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * (15 * 2**20 // 6)
     with Gunicorn(folder, LOG_LEVEL="error") as server, Health(server) as health, ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: status_of(server, flood), range(4)))
-        for bad in (b"1" * 20, b"1\n", b"2\r\n{}\n", b"0\r\nX: y\n"):
-            found.append(status_of(server, POST + b"Transfer-Encoding: chunked\r\n\r\n" + bad))
     assert {line for line, _ in found} == {b"HTTP/1.1 400 BAD REQUEST"}, found
     assert health.worst < WORST and max(took for _, took in found) < 2, (health.worst, found)
     return f"refused after {max(took for _, took in found):.2f} s, worst /healthz {health.worst * 1000:.0f} ms"

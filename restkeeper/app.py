@@ -56,7 +56,7 @@ class Feature(NamedTuple):
 _FEATURES = {
     "metrics": Feature(metrics.install, settings=("metrics_token",)),
     "cors": Feature(cors.install, settings=("cors_origins",)),
-    "limits": Feature(limits.install, settings=("rate_limit", "rate_limit_write", "failure_limit", "redis_url")),
+    "limits": Feature(limits.install, settings=("rate_limit", "rate_limit_write", "redis_url")),
     "keys": Feature(keys.install, keys.COLLECTIONS, settings=("admin_key",)),
     "jwt": Feature(jwt.install, settings=("jwt_jwks",)),
     "ownership": Feature(ownership.install),

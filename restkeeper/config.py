@@ -7,7 +7,7 @@ environment variable of the same name in capitals; a secret one can also come fr
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from difflib import SequenceMatcher, get_close_matches
 from ipaddress import IPv6Address
 from pathlib import Path
@@ -106,16 +106,6 @@ def _origins(value: Any) -> tuple[str, ...]:
     return tuple(word.removesuffix(_DEFAULT_PORTS.get(word.partition(":")[0], "")) for word in words)
 
 
-def _delays(value: Any) -> tuple[int, ...]:
-    """The seconds in a comma-separated text, or in a sequence."""
-    words = value.split(",") if isinstance(value, str) else tuple(value)
-    plain = all(re.fullmatch(r" *[0-9]{1,6} *", str(word)) for word in words)
-    delays = tuple(map(int, words)) if plain else ()
-    if not 1 <= len(delays) <= 50 or max(delays) > 7 * 24 * 3600:
-        raise ValueError("must be 1 to 50 whole numbers of seconds, separated by commas, each at most a week")
-    return delays
-
-
 def _quota(value: Any) -> str:
     if value in ("", "off") or _QUOTA.fullmatch(str(value)):
         return str(value)
@@ -144,12 +134,16 @@ def _setting(default: Any, parse: Callable[[Any], Any], about: str, *, secret: b
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """All settings, checked. Raises ConfigError."""
+    """All settings, checked. Raises ConfigError.
+
+    The fields at the end are bounds that no environment variable changes; a test may.
+    """
 
     database_url: str = _setting(
         "memory://",
         _text,
-        "where items are stored: `sqlite:///FILE`, `postgresql://…` or `memory://` (one process, gone at the end)",
+        "where items are stored: `sqlite:///FILE` (without parameters such as `?mode=ro`), "
+        "[`postgresql://…`](postgresql.md) or `memory://` (one process, gone at the end)",
         secret=True,  # it may contain a password
     )
     database_connections: int = _setting(
@@ -162,42 +156,51 @@ class Config:
         _one_of("full", "normal"),
         "`full`: an acknowledged write survives power loss; `normal`: a process crash only",
     )
-    min_free_space: int = _setting(
-        64 * 1024 * 1024,
-        _whole(0, 2**50),
-        "bytes that stay free on the store's disk: with less, writes get 507",
+    host: str = _setting(
+        "127.0.0.1", _text, "address to listen on. Default: `0.0.0.0` when `PORT` is set and `AUTH` is not `open`"
     )
-    host: str = _setting("127.0.0.1", _text, "address to listen on")
     port: int = _setting(8000, _whole(0, 65535), "port to listen on")
+    web_concurrency: int = _setting(2, _whole(1, 256), "worker processes under gunicorn")
     auth: str = _setting(
         "open",
         _one_of("open", "required", "open-to-all"),
         "`required`: every call needs a key or token with the right scope; `open`: every caller on this machine may do "
-        "everything; `open-to-all`: every caller may do everything. "
+        "everything, and others are refused; `open-to-all`: every caller may do everything. "
         "Default: `required` under gunicorn.conf.py, `open` by `make run`",
     )
     admin_key: str = _setting(
-        "", _key, "a first key with the scope `admin`: any text of 24 characters or more", secret=True
+        "",
+        _key,
+        "a first key with the scope `admin`: any text of 24 characters or more. For platforms without a shell",
+        secret=True,
     )
-    web_concurrency: int = _setting(2, _whole(1, 256), "worker processes under gunicorn")
     page_limit: int = _setting(20, _whole(1, 10_000), "items on a page if the client does not set `limit`")
     page_limit_max: int = _setting(100, _whole(1, 10_000), "the most items on a page that a client may ask for")
     max_body: int = _setting(1024 * 1024, _whole(1, 2**31), "bytes of a request body")
-    max_item: int = _setting(128 * 1024, _whole(256, 2**31), "bytes of an item's JSON")
-    max_nodes: int = _setting(
-        10_000, _whole(16, 2**31), "values in an item's JSON: objects, arrays and what is in them"
+    max_item: int = _setting(
+        128 * 1024,
+        _whole(256, 2**31),
+        "bytes of an item's JSON. Larger items that are already stored stay readable",
     )
-    page_bytes: int = _setting(1024 * 1024, _whole(1024, 2**31), "bytes of a page of items; it has at least one item")
-    max_url: int = _setting(8192, _whole(64, 8192), "bytes of path and query together")
-    max_depth: int = _setting(32, _whole(1, 200), "levels of nesting in a JSON body")
     trusted_hosts: tuple[str, ...] = _setting(
-        (), _hosts, "names that a request may call this service by (`Host`), without ports; any while unset"
+        (),
+        _hosts,
+        "names that a request may call this service by (`Host`), without ports, separated by commas; `*.example.org` "
+        "is every name below it. If it is not set, every name is accepted, and responses repeat none. A health check "
+        "must send one of them, too",
     )
     trusted_proxies: int = _setting(
-        0, _whole(0, 16), "proxies of yours in a row, whose `X-Forwarded-For` and `X-Forwarded-Proto` are read"
+        0,
+        _whole(0, 16),
+        "proxies of yours in a row, whose `X-Forwarded-For` and `X-Forwarded-Proto` are read. With 2, the last two "
+        "entries are read; if a request has fewer, none is",
     )
     cors_origins: tuple[str, ...] = _setting(
-        (), _origins, "origins whose pages may call this service from a browser: `https://app.example.org`, or `*`"
+        (),
+        _origins,
+        "origins whose pages may call this service from a browser, exactly, separated by commas: "
+        "`https://app.example.org,http://localhost:5173`; or `*` alone. While unset none, or with `AUTH=open` those of "
+        "this machine (`http://localhost:5173`)",
     )
     require_if_match: bool = _setting(False, _flag, "`1`: PUT, PATCH and DELETE without `If-Match` get 428")
     idempotency: str = _setting(
@@ -211,16 +214,11 @@ class Config:
     events_ttl: int = _setting(
         7 * 24 * 3600,
         _whole(60, 366 * 24 * 3600),
-        "seconds for which events and their deliveries are stored",
+        "seconds for which events and their deliveries are stored; `restkeeper reap` deletes older ones. With less "
+        "than four days, the last attempts of a delivery are lost",
     )
     webhook_allow_private: bool = _setting(
         False, _flag, "`1`: webhooks may use private addresses and http, for tests and internal networks"
-    )
-    webhook_timeout: int = _setting(15, _whole(1, 60), "seconds that a webhook's endpoint has for its response, in all")
-    webhook_retries: tuple[int, ...] = _setting(
-        (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400),
-        _delays,
-        "seconds from each failure of a delivery to its next attempt; after the last one the webhook is disabled",
     )
     webhook_worker: str = _setting(
         "apart",
@@ -237,17 +235,12 @@ class Config:
     rate_limit: str = _setting(
         "",
         _quota,
-        "requests that a caller may make, reading and writing each: `600 per minute`, `50 per 10 seconds`, `off`",
+        "requests that a caller may make, reading and writing each: `600 per minute`, `50 per 10 seconds`, `off`. "
+        "While unset `600 per minute`, or `off` with `AUTH=open`",
     )
     rate_limit_write: str = _setting(
         "", _quota, "the same for methods other than `GET`, `HEAD` and `OPTIONS`; while unset as `RATE_LIMIT`"
     )
-    failure_limit: str = _setting(
-        "20 per minute",
-        _quota,
-        "wrong credentials and refused hosts that an address may send: `20 per minute`, `off`",
-    )
-    waits_per_caller: int = _setting(20, _whole(1, 500), "long polls that a caller may have open in each process")
     redis_url: str = _setting(
         "",
         _redis,
@@ -262,21 +255,33 @@ class Config:
     )
     jwt_issuer: str = _setting("", _text, "issuer (`iss`) whose tokens are accepted; set it together with the next two")
     jwt_audience: str = _setting("", _text, "audience (`aud`) that a token must be for: the name of this service there")
-    jwt_jwks: str = _setting("", _text, "the issuer's public keys (JWK Set): a file, or a URL with https")
-    deprecation_window: int = _setting(
-        180,
-        _whole(0, 3660),
-        "days from a deprecation to its sunset, at least: `restkeeper contract check` finds a sunset that is nearer",
+    jwt_jwks: str = _setting(
+        "",
+        _text,
+        "the issuer's public keys (JWK Set): a file, or a URL with https. A file is read again when it changes, a URL "
+        "every five minutes and when a token names a new key",
     )
-    log_format: str = _setting("text", _one_of("json", "text"), "form of the log lines")
+    log_format: str = _setting("text", _one_of("json", "text"), "form of the log lines: `text` or `json`")
     log_level: str = _setting(
         "warning",
         _one_of("debug", "info", "warning", "error"),
         "`warning` and above leave out the line for each request",
     )
 
+    max_nodes: int = 10_000  # values in an item's JSON: objects, arrays and what is in them
+    max_depth: int = 32  # levels of nesting in a JSON body
+    max_url: int = 8192  # bytes of path and query together
+    page_bytes: int = 1024 * 1024  # of items; a page has at least one
+    min_free_space: int = 64 * 1024 * 1024  # bytes that stay free on the store's disk: with less, writes get 507
+    failure_limit: str = "20 per minute"  # wrong credentials and refused hosts that an address may send; or "off"
+    waits_per_caller: int = 20  # long polls that a caller may have open in each process
+    webhook_timeout: int = 15  # seconds that a webhook's endpoint has for its response, in all
+    # Seconds from each failure of a delivery to its next attempt; after the last one the webhook is disabled.
+    webhook_retries: tuple[int, ...] = (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)
+    deprecation_window: int = 180  # days from a deprecation to its sunset, at least
+
     def __post_init__(self) -> None:
-        for setting in fields(self):
+        for setting in settings():
             object.__setattr__(self, setting.name, _checked(setting, setting.name, getattr(self, setting.name)))
         if self.auth == "open" and not is_loopback(self.host):
             raise ConfigError(f"HOST={self.host!r}: {OPEN_IS_LOCAL}")
@@ -317,12 +322,17 @@ class Config:
         values: dict[str, Any] = {"database_url": "sqlite:///restkeeper.db", "log_level": "info"}
         if "PORT" in environ and environ.get("AUTH", "open") != "open":
             values["host"] = "0.0.0.0"  # noqa: S104 - a platform that sets PORT sends requests from outside
-        for setting in fields(cls):
+        for setting in settings():
             key = setting.name.upper()
             raw = _from_file(environ, key) if setting.metadata["secret"] else environ.get(key)
             if raw is not None:
                 values[setting.name] = _checked(setting, key, raw)
         return cls(**values)
+
+
+def settings() -> list[Field[Any]]:
+    """The fields of `Config` that an environment variable sets."""
+    return [each for each in fields(Config) if each.metadata]
 
 
 # Prefixes of our settings only; but Kubernetes creates such names for a service that is called "webhook".
@@ -334,8 +344,8 @@ _SIMILAR = 0.66  # from 0 to 1, as difflib counts: the similarity of URI and URL
 
 def misspelt_settings(environ: Iterable[str]) -> list[str]:
     """A line for each variable whose name looks like a misspelt setting."""
-    settings = {each.name.upper(): each.metadata["secret"] for each in fields(Config)}
-    known = sorted({*settings, *(f"{name}_FILE" for name, is_secret in settings.items() if is_secret)})
+    files = [f"{each.name.upper()}_FILE" for each in settings() if each.metadata["secret"]]
+    known = sorted([*(each.name.upper() for each in settings()), *files])
     lines = []
     for name in sorted(set(environ).difference(known)):
         similar = [each for each in known if _is_misspelt(name, each)]

@@ -141,15 +141,13 @@ class BodyTooLarge(Problem):
     about = (
         "The body is larger than the service accepts (`MAX_BODY`), or the resulting item would be larger than an item "
         "may be: in bytes of its JSON (`MAX_ITEM`), or in values, which are objects, arrays and their contents "
-        "(`MAX_NODES`). The detail gives the limit."
+        "(10,000). The detail gives the limit."
     )
 
 
 class UriTooLong(Problem):
     status, name, title = 414, "uri-too-long", "The address is too long"
-    about = (
-        "Path and query together are longer than the service accepts (`MAX_URL`). The detail gives the limit in bytes."
-    )
+    about = "Path and query together are longer than the service accepts. The detail gives the limit in bytes."
 
 
 class UnsupportedMediaType(Problem):
@@ -209,7 +207,7 @@ class InsufficientStorage(Problem):
     status, name, title = 507, "insufficient-storage", "The disk is full"
     usual_headers: ClassVar[Mapping[str, str]] = {"Retry-After": "1"}
     about = (
-        "The disk of the store has less free space than the operator reserves (`MIN_FREE_SPACE`); nothing of the "
+        "The disk of the store has less free space than the service reserves; nothing of the "
         "request was stored. Reads and deletes work; writes fail until there is space again."
     )
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tests import stores
 from tests.processes import children, kill
-from tests.shop import CLOSE
+from tests.shop import BOUNDS, CLOSE
 from tests.waiting import SECONDS, until
 
 ROOT = Path(__file__).parent.parent
@@ -33,9 +33,9 @@ class HttpResponse(NamedTuple):
 class Gunicorn:
     """gunicorn with the project's configuration, in `folder`; `settings` become environment variables.
 
-    An empty setting means its default. AUTH is open by default. `root` is the checkout whose code runs, `app` is the
-    application; if it is empty, that of the configuration. Without `configured` gunicorn has its own defaults. It has a
-    free port if `port` is 0.
+    An empty setting means its default; `bounds` are fields of Config that are no settings. AUTH is open by default.
+    `root` is the checkout whose code runs, `app` is the application; if it is empty, that of the configuration. Without
+    `configured` gunicorn has its own defaults. It has a free port if `port` is 0.
 
     The listening socket is created here and inherited, so that no other process can take the port before the start.
     """
@@ -50,6 +50,7 @@ class Gunicorn:
         app: str = "tests.shop:create_app()",
         configured: bool = True,
         port: int = 0,
+        bounds: dict[str, Any] | None = None,
         **settings: str,
     ) -> None:
         self.log = folder / "log.txt"
@@ -62,6 +63,7 @@ class Gunicorn:
             "WEB_CONCURRENCY": str(workers),
             "AUTH": "open",
             CLOSE: os.environ.get(CLOSE, ""),
+            BOUNDS: json.dumps(bounds or {}),
             **settings,
         }
         self._database_url = environ["DATABASE_URL"] = stores.url(environ["DATABASE_URL"])

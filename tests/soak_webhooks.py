@@ -5,6 +5,7 @@ With `--store postgresql` there are three instances.
 """
 
 import argparse
+import json
 import os
 import random
 import signal
@@ -19,6 +20,7 @@ from typing import Any
 from tests.cluster import Client, Cluster, add_options, running
 from tests.live import ROOT
 from tests.receiver import Inbox, Receiver
+from tests.shop import BOUNDS
 
 CLIENTS = 4
 WORKERS = 2
@@ -26,9 +28,8 @@ CHANGES_EACH = 5  # of an item: one create, then updates
 PATIENCE = 180.0  # seconds that any wait may take
 SETTINGS = {
     "WEBHOOK_ALLOW_PRIVATE": "1",
-    "WEBHOOK_TIMEOUT": "1",
-    "WEBHOOK_RETRIES": ",".join(["0", "0", "1", "1", "1"] * 10),
     "LOG_LEVEL": "error",
+    BOUNDS: json.dumps({"webhook_timeout": 1, "webhook_retries": [0, 0, 1, 1, 1] * 10}),
 }
 
 
@@ -36,7 +37,12 @@ class Workers:
     """A number of `flask deliver` processes; a killed one is started again, as a supervisor would do it."""
 
     def __init__(self, database_url: str) -> None:
-        self._environ = {"PATH": os.environ["PATH"], "DATABASE_URL": database_url, **SETTINGS}
+        self._environ = {
+            "PATH": os.environ["PATH"],
+            "DATABASE_URL": database_url,
+            "FLASK_APP": "tests.shop",
+            **SETTINGS,
+        }
         self.running = [self._start() for _ in range(WORKERS)]
 
     def _start(self) -> "subprocess.Popen[bytes]":

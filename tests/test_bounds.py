@@ -1,9 +1,8 @@
 """docs/bounds.md: each row has a setting that exists and a test that exists."""
 
 import re
-from dataclasses import fields
 
-from restkeeper.config import Config
+from restkeeper.config import settings
 from tests.live import ROOT
 
 ROWS = [
@@ -18,7 +17,6 @@ UNBOUNDED = {
     "web_concurrency",
     "page_limit",
     "trusted_proxies",
-    "deprecation_window",
 }  # numbers that are no limits
 
 # `tests/FILE.py::NAME` of each function of the tests.
@@ -31,12 +29,12 @@ TESTS = {
 
 def test_each_setting_that_bounds_has_a_row() -> None:
     """The table has every numeric setting, except those that are no limit."""
-    numbers = {each.name for each in fields(Config) if type(each.default) is int} - UNBOUNDED
+    numbers = {each.name for each in settings() if type(each.default) is int} - UNBOUNDED
     assert {name.upper() for name in numbers} <= {row[2].strip("`") for row in ROWS}
 
 
 def test_a_row_names_a_setting_and_a_test() -> None:
     """A row has the limited resource, default, setting, the response beyond the limit, and `tests/FILE.py::NAME`."""
-    names = {f"`{each.name.upper()}`" for each in fields(Config)} | {"–"}
+    names = {f"`{each.name.upper()}`" for each in settings()} | {"–"}
     assert not [row for row in ROWS if len(row) != 5 or not all(row) or row[2] not in names]
     assert not [row for row in ROWS if row[4] not in TESTS]

@@ -1,11 +1,12 @@
 """Settings: from the environment or typed, checked at the start."""
 
-from dataclasses import fields
+import importlib.util
 from pathlib import Path
 
 import pytest
 
-from restkeeper.config import Config, ConfigError, misspelt_settings
+from restkeeper.config import Config, ConfigError, misspelt_settings, settings
+from tests.live import ROOT
 
 
 def test_defaults_are_those_of_tests_and_of_serving() -> None:
@@ -86,29 +87,21 @@ def test_typed_values_are_checked_too() -> None:
 
 RANGES = {
     "database_connections": (2, 1000),
-    "min_free_space": (0, 2**50),
     "port": (0, 65535),
     "web_concurrency": (1, 256),
     "page_limit": (1, 10_000),
     "page_limit_max": (1, 10_000),
     "max_body": (1, 2**31),
     "max_item": (256, 2**31),
-    "max_nodes": (16, 2**31),
-    "page_bytes": (1024, 2**31),
-    "max_url": (64, 8192),
-    "max_depth": (1, 200),
     "trusted_proxies": (0, 16),
     "idempotency_ttl": (60, 366 * 24 * 3600),
     "events_ttl": (60, 366 * 24 * 3600),
-    "webhook_timeout": (1, 60),
-    "waits_per_caller": (1, 500),
-    "deprecation_window": (0, 3660),
 }
 
 
 def test_every_number_has_a_range() -> None:
     """The table of ranges has all numeric settings."""
-    numbers = {setting.name for setting in fields(Config) if type(getattr(Config(), setting.name)) is int}
+    numbers = {setting.name for setting in settings() if type(setting.default) is int}
     assert numbers == set(RANGES)
 
 
@@ -120,15 +113,6 @@ def test_a_range_includes_its_ends(name: str) -> None:
         assert getattr(Config(**others, **{name: end}), name) == end  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match=f"^{name}="):
             Config(**others, **{name: end + beyond})  # type: ignore[arg-type]
-
-
-def test_a_delay_is_a_week_at_most() -> None:
-    """Longer delays, an empty list, and more than 50 delays are refused."""
-    assert Config.from_env({"WEBHOOK_RETRIES": "0, 604800"}).webhook_retries == (0, 604800)
-    assert len(Config.from_env({"WEBHOOK_RETRIES": ",".join(["1"] * 50)}).webhook_retries) == 50
-    for wrong in ("604801", "", "-1", "1.5", ",".join(["1"] * 51)):
-        with pytest.raises(ConfigError, match="^WEBHOOK_RETRIES="):
-            Config.from_env({"WEBHOOK_RETRIES": wrong})
 
 
 @pytest.mark.parametrize("key", ["ADMIN_KEY", "METRICS_TOKEN"])
@@ -175,9 +159,14 @@ def test_flags_accept_the_usual_words() -> None:
     assert values == [True] * 4 + [False] * 5
 
 
-def test_every_setting_has_a_description() -> None:
-    """It is for the table of docs/configuration.md."""
-    assert all(setting.metadata["about"] for setting in fields(Config))
+def test_the_page_has_every_setting() -> None:
+    """docs/configuration.md is up to date; if not, run: python docs/configuration.py."""
+    spec = importlib.util.spec_from_file_location("configuration", ROOT / "docs/configuration.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.page() == module.PAGE.read_text(encoding="utf-8")
+    assert all(setting.metadata["about"] for setting in settings())
 
 
 @pytest.mark.parametrize(
@@ -187,7 +176,7 @@ def test_every_setting_has_a_description() -> None:
         ("RATE_LIMT", "RATE_LIMIT"),
         ("RATELIMIT", "RATE_LIMIT"),
         ("AUTHH", "AUTH"),
-        ("WEBHOOK_TIMEOUTS", "WEBHOOK_TIMEOUT"),
+        ("WEBHOOK_WORKERS", "WEBHOOK_WORKER"),
         ("DATABASE_URI", "DATABASE_URL"),
         ("TRUSTED_HOST", "TRUSTED_HOSTS"),
         ("TRUSTED_PROXY", "TRUSTED_PROXIES"),
@@ -225,5 +214,5 @@ USUAL = """
 
 def test_usual_variables_are_no_misspelt_settings() -> None:
     """Neither these names nor the settings are reported."""
-    settings = [each.name.upper() for each in fields(Config)]
-    assert misspelt_settings([*USUAL.split(), *settings, "ADMIN_KEY_FILE"]) == []
+    names = [each.name.upper() for each in settings()]
+    assert misspelt_settings([*USUAL.split(), *names, "ADMIN_KEY_FILE"]) == []

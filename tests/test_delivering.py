@@ -11,6 +11,7 @@ import pytest
 from tests import stores
 from tests.live import ROOT, Gunicorn
 from tests.receiver import Receiver
+from tests.shop import BOUNDS
 from tests.soak_webhooks import soak
 
 SECONDS = 30.0
@@ -87,7 +88,7 @@ def test_a_stopped_worker_finishes_its_delivery(tmp_path: Path) -> None:
     with Receiver() as receiver, Gunicorn(tmp_path, WEBHOOK_ALLOW_PRIVATE="1") as server:
         hook = subscribe(server, receiver, "hanging")
         server.post("/products", {"name": "x"})
-        worker = deliver(tmp_path, WEBHOOK_TIMEOUT="3")
+        worker = deliver(tmp_path, **{BOUNDS: '{"webhook_timeout": 3}'})
         with receiver.changed:
             assert receiver.changed.wait_for(lambda: receiver.inboxes["hanging"].tries, SECONDS)
         worker.send_signal(signal.SIGTERM)

@@ -89,7 +89,9 @@ def test_the_health_check_fails_without_a_service() -> None:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Any:
     hosts = f"{NAME},*.{NAME},localhost"
-    with Gunicorn(tmp_path_factory.mktemp("served"), workers=1, TRUSTED_HOSTS=hosts, FAILURE_LIMIT="off") as server:
+    with Gunicorn(
+        tmp_path_factory.mktemp("served"), workers=1, TRUSTED_HOSTS=hosts, bounds={"failure_limit": "off"}
+    ) as server:
         yield server
 
 

@@ -179,8 +179,8 @@ def test_an_invalid_host_stops_the_start(wrong: str) -> None:
 @pytest.fixture(scope="module")
 def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gunicorn]:
     """A running service with one host name and a low limit for bodies."""
-    settings = {"TRUSTED_HOSTS": "127.0.0.1", "MAX_BODY": str(MAX_BODY), "LOG_LEVEL": "error", "FAILURE_LIMIT": "off"}
-    with Gunicorn(tmp_path_factory.mktemp("edge"), workers=1, **settings) as running:
+    settings = {"TRUSTED_HOSTS": "127.0.0.1", "MAX_BODY": str(MAX_BODY), "LOG_LEVEL": "error"}
+    with Gunicorn(tmp_path_factory.mktemp("edge"), workers=1, bounds={"failure_limit": "off"}, **settings) as running:
         yield running
 
 
@@ -233,7 +233,7 @@ def test_refused_hosts_are_counted_under_gunicorn(tmp_path: Path) -> None:
     hosts = (b"evil.example", b"xn--" + b"a" * 8000, b"a/b", b"", b"a." * 128)
     found = []
     with Gunicorn(
-        tmp_path, workers=1, LOG_LEVEL="error", TRUSTED_HOSTS="127.0.0.1", FAILURE_LIMIT=f"3 per {WINDOW}"
+        tmp_path, workers=1, LOG_LEVEL="error", TRUSTED_HOSTS="127.0.0.1", bounds={"failure_limit": f"3 per {WINDOW}"}
     ) as server:
         for number, host in enumerate(hosts, 2):
             request = b"GET /healthz HTTP/1.1\r\nHost: %b\r\n\r\n" % host

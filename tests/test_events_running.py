@@ -37,7 +37,7 @@ def test_waiting_readers_do_not_delay_others(tmp_path: Path) -> None:
 
     Also one whose request is read late, as it names where it begins.
     """
-    with Gunicorn(tmp_path, LOG_LEVEL="error", WAITS_PER_CALLER="500") as server:
+    with Gunicorn(tmp_path, LOG_LEVEL="error", bounds={"waits_per_caller": 500}) as server:
         start = next_of(server.get("/api/v1/events?after=latest"))
         waiting = [waiter(server, f"{start}&wait=30") for _ in range(WAITERS)]
         began = time.monotonic()

@@ -182,7 +182,7 @@ def test_wrong_credentials_are_counted_in_open_mode() -> None:
 
 
 def test_the_limit_can_be_off() -> None:
-    """FAILURE_LIMIT=off counts nothing."""
+    """The limit "off" counts nothing."""
     client = secured(failure_limit="off")
     assert [by_bearer(client, "guess") for _ in range(30)] == [401] * 30
 

@@ -74,7 +74,7 @@ def in_order(client: FlaskClient, query: str) -> list[dict[str, Any]]:
 
 
 def test_a_page_has_exactly_its_bytes() -> None:
-    """Items with PAGE_BYTES of bodies are one page; with one byte more the last item is on the next page."""
+    """Items with as many bytes as a page has are one page; with one byte more the last item is on the next page."""
     client = create_app(Config()).test_client()
     sizes = [len(client.post("/products", json={"name": "x", "description": "d" * 700}).data) for _ in range(3)]
     assert len(set(sizes)) == 1

@@ -210,9 +210,11 @@ def test_a_long_poll_ends_with_its_client(tmp_path: Path) -> None:
 
 def test_a_stop_waits_for_a_delivery_inside_the_service(tmp_path: Path) -> None:
     """On SIGTERM the running delivery is finished, and its result is stored."""
-    settings = {"WEBHOOK_ALLOW_PRIVATE": "1", "WEBHOOK_TIMEOUT": "1", "LOG_LEVEL": "warning"}
+    settings = {"WEBHOOK_ALLOW_PRIVATE": "1", "LOG_LEVEL": "warning"}
     with Receiver() as receiver:
-        with Gunicorn(tmp_path, workers=1, WEBHOOK_WORKER="inside", **settings) as server:
+        with Gunicorn(
+            tmp_path, workers=1, WEBHOOK_WORKER="inside", bounds={"webhook_timeout": 1}, **settings
+        ) as server:
             made = server.post("/api/v1/webhooks", {"url": f"{receiver.base}/hanging"}).json()
             receiver.inboxes["hanging"].secret = made["secret"]
             server.post("/products", {"name": "x"})

@@ -164,7 +164,7 @@ def test_all_processes_run_and_stop_together(tmp_path: Path) -> None:
     """Under honcho, after the release: requests are served, and SIGTERM ends every process with 0."""
     (port,) = free_ports(1)
     binaries = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environ = environ_of(tmp_path, PATH=binaries, PORT=str(port), RATE_LIMIT="off", FAILURE_LIMIT="off")
+    environ = environ_of(tmp_path, PATH=binaries, PORT=str(port), RATE_LIMIT="off")
     honcho = [sys.executable, "-m", "honcho", "--no-colour", "--no-prefix", "start"]
     subprocess.run([*honcho, "release"], cwd=ROOT, env=environ, check=True, capture_output=True, timeout=SECONDS)
     log = tmp_path / "log.txt"

@@ -32,10 +32,9 @@ def test_responses_match_the_document(tmp_path: Path, paths: str, auth: str) -> 
         "ADMIN_KEY": ADMIN_KEY,
         "METRICS_TOKEN": TOKEN,
         "RATE_LIMIT": "999999999 per day",
-        "FAILURE_LIMIT": "off",
         "TRUSTED_HOSTS": "127.0.0.1",
     }
-    with Gunicorn(tmp_path, LOG_LEVEL="warning", **settings) as server:
+    with Gunicorn(tmp_path, LOG_LEVEL="warning", bounds={"failure_limit": "off"}, **settings) as server:
         run = subprocess.run(
             [
                 *(sys.executable, "-m", "schemathesis.cli", "--config-file", "schemathesis.toml", "run"),

@@ -116,8 +116,8 @@ def test_a_key_set_that_cannot_be_read_stops_the_start() -> None:
 
 def test_a_revoked_key_is_refused_by_every_worker_at_once(tmp_path: Path) -> None:
     """While connections to both workers use a key, no request that begins after its revocation succeeds."""
-    settings = {"AUTH": "required", "ADMIN_KEY": ADMIN_KEY, "RATE_LIMIT": "off", "FAILURE_LIMIT": "off"}
-    with Gunicorn(tmp_path, **settings) as server:
+    settings = {"AUTH": "required", "ADMIN_KEY": ADMIN_KEY, "RATE_LIMIT": "off"}
+    with Gunicorn(tmp_path, bounds={"failure_limit": "off"}, **settings) as server:
         for turn in range(5):
             key = server.post("/api/v1/keys", {"name": "x", "scopes": ["products:read"]}, ADMIN).json()
             revoked, late = threading.Event(), []
@@ -183,12 +183,11 @@ def test_secrets_are_not_revealed(tmp_path: Path, form: str) -> None:
         "JWT_ISSUER": issuer.ISSUER,
         "JWT_AUDIENCE": issuer.AUDIENCE,
         "JWT_JWKS": str(tmp_path / "keys.json"),
-        "FAILURE_LIMIT": "off",
         "LOG_LEVEL": "debug",
         "LOG_FORMAT": form,
     }
     responses: list[Any] = []
-    with Gunicorn(tmp_path, **settings) as server:
+    with Gunicorn(tmp_path, bounds={"failure_limit": "off"}, **settings) as server:
 
         def call(method: str, path: str, body: Any = None, **headers: str) -> Any:
             response = server.request(method, path, body, {k.replace("_", "-"): v for k, v in headers.items()})

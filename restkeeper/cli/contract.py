@@ -42,7 +42,6 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
     """The options of both commands."""
     window = click.option(
         "--window",
-        envvar="DEPRECATION_WINDOW",
         type=click.IntRange(0, 3660),
         default=Config.deprecation_window,
         show_default=True,

@@ -20,7 +20,7 @@ from restkeeper.web import exactjson
 
 FORMS = ("ndjson", "json", "csv")
 BOM = b"\xef\xbb\xbf"  # at the beginning of CSV from spreadsheets
-DEEPEST = 200  # levels of nesting that MAX_DEPTH can allow
+DEEPEST = 200  # levels of nesting that a service can allow
 FORMULA = tuple("=+-@\t\r")  # spreadsheets read a cell that begins with one of these as a formula
 
 _BY_SUFFIX = {".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv"}

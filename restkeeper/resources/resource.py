@@ -88,7 +88,7 @@ class ItemLimits(NamedTuple):
         if len(body) > self.size:
             raise BodyTooLarge(f"the item would have {len(body)} bytes; it can have {self.size} (MAX_ITEM, MAX_BODY)")
         if len(body) > self.values and exactjson.count_values(body) > self.values:  # a value takes a byte
-            raise BodyTooLarge(f"the item would have more than {self.values} values (MAX_NODES)")
+            raise BodyTooLarge(f"the item would have more than {self.values} values")
 
 
 NO_LIMITS = ItemLimits(2**63, 2**63)

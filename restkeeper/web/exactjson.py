@@ -144,7 +144,7 @@ def _require_few_values(data: bytes, most: int) -> None:
         return  # a value takes a byte
     structure = _structure(data)
     if max(structure.count(b",") + 1, structure.count(b"[") + structure.count(b"{")) > most:
-        raise BodyTooLarge(f"the body has more than {most} values (MAX_NODES)")
+        raise BodyTooLarge(f"the body has more than {most} values")
 
 
 def _structure(data: bytes) -> bytes:

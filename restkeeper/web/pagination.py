@@ -102,7 +102,7 @@ def require_whole(listing: ListRequest, page: Page) -> None:
     """Raises InvalidQuery for a page by offset that its bytes cut short: a client that counts would miss items."""
     if listing.by_offset and page.cut:
         fitting = len(page.bodies)
-        detail = f"can be {fitting} here: more items have no room in one page (PAGE_BYTES). Or page by cursor"
+        detail = f"can be {fitting} here: more items have no room in one page. Or page by cursor"
         raise InvalidQuery(f"limit {detail}", errors=[{"parameter": "limit", "detail": detail}], limit=fitting)
 
 

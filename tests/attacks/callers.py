@@ -49,7 +49,7 @@ def _together(works: list[Callable[[], None]]) -> None:
 
 def attack_guessing(folder: Path) -> str:
     """One address tries thousands of keys: only a few are looked up, and valid callers at that address are served."""
-    with Gunicorn(folder, FAILURE_LIMIT="20 per day", METRICS_TOKEN="m" * 24, **CLOSED) as server:
+    with Gunicorn(folder, bounds={"failure_limit": "20 per day"}, METRICS_TOKEN="m" * 24, **CLOSED) as server:
         known, fresh = _key(server, "products:read"), _key(server, "products:read")
         at = "127.0.0.9"
         before: Counter[int] = Counter()

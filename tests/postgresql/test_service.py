@@ -138,7 +138,7 @@ def test_an_empty_database_was_not_restored(url: str) -> None:
 
 def test_a_worker_creates_no_store_in_another_database(url: str, tmp_path: Path, execute: Execute) -> None:
     """With an empty one in the place of the service's, requests get 503 until that is back with all its items."""
-    with Gunicorn(tmp_path, workers=1, DATABASE_URL=url, RATE_LIMIT="off", FAILURE_LIMIT="off") as server:
+    with Gunicorn(tmp_path, workers=1, DATABASE_URL=url, RATE_LIMIT="off", bounds={"failure_limit": "off"}) as server:
         item = server.post("/products", {"name": "Lamp"}).json()
         (worker,) = server.worker_pids()
         execute("ALTER SCHEMA public RENAME TO away; CREATE SCHEMA public")

@@ -1,12 +1,15 @@
 """The service for the engine's tests: its own collections, so that those at the top can change freely.
 
 RESTKEEPER_TESTS_CLOSE names the feature that is closed in this run of the tests (`pytest --close`, see conftest.py).
+RESTKEEPER_TESTS_BOUNDS has other values, as JSON, for fields of `Config` that are no settings.
 """
 
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import restkeeper
 from restkeeper import Application, Config, Resource
@@ -17,6 +20,7 @@ RESOURCES: Sequence[Resource] = (products.RESOURCE, users.RESOURCE)
 
 WINDOW = "9999 days"  # of a limit, so that none ends while a test runs
 CLOSE = "RESTKEEPER_TESTS_CLOSE"
+BOUNDS = "RESTKEEPER_TESTS_BOUNDS"
 BUILT_ON = {"events": "webhooks"}  # a feature, and those that depend on it
 
 
@@ -30,6 +34,8 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] = RES
     """The WSGI application, with all features but the closed ones, on the store that `pytest --store` chooses."""
     if config:
         config = replace(config, database_url=stores.url(config.database_url))
-    app = restkeeper.create_app(config, resources, **{"without": closed_features(), **options})
+    from_env, bounds = Config.from_env, json.loads(os.environ.get(BOUNDS, "{}"))
+    with mock.patch.object(Config, "from_env", lambda: replace(from_env(), **bounds)):
+        app = restkeeper.create_app(config, resources, **{"without": closed_features(), **options})
     stores.chosen().opened(app)
     return app

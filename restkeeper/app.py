@@ -178,8 +178,7 @@ def _application(
         mount(app, service, partial(_routes_of, service, resource), unversioned=True)
     install("webhooks", "health", "pages", "openapi")  # the last one documents what there is
     guard.learn(app)
-    service.ahead.learn(app)
-    app.must_repeat = service.ahead.settle
+    service.lookup.register(app)
     for check in app.ready:
         check()
 

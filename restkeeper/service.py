@@ -18,9 +18,9 @@ from restkeeper.storage import Location, Store, locate
 from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreBusy, StoreContended, StoreUnavailable, StoreUnreachable
 from restkeeper.versions import V1, Version, Versions, prefix_of
-from restkeeper.web.ahead import Ahead
 from restkeeper.web.description import Contribution
 from restkeeper.web.guard import Guard
+from restkeeper.web.lookup import Lookup
 
 EXTENSION = "restkeeper"  # the name in `Flask.extensions`
 
@@ -47,7 +47,7 @@ class Service:
     clock: Clock
     features: frozenset[str]
     guard: Guard
-    ahead: Ahead
+    lookup: Lookup
     hooks: Hooks
     versions: Versions
     served: tuple[Version, ...]
@@ -123,9 +123,9 @@ def make_service(
     guard = Guard(required=config.auth == "required", local_only=config.auth == "open")
     served = tuple(versions.served(clock.time(), config.previews))
     names, hooks = frozenset(features), Hooks()
-    ahead = Ahead(store, clock)
+    lookup = Lookup(store, clock)
     return Service(
-        config, tuple(resources), location, store, clock, names, guard, ahead, hooks, versions, served, serves
+        config, tuple(resources), location, store, clock, names, guard, lookup, hooks, versions, served, serves
     )
 
 

@@ -30,7 +30,6 @@ from restkeeper.storage.contract import (
     StoredSchema,
 )
 from restkeeper.storage.errors import (
-    ConditionFailed,
     DuplicateValue,
     RecordChanged,
     RecordNotFound,
@@ -191,10 +190,6 @@ class DictTransaction:
             if self._store.look_up([(collection, record.id)]) != [record]:
                 raise RecordChanged("the item was changed meanwhile")
 
-    def require_body(self, collection: str, record: Record) -> None:
-        with self._change():
-            self._store.require_body(collection, record)
-
     def revision(self, collection: str) -> str:
         return self._store.revision(collection)
 
@@ -250,17 +245,8 @@ class DictStore:
         with self._lock:
             return self._tables[collection].get(id).record
 
-    def page(
-        self,
-        collection: str,
-        query: Query,
-        max_bytes: int | None = None,
-        *,
-        required_body: tuple[str, Record] | None = None,
-    ) -> Page:
+    def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         with self._lock:
-            if required_body:
-                self.require_body(*required_body)
             others = self.other_fingerprints(collection) if query.uses_fields else ()
             page = self._tables[collection].page(query, max_bytes)
             return page._replace(revision=self.revision(collection), others=others)
@@ -289,11 +275,6 @@ class DictStore:
     def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
         records = [row.record for row in self._tables[collection].rows.values()]
         return [each for each in records if each.fingerprint in fingerprints][:limit]
-
-    def require_body(self, collection: str, record: Record) -> None:
-        found = self._found(collection, record.id)
-        if not found or found.body != record.body:
-            raise ConditionFailed("no record has this id and body")
 
     def tidy(self) -> list[str]:
         return []

@@ -21,7 +21,7 @@ from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import service_of
 from restkeeper.storage.contract import Found, Key, Record, Store, Transaction
 from restkeeper.storage.errors import StoreContended
-from restkeeper.web.ahead import Ahead
+from restkeeper.web.lookup import Lookup
 from tests import stores
 from tests.clock import SetClock
 from tests.shop import create_app
@@ -221,7 +221,7 @@ def test_what_a_request_waited_for_its_credential_it_waits_less_for_its_change(c
 
     with client.application.test_request_context("/products"):
         assert deadline_of(clock) == 100 + turns.SECONDS
-        Ahead(cast(Store, Slow()), clock).credential("keys", "k", "key:k", "digest")
+        Lookup(cast(Store, Slow()), clock).credential("keys", "k", "key:k")
         assert deadline_of(clock) == 100 + turns.SECONDS
 
 

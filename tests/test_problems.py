@@ -12,7 +12,6 @@ from restkeeper.config import Config
 from restkeeper.errors import Problem
 from restkeeper.storage import Store, locate
 from restkeeper.storage.errors import (
-    ConditionFailed,
     DuplicateValue,
     EventsExpired,
     RecordChanged,
@@ -185,7 +184,6 @@ TAKEN = [{"pointer": "#/sku", "detail": "is taken by another item"}]
     [
         (RecordNotFound("gone"), 404, "not-found", None, {"detail": "gone"}),
         (DuplicateValue("sku"), 409, "duplicate", None, {"detail": "another item has this sku", "errors": TAKEN}),
-        (ConditionFailed("changed"), 412, "precondition-failed", None, {"detail": "changed"}),
         (StoreUnavailable("busy"), 503, "unavailable", "1", {"detail": "busy"}),
         (StoreFull("full"), 507, "insufficient-storage", "1", {"detail": "full"}),
     ],
@@ -235,7 +233,7 @@ def test_a_missing_or_full_store_is_one_line_in_the_log(
 
 def test_every_exception_of_a_store_has_a_problem() -> None:
     """Each has its own row in the table, or that of its base class; the others are handled before."""
-    kinds = [RecordNotFound, DuplicateValue, ConditionFailed, StoreFull, StoreUnavailable]
+    kinds = [RecordNotFound, DuplicateValue, StoreFull, StoreUnavailable]
     assert kinds == list(web_errors._OF_STORE)
     assert {*StoreError.__subclasses__(), StoreFull} == {*kinds, EventsExpired, RecordChanged, ResponseStored}
 

@@ -1,5 +1,6 @@
 """Limits of the size of items and of the faults in a response; too large items are never parsed."""
 
+import io
 import json
 from decimal import Decimal
 from pathlib import Path
@@ -330,3 +331,39 @@ def test_the_detail_counts_the_faults(faults: int, message: str) -> None:
     response = client.post("/products", json={"name": "x", **dict.fromkeys(names, 1)})
     assert "; ".join(response.json["detail"].split("; ")[3:]) == message
     assert len(response.json["errors"]) == min(faults, MOST_FAULTS)
+
+
+class Broken(io.RawIOBase):
+    """A body that comes in parts; an exception among them is raised."""
+
+    def __init__(self, *parts: bytes | Exception) -> None:
+        self._parts = list(parts)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._parts.pop(0) if self._parts else b""
+        if isinstance(part, Exception):
+            raise part
+        buffer[: len(part)] = part
+        return len(part)
+
+
+@pytest.mark.parametrize(
+    ("parts", "length", "detail"),
+    [
+        ((RuntimeError("zz"), b'{"name": "never"}'), None, "the body cannot be read: zz"),
+        ((b'{"name": "x', RuntimeError("late"), b'{"name": "never"}'), None, "the body cannot be read: late"),
+        ((b'{"name": "x',), "20", "the body ended before its announced length"),
+    ],
+)
+def test_a_body_that_cannot_be_read_is_refused(
+    client: FlaskClient, parts: tuple[bytes | Exception, ...], length: str | None, detail: str
+) -> None:
+    """gunicorn raises an exception for a malformed chunk, and for one that is late."""
+    ends = {"CONTENT_LENGTH": length} if length else {"wsgi.input_terminated": True}
+    environ = {"wsgi.input": Broken(*parts), **ends}
+    refused = client.post("/products", content_type="application/json", environ_overrides=environ)
+    assert (refused.status_code, refused.json["detail"]) == (400, detail)  # type: ignore[index]
+    assert client.get("/products").json == []

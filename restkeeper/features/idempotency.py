@@ -24,7 +24,7 @@ from restkeeper.errors import Problem
 from restkeeper.resources.changes import IdempotencyRecord
 from restkeeper.service import Service
 from restkeeper.storage.contract import Store, StoredResponse, Transaction
-from restkeeper.web import ahead, exactjson
+from restkeeper.web import exactjson, lookup
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.caller import caller_in
 from restkeeper.web.description import Contribution
@@ -44,7 +44,7 @@ def install(app: Application, service: Service) -> None:
     config, now = service.config, service.clock.time
     policy = Idempotency(config.idempotency_ttl, required=config.idempotency == "required", now=now)
     service.hooks.idempotency = policy.record
-    service.ahead.plans.append(key_ahead)
+    service.lookup.plans.append(response_key)
     service.contributions.extend(_contributions(config))
 
 
@@ -124,7 +124,7 @@ class Idempotency:
         return transaction.sweep_responses(now - self.seconds, limit, latest=now + self.seconds)
 
 
-def key_ahead(request: Request, caller: str) -> bytes | None:
+def response_key(request: Request, caller: str) -> bytes | None:
     """The id of the response that a request of this caller will look for; None without a valid idempotency key."""
     field = request.environ.get("HTTP_IDEMPOTENCY_KEY")
     if field is None or request.method != "POST":
@@ -173,7 +173,7 @@ class _Keyed(IdempotencyRecord):
         self._oldest = oldest
 
     def find(self, store: Store) -> Reply | None:
-        found = ahead.find(store, self._id)
+        found = lookup.find(store, self._id)
         if not isinstance(found, StoredResponse) or found.stored_at < self._oldest:
             return None
         head, _, body = found.body.partition(b"\n")

@@ -13,7 +13,6 @@ from restkeeper.errors import (
     PreconditionRequired,
 )
 from restkeeper.resources.items import Items
-from restkeeper.web.ahead import may_presume
 from restkeeper.web.application import Reply
 from restkeeper.web.content import JSON, MERGE_PATCH
 from restkeeper.web.guard import needs
@@ -69,7 +68,6 @@ class CollectionHandlers:
         return routes
 
     @needs("read")
-    @may_presume
     @takes(*LIST)
     @returns(PAGE, NOT_MODIFIED, InvalidQuery, PreconditionFailed)
     def list_items(self) -> Reply:
@@ -79,7 +77,6 @@ class CollectionHandlers:
         return self.items.page()
 
     @needs("write")
-    @may_presume
     @takes(*CONDITIONS, IDEMPOTENT, COMPARED, body=INPUT)
     @returns(CREATED, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:

@@ -15,11 +15,11 @@ from restkeeper.config import Config
 from restkeeper.errors import NotConvertible, NotFound
 from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord
 from restkeeper.resources.form import Form
-from restkeeper.resources.resource import ItemLimits, JsonObject, Ownership, Resource
+from restkeeper.resources.resource import ItemLimits, JsonObject, Resource
 from restkeeper.resources.turns import LARGE, Stale, Turns, deadline_of, until_current
 from restkeeper.storage.contract import Filter, Op, Page, Query, Record, Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
-from restkeeper.web import ahead, exactjson
+from restkeeper.web import exactjson, lookup
 from restkeeper.web.application import OwnHeaders, Reply
 from restkeeper.web.cache import Cache
 from restkeeper.web.content import JSON, read_object, require_acceptable
@@ -145,11 +145,6 @@ class Items:
             return unchanged
         return Reply([page.body], headers=OwnHeaders(page.headers.copy()))
 
-    def needs_revision_first(self) -> bool:
-        """Whether `page` compares the revision first: a response may be cached, or the client may have it."""
-        is_owned = self.resource.ownership is Ownership.ALL  # whose owner is not known yet
-        return is_owned or is_conditional() or self._pages.get(self._address(None)) is not None
-
     def _address(self, owner: str | None) -> tuple[str | None, str, str, bytes]:
         """What a list depends on, besides the revision of the collection."""
         return owner, self.form.fingerprint, request.path, request.query_string
@@ -211,12 +206,10 @@ class Items:
             reply, change, record = prepare()
 
             def work(transaction: Transaction) -> None:
-                ahead.require_presumed(transaction)
                 once.save(transaction, reply)
                 change(transaction)
 
             self._write(work, record, deadline=deadline)
-            ahead.confirm()
             return reply
 
         if turn is None:
@@ -308,14 +301,14 @@ class Items:
         return digest(self.form.body(record))
 
     def _find(self, id: str) -> Record:
-        """An item, as it was read ahead, or now. Raises NotFound."""
-        if not isinstance(record := ahead.find(self.store, (self.name, id)), Record):
+        """An item, as it was read with the credential, or now. Raises NotFound."""
+        if not isinstance(record := lookup.find(self.store, (self.name, id)), Record):
             raise NotFound("there is no such item")
         return record
 
     def _revision(self) -> str:
-        """The revision of the collection, as it was read ahead, or now."""
-        found = ahead.find(self.store, self.name)
+        """The revision of the collection, as it was read with the credential, or now."""
+        found = lookup.find(self.store, self.name)
         return found if isinstance(found, str) else self.store.revision(self.name)
 
     def _changed_at(self, record: Record) -> str:
@@ -326,7 +319,6 @@ class Items:
         """The first page of the list of this owner's items."""
         limit = self.config.page_limit
         query = Query(limit=limit, owner=owner)
-        # Not by `ahead.find_page`: only the transaction may confirm what a create presumes.
         page = self.store.page(self.name, query, self.config.page_bytes)
         return self._listing(ListRequest(query, limit), query, page)
 
@@ -354,7 +346,7 @@ class Items:
         return parse(args, self.form.queryable, self.config.page_limit, self.config.page_limit_max)
 
     def _read_page(self, list_request: ListRequest, query: Query) -> _CachedPage:
-        page = ahead.find_page(self.store, self.name, query, self.config.page_bytes)
+        page = self.store.page(self.name, query, self.config.page_bytes)
         refused = self._refused(query, page.others) if page.others else []
         if refused:
             others = tuple(Filter("id", Op.NE, each.id) for each in refused)

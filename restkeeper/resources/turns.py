@@ -9,7 +9,7 @@ from typing import TypeVar
 from restkeeper.clock import TURN, Clock
 from restkeeper.errors import Unavailable
 from restkeeper.storage.errors import RecordChanged, ResponseStored, StoreContended
-from restkeeper.web import ahead
+from restkeeper.web import lookup
 
 T = TypeVar("T")
 
@@ -39,8 +39,8 @@ def until_current(attempt: Callable[[float], T], deadline: float, clock: Clock =
 
 
 def deadline_of(clock: Clock) -> float:
-    """Until when the change of the current request waits: SECONDS from now, less what reading ahead took."""
-    return clock.monotonic() + SECONDS - ahead.seconds()
+    """Until when the change of the current request waits: SECONDS from now, less what its reading took."""
+    return clock.monotonic() + SECONDS - lookup.seconds()
 
 
 class Turns:
@@ -65,7 +65,7 @@ class Turns:
         if not lock.acquire(blocking=False):
             if not lock.acquire(timeout=max(0.0, deadline - self._clock.monotonic())):
                 raise Unavailable("others are changing this item; try again")
-            ahead.forget()
+            lookup.forget()
         try:
             return until_current(attempt, deadline, self._clock)
         finally:

@@ -212,13 +212,6 @@ class ItemTransaction(Protocol):
     def require(self, collection: str, record: Record) -> None:
         """Lock a record until this transaction ends. Raises RecordChanged if it is not stored, or not just so."""
 
-    def require_body(self, collection: str, record: Record) -> None:
-        """Raises ConditionFailed, now or at the end, unless a record with this id and body is stored. It is not locked.
-
-        It comes before all that changes. If it is followed by `store_response`, that may raise ConditionFailed instead
-        of ResponseStored.
-        """
-
     def revision(self, collection: str) -> str:
         """As `ItemStore.revision`, with the changes of this transaction.
 
@@ -250,19 +243,11 @@ class ItemStore(Protocol):
     def read(self, collection: str, id: str) -> Record:
         """Return a record. Raises RecordNotFound."""
 
-    def page(
-        self,
-        collection: str,
-        query: Query,
-        max_bytes: int | None = None,
-        *,
-        required_body: tuple[str, Record] | None = None,
-    ) -> Page:
+    def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         """Return the page of a query.
 
         Its bodies and what is stored as `older` have at most `max_bytes` together, except that it has at least one
-        item. A backward query has the items nearest to its start. `required_body` is a collection and a
-        record: raises ConditionFailed unless the collection has one with this id and body when the page is read.
+        item. A backward query has the items nearest to its start.
         """
 
     def count(self, collection: str, query: Query = ALL, *, most: int | None = None) -> int:

@@ -29,10 +29,6 @@ class ResponseStored(StoreError):
     """A response to this request is stored already; nothing was changed."""
 
 
-class ConditionFailed(StoreError):
-    """A record has not the body that the work requires, or its response is stored already; nothing was changed."""
-
-
 class EventsExpired(StoreError):
     """Events after a cursor are deleted. After the cursor `resume` none is missing."""
 

@@ -84,8 +84,6 @@ class Application(Flask):
     every response, in the opposite order. Both run outside of hooks that are registered in Flask's way.
 
     `adding` is called with the endpoint and the function of each view before its route is added.
-
-    A request is executed again, with all its hooks, if `must_repeat` says so of its response, which is then dropped.
     """
 
     response_class = Reply
@@ -101,7 +99,6 @@ class Application(Flask):
         self.trusts_host: Callable[[str], bool] = lambda host: True
         self.trusts_any_host = True  # so that a request's host is no more than what the client says
         self._hosts: dict[tuple[str, str | None, str], tuple[str, str]] = {}
-        self.must_repeat: Callable[[Request, Response], bool] = lambda request, response: False
         self._failures: set[tuple[After, type[Exception]]] = set()
 
     def add_url_rule(
@@ -132,12 +129,7 @@ class Application(Flask):
         return None
 
     def process_response(self, response: Response) -> Response:
-        """Execute the request again if it must be; then run the hooks of Flask, and those of `after`.
-
-        There is no session to save.
-        """
-        if self.must_repeat(request_ctx.request, response):
-            response = self._repeated()
+        """Run the hooks of Flask, then those of `after`. There is no session to save."""
         if self.after_request_funcs or request_ctx._after_request_functions:
             response = super().process_response(response)
         request = request_ctx.request
@@ -147,16 +139,6 @@ class Application(Flask):
             except Exception as error:  # the change is committed, and the response must say so
                 self._log_once(after, error)
         return response
-
-    def _repeated(self) -> Response:
-        """The response of the request, executed again."""
-        request_ctx._after_request_functions.clear()  # they are of the dropped response
-        vars(request_ctx.request).pop("args", None)  # a hook may have replaced them: features/dialects.py
-        try:
-            reply = self.preprocess_request()
-            return self.make_response(self.dispatch_request() if reply is None else reply)
-        except Exception as error:
-            return self.make_response(self.handle_user_exception(error))
 
     def _log_once(self, hook: After, error: Exception) -> None:
         """Log a failure of a hook the first time only: it may occur with every request."""

@@ -14,13 +14,11 @@ from restkeeper.errors import (
     ValidationFailed,
     shortened,
 )
-from restkeeper.web import ahead, exactjson
+from restkeeper.web import exactjson
 
 JSON = "application/json"
 HTML = "text/html"
 MERGE_PATCH = "application/merge-patch+json"  # RFC 7396
-
-_UNREADABLE = "restkeeper.unreadable"  # in the WSGI environment: why the body cannot be read
 
 
 def require_acceptable(*offers: str) -> None:
@@ -76,23 +74,15 @@ def require_media_type(*types: str) -> None:
 def _read(limit: int) -> bytes:
     if (request.content_length or 0) > limit:
         raise BodyTooLarge(f"a body has at most {limit} bytes")
-    if fault := request.environ.get(_UNREADABLE):  # the request is executed again, and what follows is no body
-        raise BadRequest(fault)
     request.max_content_length = limit + 1  # for bodies that come in chunks; werkzeug stops there in silence
     try:
-        body = request.get_data(cache=ahead.is_presuming())  # then it may be read again
+        body = request.get_data(cache=False)
     except ClientDisconnected:
-        raise _unreadable("the body ended before its announced length") from None
+        raise BadRequest("the body ended before its announced length") from None
     except Exception as error:  # PEP 3333 leaves it to servers what they raise for content that is malformed or late
-        raise _unreadable(f"the body cannot be read: {error}") from error
+        raise BadRequest(f"the body cannot be read: {error}") from error
     if len(body) > limit:
         raise BodyTooLarge(f"a body has at most {limit} bytes")
     if not body:
         raise InvalidJson("the body is empty; a JSON object is expected")
     return body
-
-
-def _unreadable(fault: str) -> BadRequest:
-    """The problem with a body that is read once only: servers would go on after what is malformed or late."""
-    request.environ[_UNREADABLE] = fault
-    return BadRequest(fault)

@@ -17,7 +17,6 @@ from werkzeug.http import HTTP_STATUS_CODES
 from restkeeper import errors
 from restkeeper.errors import Problem, shortened
 from restkeeper.storage.errors import (
-    ConditionFailed,
     DuplicateValue,
     RecordNotFound,
     StoreError,
@@ -58,7 +57,6 @@ _OF_STORE: dict[type[StoreError], Callable[[Any], Problem]] = {
     DuplicateValue: lambda error: errors.Duplicate(
         error.detail, errors=[{"pointer": f"#/{each}", "detail": "is taken by another item"} for each in error.fields]
     ),
-    ConditionFailed: lambda error: errors.PreconditionFailed(error.detail),  # not sent: the request is executed again
     StoreFull: lambda error: errors.InsufficientStorage(error.detail),
     StoreUnavailable: lambda error: errors.Unavailable(error.detail),
 }

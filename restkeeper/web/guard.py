@@ -15,7 +15,6 @@ from restkeeper.errors import BadRequest, Forbidden, Problem, Unauthorized
 from restkeeper.net import is_loopback
 from restkeeper.storage.errors import StoreError
 from restkeeper.storage.shares import work_for
-from restkeeper.web import ahead
 from restkeeper.web.application import Application
 from restkeeper.web.caller import ADMIN, EVERYBODY, NOBODY, Caller, caller_in, remember
 
@@ -107,7 +106,7 @@ class Guard:
     def identify(self, request: Request) -> None:
         """Remember the caller, or why there is none."""
         environ = request.environ
-        environ.pop(_REFUSED, None)  # if the request is executed again, or has waited
+        environ.pop(_REFUSED, None)  # if the request has waited
         remember(environ, self._anonymous)
         if self.local_only and not _is_of_here(environ):
             remember(environ, NOBODY)
@@ -181,8 +180,7 @@ class Guard:
         try:
             who = self._resolved(token, digest)
         except InvalidCredential:
-            if not ahead.is_presuming():  # else the request is executed again, and counted then
-                failures.note_failure(environ)
+            failures.note_failure(environ)
             raise self._unauthorized(_INVALID, authorization or "") from None
         if not known:
             failures.note_success(environ, digest)

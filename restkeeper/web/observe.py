@@ -39,8 +39,6 @@ def install(
 
     def begin(request: Request) -> None:
         environ = request.environ
-        if _BEGAN in environ:  # it is executed again
-            return
         environ[_BEGAN] = time.perf_counter()
         given = environ.get("HTTP_X_REQUEST_ID")
         environ[_REQUEST_ID] = given if given and _SANE_ID.fullmatch(given) else _new_id()

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from restkeeper.storage.contract import Position, Query, Sort, Store, Transaction
-from restkeeper.storage.errors import ConditionFailed
 from restkeeper.web import exactjson
 from tests.things import SAMPLE, SORTS, fill, ids, insert, record
 from tests.waiting import join
@@ -240,21 +239,3 @@ def test_pages_limited_in_bytes_are_the_whole_list(store: Store, sort: tuple[Sor
         seen = batch + seen if backward else seen + batch
         after, more = page.first if backward else page.last, page.more
     assert seen == ids(store, sort=sort)
-
-
-def test_a_page_can_require_a_record(store: Store) -> None:
-    """Of any collection, with its body; whatever the page has."""
-    insert(store, record("a", name="a"), record("b"))
-    required = record("a", name="a")
-    before = store.page("things", Query(limit=1))
-    for query in (Query(limit=1), Query(offset=9)):
-        assert store.page("things", query, required_body=("things", required)) == store.page("things", query)
-        for other in (record("a", name="other"), record("c")):
-            with pytest.raises(ConditionFailed):
-                store.page("things", query, required_body=("things", other))
-        with pytest.raises(ConditionFailed):
-            store.page("things", query, required_body=("others", required))
-    assert store.page("things", Query(limit=1)) == before
-    assert store.page("things", Query(), required_body=("things", required._replace(version=9))).bodies, (
-        "only the body counts"
-    )

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 import pytest
 
 from restkeeper.storage.contract import Key, Record, Store, StoredResponse, Transaction
-from restkeeper.storage.errors import ConditionFailed, DuplicateValue, RecordChanged, RecordNotFound, ResponseStored
+from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ResponseStored
 from tests.things import ids, insert, record
 from tests.waiting import join
 
@@ -79,54 +79,6 @@ def test_a_transaction_continues_after_an_error_in_a_savepoint(store: Store) -> 
     assert store.count("things") == 3
 
 
-def test_work_can_presume_the_body_of_a_record(store: Store) -> None:
-    """Only its body: also after it was written again with another version and another time of change."""
-    insert(store, record("a", name="é"))
-    same = record("a", name="é")._replace(version=7, updated_at="2030-01-01T00:00:00.000000Z", owner="o")
-
-    def work(transaction: Transaction) -> None:
-        transaction.require_body("things", same)
-        transaction.store_response(b"id", StoredResponse(1.0, b"x"), expired_before=0.0)
-        transaction.insert("things", record("b"))
-
-    store.write(work)
-    assert ids(store) == ["a", "b"]
-
-
-@pytest.mark.parametrize("reads", [False, True])
-@pytest.mark.parametrize("presumed", [record("a", name="other"), record("unknown")])
-def test_nothing_changes_if_what_work_presumes_is_wrong(store: Store, presumed: Record, reads: bool) -> None:
-    """Whether its changes are made one by one, because it reads something after them, or all at the end."""
-    insert(store, record("a", name="a"))
-    before = store.revision("things")
-
-    def work(transaction: Transaction) -> None:
-        transaction.require_body("things", presumed)
-        transaction.store_response(b"id", StoredResponse(1.0, b"x"), expired_before=0.0)
-        transaction.insert("things", record("b"))
-        if reads:
-            transaction.read("things", "a", lock=False)
-
-    with pytest.raises(ConditionFailed):
-        store.write(work)
-    assert (ids(store), store.look_up([b"id"]), store.revision("things")) == (["a"], [None], before)
-
-
-def test_a_response_that_is_stored_stops_also_work_that_presumes(store: Store) -> None:
-    """Then nothing changes, and the stored response is as it was."""
-    insert(store, record("a"))
-
-    def work(transaction: Transaction) -> None:
-        transaction.require_body("things", record("a"))
-        transaction.store_response(b"id", StoredResponse(1.0, b"x"), expired_before=0.0)
-        transaction.insert("things", record("b"))
-
-    store.write(lambda transaction: transaction.store_response(b"id", StoredResponse(0.5, b"y"), expired_before=0.0))
-    with pytest.raises((ConditionFailed, ResponseStored)):
-        store.write(work)
-    assert (ids(store), store.look_up([b"id"])) == (["a"], [StoredResponse(0.5, b"y")])
-
-
 def test_a_change_can_require_the_record_that_it_was_computed_from(store: Store) -> None:
     """It is as it was stored, by another transaction or by this one."""
     stored = record("a", name="é")._replace(owner="o", older=b'{"x": 1.50}')
@@ -176,7 +128,6 @@ def test_an_error_outside_of_a_savepoint_ends_the_transaction(
 @pytest.mark.parametrize(
     ("fail", "error"),
     [
-        (lambda transaction: transaction.require_body("things", record("a", name="other")), ConditionFailed),
         (
             lambda transaction: transaction.store_response(b"id", StoredResponse(1.0, b"x"), expired_before=0.0),
             ResponseStored,

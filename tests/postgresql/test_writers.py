@@ -172,26 +172,6 @@ def test_the_events_of_an_item_have_the_order_of_its_versions(instances: Instanc
     assert instances.events()[4:] == [("other", 1), ("item 0", 2), ("item 0", 3)]
 
 
-def test_a_record_that_is_presumed_can_be_changed_meanwhile(url: str) -> None:
-    """All creates of a caller presume the record of its key: they wait neither for each other nor for its change."""
-    store = open_store(url, [THINGS])
-    insert(store, record("key"), record("a"))
-
-    def change(transaction: Transaction) -> None:
-        transaction.require_body("things", record("key"))
-        transaction.update("things", record("key", 2))
-
-    def work(transaction: Transaction) -> None:
-        transaction.require_body("things", record("key"))
-        assert transaction.read("things", "a") == record("a")  # after which it is checked
-        Parallel().start(store.write, change).result(SECONDS)
-        transaction.update("things", record("a", 2))
-
-    store.write(work)
-    assert (store.read("things", "key").version, store.read("things", "a").version) == (2, 2)
-    store.close()
-
-
 @pytest.mark.parametrize("limit", ["IDLE_SECONDS", "TRANSACTION_SECONDS"])
 def test_an_open_transaction_ends(url: str, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     """One that does nothing ends soon, one that works later; whoever waits for its items then has them."""

@@ -20,7 +20,7 @@ def install(app: Application, service: Service) -> None:
     store, clock = service.store, service.clock
     service.guard.schemes["basic"] = basic_token
     service.guard.resolvers.append(
-        KeyResolver(service.ahead, note_use(store), admin_key=service.config.admin_key, clock=clock)
+        KeyResolver(service.lookup, note_use(store), admin_key=service.config.admin_key, clock=clock)
     )
     handlers = KeyHandlers(service)
     mount(app, service, lambda version: handlers.blueprint())

@@ -19,14 +19,14 @@ import orjson
 from restkeeper.clock import Clock, rfc3339
 from restkeeper.storage.contract import Collection, Record
 from restkeeper.storage.errors import RecordNotFound, StoreError
-from restkeeper.web.ahead import Ahead, is_presuming
 from restkeeper.web.caller import ADMIN, Caller
 from restkeeper.web.guard import InvalidCredential, digest_of
+from restkeeper.web.lookup import Lookup
 
 # `updated_at` is the time of the last use. No resource can have this name.
 CREDENTIALS = Collection("_credentials", {})
 
-USE_SECONDS = 60  # at least, between two stored uses of a key; a request that presumes the key stores none
+USE_SECONDS = 60  # at least, between two stored uses of a key
 NOTED = 4096  # keys whose last use each process caches
 
 _PREFIX = "rk_"
@@ -72,14 +72,13 @@ def basic_token(credentials: str) -> str:
 class KeyResolver:
     """Resolves the tokens of API keys, and `admin_key` if that is set, to their callers.
 
-    `note_use` is called with the id of a used key and the time, at most once in USE_SECONDS, by a request that
-    has read the key.
+    `note_use` is called with the id of a used key and the time, at most once in USE_SECONDS.
     """
 
     def __init__(
-        self, ahead: Ahead, note_use: Callable[[str, str], None], *, admin_key: str = "", clock: Clock
+        self, lookup: Lookup, note_use: Callable[[str, str], None], *, admin_key: str = "", clock: Clock
     ) -> None:
-        self._ahead = ahead
+        self._lookup = lookup
         self._note_use = note_use
         self._admin = digest_of(admin_key) if admin_key else ""
         self._clock = clock
@@ -93,14 +92,14 @@ class KeyResolver:
             return None
         id = token[len(_PREFIX) :][:_ID_DIGITS]
         try:
-            record = self._ahead.credential(CREDENTIALS.name, id, f"key:{id}", digest)
+            record = self._lookup.credential(CREDENTIALS.name, id, f"key:{id}")
         except RecordNotFound:
             record = _NONE  # then the same steps as for any key, so that the time reveals nothing
         known, who, expires = _known(id, record.body)
         now = self._clock.time()
         if not hmac.compare_digest(digest, known) or expires <= now:
             raise InvalidCredential
-        if now - self._noted.get(id, 0.0) > USE_SECONDS and not is_presuming():
+        if now - self._noted.get(id, 0.0) > USE_SECONDS:
             self._note(record, id, now)
         return who
 

@@ -35,7 +35,7 @@ HEADERS = {
 
 Environ = dict[str, Any]  # WSGI's
 
-_COUNTED = "restkeeper.limit"  # in the WSGI environment: the keys of the counted caller, and the use of its quota
+_COUNTED = "restkeeper.limit"  # in the WSGI environment: the use of the quota
 
 
 def limit_requests(
@@ -67,9 +67,7 @@ def limit_requests(
             return
         environ = request.environ
         keys = identify(environ)
-        if _COUNTED not in environ or environ[_COUNTED][0] != keys:  # else it is executed again
-            environ[_COUNTED] = keys, count(request, keys)
-        use = environ[_COUNTED][1]
+        use = environ[_COUNTED] = count(request, keys)
         if use and use.used > use.quota.amount:
             raise use.refusal(f"{use.quota.name} requests")
 
@@ -78,7 +76,7 @@ def limit_requests(
             return
         environ = request.environ
         try:
-            use = environ[_COUNTED][1]
+            use = environ[_COUNTED]
         except KeyError:  # refused before the caller was resolved
             use = count(request, address_keys(environ))
         add = response.headers.add

@@ -7,7 +7,6 @@ sum: no two states of a collection have the same.
 
 from collections import Counter
 
-from restkeeper.storage.postgresql.chain import FROM, Step
 from restkeeper.storage.postgresql.session import Session
 
 SHARDS = 16  # rows of each collection
@@ -23,7 +22,7 @@ WHERE collection = %s"""
 _ADD = f"""\
 INSERT INTO counters
     (collection, shard, items, changes)
-SELECT %s, pg_backend_pid() %% {SHARDS}, %s, %s {FROM}
+SELECT %s, pg_backend_pid() %% {SHARDS}, %s, %s
 ON CONFLICT (collection, shard) DO UPDATE SET
     items = counters.items + excluded.items,
     changes = counters.changes + excluded.changes"""  # noqa: S608 - a constant
@@ -44,6 +43,11 @@ class Counters:
         self._items: Counter[str] = Counter()
         self._changes: Counter[str] = Counter()
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether a change was counted that is not stored yet."""
+        return bool(self._changes)
+
     def add(self, collection: str, items: int = 0) -> None:
         """Count a change of an item, which adds so many items."""
         self._items[collection] += items
@@ -61,7 +65,7 @@ class Counters:
         """Store what was counted."""
         for collection in sorted(self._changes):
             counted = (collection, self._items[collection], self._changes[collection])
-            self._session.queue(_ADD, counted, step=Step.COUNTER)
+            self._session.queue(_ADD, counted)
         self._items.clear()
         self._changes.clear()
 

@@ -4,15 +4,14 @@ from collections.abc import Callable
 
 from restkeeper.storage.deliveries import Deliveries
 from restkeeper.storage.outbox import Event
-from restkeeper.storage.postgresql.chain import FROM, Step
 from restkeeper.storage.postgresql.dialect import PostgresDatabase
 from restkeeper.storage.postgresql.feed import LOCK_FEED, NUMBER_ITEM, sequence_inside
 from restkeeper.storage.postgresql.session import Session
 
-_RECORD = f"""\
+_RECORD = """\
 INSERT INTO events
     (type, collection, item, at, data, owner, fingerprint, older)
-SELECT %s, %s, %s, %s, %s, %s, %s, %s {FROM}"""  # noqa: S608 - a constant
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"""
 
 
 class Outbox(Deliveries):
@@ -24,7 +23,7 @@ class Outbox(Deliveries):
         self._learn_of = learn_of
 
     def record(self, event: Event) -> None:
-        self._session.queue(_RECORD, _row(event), step=Step.EVENT)
+        self._session.queue(_RECORD, _row(event))
 
     def _record_now(self, event: Event) -> tuple[int, str]:
         """See `Deliveries`. Earlier events of its item come before it; the sequencer waits until the end."""

@@ -10,7 +10,6 @@ import psycopg
 
 from restkeeper.storage.contract import Collection, Found, Key, Record, StoredResponse
 from restkeeper.storage.errors import (
-    ConditionFailed,
     DuplicateValue,
     RecordChanged,
     RecordNotFound,
@@ -18,7 +17,6 @@ from restkeeper.storage.errors import (
     StoreError,
     StoreUnavailable,
 )
-from restkeeper.storage.postgresql.chain import COMMA, FROM, USING, Step
 from restkeeper.storage.postgresql.counters import Counters, revision, revision_of
 from restkeeper.storage.postgresql.deliveries import Outbox
 from restkeeper.storage.postgresql.failures import OTHERS, log_rarely, store_error
@@ -48,17 +46,12 @@ SELECT
 FROM items
 WHERE fingerprint = ANY(%s)"""  # noqa: S608 - constant columns
 
-_REQUIRE = f"""\
+_REQUIRE = """\
 SELECT 1
-FROM items {COMMA}
+FROM items
 WHERE collection = %s AND id = %s AND version = %s AND updated_at = %s AND fingerprint = %s AND body = %s
     AND owner IS NOT DISTINCT FROM %s AND older IS NOT DISTINCT FROM %s
-FOR UPDATE"""  # noqa: S608 - a constant
-
-_REQUIRE_BODY = f"""\
-SELECT 1
-FROM items {COMMA}
-WHERE collection = %s AND id = %s AND body = %s"""  # noqa: S608 - a constant
+FOR UPDATE"""
 
 _FIND_ITEM = f"""\
 SELECT
@@ -96,12 +89,12 @@ SELECT
 FROM counters
 WHERE collection = %(k{n})s"""
 
-_INSERT = f"""\
+_INSERT = """\
 INSERT INTO items
     (collection, id, version, updated_at, fingerprint, body, owner, older, fields, folded)
-SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s::jsonb {FROM}"""  # noqa: S608 - a constant
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s::jsonb)"""
 
-_UPDATE = f"""\
+_UPDATE = """\
 UPDATE items SET
     version = %s,
     updated_at = %s,
@@ -111,19 +104,18 @@ UPDATE items SET
     older = %s,
     fields = %s::jsonb,
     folded = %s::jsonb
-{FROM}
-WHERE collection = %s AND id = %s"""  # noqa: S608 - a constant
+WHERE collection = %s AND id = %s"""
 
-_DELETE = f"DELETE FROM items {USING} WHERE collection = %s AND id = %s"  # noqa: S608 - a constant
+_DELETE = "DELETE FROM items WHERE collection = %s AND id = %s"
 
-_STORE_RESPONSE = f"""\
+_STORE_RESPONSE = """\
 INSERT INTO answers
     (id, given, body)
-SELECT %s, %s, %s {FROM}
+VALUES (%s, %s, %s)
 ON CONFLICT (id) DO UPDATE SET
     given = excluded.given,
     body = excluded.body
-WHERE answers.given < %s"""  # noqa: S608 - a constant
+WHERE answers.given < %s"""
 
 _SWEEP = """\
 DELETE FROM answers
@@ -136,7 +128,7 @@ _NOT_FOUND = "there is no such item"
 
 
 class PostgresTransaction(Outbox):
-    """See `contract.Transaction`. Changes are made before the next read, or at the end, then together if possible."""
+    """See `contract.Transaction`. Changes are made together, before the next read or at the end."""
 
     def __init__(
         self,
@@ -160,12 +152,8 @@ class PostgresTransaction(Outbox):
 
     def require(self, collection: str, record: Record) -> None:
         same = (collection, clean(record.id), *_columns(record)[:6])
-        self._session.queue(_REQUIRE, same, step=Step.LOCK, done=_require_same)
+        self._session.queue(_REQUIRE, same, refusal=RecordChanged("the item was changed meanwhile"))
         self._locked.add((collection, record.id))
-
-    def require_body(self, collection: str, record: Record) -> None:
-        presumed = (collection, clean(record.id), record.body.decode())
-        self._session.queue(_REQUIRE_BODY, presumed, step=Step.CONDITION, done=_require_body)
 
     def revision(self, collection: str) -> str:
         self._counters.lock(collection)
@@ -173,7 +161,8 @@ class PostgresTransaction(Outbox):
 
     def other_fingerprints(self, collection: str) -> list[str]:
         statement = select_other_fingerprints(self._collections[collection])
-        found = [fingerprint for (fingerprint,) in self._session.rows_of_items(statement)] if statement else []
+        rows = self._session.rows if self._counters.has_changes else self._session.rows_before
+        found = [fingerprint for (fingerprint,) in rows(statement)] if statement else []
         self._learn_of(collection, *found)
         return found
 
@@ -181,7 +170,7 @@ class PostgresTransaction(Outbox):
         return find_others(self._session, self._collections[collection], fingerprints, limit)
 
     def insert(self, collection: str, record: Record) -> None:
-        self._session.queue(_INSERT, (collection, clean(record.id), *_columns(record)), step=Step.ITEM)
+        self._session.queue(_INSERT, (collection, clean(record.id), *_columns(record)))
         self._counters.add(collection, items=1)
 
     def update(self, collection: str, record: Record) -> None:
@@ -195,12 +184,12 @@ class PostgresTransaction(Outbox):
 
     def _change(self, statement: str, parameters: tuple[Any, ...], item: tuple[str, str]) -> None:
         """Change an item, which is checked to be there unless this transaction has it."""
-        done = None if item in self._locked else _require_one
-        self._session.queue(statement, parameters, step=Step.ITEM, done=done)
+        refusal = None if item in self._locked else RecordNotFound(_NOT_FOUND)
+        self._session.queue(statement, parameters, refusal=refusal)
 
     def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
-        stored = (id, *response, expired_before)
-        self._session.queue(_STORE_RESPONSE, stored, step=Step.RESPONSE, done=_require_new)
+        refusal = ResponseStored("the response to this request is stored")
+        self._session.queue(_STORE_RESPONSE, (id, *response, expired_before), refusal=refusal)
 
     def sweep_responses(self, before: float, limit: int, *, latest: float = inf) -> int:
         return self._session.change(_SWEEP, {"before": before, "limit": limit, "latest": latest})
@@ -278,23 +267,3 @@ def _columns(record: Record) -> tuple[Any, ...]:
     rest = None if older is None else older.decode()
     owner = None if owner is None else clean(owner)
     return version, updated_at, fingerprint, body.decode(), owner, rest, *fields_of(body)
-
-
-def _require_same(count: int) -> None:
-    if count == 0:
-        raise RecordChanged("the item was changed meanwhile")
-
-
-def _require_body(count: int) -> None:
-    if count == 0:
-        raise ConditionFailed("no record has this id and body")
-
-
-def _require_new(count: int) -> None:
-    if count == 0:
-        raise ResponseStored("the response to this request is stored")
-
-
-def _require_one(count: int) -> None:
-    if count == 0:
-        raise RecordNotFound(_NOT_FOUND)

@@ -4,29 +4,20 @@ import sys
 from decimal import Decimal
 from typing import Any
 
-from restkeeper.storage.contract import Collection, Page, Query, Record
-from restkeeper.storage.errors import ConditionFailed
+from restkeeper.storage.contract import Collection, Page, Query
 from restkeeper.storage.postgresql.counters import revision
 from restkeeper.storage.postgresql.queries import select_page
 from restkeeper.storage.postgresql.session import Row, Session
 
 
-def find_page(
-    session: Session,
-    collection: Collection,
-    query: Query,
-    max_bytes: int | None,
-    required_body: tuple[str, Record] | None,
-) -> Page:
+def find_page(session: Session, collection: Collection, query: Query, max_bytes: int | None) -> Page:
     """See `contract.ItemStore.page`: one statement, which reads at most one row more."""
-    statement, parameters = select_page(collection, query, required_body)
+    statement, parameters = select_page(collection, query)
     most_bytes = sys.maxsize if max_bytes is None else max_bytes
     found = session.rows(statement, {**parameters, "most_bytes": most_bytes})
-    epoch, changes, items, has_body, others, *_ = found[0]
-    if not has_body:
-        raise ConditionFailed("no record has this id and body")
+    epoch, changes, items, others, *_ = found[0]
     total = None if query.narrows else items or 0
-    rows, more, cut = _fitting([row[5:] for row in found if row[5] is not None], query.limit, most_bytes)
+    rows, more, cut = _fitting([row[4:] for row in found if row[4] is not None], query.limit, most_bytes)
     if query.backward:
         rows.reverse()
     page = Page([], [], [])

@@ -9,7 +9,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from restkeeper.storage.contract import Collection, Filter, Kind, Op, Query, Record, Scalar, Sort
+from restkeeper.storage.contract import Collection, Filter, Kind, Op, Query, Scalar, Sort
 from restkeeper.storage.postgresql.expressions import BEGINNING, Column, beginning, column, type_of, unique_text
 from restkeeper.storage.postgresql.fields import clean
 from restkeeper.storage.sql import literal, select_other_fingerprints
@@ -18,11 +18,6 @@ HIGHEST = 400  # decimal exponents beyond those of any stored number
 
 _COMPARISON = {Op.EQ: "=", Op.NE: "<>", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
 _INFINITY = Decimal("Infinity")
-_HAS_BODY = """\
-EXISTS (
-        SELECT FROM items
-        WHERE collection = %(required_name)s AND id = %(required_id)s AND body = %(required_body)s
-    )"""
 _LONG = "x" * BEGINNING
 
 
@@ -34,14 +29,12 @@ class SortKey(NamedTuple):
     descending: bool
 
 
-def select_page(
-    collection: Collection, query: Query, required_body: tuple[str, Record] | None = None
-) -> tuple[str, dict[str, Any]]:
+def select_page(collection: Collection, query: Query) -> tuple[str, dict[str, Any]]:
     """The statement of a page, and its parameters without `most_bytes`. It returns one row more than the limit.
 
-    Each row has the epoch, and the collection's changes and items; whether the `required_body` is stored; the
-    `others`; then id, fingerprint, body, older, and the sort keys without the id. There is one row at least, with nulls
-    if the page is empty. The last row is the first that exceeds `most_bytes`, or the second one.
+    Each row has the epoch, and the collection's changes and items; the `others`; then id, fingerprint, body, older, and
+    the sort keys without the id. There is one row at least, with nulls if the page is empty. The last row is the first
+    that exceeds `most_bytes`, or the second one.
     """
     keys = _sort_keys(collection, query.sort, query.backward)
     parameters = _parameters(collection, query)
@@ -50,10 +43,7 @@ def select_page(
     for n, (key, value) in enumerate(zip(keys, query.after, strict=False)):
         is_id = n == len(keys) - 1
         parameters[f"a{n}"] = _comparable(key.kind, value if is_id else _shortened(value))
-    if required_body:
-        name, record = required_body
-        parameters |= {"required_name": name, "required_id": clean(record.id), "required_body": record.body.decode()}
-    return _page_statement(collection, _outline(query), required_body is not None), parameters
+    return _page_statement(collection, _outline(query)), parameters
 
 
 def _outline(query: Query) -> Query:
@@ -64,8 +54,8 @@ def _outline(query: Query) -> Query:
     return Query(filters, query.search and "?", query.sort, query.limit, offset, after, query.backward, owner)
 
 
-@lru_cache(maxsize=64)  # combinations of filters, sort and limit, with a required body and without
-def _page_statement(collection: Collection, query: Query, requires_body: bool) -> str:
+@lru_cache(maxsize=64)  # combinations of filters, sort and limit
+def _page_statement(collection: Collection, query: Query) -> str:
     keys = _sort_keys(collection, query.sort, query.backward)
     names = [f"k{n}" for n in range(len(keys) - 1)]
     terms = "".join(f",\n            {key.expression} AS {name}" for key, name in zip(keys, names, strict=False))
@@ -83,7 +73,6 @@ SELECT
     (SELECT epoch FROM store),
     state.changes,
     state.items,
-    {_HAS_BODY if requires_body else "true"},
     ARRAY({others or "SELECT '' WHERE false"}),
     page.*
 FROM (

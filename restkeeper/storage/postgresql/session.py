@@ -1,19 +1,17 @@
-"""A connection to PostgreSQL, which makes the changes of a transaction by one statement if that can be."""
+"""A connection to PostgreSQL, which sends the changes of a transaction together, in one round trip."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from restkeeper.storage.errors import StoreError, StoreUnavailable
 from restkeeper.storage.postgresql import limits, waiting
-from restkeeper.storage.postgresql.chain import Parameters, Statement, Step, chained
 from restkeeper.storage.postgresql.failures import cause_of, store_error
-
-BEGIN = Statement("BEGIN")
 
 # Each limit that the server knows (PostgreSQL 17 has one for transactions), if the URL's `options` do not set it. The
 # server's own limit for transactions stays. As options, PgBouncer would refuse or drop them.
@@ -43,13 +41,35 @@ _DEFAULTS = {
 _IDLE = psycopg.pq.TransactionStatus.IDLE
 
 Row = tuple[Any, ...]
+Parameters = Mapping[str, Any] | Sequence[Any] | None
+
+
+class Statement(NamedTuple):
+    """A statement that waits to be sent. `refusal` is the error if it changes no row."""
+
+    sql: str
+    parameters: Parameters = None
+    refusal: StoreError | None = None
+
+
+_BEGIN = Statement("BEGIN")
+_COMMIT = Statement("COMMIT")
+
+# A change that must find a row. If it finds none, the server raises an error (a division by zero), because what was
+# sent after it, such as the COMMIT, shall not be executed.
+_REQUIRED = """\
+WITH found AS (
+{}
+RETURNING 1)
+SELECT 1 / count(*) FROM found"""
 
 
 class Session(psycopg.Connection[Row]):
     """A connection. It queues the changes of a transaction until a result is needed, or until the end.
 
-    Outside of a transaction each statement is one of its own. Parameters are named or positional; results are binary.
-    What is inherited (`execute`, `cursor`, `transaction`) does not use it. `savepoint` and `commit` need `begin`.
+    What is queued is sent at once (libpq's pipeline mode). Outside of a transaction each statement is one of its own.
+    Parameters are named or positional; results are binary. What is inherited (`execute`, `cursor`, `transaction`) does
+    not use the queue. `savepoint` and `commit` need `begin`.
     """
 
     _queue: list[Statement]
@@ -79,9 +99,9 @@ class Session(psycopg.Connection[Row]):
         """The rows of a statement, after all queued changes."""
         return self._run(statement, parameters).fetchall()
 
-    def rows_of_items(self, statement: str) -> list[Row]:
-        """As `rows`, of items: the queue stays if it changes none of them, and the transaction has not begun."""
-        if self.info.transaction_status == _IDLE and not any(each.step is Step.ITEM for each in self._queue):
+    def rows_before(self, statement: str) -> list[Row]:
+        """As `rows`, but before all queued changes if the transaction has not begun: these can then be sent with it."""
+        if self.info.transaction_status == _IDLE:
             return self._execute(statement).fetchall()
         return self.rows(statement)
 
@@ -93,41 +113,48 @@ class Session(psycopg.Connection[Row]):
         """Make a change now, after all queued ones, and return the number of its rows."""
         return self._run(statement, parameters).rowcount
 
-    def queue(
-        self,
-        statement: str,
-        parameters: Parameters = None,
-        *,
-        step: Step | None = None,
-        done: Callable[[int], None] | None = None,
-    ) -> None:
-        """Queue a change, see `chain.Statement`."""
-        self._queue.append(Statement(statement, parameters, step, done))
+    def queue(self, statement: str, parameters: Parameters = None, *, refusal: StoreError | None = None) -> None:
+        """Queue a change. `refusal` is raised when it is made and changes no row, or locks none."""
+        self._queue.append(Statement(statement, parameters, refusal))
 
     def flush(self) -> None:
-        """Make all queued changes."""
+        """Make all queued changes, in one round trip.
+
+        In a transaction another statement must follow soon: psycopg ends a pipeline with a message that stops the
+        server's clock for transactions that do nothing.
+        """
         queue, self._queue = self._queue, []
-        for each in queue:
-            self._make(each)
+        self.used_at = time.monotonic()
+        statements = [_required(each.sql) if each.refusal else each.sql for each in queue]
+        cursors = [self.cursor(binary=True) for _ in queue]
+        try:
+            with self.pipeline() if len(queue) > 1 else nullcontext():
+                for cursor, statement, each in zip(cursors, statements, queue, strict=True):
+                    cursor.execute(statement, each.parameters)
+        except psycopg.errors.DivisionByZero:
+            failed = next(each for cursor, each in zip(cursors, queue, strict=True) if cursor.pgresult is None)
+            error = failed.refusal or StoreUnavailable("a statement has divided by zero")
+            self._note_failure(error)
+            raise error from None
+        except Exception as error:
+            self._note_failure(error)
+            raise
 
     def begin(self) -> None:
         """Begin a transaction, when the first statement is executed."""
-        self._queue = [BEGIN]
+        self._queue = [_BEGIN]
         self._failure = None
 
     def commit(self) -> None:
-        """Make all queued changes and end the transaction: in one round trip, if it has only changes of one chain.
+        """Make all queued changes and end the transaction.
 
         Raises the error of a statement that failed outside of a savepoint, if the work has caught it.
         """
         if self._failure:
             raise self._failure
-        if self._queue[:1] == [BEGIN] and (change := chained(self._queue[1:])):
-            self._queue = []
-            self._make(change)
-        elif self._queue != [BEGIN]:
+        if self._queue != [_BEGIN]:
+            self._queue.append(_COMMIT)
             self.flush()
-            self._execute("COMMIT")
 
     def undo(self) -> None:
         """Roll back the transaction, if one has begun; a broken connection has none."""
@@ -141,9 +168,8 @@ class Session(psycopg.Connection[Row]):
     @contextmanager
     def savepoint(self) -> Iterator[None]:
         """A part of a transaction, which is undone alone if an exception is raised in it, or by one of its changes."""
-        self.flush()
         before = self._failure
-        self._execute("SAVEPOINT work")
+        self._run("SAVEPOINT work")
         try:
             yield
             self.flush()
@@ -153,25 +179,16 @@ class Session(psycopg.Connection[Row]):
             self._queue = []
             self._failure = before
             if not self.closed:
-                self._execute("ROLLBACK TO SAVEPOINT work")
+                self._run("ROLLBACK TO SAVEPOINT work")
             raise
         finally:
             if not self.closed:
-                self._execute("RELEASE SAVEPOINT work")
+                self._run("RELEASE SAVEPOINT work")
 
-    def _run(self, statement: str, parameters: Parameters) -> psycopg.Cursor[Row]:
+    def _run(self, statement: str, parameters: Parameters = None) -> psycopg.Cursor[Row]:
         """The cursor with the result of a statement, which is executed after the queued ones."""
         self.flush()
         return self._execute(statement, parameters)
-
-    def _make(self, change: Statement) -> None:
-        made = self._execute(change.sql, change.parameters).rowcount
-        if change.done:
-            try:
-                change.done(made)
-            except StoreError as error:
-                self._note_failure(error)
-                raise
 
     def _execute(self, statement: str, parameters: Parameters = None) -> psycopg.Cursor[Row]:
         self.used_at = time.monotonic()
@@ -185,6 +202,13 @@ class Session(psycopg.Connection[Row]):
         """Note the first error of a transaction. Who catches it cannot commit: the server would roll back silently."""
         if self.info.transaction_status != _IDLE:
             self._failure = self._failure or error
+
+
+@lru_cache(maxsize=16)  # all that there are
+def _required(statement: str) -> str:
+    """See _REQUIRED. A query that locks rows has some without RETURNING."""
+    required = _REQUIRED.format(statement)
+    return required.replace("\nRETURNING 1", "") if statement.startswith("SELECT") else required
 
 
 def connect(url: str, *, is_long: bool = False) -> Session:

@@ -33,7 +33,6 @@ from restkeeper.storage.feed import newest_id
 from restkeeper.storage.opening import Opening
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription, parse_id
 from restkeeper.storage.postgresql import feed, limits
-from restkeeper.storage.postgresql.chain import Step
 from restkeeper.storage.postgresql.counters import revision_of, state_of
 from restkeeper.storage.postgresql.dialect import PostgresDatabase
 from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line, log_rarely, store_error
@@ -179,18 +178,11 @@ class PostgresStore:
             self._learn_of(session, collection, record.fingerprint)
             return record
 
-    def page(
-        self,
-        collection: str,
-        query: Query,
-        max_bytes: int | None = None,
-        *,
-        required_body: tuple[str, Record] | None = None,
-    ) -> Page:
+    def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         declared = self._collections[collection]
         searches = is_search(declared, query, reads_all=is_sorted(query))
         with self._open_connections.session(is_search=searches) as session:
-            page = find_page(session, declared, query, max_bytes, required_body)
+            page = find_page(session, declared, query, max_bytes)
             self._learn_of(session, collection, *page.fingerprints, *page.others)
             return page
 
@@ -284,7 +276,7 @@ class PostgresStore:
         with self._open_connections.session(deadline=deadline) as session:
             session.begin()
             if (left := deadline - self._clock.monotonic()) < limits.ANSWER_SECONDS - WAITED_SECONDS:
-                session.queue(_LIMIT_WAITS, (str(max(1, round(left * 1000))),), step=Step.LIMIT)
+                session.queue(_LIMIT_WAITS, (str(max(1, round(left * 1000))),))
             learn_of = partial(self._learn_of, session)
             transaction = PostgresTransaction(session, learn_of, self._collections, self._unique)
             is_ending = False

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from restkeeper.storage.contract import Collection, Record, StoredResponse
-from restkeeper.storage.errors import ConditionFailed, DuplicateValue, RecordChanged, RecordNotFound, ResponseStored
+from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ResponseStored
 from restkeeper.storage.schemas import Registry
 from restkeeper.storage.sql import of_other_revision, select_other_fingerprints
 from restkeeper.storage.sqlite import sql
@@ -29,8 +29,6 @@ SELECT
 {sql.COLUMNS}
 FROM items
 WHERE fingerprint IN (SELECT value FROM json_each(?))"""  # noqa: S608 - constant columns
-
-_HAS_BODY = "SELECT 1 FROM items WHERE collection = ? AND id = ? AND body = ?"
 
 _INSERT = """\
 INSERT INTO items
@@ -90,12 +88,6 @@ class SqliteTransaction(Outbox):
     def require(self, collection: str, record: Record) -> None:
         if self._connection.execute(_READ, (collection, record.id)).fetchone() != record:
             raise self._failed(RecordChanged("the item was changed meanwhile"))
-
-    def require_body(self, collection: str, record: Record) -> None:
-        try:
-            require_body(self._connection, collection, record)
-        except ConditionFailed as error:
-            raise self._failed(error) from None
 
     def revision(self, collection: str) -> str:
         statement = "SELECT changes FROM counters WHERE collection = ?"
@@ -162,12 +154,6 @@ def find_others(
     statement = f"{_OF_FINGERPRINTS} AND {of_other_revision(collection)} LIMIT ?"
     chosen = orjson.dumps(list(fingerprints)).decode()
     return list(map(Record._make, connection.execute(statement, (chosen, limit))))
-
-
-def require_body(connection: sqlite3.Connection, collection: str, record: Record) -> None:
-    """Raises ConditionFailed unless a record with this id and body is stored."""
-    if not connection.execute(_HAS_BODY, (collection, record.id, record.body.decode())).fetchone():
-        raise ConditionFailed("no record has this id and body")
 
 
 def read_item(connection: sqlite3.Connection, collection: str, id: str, registry: Registry) -> Record:

@@ -49,7 +49,7 @@ from restkeeper.storage.sqlite.files import (
     size_of,
 )
 from restkeeper.storage.sqlite.identity import epoch_of, revision_of, secret_of, state_of
-from restkeeper.storage.sqlite.items import find_other_fingerprints, find_others, find_response, read_item, require_body
+from restkeeper.storage.sqlite.items import find_other_fingerprints, find_others, find_response, read_item
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, require_present
 from restkeeper.storage.sqlite.search import Searches, count_items, find_page
@@ -219,21 +219,13 @@ class SqliteStore:
     def read(self, collection: str, id: str) -> Record:
         return self._read(read_item, collection, id, self._registry)
 
-    def page(
-        self,
-        collection: str,
-        query: Query,
-        max_bytes: int | None = None,
-        *,
-        required_body: tuple[str, Record] | None = None,
-    ) -> Page:
+    def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         declared = self._collections[collection]
         find = partial(
             _find_page,
             collection=declared,
             query=query,
             max_bytes=max_bytes,
-            required_body=required_body,
             registry=self._registry,
         )
         indexed = not is_search(declared, query)
@@ -444,8 +436,6 @@ def _find_page(
 ) -> Page | None:
     """The page and its revision in one snapshot; None if the epoch is missing."""
     with snapshot(connection):
-        if required_body:
-            require_body(connection, *required_body)
         revision, items = state_of(connection, collection.name)
         if not revision:
             return None

@@ -1,0 +1,82 @@
+"""The record of a request's credential, and in the same query what the request reads first if that is valid."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from flask import Flask, Request, has_request_context, request
+
+from restkeeper.clock import Clock
+from restkeeper.storage.contract import Found, Key, Record, Store
+from restkeeper.storage.errors import RecordNotFound
+
+_READ = "restkeeper.read"  # in the WSGI environment: the _Read of the request
+_READ_FIRST = {"GET", "PUT", "PATCH", "DELETE"}  # methods that begin with the item, or the revision of the list
+
+
+class _Read(NamedTuple):
+    """What was read with the credential: nothing if `key` is None. `seconds`: how long that took."""
+
+    key: Key | None
+    found: Found
+    seconds: float
+
+
+class Lookup:
+    """Reads the record of a credential with what the request will read.
+
+    That is an item, for routes that read or change one; the revision of a collection, for its list; and what the
+    `plans` say: each returns a key, given the request and the id of its caller, or None.
+    """
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._collections: dict[str | None, str] = {}  # by the endpoint of an item, or of the list
+        self.plans: list[Callable[[Request, str], Key | None]] = []
+
+    def register(self, app: Flask) -> None:
+        """Note which routes read or change an item of a collection, or read its list."""
+        for rule in app.url_map.iter_rules():
+            view: Any = app.view_functions[rule.endpoint]
+            items = getattr(getattr(view, "__self__", None), "items", None)
+            is_read = rule.arguments <= {"id"} and not _READ_FIRST.isdisjoint(rule.methods or ())
+            if items is not None and is_read and getattr(view, "needs", "") in ("read", "write"):
+                self._collections[rule.endpoint] = items.name
+
+    def credential(self, collection: str, id: str, caller: str) -> Record:
+        """The record of the current request's credential, which is of this caller. Raises RecordNotFound."""
+        began = self._clock.monotonic()
+        key = self._first_key(caller)
+        first, *rest = self._store.look_up([(collection, id), key] if key is not None else [(collection, id)])
+        seconds = self._clock.monotonic() - began
+        request.environ[_READ] = _Read(key, rest[0] if rest else None, seconds)
+        if not isinstance(first, Record):
+            raise RecordNotFound("there is no such record")
+        return first
+
+    def _first_key(self, caller: str) -> Key | None:
+        """What the current request reads first, if it is known."""
+        if collection := self._collections.get(request.endpoint):
+            return (collection, request.view_args["id"]) if request.view_args else collection
+        return next((key for plan in self.plans if (key := plan(request, caller)) is not None), None)
+
+
+def find(store: Store, key: Key) -> Found:
+    """What has a key, as it was read with the credential, which is used once, or now. It is None if there is none."""
+    read: _Read | None = request.environ.get(_READ)
+    if read and read.key == key:
+        forget()
+        return read.found
+    return store.look_up([key])[0]
+
+
+def forget() -> None:
+    """Forget what was read for the current request, if there is one: it may have changed since."""
+    if has_request_context() and (read := request.environ.get(_READ)):
+        request.environ[_READ] = _Read(None, None, read.seconds)
+
+
+def seconds() -> float:
+    """The seconds that reading took the current request, if there is one: it shall wait less afterwards."""
+    read: _Read | None = request.environ.get(_READ) if has_request_context() else None
+    return read.seconds if read else 0.0

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from flask import request
-from werkzeug.datastructures import ImmutableMultiDict, MultiDict
+from werkzeug.datastructures import Headers, ImmutableMultiDict, MultiDict
 
 from restkeeper.clock import Clock, rfc3339, time_after
 from restkeeper.config import Config
@@ -20,7 +20,7 @@ from restkeeper.resources.turns import LARGE, Stale, Turns, deadline_of, until_c
 from restkeeper.storage.contract import Filter, Op, Page, Query, Record, Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
 from restkeeper.web import exactjson, lookup
-from restkeeper.web.application import OwnHeaders, Reply
+from restkeeper.web.application import Reply
 from restkeeper.web.cache import Cache
 from restkeeper.web.content import JSON, read_object, require_acceptable
 from restkeeper.web.pagination import links, require_whole, resolve
@@ -143,7 +143,7 @@ class Items:
             self._pages.add(address, page, page.size + sum(len(part) for part in address if part))
         if is_conditional() and (unchanged := self._not_modified(page.tag)):
             return unchanged
-        return Reply([page.body], headers=OwnHeaders(page.headers.copy()))
+        return Reply([page.body], headers=Headers(page.headers))
 
     def _address(self, owner: str | None) -> tuple[str | None, str, str, bytes]:
         """What a list depends on, besides the revision of the collection."""
@@ -294,7 +294,7 @@ class Items:
             ("Last-Modified", last_modified(self._changed_at(record), self.clock.time())),
             ("Cache-Control", self._caching),
         ]
-        return Reply([body], headers=OwnHeaders(headers))
+        return Reply([body], headers=Headers(headers))
 
     def tag(self, record: Record) -> str:
         """The strong ETag of an item: a digest of its representation, so that no two of them share one."""
@@ -438,4 +438,4 @@ class Items:
         require_match(tag, updated_at)
         if not is_not_modified(tag, updated_at):
             return None
-        return Reply(b"", 304, headers=OwnHeaders([("ETag", f'"{tag}"'), ("Cache-Control", self._caching)]))
+        return Reply(b"", 304, headers=Headers([("ETag", f'"{tag}"'), ("Cache-Control", self._caching)]))

@@ -1,20 +1,16 @@
-"""Flask with a shorter dispatch, by the methods that Flask and werkzeug let a subclass override.
+"""Flask, with hooks around every request in one order, and one URL adapter for all hosts.
 
-No session is opened, hosts are checked once each, and a body that is one bytes object is sent as it is. Hooks around
-every request are given the request, so that they need no context-local proxy. Everything else is Flask as documented.
+Hooks are given the request, so that they need no context-local proxy. Everything else is Flask as documented.
 """
 
 import logging
 from collections.abc import Callable, Iterable
-from functools import cache
 from typing import Any
 
-from flask import Flask, Request, Response, appcontext_tearing_down, request_tearing_down
+from flask import Flask, Request, Response
 from flask.globals import request_ctx
-from flask.sessions import NullSession, SessionInterface
 from flask.typing import ResponseReturnValue, RouteCallable
-from werkzeug.datastructures import Headers
-from werkzeug.routing import MapAdapter, Rule
+from werkzeug.routing import MapAdapter
 
 from restkeeper.web.host import MOST_HOST, host_of
 
@@ -22,59 +18,23 @@ _HOSTS_KEPT = 256  # a client can name any number of hosts
 
 
 class Reply(Response):
-    """A response whose body is bytes. HEAD and bodiless statuses take werkzeug's own way."""
+    """A response. A body that is one bytes object is sent as it is; everything else takes werkzeug's own way."""
 
     default_mimetype = "application/json"
 
     def __call__(self, environ: Any, start_response: Any) -> Iterable[bytes]:
         chunks = self.response
-        plain = self._status_code == 200 and type(chunks) is list and len(chunks) == 1
+        plain = self.status_code == 200 and type(chunks) is list and len(chunks) == 1
         if not plain or environ["REQUEST_METHOD"] == "HEAD":
             return super().__call__(environ, start_response)
-        start_response(self._status, self.headers.to_wsgi_list())
+        start_response(self.status, self.headers.to_wsgi_list())
         return chunks  # type: ignore[return-value]
-
-
-class OwnHeaders(Headers):
-    """Headers of constants and of checked values, without werkzeug's check of each value."""
-
-    def __init__(self, pairs: list[tuple[str, str]]) -> None:
-        self._list = pairs
-
-    def add(self, key: str, value: str, /, **options: Any) -> None:
-        """Add a header."""
-        self._list.append((key, value))
-
-    def to_wsgi_list(self) -> list[tuple[str, str]]:
-        """The headers as WSGI expects them."""
-        return self._list
-
-
-class LazyRule(Rule):
-    """A rule whose functions that build URLs are compiled at their first use.
-
-    Few services build URLs. To compile the functions at once took half of the time to create an application.
-    """
-
-    def _compile_builder(self, append_unknown: bool = True) -> Callable[..., tuple[str, str]]:
-        compiled = cache(super()._compile_builder)
-        return lambda rule, /, **values: compiled(append_unknown)(rule, **values)
 
 
 _log = logging.getLogger("restkeeper")
 
 Before = Callable[[Request], Response | None]
 After = Callable[[Request, Response], None]
-
-
-class _NoSession(SessionInterface):
-    _null = NullSession()
-
-    def open_session(self, app: Flask, request: Request) -> NullSession:
-        return self._null
-
-    def is_null_session(self, obj: object) -> bool:
-        return True
 
 
 class Application(Flask):
@@ -87,8 +47,6 @@ class Application(Flask):
     """
 
     response_class = Reply
-    url_rule_class = LazyRule
-    session_interface = _NoSession()
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.adding: Callable[[str, Callable[..., Any]], None] = lambda endpoint, view: None  # Flask adds one at once
@@ -114,24 +72,17 @@ class Application(Flask):
             self.adding(endpoint or view_func.__name__, view_func)
         super().add_url_rule(rule, endpoint, view_func, provide_automatic_options, **options)
 
-    def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        """The function itself. None here is a coroutine; Flask would check that for every hook of every request."""
-        return func
-
     def preprocess_request(self) -> ResponseReturnValue | None:
         """Run the hooks of `before`, then those of Flask."""
         request = request_ctx.request
         for check in self.before:
             if (reply := check(request)) is not None:
                 return reply
-        if self.before_request_funcs or self.url_value_preprocessors:
-            return super().preprocess_request()
-        return None
+        return super().preprocess_request()
 
     def process_response(self, response: Response) -> Response:
-        """Run the hooks of Flask, then those of `after`. There is no session to save."""
-        if self.after_request_funcs or request_ctx._after_request_functions:
-            response = super().process_response(response)
+        """Run the hooks of Flask, then those of `after`."""
+        response = super().process_response(response)
         request = request_ctx.request
         for after in reversed(self.after):
             try:
@@ -145,16 +96,6 @@ class Application(Flask):
         if (failure := (hook, type(error))) not in self._failures:
             self._failures.add(failure)
             _log.error("%s failed after the handler; the response goes out", hook.__qualname__, exc_info=error)
-
-    def do_teardown_request(self, exc: BaseException | None = None) -> None:
-        """Call Flask's method if it has anything to do."""
-        if self.teardown_request_funcs or request_tearing_down.receivers:
-            super().do_teardown_request(exc)
-
-    def do_teardown_appcontext(self, exc: BaseException | None = None) -> None:
-        """Call Flask's method if it has anything to do."""
-        if self.teardown_appcontext_funcs or appcontext_tearing_down.receivers:
-            super().do_teardown_appcontext(exc)
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
         """The URL adapter of Flask, for a service that has the same routes on every host.

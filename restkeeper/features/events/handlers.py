@@ -8,6 +8,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from flask import Blueprint, request
+from werkzeug.datastructures import Headers
 
 from restkeeper.clock import TURN
 from restkeeper.errors import Forbidden, InvalidQuery, PreconditionFailed, Problem, TooManyRequests, shortened
@@ -21,7 +22,7 @@ from restkeeper.resources.resource import Ownership
 from restkeeper.service import Service
 from restkeeper.storage.errors import EventsExpired
 from restkeeper.storage.outbox import EVENT_ID, EventFilter, Events, is_event_id
-from restkeeper.web.application import OwnHeaders, Reply
+from restkeeper.web.application import Reply
 from restkeeper.web.cache import Cache
 from restkeeper.web.caller import ADMIN, caller, caller_keys
 from restkeeper.web.content import JSON, require_acceptable
@@ -132,10 +133,10 @@ class EventHandlers:
             ("Link", self._link(page.last)),
         ]
         if is_not_modified(tag):
-            return Reply(b"", 304, headers=OwnHeaders(headers))
+            return Reply(b"", 304, headers=Headers(headers))
         body = b"[" + b",".join([enveloped(self._forms.converted(event)) for event in page.events]) + b"]"
         headers += [("Content-Type", JSON), ("Content-Length", str(len(body)))]
-        return Reply([body], headers=OwnHeaders(headers))
+        return Reply([body], headers=Headers(headers))
 
     def _events(self, params: _FeedRequest, event_filter: EventFilter) -> Events:
         """The page after the cursor; if it is empty at the end of the feed and the request waits, the next with events.

@@ -1,17 +1,22 @@
-"""`python -m bench.calls`: how many of our functions one request calls, and how often a call enters another room.
+"""`python -m bench.calls`: the calls of our functions by one request, by module, and those from one module into
+another one.
 
-A room is the first folder or module under `restkeeper/`, and each feature (`features/keys`); the service itself
-(app.py, resources/, schemas/) is one, too. Resumed comprehensions and generators are no calls. The requests run in this
-process, on a store in memory, after some requests of the same kind, so that work that is done only once is not counted.
+The service itself (app.py, resources/, schemas/) is one module here. Resumed comprehensions and generators are no
+calls. The requests have a key, limits and a log, and run in this process, on a store in memory, after some requests of
+the same kind, so that work that is done only once is not counted.
 """
 
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from inspect import CO_GENERATOR
+from io import StringIO
+from itertools import count as count_up
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import orjson
 from werkzeug.test import EnvironBuilder, run_wsgi_app
@@ -23,21 +28,21 @@ ROOT = Path(__file__).parent.parent
 ENGINE = ROOT / "restkeeper"
 SERVICE = (ROOT / "app.py", ROOT / "resources", ROOT / "schemas")
 IN_PLACE = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"}
+ADMIN_KEY = "an-admin-key-of-enough-characters"
 WARM_UP = 3  # requests of each kind
 
 
 class Counts(NamedTuple):
-    """`calls` of our functions, by room; `changes`: calls from one room (of our nearest caller) into another."""
+    """`calls` of our functions, by module; `changes`: calls from one module (of our nearest caller) into another."""
 
     calls: Counter[str]
     changes: Counter[tuple[str, str]]
 
 
-def room_of(file: Path) -> str:
-    """The room that a file belongs to; empty for one that is not ours."""
+def module_of(file: Path) -> str:
+    """The module of a file, below `restkeeper`; empty for one that is not ours."""
     if file.is_relative_to(ENGINE):
-        first, *others = file.relative_to(ENGINE).with_suffix("").parts
-        return f"features/{others[0]}" if first == "features" and others else first
+        return file.relative_to(ENGINE).with_suffix("").as_posix().removesuffix("/__init__")
     return "the service" if any(file.is_relative_to(part) for part in SERVICE) else ""
 
 
@@ -46,33 +51,33 @@ class _Counter:
 
     def __init__(self) -> None:
         self.counts = Counts(Counter(), Counter())
-        self._rooms: dict[CodeType, str] = {}
+        self._modules: dict[CodeType, str] = {}
         self._started: list[FrameType] = []  # generators: a stored frame cannot be reused for another call
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event != "call" or not (room := self._room(frame)):
+        if event != "call" or not (module := self._module(frame)):
             return
         if frame.f_code.co_flags & CO_GENERATOR:
             if any(frame is each for each in self._started):
                 return
             self._started.append(frame)
-        self.counts.calls[room] += 1
-        if (caller := self._caller(frame)) and caller != room:
-            self.counts.changes[caller, room] += 1
+        self.counts.calls[module] += 1
+        if (caller := self._caller(frame)) and caller != module:
+            self.counts.changes[caller, module] += 1
 
-    def _room(self, frame: FrameType) -> str:
+    def _module(self, frame: FrameType) -> str:
         code = frame.f_code
-        if (room := self._rooms.get(code)) is None:
-            room = "" if code.co_name in IN_PLACE else room_of(Path(code.co_filename))
-            self._rooms[code] = room
-        return room
+        if (module := self._modules.get(code)) is None:
+            module = "" if code.co_name in IN_PLACE else module_of(Path(code.co_filename))
+            self._modules[code] = module
+        return module
 
     def _caller(self, frame: FrameType) -> str:
-        """The room of our nearest function that called this one."""
+        """The module of our nearest function that called this one."""
         above = frame.f_back
         while above is not None:
-            if room := self._room(above):
-                return room
+            if module := self._module(above):
+                return module
             above = above.f_back
         return ""
 
@@ -89,28 +94,44 @@ def count(act: Callable[[], object]) -> Counts:
 
 
 def counts_of_requests() -> dict[str, Counts]:
-    """The counts of a create and of the list with the new item, by request."""
-    app = create_app(Config())
+    """The counts of a create with an idempotency key, of a list that is not cached, and of one item, by request."""
+    app = create_app(Config(auth="required", admin_key=ADMIN_KEY, log_level="info"))
 
-    def call(method: str, body: bytes = b"") -> None:
-        environ = EnvironBuilder("/products", method=method, data=body, content_type="application/json").get_environ()
-        _, status, _ = run_wsgi_app(app, environ, buffered=True)
+    def call(method: str, path: str, key: str, body: bytes = b"") -> Any:
+        headers = {"X-API-Key": key} | ({"Idempotency-Key": uuid4().hex} if method == "POST" else {})
+        builder = EnvironBuilder(path, method=method, data=body, content_type="application/json", headers=headers)
+        content, status, _ = run_wsgi_app(app, builder.get_environ(), buffered=True)
         assert status == "200 OK", status  # noqa: S101
+        return orjson.loads(b"".join(content))
 
-    def create() -> None:
-        call("POST", orjson.dumps({"name": "Lamp", "price": 49.9, "tags": ["office"]}))
+    scopes = ["products:read", "products:write"]
+    key = call("POST", "/api/v1/keys", ADMIN_KEY, orjson.dumps({"name": "bench", "scopes": scopes}))["secret"]
+    limits = count_up(1)
+
+    def create() -> Any:
+        return call("POST", "/products", key, orjson.dumps({"name": "Lamp", "price": 49.9, "tags": ["office"]}))
+
+    def list_uncached() -> None:
+        call("GET", f"/products?limit={next(limits)}", key)
 
     for _ in range(WARM_UP):
-        create()
-        call("GET")
-    return {"POST /products": count(create), "GET /products": count(lambda: call("GET"))}
+        id = create()["id"]
+        list_uncached()
+        call("GET", f"/products/{id}", key)
+    return {
+        "POST /products": count(create),
+        "GET /products": count(list_uncached),
+        "GET /products/ID": count(lambda: call("GET", f"/products/{id}", key)),
+    }
 
 
 def main() -> None:
-    for request, counts in counts_of_requests().items():
-        print(f"{request}: {counts.calls.total()} calls, {counts.changes.total()} changes of room")
-        print("  calls    ", ", ".join(f"{room} {number}" for room, number in counts.calls.most_common()))
-        print("  changes  ", ", ".join(f"{one} → {other} {n}" for (one, other), n in counts.changes.most_common()))
+    with redirect_stderr(StringIO()):
+        counted = counts_of_requests()
+    for request, (calls, changes) in counted.items():
+        print(f"{request}: {calls.total()} calls in {len(calls)} modules, {changes.total()} changes of module")
+        print("  calls    ", ", ".join(f"{module} {number}" for module, number in calls.most_common()))
+        print("  changes  ", ", ".join(f"{one} → {other} {n}" for (one, other), n in changes.most_common()))
 
 
 if __name__ == "__main__":

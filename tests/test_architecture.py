@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from bench.calls import count, counts_of_requests, room_of
+from bench.calls import count, counts_of_requests, module_of
 from docs import house
 from restkeeper.clock import rfc3339
 from tests.live import ROOT
@@ -44,25 +44,24 @@ def test_the_picture_has_an_arrow_for_each_import() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "room"),
+    ("path", "module"),
     [
-        ("restkeeper/web/edge.py", "web"),
+        ("restkeeper/web/edge.py", "web/edge"),
         ("restkeeper/clock.py", "clock"),
-        ("restkeeper/features/cors.py", "features/cors"),
-        ("restkeeper/features/keys/handlers.py", "features/keys"),
+        ("restkeeper/features/events/__init__.py", "features/events"),
         ("schemas/product.py", "the service"),
         ("tests/live.py", ""),
     ],
 )
-def test_the_path_gives_the_room(path: str, room: str) -> None:
-    """The first folder or module; none for other code."""
-    assert room_of(ROOT / path) == room
+def test_the_path_gives_the_module(path: str, module: str) -> None:
+    """Below the engine; none for other code."""
+    assert module_of(ROOT / path) == module
 
 
-def test_calls_and_changes_of_room_are_counted() -> None:
+def test_calls_and_changes_of_module_are_counted() -> None:
     """Only calls of our code count.
 
-    A call from a test is no change of room, and calls of other packages do not count.
+    A call from a test is no change of module, and calls of other packages do not count.
     """
     counts = count(lambda: [rfc3339(second) for second in range(3)])
     assert counts.calls == Counter({"clock": 3}) and counts.changes == Counter()
@@ -70,8 +69,11 @@ def test_calls_and_changes_of_room_are_counted() -> None:
 
 
 def test_requests_are_counted() -> None:
-    """Both requests go through the core: the list is not cached."""
+    """All go through the core: the list is not cached."""
     for counts in counts_of_requests().values():
-        assert {"web", "resources", "storage"} <= set(counts.calls)
-        assert counts.changes["resources", "storage"] or counts.changes["web", "storage"]
+        assert {"web/application", "resources/items", "storage/sqlite/store"} <= set(counts.calls)
+        assert (
+            counts.changes["resources/items", "web/preconditions"]
+            or counts.changes["resources/items", "web/pagination"]
+        )
         assert counts.changes.total() < counts.calls.total()

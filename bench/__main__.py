@@ -35,11 +35,10 @@ from bench.postgresql import on_postgresql
 from bench.scenario import HEADINGS, Scenario, compare
 from bench.sides import PRODUCT, READS, Side, creates, get, mixed, post, take_turns, with_field
 from resources.products import RESOURCE
-from restkeeper.clock import rfc3339
+from restkeeper.clock import rfc3339, uuid7
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Transaction
 from restkeeper.web import exactjson
-from restkeeper.web.uuid7 import uuid7
 from tests.live import Gunicorn
 
 MIXED_LOAD = "mixed load / what its two rates alone predict"

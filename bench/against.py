@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.sides import PRODUCT, Found, Side, creates, get, mixed, take_turns, with_field
-from restkeeper.web.uuid7 import uuid7
+from restkeeper.clock import uuid7
 from tests.live import ROOT, Gunicorn
 
 ITEMS = 10_000

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from restkeeper.versions import Version as Version
     from restkeeper.versions import Versions as Versions
     from restkeeper.web.application import Application as Application
-    from restkeeper.web.guard import needs as needs
+    from restkeeper.web.auth import needs as needs
 
 __version__ = "0.1.0"
 
@@ -59,7 +59,7 @@ _HOMES = {
     "testing": ["LiveServer"],
     "versions": ["Deprecation", "Version", "Versions"],
     "web.application": ["Application"],
-    "web.guard": ["needs"],
+    "web.auth": ["needs"],
 }
 _HOME_OF = {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names}
 

@@ -29,7 +29,7 @@ from restkeeper.features import (
     webhooks,
 )
 from restkeeper.features import versions as versioning
-from restkeeper.resources.collection import CollectionHandlers
+from restkeeper.resources.handlers import CollectionHandlers
 from restkeeper.resources.items import Items
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import EXTENSION, START_SECONDS, Service, make_service, mount
@@ -37,7 +37,7 @@ from restkeeper.storage import BACKENDS
 from restkeeper.storage.contract import Collection as StoredCollection
 from restkeeper.storage.errors import StoreError
 from restkeeper.versions import V1, Versions
-from restkeeper.web import edge, errors, observe, origins
+from restkeeper.web import edge, errors, observe
 from restkeeper.web.application import Application
 
 
@@ -166,7 +166,7 @@ def _application(
         count_refused_host=lambda environ: guard.failures.count_refused_host(environ),
     )
     if guard.local_only:
-        origins.refuse_other_sites(app, config.cors_origins)
+        edge.refuse_other_sites(app, config.cors_origins)
     install("cors")  # which pages may read; before the caller is known
     install("keys", "jwt")  # which credentials there are
     app.before.append(guard.identify)  # who calls

@@ -18,9 +18,9 @@ from restkeeper.storage import Location, Store, locate
 from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreBusy, StoreContended, StoreUnavailable, StoreUnreachable
 from restkeeper.versions import V1, Version, Versions, prefix_of
-from restkeeper.web.description import Contribution
-from restkeeper.web.guard import Guard
+from restkeeper.web.auth import Guard
 from restkeeper.web.lookup import Lookup
+from restkeeper.web.operations import Contribution
 
 EXTENSION = "restkeeper"  # the name in `Flask.extensions`
 

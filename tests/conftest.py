@@ -15,7 +15,7 @@ from flask.testing import FlaskClient
 from restkeeper import FEATURES
 from restkeeper.config import Config
 from restkeeper.features import cors
-from restkeeper.web import edge, errors, observe, origins
+from restkeeper.web import edge, errors, observe
 from restkeeper.web.application import Application, Reply
 from tests import stores
 from tests.live import Gunicorn
@@ -199,7 +199,7 @@ def local() -> FlaskClient:
     observe.install(app, None)
     errors.install(app)
     edge.install(app, 8192, ("devbox",), local_only=True)
-    origins.refuse_other_sites(app)
+    edge.refuse_other_sites(app)
     cors.allow_origins(app, local_only=True)
     app.add_url_rule("/x", "x", lambda: Reply(b"{}"), methods=["GET", "POST"])
     return app.test_client()

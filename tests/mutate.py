@@ -44,7 +44,7 @@ NEAR = {  # tests of code that runs in other processes, by the prefix of its pat
     "restkeeper/features/openapi/": ("test_openapi",),
     "restkeeper/features/events/description": ("test_openapi",),
     "restkeeper/features/webhooks/description": ("test_openapi",),
-    "restkeeper/web/description": ("test_openapi",),
+    "restkeeper/web/operations": ("test_openapi",),
     "restkeeper/schemas/": ("test_openapi",),
     "restkeeper/app": ("test_smoke", "test_process"),
     "restkeeper/server/settings": ("test_smoke", "test_process", "test_security", "test_running", "test_delivering"),

@@ -13,9 +13,9 @@ from flask.testing import FlaskClient
 from restkeeper.clock import TURN
 from restkeeper.config import Config
 from restkeeper.errors import Unavailable
-from restkeeper.resources import turns
+from restkeeper.resources import items
+from restkeeper.resources.items import Stale, Turns, deadline_of, until_current
 from restkeeper.resources.resource import Ownership, Resource
-from restkeeper.resources.turns import Stale, Turns, deadline_of, until_current
 from restkeeper.schemas.fields import Text
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import service_of
@@ -207,7 +207,7 @@ def test_a_change_that_the_store_had_to_end_is_repeated_after_a_pause() -> None:
         return "done"
 
     assert until_current(attempt, 3, clock) == "done"
-    assert clock.slept == [turns.CONTENDED_SECONDS] * 2
+    assert clock.slept == [items.CONTENDED_SECONDS] * 2
 
 
 def test_what_a_request_waited_for_its_credential_it_waits_less_for_its_change(client: FlaskClient) -> None:
@@ -220,14 +220,14 @@ def test_what_a_request_waited_for_its_credential_it_waits_less_for_its_change(c
             return [Record("k", 1, "", "", b"{}"), None]
 
     with client.application.test_request_context("/products"):
-        assert deadline_of(clock) == 100 + turns.SECONDS
+        assert deadline_of(clock) == 100 + items.CHANGE_SECONDS
         Lookup(cast(Store, Slow()), clock).credential("keys", "k", "key:k")
-        assert deadline_of(clock) == 100 + turns.SECONDS
+        assert deadline_of(clock) == 100 + items.CHANGE_SECONDS
 
 
 def test_waiting_for_a_turn_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that waits too long for other changes returns 503, and the lock is free again after them."""
-    monkeypatch.setattr(turns, "SECONDS", 0.01)
+    monkeypatch.setattr(items, "CHANGE_SECONDS", 0.01)
     queue = Turns()
 
     def nested(_: float) -> None:
@@ -241,13 +241,13 @@ def test_waiting_for_a_turn_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_changes_of_large_items_run_one_at_a_time() -> None:
     """While one is prepared another one waits, until its deadline at most; a small one does not wait."""
     queue = Turns(SetClock(100.0))
-    with queue.of_size(turns.LARGE, 105.0):
-        with queue.of_size(turns.LARGE - 1, 100.0):
+    with queue.of_size(items.LARGE, 105.0):
+        with queue.of_size(items.LARGE - 1, 100.0):
             pass
-        with pytest.raises(Unavailable) as raised, queue.of_size(turns.LARGE, 100.01):
+        with pytest.raises(Unavailable) as raised, queue.of_size(items.LARGE, 100.01):
             pass
     assert raised.value.headers == {"Retry-After": "1"}
-    with queue.of_size(turns.LARGE, 99.0):
+    with queue.of_size(items.LARGE, 99.0):
         pass
 
 
@@ -256,7 +256,7 @@ def test_a_failed_large_change_releases_its_turn() -> None:
     clock = SetClock(100.0)
     queue = Turns(clock)
     for _ in range(2):
-        with pytest.raises(Stale), queue.of_size(turns.LARGE, 200.0):
+        with pytest.raises(Stale), queue.of_size(items.LARGE, 200.0):
             raise Stale
     assert clock.slept == [TURN, TURN]
 
@@ -294,7 +294,7 @@ def test_stored_and_sent_bytes_make_a_change_large(
     environ = {"wsgi.input_terminated": chunked}
     changed = client.open(where, method=method, content_type="application/json", environ_overrides=environ, **content)
     assert changed.json["attributes"]["b"] == "y" * sent
-    assert len(seen) == 1 and (seen[0] >= turns.LARGE) == large
+    assert len(seen) == 1 and (seen[0] >= items.LARGE) == large
 
 
 def test_all_waits_of_a_change_have_one_deadline() -> None:

@@ -32,7 +32,7 @@ from restkeeper import (
 from restkeeper.cli.main import main
 from restkeeper.config import Config
 from restkeeper.contract.check import compare
-from restkeeper.resources.collection import CollectionHandlers
+from restkeeper.resources.handlers import CollectionHandlers
 from restkeeper.schemas.fields import Time
 from restkeeper.versions import V1
 from tests.live import ROOT
@@ -348,7 +348,7 @@ def test_what_callers_need_is_promised(
     """A stricter ownership, another scope, and another form of ids fail."""
     monkeypatch.setattr(CollectionHandlers.list_items, "needs", "read")
     edit(service, ("import create_app as create,", "import create_app as create, Ownership,"), change)
-    edit(service, ("\n\n\nclass", "\nfrom restkeeper.resources.collection import CollectionHandlers\n\n\nclass"))
+    edit(service, ("\n\n\nclass", "\nfrom restkeeper.resources.handlers import CollectionHandlers\n\n\nclass"))
     done = run(service, "check")
     assert done.exit_code == 1 and finding in done.stdout.partition("compatible:")[0], done.stdout
 

@@ -26,13 +26,12 @@ from restkeeper.features.openapi.spec import Spec
 from restkeeper.features.webhooks.deliverer import LARGEST, Deliverer
 from restkeeper.features.webhooks.handlers import PING
 from restkeeper.features.webhooks.sender import DeliveryResult
-from restkeeper.resources.collection import CollectionHandlers
+from restkeeper.resources.handlers import CollectionHandlers
 from restkeeper.resources.items import Items
 from restkeeper.service import make_service
 from restkeeper.web.application import Application, Reply
-from restkeeper.web.description import Contribution
-from restkeeper.web.guard import needs
-from restkeeper.web.operation import CONDITIONS, Body, Parameter, Result, returns, takes
+from restkeeper.web.auth import needs
+from restkeeper.web.operations import CONDITIONS, Body, Contribution, Parameter, Result, returns, takes
 from tests import shop
 from tests.live import Gunicorn
 from tests.shop import create_app

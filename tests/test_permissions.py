@@ -11,7 +11,7 @@ from restkeeper.config import Config
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import service_of
 from restkeeper.web.application import Application
-from restkeeper.web.guard import KNOWN, OWN, PROBE, PUBLIC, needs
+from restkeeper.web.auth import KNOWN, OWN, PROBE, PUBLIC, needs
 from tests.shop import closed_features, create_app
 from tests.shop.products import RESOURCE as PRODUCTS
 from tests.shop.products import ProductSchema

@@ -15,11 +15,10 @@ from typing import Any
 
 import pytest
 
-from restkeeper.clock import rfc3339
+from restkeeper.clock import rfc3339, uuid7
 from restkeeper.config import Config
 from restkeeper.storage import Store, open_store
 from restkeeper.storage.contract import Record, Transaction
-from restkeeper.web.uuid7 import uuid7
 from tests import stores
 from tests.live import Gunicorn, HttpResponse
 from tests.shop.products import RESOURCE

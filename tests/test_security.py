@@ -23,7 +23,7 @@ from restkeeper.errors import Unavailable
 from restkeeper.features.keys import credentials
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import service_of
-from restkeeper.web import edge, guard
+from restkeeper.web import auth, edge
 from tests import issuer, stores
 from tests.live import ROOT, Gunicorn
 from tests.shop import WINDOW, create_app
@@ -259,7 +259,7 @@ def test_a_start_warns_that_any_host_is_accepted(tmp_path: Path, settings: dict[
 
 def test_long_forwarded_entries_are_not_cached() -> None:
     """Entries of X-Forwarded-For are parsed once and cached, but not those that are too long for an address."""
-    caches = (guard._is_here, edge._parsed)
+    caches = (auth._is_here, edge._parsed)
     for cache in caches:
         cache.cache_clear()
     client = create_app(Config(trusted_proxies=1)).test_client()

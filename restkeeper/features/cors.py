@@ -7,7 +7,7 @@ from flask.globals import request_ctx
 
 from restkeeper.service import Service
 from restkeeper.web.application import Application, Reply
-from restkeeper.web.origins import origin_check
+from restkeeper.web.edge import origin_check
 
 ALLOWED_HEADERS = (
     "Content-Type, Authorization, X-API-Key, Idempotency-Key, If-Match, If-None-Match, If-Modified-Since, "

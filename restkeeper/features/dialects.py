@@ -28,7 +28,7 @@ from restkeeper.resources.form import Form
 from restkeeper.resources.items import MOST_COUNTED
 from restkeeper.service import Service
 from restkeeper.web.application import Application
-from restkeeper.web.description import DIALECTS, Contribution, Description
+from restkeeper.web.operations import DIALECTS, Contribution, Description
 
 # The parameters of json-server and similar clients; all other names are fields.
 _PLACE = ("_start", "_end", "_page", "_limit")

@@ -8,9 +8,9 @@ from restkeeper.storage import Store
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
-from restkeeper.web.content import JSON, require_acceptable
-from restkeeper.web.guard import PROBE, needs
-from restkeeper.web.operation import Result, returns
+from restkeeper.web.auth import PROBE, needs
+from restkeeper.web.exactjson import JSON, require_acceptable
+from restkeeper.web.operations import Result, returns
 
 HEALTH = Result("No part has failed.", {JSON: "Health"})
 

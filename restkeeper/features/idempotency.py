@@ -26,9 +26,8 @@ from restkeeper.service import Service
 from restkeeper.storage.contract import Store, StoredResponse, Transaction
 from restkeeper.web import exactjson, lookup
 from restkeeper.web.application import Application, Reply
-from restkeeper.web.caller import caller_in
-from restkeeper.web.description import Contribution
-from restkeeper.web.operation import COMPARED, IDEMPOTENT, UNUSED
+from restkeeper.web.auth import caller_in
+from restkeeper.web.operations import COMPARED, IDEMPOTENT, UNUSED, Contribution
 
 LONGEST = 255  # characters of a key
 SWEEP_ONE_IN = 64  # one of so many new responses deletes expired ones,

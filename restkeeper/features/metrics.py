@@ -10,10 +10,9 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from restkeeper.errors import Problem, Unauthorized
 from restkeeper.service import Service
 from restkeeper.web.application import Application, Reply
-from restkeeper.web.description import Contribution
-from restkeeper.web.guard import OWN, Guard, digest_of, needs
+from restkeeper.web.auth import OWN, Guard, digest_of, needs
 from restkeeper.web.observe import deprecated_in, route_of, seconds_since_start
-from restkeeper.web.operation import Result, returns
+from restkeeper.web.operations import Contribution, Result, returns
 
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds

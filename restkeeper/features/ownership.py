@@ -6,7 +6,7 @@ from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import Service
 from restkeeper.storage.contract import Record
 from restkeeper.web.application import Application
-from restkeeper.web.caller import ADMIN, caller
+from restkeeper.web.auth import ADMIN, caller
 
 
 def install(app: Application, service: Service) -> None:

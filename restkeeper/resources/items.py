@@ -1,8 +1,9 @@
 """The items of one collection, as requests read and change them: loaded, stored, represented."""
 
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple, TypeVar
@@ -10,23 +11,21 @@ from typing import NamedTuple, TypeVar
 from flask import request
 from werkzeug.datastructures import Headers, ImmutableMultiDict, MultiDict
 
-from restkeeper.clock import Clock, rfc3339, time_after
+from restkeeper.clock import TURN, Clock, rfc3339, time_after, uuid7
 from restkeeper.config import Config
-from restkeeper.errors import NotConvertible, NotFound
+from restkeeper.errors import NotConvertible, NotFound, Unavailable
 from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord
 from restkeeper.resources.form import Form
 from restkeeper.resources.resource import ItemLimits, JsonObject, Resource
-from restkeeper.resources.turns import LARGE, Stale, Turns, deadline_of, until_current
 from restkeeper.storage.contract import Filter, Op, Page, Query, Record, Store, Transaction
-from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
+from restkeeper.storage.errors import DuplicateValue, RecordChanged, ResponseStored, StoreContended, StoreUnavailable
 from restkeeper.web import exactjson, lookup
 from restkeeper.web.application import Reply
 from restkeeper.web.cache import Cache
-from restkeeper.web.content import JSON, read_object, require_acceptable
+from restkeeper.web.exactjson import JSON, read_object, require_acceptable
 from restkeeper.web.pagination import links, require_whole, resolve
 from restkeeper.web.preconditions import digest, is_conditional, is_not_modified, last_modified, require_match
 from restkeeper.web.queries import ListRequest, parse, parse_fields
-from restkeeper.web.uuid7 import uuid7
 
 T = TypeVar("T")
 
@@ -34,6 +33,11 @@ NO_ARGS: MultiDict[str, str] = ImmutableMultiDict()
 MOST_COUNTED = 100_000  # items of a query that narrows: PostgreSQL counts so many in a second or less
 PAGES_BYTES = 4 * 1024 * 1024  # of responses to lists that each process caches for a collection in one version
 PAGE_OVERHEAD = 2000  # bytes that Python's objects for one response take, as measured, rounded up
+
+CHANGE_SECONDS = 5.0  # for which a change waits for others and is retried, before it returns 503
+CONTENDED_SECONDS = 0.05  # before it is retried if the store had to end it
+LARGE = 16 * 1024  # bytes of an item, from which on it takes milliseconds to compute a change
+LOCKS = 256  # ids share them, so that their number has a bound
 
 # Cache-Control (RFC 9111, section 5.2.2): a cache validates its copy each time, which the ETag makes
 # cheap; it does so for one caller only; it stores nothing.
@@ -439,3 +443,75 @@ class Items:
         if not is_not_modified(tag, updated_at):
             return None
         return Reply(b"", 304, headers=Headers([("ETag", f'"{tag}"'), ("Cache-Control", self._caching)]))
+
+
+class Stale(Exception):
+    """The item is not the one any more that a change was computed from. Rolls back the transaction that raises it."""
+
+
+def until_current(attempt: Callable[[float], T], deadline: float, clock: Clock = time) -> T:
+    """What `attempt` returns, called again while it raises Stale, RecordChanged or StoreContended, or ResponseStored.
+
+    It is given the deadline of all its waits. Raises Unavailable after `deadline`, by `clock`.
+    """
+    while True:
+        try:
+            return attempt(deadline)
+        except (Stale, RecordChanged, ResponseStored, StoreContended) as error:
+            if clock.monotonic() >= deadline:
+                raise Unavailable("others change this item at the same time; try again") from None
+            pause = CONTENDED_SECONDS if isinstance(error, StoreContended) else TURN
+        clock.sleep(pause)
+
+
+def deadline_of(clock: Clock) -> float:
+    """Until when the change of the current request waits: CHANGE_SECONDS from now, less what its reading took."""
+    return clock.monotonic() + CHANGE_SECONDS - lookup.seconds()
+
+
+class Turns:
+    """Lets changes of one item in this process happen one after the other, and changes of large items as well.
+
+    Otherwise each of many changes of one item would be computed again after each of the others, and many changes of
+    large items would all run before a small request that comes after them.
+    """
+
+    def __init__(self, clock: Clock = time) -> None:
+        self._clock = clock
+        self._locks = [threading.Lock() for _ in range(LOCKS)]
+        self._large = threading.Lock()
+
+    def change(self, id: str, attempt: Callable[[float], T]) -> T:
+        """As `until_current`, in the turn of the item with this id.
+
+        Raises Unavailable when the turn does not come in time.
+        """
+        deadline = deadline_of(self._clock)
+        lock = self._locks[hash(id) % LOCKS]
+        if not lock.acquire(blocking=False):
+            if not lock.acquire(timeout=max(0.0, deadline - self._clock.monotonic())):
+                raise Unavailable("others are changing this item; try again")
+            lookup.forget()
+        try:
+            return until_current(attempt, deadline, self._clock)
+        finally:
+            lock.release()
+
+    @contextmanager
+    def of_size(self, size: int, deadline: float) -> Iterator[None]:
+        """The turn to compute a change of so many bytes: at once if it is small, else one after the other.
+
+        Raises Unavailable when the turn does not come before the deadline.
+        """
+        if size < LARGE:
+            yield
+            return
+        if not self._large.acquire(timeout=max(0.0, deadline - self._clock.monotonic())):
+            raise Unavailable("others are changing large items; try again")
+        try:
+            yield
+        finally:
+            try:
+                self._clock.sleep(TURN)  # with the turn, so that the server's sockets come before the next one
+            finally:
+                self._large.release()

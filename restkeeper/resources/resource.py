@@ -45,8 +45,7 @@ from restkeeper.storage.contract import (
 )
 from restkeeper.storage.errors import DuplicateValue
 from restkeeper.web import exactjson
-from restkeeper.web.faults import fault, faults_in, listed, require_none
-from restkeeper.web.mergepatch import merge_patch
+from restkeeper.web.exactjson import fault, faults_in, listed, merge_patch, require_none
 from restkeeper.web.preconditions import digest
 from restkeeper.web.queries import Queryable
 

@@ -4,15 +4,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from restkeeper.errors import InvalidQuery, NotFound, PreconditionFailed
-from restkeeper.resources.collection import READ, CollectionHandlers
+from restkeeper.resources.handlers import READ, CollectionHandlers
 from restkeeper.resources.items import UNCACHED, Items, Prepared
 from restkeeper.resources.resource import JsonObject
 from restkeeper.storage.contract import Record, Transaction
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
-from restkeeper.web.caller import ADMIN
-from restkeeper.web.content import JSON, require_acceptable
-from restkeeper.web.operation import NOT_MODIFIED, Result, returns
+from restkeeper.web.auth import ADMIN
+from restkeeper.web.exactjson import JSON, require_acceptable
+from restkeeper.web.operations import NOT_MODIFIED, Result, returns
 from restkeeper.web.preconditions import require_match
 
 ROTATED = Result("The item, and its new secret.", {JSON: "{}WithSecret"}, ("Cache-Control", "ETag"), name="{}Rotated")

@@ -4,6 +4,7 @@ Hooks are given the request, so that they need no context-local proxy. Everythin
 """
 
 import logging
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,9 +12,10 @@ from flask import Flask, Request, Response
 from flask.globals import request_ctx
 from flask.typing import ResponseReturnValue, RouteCallable
 from werkzeug.routing import MapAdapter
+from werkzeug.wsgi import get_current_url, get_host
 
-from restkeeper.web.host import MOST_HOST, host_of
-
+MOST_HOST = 255  # characters
+_LONG_LABEL = re.compile(r"[^.:]{64}")  # RFC 1035, section 2.3.4
 _HOSTS_KEPT = 256  # a client can name any number of hosts
 
 
@@ -130,3 +132,17 @@ class Application(Flask):
             environ["HTTP_HOST"] = ""  # what comes after cannot be read either
         trusted = host if host and self.trusts_host(host) else ""
         return trusted, self.url_map.bind_to_environ(environ, subdomain="").server_name
+
+
+def host_of(environ: dict[str, Any]) -> str:
+    """The host that a request came to, without the scheme's own port; empty when it is malformed."""
+    host = environ.get("HTTP_HOST") or ""
+    if len(host) > MOST_HOST or _LONG_LABEL.search(host):  # IDNA takes time by the square of a label's length
+        return ""
+    if host.rpartition("]")[2].count(":") > 1:  # werkzeug leaves out the scheme's own port before it looks
+        return ""
+    try:
+        get_current_url(environ, host_only=True)  # raises as werkzeug would later
+        return get_host(environ)
+    except ValueError:  # no address, or a label that is none of IDNA's
+        return ""

@@ -1,15 +1,16 @@
-"""The edge: the client and host of a request, and the refusals that come before everything else."""
+"""The edge: the client, the host and the origin of a request, and the refusals that come before everything else."""
 
+import re
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from typing import Any
 
 from flask import Request, Response
 
-from restkeeper.errors import BadRequest, UriTooLong
-from restkeeper.web.application import Application
-from restkeeper.web.host import host_of, trust
+from restkeeper.errors import BadRequest, CrossOrigin, UriTooLong
+from restkeeper.net import is_loopback
+from restkeeper.web.application import Application, host_of
 
 LONGEST_ENTRY = 64  # characters of X-Forwarded-For: an address of IPv6 has up to 45, in brackets and with a port more
 
@@ -99,5 +100,69 @@ def _parsed(entry: str) -> str:
         entry = entry.partition(":")[0]
     try:
         return "" if "%" in entry else str(ip_address(entry))
+    except ValueError:
+        return ""
+
+
+_LOCAL = re.compile(r"https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?")
+
+
+def origin_check(origins: Collection[str]) -> Callable[[str], bool]:
+    """A function that returns whether an origin is allowed; never `null`, which any page can produce.
+
+    `*` allows all others. Without any origin, those of this machine are allowed.
+    """
+    if "*" in origins:
+        return lambda origin: origin != "null"
+    if origins:
+        return frozenset(origins).__contains__
+    return lambda origin: _LOCAL.fullmatch(origin) is not None
+
+
+def refuse_other_sites(app: Application, origins: Collection[str] = ()) -> None:
+    """Refuse requests from pages whose origin is neither allowed nor the service's own.
+
+    An open service on the reader's machine would be reachable to every page, and even responses that a page cannot
+    read cost time and reveal their size.
+    """
+    allows, allow_all = origin_check(origins), "*" in origins
+
+    def require_own_site(request: Request) -> None:
+        environ = request.environ
+        if (origin := environ.get("HTTP_ORIGIN")) is None:
+            if not allow_all and environ.get("HTTP_SEC_FETCH_SITE") == "cross-site" and not _is_navigation(environ):
+                raise CrossOrigin("this request is from a page of another site; CORS_ORIGINS lists the allowed origins")
+        elif not allows(origin) and origin != f"{environ['wsgi.url_scheme']}://{request.host}":
+            raise CrossOrigin("the Origin is not the service's own; CORS_ORIGINS lists other allowed origins")
+
+    app.before.append(require_own_site)
+
+
+def _is_navigation(environ: dict[str, Any]) -> bool:
+    """Whether a person navigates to a page, as by a link (Fetch Metadata, sections 2.1 and 2.2)."""
+    return (
+        environ["REQUEST_METHOD"] in ("GET", "HEAD")
+        and environ.get("HTTP_SEC_FETCH_MODE") == "navigate"
+        and environ.get("HTTP_SEC_FETCH_DEST") == "document"
+    )
+
+
+def trust(names: Collection[str], local_only: bool) -> Callable[[str], bool]:
+    """A function that returns whether a host is one of `names`, or with `local_only` this machine."""
+    below = tuple(name for name in names if name.startswith("."))
+
+    def trusts(host: str) -> bool:
+        name = _name(host)
+        return name in names or name.endswith(below) or (local_only and is_loopback(name))
+
+    return trusts
+
+
+def _name(host: str) -> str:
+    """A well-formed host without its port, in one form; empty if it is not an address."""
+    if not host.startswith("["):
+        return host.partition(":")[0].lower().removesuffix(".")
+    try:
+        return f"[{IPv6Address(host[1 : host.index(']')])}]"
     except ValueError:
         return ""

@@ -8,14 +8,26 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
+from itertools import islice
 from math import inf, isfinite
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 import orjson
+from flask import request
+from werkzeug.exceptions import ClientDisconnected
 
-from restkeeper.errors import BodyTooLarge, InvalidJson, shortened
+from restkeeper.errors import (
+    MOST_FAULTS,
+    BadRequest,
+    BodyTooLarge,
+    InvalidJson,
+    NotAcceptable,
+    UnsupportedMediaType,
+    ValidationFailed,
+    shortened,
+)
 
 LARGEST_INTEGER = 2**63 - 1  # of stores and of typed clients
 LONGEST_NUMBER = 100  # characters; more than any quantity needs, and few enough to convert quickly
@@ -211,3 +223,130 @@ def pointer(path: Iterable[object]) -> str:
 
 def _step(name: str) -> str:
     return quote(shortened(name).replace("~", "~0").replace("/", "~1"), safe=_FRAGMENT, errors="replace")
+
+
+JSON = "application/json"
+HTML = "text/html"
+MERGE_PATCH = "application/merge-patch+json"  # RFC 7396
+
+
+def require_acceptable(*offers: str) -> None:
+    """Raises NotAcceptable when the client takes none of the media types."""
+    accept = request.environ.get("HTTP_ACCEPT")
+    if not accept or accept == "*/*" or accept == offers[0]:
+        return
+    if not any(quality(offer) for offer in offers):
+        raise NotAcceptable(f"this address answers {' or '.join(offers)}")
+
+
+def quality(offer: str) -> float:
+    """How much the client likes a media type, from 0 to 1: as its most specific range that fits says.
+
+    Parameters of a range are ignored: responses are UTF-8, and a client that asks for UTF-8 is served.
+    """
+    fitting = (offer, f"{offer.partition('/')[0]}/*", "*/*")
+    ranges = {value.partition(";")[0].strip().lower(): weight for value, weight in reversed(request.accept_mimetypes)}
+    if not ranges:
+        return 1
+    return next((ranges[each] for each in fitting if each in ranges), 0)
+
+
+def read_object(*types: str, max_body: int, max_depth: int, max_values: int) -> dict[str, Any]:
+    """The JSON object that is the request's body.
+
+    `max_body` in bytes, `max_depth` in levels; of more than `max_values` it is not parsed. Raises
+    UnsupportedMediaType, BodyTooLarge, BadRequest when the body ends early, InvalidJson, and ValidationFailed when the
+    JSON is not an object.
+    """
+    require_media_type(*types)
+    coding = request.environ.get("HTTP_CONTENT_ENCODING", "")
+    if coding.strip().lower() not in ("", "identity"):
+        raise UnsupportedMediaType(f"Content-Encoding {shortened(coding)!r} is not supported; send the body as it is")
+    value = loads(_read(max_body), max_depth, max_values)
+    if not isinstance(value, dict):
+        raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
+    return value
+
+
+def require_media_type(*types: str) -> None:
+    """Raises UnsupportedMediaType unless the body's type is one of these, in UTF-8."""
+    sent = request.environ.get("CONTENT_TYPE", "")
+    if sent in types:
+        return
+    charset = request.mimetype_params.get("charset", "utf-8").lower()
+    if request.mimetype not in types or charset not in ("utf-8", "utf8"):
+        found = f"it is {shortened(sent)!r}" if sent else "there is none"
+        headers = {"Accept-Patch": ", ".join(types)} if request.method == "PATCH" else {"Accept": ", ".join(types)}
+        raise UnsupportedMediaType(f"Content-Type must be {' or '.join(types)}; {found}", headers=headers)
+
+
+def _read(limit: int) -> bytes:
+    if (request.content_length or 0) > limit:
+        raise BodyTooLarge(f"a body has at most {limit} bytes")
+    request.max_content_length = limit + 1  # for bodies that come in chunks; werkzeug stops there in silence
+    try:
+        body = request.get_data(cache=False)
+    except ClientDisconnected:
+        raise BadRequest("the body ended before its announced length") from None
+    except Exception as error:  # PEP 3333 leaves it to servers what they raise for content that is malformed or late
+        raise BadRequest(f"the body cannot be read: {error}") from error
+    if len(body) > limit:
+        raise BodyTooLarge(f"a body has at most {limit} bytes")
+    if not body:
+        raise InvalidJson("the body is empty; a JSON object is expected")
+    return body
+
+
+Fault = dict[str, Any]
+
+
+def fault(path: Iterable[object], detail: str) -> Fault:
+    """A fault of the value at a path."""
+    return {"pointer": pointer(path), "detail": detail}
+
+
+def faults_in(messages: Mapping[Any, Any] | list[Any], path: tuple[object, ...] = ()) -> Iterator[Fault]:
+    """marshmallow's nested messages as a flat list."""
+    if isinstance(messages, list):
+        yield from (fault(path, message) for message in messages)
+        return
+    for name, inner in messages.items():
+        yield from faults_in(inner, path if name == "_schema" else (*path, name))
+
+
+def listed(faults: Iterable[Fault]) -> list[Fault]:
+    """The faults that one response lists, and one more, which shows that there are others."""
+    return list(islice(faults, MOST_FAULTS + 1))
+
+
+def require_none(faults: list[Fault]) -> None:
+    """Raises ValidationFailed if there are faults: a summary of the first, and a list with pointers."""
+    if faults:
+        raise ValidationFailed(_summary(faults), errors=faults[:MOST_FAULTS])
+
+
+def _summary(faults: list[Fault]) -> str:
+    summary = [f"{each['pointer'].removeprefix('#/') or 'the body'} {each['detail']}" for each in faults[:3]]
+    if len(faults) > MOST_FAULTS:
+        summary.append(f"and more than {MOST_FAULTS - 3} more")
+    elif len(faults) > 3:
+        summary.append(f"and {len(faults) - 3} more")
+    return "; ".join(summary)
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """Section 2: null deletes, objects recurse, everything else replaces.
+
+    A target may be the text of a value; only its objects that the patch names are parsed.
+    """
+    if not isinstance(patch, dict):
+        return patch
+    if isinstance(target, Buffer):
+        target = cut(target) if bytes(target)[:1] == b"{" else None
+    merged = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge_patch(merged.get(name), value)
+    return merged

@@ -18,7 +18,7 @@ from flask import request as current_request
 from restkeeper.clock import rfc3339
 from restkeeper.versions import Deprecation
 from restkeeper.web.application import Application
-from restkeeper.web.caller import name_of
+from restkeeper.web.auth import name_of
 
 _SANE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/=+-]{0,127}")
 

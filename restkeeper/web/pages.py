@@ -3,7 +3,7 @@
 from hashlib import blake2b
 
 from restkeeper.web.application import Reply
-from restkeeper.web.content import HTML
+from restkeeper.web.exactjson import HTML
 from restkeeper.web.preconditions import is_not_modified, require_match
 
 

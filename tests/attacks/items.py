@@ -14,11 +14,11 @@ from typing import Any
 import resources
 from resources.products import RESOURCE
 from restkeeper.app import stored_collections
+from restkeeper.clock import uuid7
 from restkeeper.config import Config
 from restkeeper.resources import find_resources
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Record
-from restkeeper.web.uuid7 import uuid7
 from tests.attacks.health import Health
 from tests.live import Gunicorn
 from tests.waiting import join

@@ -8,8 +8,7 @@ from restkeeper.features.events.types import DISABLED
 from restkeeper.resources.changes import KINDS
 from restkeeper.service import Service
 from restkeeper.storage.outbox import EVENT_ID
-from restkeeper.web.description import EXAMPLE_TIME, Contribution, Description, filled, returned, texts_in
-from restkeeper.web.operation import JsonSchema
+from restkeeper.web.operations import EXAMPLE_TIME, Contribution, Description, JsonSchema, filled, returned, texts_in
 
 _TEXTS = texts_in(Path(__file__).with_suffix(".toml"), event_id=EVENT_ID)
 

@@ -3,8 +3,8 @@
 from restkeeper.features.jwt.tokens import Tokens, is_token
 from restkeeper.service import Service
 from restkeeper.web.application import Application
-from restkeeper.web.caller import Caller
-from restkeeper.web.description import Contribution
+from restkeeper.web.auth import Caller
+from restkeeper.web.operations import Contribution
 
 SCHEMES = {
     "Bearer": {"type": "http", "scheme": "bearer", "description": "A JSON Web Token."},

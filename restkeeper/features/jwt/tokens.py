@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jwt
 
 from restkeeper.features.jwt.jwks import KeySource, fetch
-from restkeeper.web.guard import InvalidCredential
+from restkeeper.web.auth import InvalidCredential
 
 MOST_CHARACTERS = 16 * 1024  # of a token
 LONGEST_SUBJECT = 255  # characters of `sub` (as OpenID Connect Core, section 2): it is stored, and names counters

@@ -4,7 +4,7 @@ from restkeeper.features.keys.credentials import CREDENTIALS, KeyResolver, basic
 from restkeeper.features.keys.handlers import KEYS, KeyHandlers, note_use
 from restkeeper.service import Service, mount
 from restkeeper.web.application import Application
-from restkeeper.web.description import Contribution
+from restkeeper.web.operations import Contribution
 
 COLLECTIONS = (KEYS.collection, CREDENTIALS)
 ABOUT = "API keys: who may call, and what they may do."

@@ -19,8 +19,7 @@ import orjson
 from restkeeper.clock import Clock, rfc3339
 from restkeeper.storage.contract import Collection, Record
 from restkeeper.storage.errors import RecordNotFound, StoreError
-from restkeeper.web.caller import ADMIN, Caller
-from restkeeper.web.guard import InvalidCredential, digest_of
+from restkeeper.web.auth import ADMIN, Caller, InvalidCredential, digest_of
 from restkeeper.web.lookup import Lookup
 
 # `updated_at` is the time of the last use. No resource can have this name.

@@ -19,10 +19,9 @@ from restkeeper.service import Service
 from restkeeper.storage.contract import Index, Record, Store, Transaction
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
-from restkeeper.web.caller import ADMIN
-from restkeeper.web.faults import require_none
-from restkeeper.web.guard import digest_of
-from restkeeper.web.operation import (
+from restkeeper.web.auth import ADMIN, digest_of
+from restkeeper.web.exactjson import require_none
+from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
     COMPARED,
     IDEMPOTENT,

@@ -7,7 +7,7 @@ from restkeeper.features.limits.requests import HEADERS, limit_requests
 from restkeeper.features.limits.shared import Table
 from restkeeper.service import Service
 from restkeeper.web.application import Application
-from restkeeper.web.description import Contribution
+from restkeeper.web.operations import Contribution
 
 # The table of counters that a server's start creates for its workers. Any other process counts for itself.
 shared_tables: list[Table] = []

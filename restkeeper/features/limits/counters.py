@@ -18,7 +18,7 @@ from limits.storage import Storage
 from restkeeper.clock import Clock
 from restkeeper.errors import TooManyRequests
 from restkeeper.features.limits.shared import Table
-from restkeeper.web.caller import caller_keys
+from restkeeper.web.auth import caller_keys
 
 CLOCKS_DIFFER = 5  # seconds by which the clocks of machines that share Redis may differ: no counter expires too early
 RETRY_SECONDS = 5.0  # seconds until the next attempt after Redis has failed

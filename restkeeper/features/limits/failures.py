@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from restkeeper.features.limits.counters import Counters, Quota
-from restkeeper.web.caller import address_keys
-from restkeeper.web.guard import FailureLimit
+from restkeeper.web.auth import FailureLimit, address_keys
 
 KNOWN_SECONDS = 24 * 3600  # for which a success is stored, or up to twice as long
 NOTED_SECONDS = 60  # after which a process stores a success again

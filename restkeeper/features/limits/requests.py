@@ -7,7 +7,7 @@ from flask import Request, Response
 
 from restkeeper.features.limits.counters import Quota, Use
 from restkeeper.web.application import Application
-from restkeeper.web.caller import address_keys, caller_keys
+from restkeeper.web.auth import address_keys, caller_keys
 
 READING = ("GET", "HEAD", "OPTIONS")
 

@@ -17,9 +17,9 @@ from restkeeper.service import Service
 from restkeeper.versions import prefix_of
 from restkeeper.web import exactjson, pages
 from restkeeper.web.application import Application
-from restkeeper.web.content import HTML, JSON, require_acceptable
-from restkeeper.web.guard import PUBLIC, needs
-from restkeeper.web.operation import CONDITIONS, NOT_MODIFIED, Result, returns, takes
+from restkeeper.web.auth import PUBLIC, needs
+from restkeeper.web.exactjson import HTML, JSON, require_acceptable
+from restkeeper.web.operations import CONDITIONS, NOT_MODIFIED, Result, returns, takes
 
 _FOLDER = Path(__file__).parent
 _OWN = {"docs.css": "text/css; charset=utf-8", "start.js": "text/javascript; charset=utf-8"}

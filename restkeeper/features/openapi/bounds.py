@@ -3,7 +3,7 @@
 from typing import Any
 
 from restkeeper.config import Config
-from restkeeper.web.operation import JsonSchema
+from restkeeper.web.operations import JsonSchema
 
 FIELD_BYTES = 8190  # of a header field with its name: gunicorn's `limit_request_field_size`
 _VALUES = ("const", "default", "enum", "example", "examples")  # values that are never schemas

@@ -9,8 +9,7 @@ from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Status
 from restkeeper.schemas.item import ID_PATTERN, READ_ONLY
 from restkeeper.storage.contract import Kind, Op
-from restkeeper.web.description import CLOSED, EXAMPLE_TIME, filled, returned
-from restkeeper.web.operation import JsonSchema, several
+from restkeeper.web.operations import CLOSED, EXAMPLE_TIME, JsonSchema, filled, returned, several
 from restkeeper.web.queries import MAX_VALUES, OPERATORS
 
 

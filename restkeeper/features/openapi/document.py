@@ -14,10 +14,19 @@ from restkeeper.features.openapi.spec import Spec
 from restkeeper.resources.resource import Ownership
 from restkeeper.service import Service
 from restkeeper.web import exactjson
-from restkeeper.web.description import filled, media
+from restkeeper.web.auth import KNOWN, OWN, PROBE, PUBLIC, needed_by
 from restkeeper.web.errors import PAGES, PROBLEM_JSON
-from restkeeper.web.guard import KNOWN, OWN, PROBE, PUBLIC, needed_by
-from restkeeper.web.operation import EVERY_PROBLEM, Body, JsonSchema, Parameter, Result, SchemaOf, operation_of
+from restkeeper.web.operations import (
+    EVERY_PROBLEM,
+    Body,
+    JsonSchema,
+    Parameter,
+    Result,
+    SchemaOf,
+    filled,
+    media,
+    operation_of,
+)
 
 _ARGUMENT = re.compile(r"<(?:[^:<>]+:)?(\w+)>")
 _REFERENCE = re.compile(r'"#/components/(\w+)/([^"]+)"')

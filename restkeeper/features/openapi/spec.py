@@ -13,8 +13,7 @@ from restkeeper import __version__
 from restkeeper.config import Config
 from restkeeper.features.openapi.bounds import bounded
 from restkeeper.schemas.fields import Time
-from restkeeper.web.description import DIALECTS, Contribution, filled, texts_in
-from restkeeper.web.operation import MARKS, JsonSchema, SchemaOf
+from restkeeper.web.operations import DIALECTS, MARKS, Contribution, JsonSchema, SchemaOf, filled, texts_in
 from restkeeper.web.queries import MAX_OFFSET
 
 _COMMON = Path(__file__).with_name("common.toml")

@@ -14,11 +14,10 @@ from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import Service
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application
-from restkeeper.web.caller import ADMIN, caller
-from restkeeper.web.content import HTML, JSON, quality, require_acceptable
+from restkeeper.web.auth import ADMIN, PUBLIC, caller, needs
 from restkeeper.web.errors import known_base
-from restkeeper.web.guard import PUBLIC, needs
-from restkeeper.web.operation import CONDITIONS, NOT_MODIFIED, Parameter, Result, operation_of, returns, takes
+from restkeeper.web.exactjson import HTML, JSON, quality, require_acceptable
+from restkeeper.web.operations import CONDITIONS, NOT_MODIFIED, Parameter, Result, operation_of, returns, takes
 from restkeeper.web.pages import document, page
 
 _CSS = (Path(__file__).parent / "templates" / "base.css").read_bytes().removesuffix(b"\n")

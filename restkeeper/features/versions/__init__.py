@@ -19,10 +19,9 @@ from restkeeper.resources.resource import Resource
 from restkeeper.service import Service
 from restkeeper.versions import Deprecation, State, Versions, http_date, prefix_of, seconds_of, version_in
 from restkeeper.web.application import Application
-from restkeeper.web.description import Contribution
+from restkeeper.web.auth import PUBLIC, needs
 from restkeeper.web.errors import PATH, render
-from restkeeper.web.guard import PUBLIC, needs
-from restkeeper.web.operation import UNUSED, JsonSchema
+from restkeeper.web.operations import UNUSED, Contribution, JsonSchema
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from restkeeper.service import Service
 from restkeeper.versions import Deprecation, Versions, prefix_of
 from restkeeper.web import exactjson
-from restkeeper.web.operation import JsonSchema
+from restkeeper.web.operations import JsonSchema
 
 _ARGUMENT = re.compile(r"<(?:[^:<>]+:)?(\w+)>")
 _REFERENCE = re.compile(r'"#/components/(\w+)/([^"]+)"')

@@ -14,7 +14,7 @@ from restkeeper.resources.resource import NO_LIMITS, ItemLimits, JsonObject, Res
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.storage.contract import Page, Query, Record
 from restkeeper.web import exactjson
-from restkeeper.web.faults import fault, require_none
+from restkeeper.web.exactjson import fault, require_none
 from restkeeper.web.queries import Queryable
 
 

@@ -18,7 +18,7 @@ from restkeeper.schemas.item import READ_ONLY, ItemSchema
 from restkeeper.storage.contract import Page, Record
 from restkeeper.versions import Deprecation, seconds_of
 from restkeeper.web import exactjson
-from restkeeper.web.faults import fault, require_none
+from restkeeper.web.exactjson import fault, require_none
 from restkeeper.web.queries import Queryable
 
 

@@ -9,9 +9,8 @@ from restkeeper.features.webhooks.handlers import PING, WEBHOOKS
 from restkeeper.features.webhooks.schema import WebhookDeliverySchema
 from restkeeper.service import Service
 from restkeeper.storage.outbox import EVENT_ID
-from restkeeper.web.content import JSON
-from restkeeper.web.description import Contribution, Description, media, returned, texts_in
-from restkeeper.web.operation import JsonSchema
+from restkeeper.web.exactjson import JSON
+from restkeeper.web.operations import Contribution, Description, JsonSchema, media, returned, texts_in
 
 _TEXTS = Path(__file__).with_suffix(".toml")
 

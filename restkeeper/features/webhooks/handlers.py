@@ -18,19 +18,17 @@ from restkeeper.features.events.types import DISABLED, known_types
 from restkeeper.features.webhooks.schema import STATES, WebhookSchema
 from restkeeper.net import is_address, is_loopback, is_public
 from restkeeper.parsing import whole
-from restkeeper.resources.items import UNCACHED, Items
+from restkeeper.resources.items import UNCACHED, Items, deadline_of, until_current
 from restkeeper.resources.resource import JsonObject, Resource
 from restkeeper.resources.secret_items import CREATED, ROTATED, SecretItemHandlers, create_with_secret, rotate_secret
-from restkeeper.resources.turns import deadline_of, until_current
 from restkeeper.service import Service
 from restkeeper.storage.contract import Index, Record, Transaction
 from restkeeper.storage.errors import RecordNotFound
 from restkeeper.storage.outbox import Event, LogEntry, Secret
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
-from restkeeper.web.content import JSON, MERGE_PATCH, require_acceptable
-from restkeeper.web.faults import require_none
-from restkeeper.web.operation import (
+from restkeeper.web.exactjson import JSON, MERGE_PATCH, require_acceptable, require_none
+from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
     COMPARED,
     CONDITIONS,

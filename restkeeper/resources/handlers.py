@@ -14,9 +14,9 @@ from restkeeper.errors import (
 )
 from restkeeper.resources.items import Items
 from restkeeper.web.application import Reply
-from restkeeper.web.content import JSON, MERGE_PATCH
-from restkeeper.web.guard import needs
-from restkeeper.web.operation import (
+from restkeeper.web.auth import needs
+from restkeeper.web.exactjson import JSON, MERGE_PATCH
+from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
     COMPARED,
     CONDITIONS,

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
 
 from flask import request
@@ -165,16 +165,14 @@ class Items:
 
     def create(self, sent: JsonObject) -> Reply:
         """Create an item from the request's body."""
+        return self.add(self.hooks.idempotency(sent), partial(self._new, sent))
 
-        def make() -> tuple[Record, Prepared]:
-            record = self.form.create(sent, id=self.new_id(), now=self.now(), limits=self._limits)
-            if (owner := self._access.owner_of_new()) is not None:
-                record = record._replace(owner=owner)
-            change = Change("created", self.resource, None, record, record.updated_at)
-            reply = self.represent(record)
-            return record, Prepared(reply, lambda transaction: self.hooks.apply(transaction, change), record)
-
-        return self.add(self.hooks.idempotency(sent), make)
+    def _new(self, sent: JsonObject) -> tuple[Record, Prepared]:
+        record = self.form.create(sent, id=self.new_id(), now=self.now(), limits=self._limits)
+        if (owner := self._access.owner_of_new()) is not None:
+            record = record._replace(owner=owner)
+        change = Change("created", self.resource, None, record, record.updated_at)
+        return record, Prepared(self.represent(record), partial(self.hooks.apply, change=change))
 
     def add(self, once: IdempotencyRecord, make: Callable[[], tuple[Record, Prepared]]) -> Reply:
         """Store a new item, `once`. `make` returns it with what stores it.
@@ -187,38 +185,25 @@ class Items:
         def prepare() -> Prepared:
             record, (reply, insert, _) = make()
             reply.headers["Location"] = f"{request.path}/{record.id}"
-            seen = None if owner is None else self._first_page(owner)
-
-            def work(transaction: Transaction) -> None:
-                if conditional:
-                    self._require_list_match(transaction, seen)
-                insert(transaction)
-
-            return Prepared(reply, work, record)
+            if conditional:
+                seen = None if owner is None else self._first_page(owner)
+                return Prepared(reply, partial(self._insert_if_match, seen, insert), record)
+            return Prepared(reply, insert, record)
 
         return self.write_once(once, prepare, turn=owner)
 
-    def write_once(self, once: IdempotencyRecord, prepare: Callable[[], Prepared], *, turn: str | None) -> Reply:
-        """Do what `prepare` returns, in one transaction with its response; or return the response that is stored.
-
-        It is prepared before the transaction, and again if that raises Stale: in a `turn`, if others change the same.
-        """
-
-        def attempt(deadline: float) -> Reply:
-            if (reply := once.find(self.store)) is not None:
-                return reply
-            reply, change, record = prepare()
-
-            def work(transaction: Transaction) -> None:
-                once.save(transaction, reply)
-                change(transaction)
-
-            self._write(work, record, deadline=deadline)
-            return reply
-
-        if turn is None:
-            return until_current(attempt, deadline_of(self.clock), self.clock)
-        return self._turns.change(turn, attempt)
+    def _insert_if_match(
+        self, seen: _Listing | None, insert: Callable[[Transaction], object], transaction: Transaction
+    ) -> None:
+        """Raises PreconditionFailed, and Stale if `seen` is not the present list."""
+        revision = transaction.revision(self.name)
+        if seen is None:
+            require_match(self._list_tag(revision, self.config.page_limit))
+        elif seen.page.revision != revision:
+            raise Stale
+        else:
+            require_match(seen.tag)
+        insert(transaction)
 
     def change(
         self,
@@ -231,11 +216,12 @@ class Items:
     ) -> Reply:
         """Change an item by `change` (`Resource.replace` or `Resource.merge`) and what was sent.
 
-        `check` may refuse the change, `after_update` takes part in its transaction. Whatever takes long is done before
-        the transaction, and again if the item has changed since. Raises NotFound, Forbidden and PreconditionFailed.
+        `check` may refuse the change, `after_update` takes part in its transaction. Raises NotFound, Forbidden and
+        PreconditionFailed.
         """
+        deadline = deadline_of(self.clock)
 
-        def attempt(deadline: float) -> Record:
+        def prepare() -> Prepared | Reply:
             before = self._find(id)
             self._access.require_change(before)
             self._require_match(before)
@@ -243,18 +229,22 @@ class Items:
             with self._turns.of_size(max(len(before.body), length), deadline):
                 after = change(before, sent, now=self.now(), limits=self._limits)
             if after is before:
-                return before
+                return self.represent(before)
             check(before, after)
+            return Prepared(self.represent(after), partial(self._update, before, after, after_update), after)
 
-            def work(transaction: Transaction) -> None:
-                transaction.require(self.name, before)
-                self.hooks.apply(transaction, Change("updated", self.resource, before, after, after.updated_at))
-                after_update(transaction, before, after)
+        return self.write_once(IdempotencyRecord(), prepare, turn=id)
 
-            self._write(work, after, deadline=deadline)
-            return after
-
-        return self.represent(self._turns.change(id, attempt))
+    def _update(
+        self,
+        before: Record,
+        after: Record,
+        after_update: Callable[[Transaction, Record, Record], None],
+        transaction: Transaction,
+    ) -> None:
+        transaction.require(self.name, before)
+        self.hooks.apply(transaction, Change("updated", self.resource, before, after, after.updated_at))
+        after_update(transaction, before, after)
 
     def delete(self, id: str, delete: Callable[[Transaction, Record], None] | None = None) -> Reply:
         """Delete an item; the response is the item as it last was: as it is stored if it is NotConvertible.
@@ -263,7 +253,7 @@ class Items:
         """
         require_acceptable(JSON)
 
-        def attempt(deadline: float) -> bytes:
+        def prepare() -> Prepared:
             record = self._find(id)
             self._access.require_change(record)
             self._require_match(record)
@@ -271,19 +261,52 @@ class Items:
                 body = self.form.body(record)  # which is not possible for every item of a newer program
             except NotConvertible:
                 body = record.body
-            at = time_after(record.updated_at, self.now())
+            return Prepared(Reply(body, content_type=JSON), partial(self._delete, record, delete or self._apply_delete))
 
-            def work(transaction: Transaction) -> None:
-                transaction.require(self.name, record)
-                if delete:
-                    delete(transaction, record)
-                else:
-                    self.hooks.apply(transaction, Change("deleted", self.resource, record, None, at))
+        return self.write_once(IdempotencyRecord(), prepare, turn=id, use_reserve=True)
 
-            self.store.write(work, use_reserve=True, deadline=deadline)
-            return body
+    def _delete(self, record: Record, delete: Callable[[Transaction, Record], None], transaction: Transaction) -> None:
+        transaction.require(self.name, record)
+        delete(transaction, record)
 
-        return Reply(self._turns.change(id, attempt), content_type=JSON)
+    def _apply_delete(self, transaction: Transaction, record: Record) -> None:
+        at = time_after(record.updated_at, self.now())
+        self.hooks.apply(transaction, Change("deleted", self.resource, record, None, at))
+
+    def write_once(
+        self,
+        once: IdempotencyRecord,
+        prepare: Callable[[], Prepared | Reply],
+        *,
+        turn: str | None,
+        use_reserve: bool = False,
+    ) -> Reply:
+        """Do what `prepare` returns, in one transaction with its response; or return the response that is stored.
+
+        If nothing is to be changed, `prepare` returns a response alone. Whatever takes long is prepared before the
+        transaction, and again if others have changed the same since: in a `turn`, if that is likely.
+        """
+        attempt = partial(self._write_prepared, once, prepare, use_reserve)
+        if turn is None:
+            return until_current(attempt, deadline_of(self.clock), self.clock)
+        return self._turns.change(turn, attempt)
+
+    def _write_prepared(
+        self, once: IdempotencyRecord, prepare: Callable[[], Prepared | Reply], use_reserve: bool, deadline: float
+    ) -> Reply:
+        """A DuplicateValue names all fields of the record that are taken, as callers know them."""
+        if (stored := once.find(self.store)) is not None:
+            return stored
+        prepared = prepare()
+        if isinstance(prepared, Reply):
+            return prepared
+        reply, work, record = prepared
+        try:
+            self.store.write(partial(_save_and_work, once, reply, work), use_reserve=use_reserve, deadline=deadline)
+        except DuplicateValue as error:
+            taken = self._taken(record, error.fields) if record else error.fields
+            raise DuplicateValue(*dict.fromkeys(map(self.form.name_of, taken))) from None
+        return reply
 
     def represent(self, record: Record, fields: Iterable[str] | None = None) -> Reply:
         """The response with an item, or with only these of its fields."""
@@ -325,14 +348,6 @@ class Items:
         query = Query(limit=limit, owner=owner)
         page = self.store.page(self.name, query, self.config.page_bytes)
         return self._listing(ListRequest(query, limit), query, page)
-
-    def _write(self, work: Callable[[Transaction], T], record: Record | None, *, deadline: float) -> T:
-        """As `Store.write`; a DuplicateValue names all fields of the record that are taken, as callers know them."""
-        try:
-            return self.store.write(work, deadline=deadline)
-        except DuplicateValue as error:
-            taken = self._taken(record, error.fields) if record else error.fields
-            raise DuplicateValue(*dict.fromkeys(map(self.form.name_of, taken))) from None
 
     def _taken(self, record: Record, known: Sequence[str]) -> Sequence[str]:
         """The unique fields whose values others have, in the order of the declaration; some are `known`."""
@@ -417,16 +432,6 @@ class Items:
                 tag = digest(record.body)  # the 409 has it
             require_match(tag, self._changed_at(record), must_say=self.config.require_if_match)
 
-    def _require_list_match(self, transaction: Transaction, seen: _Listing | None) -> None:
-        """Raises PreconditionFailed, and Stale if `seen` is not the present list."""
-        revision = transaction.revision(self.name)
-        if seen is None:
-            require_match(self._list_tag(revision, self.config.page_limit))
-        elif seen.page.revision != revision:
-            raise Stale
-        else:
-            require_match(seen.tag)
-
     def _list_tag(self, revision: str, limit: int) -> str:
         """The strong ETag of a list: it changes with anything in the collection, so that no page is read for it."""
         return f"{revision}-{self.form.fingerprint}{self._steps}-{limit}-{self.config.page_bytes}"
@@ -443,6 +448,13 @@ class Items:
         if not is_not_modified(tag, updated_at):
             return None
         return Reply(b"", 304, headers=Headers([("ETag", f'"{tag}"'), ("Cache-Control", self._caching)]))
+
+
+def _save_and_work(
+    once: IdempotencyRecord, reply: Reply, work: Callable[[Transaction], object], transaction: Transaction
+) -> None:
+    once.save(transaction, reply)
+    work(transaction)
 
 
 class Stale(Exception):

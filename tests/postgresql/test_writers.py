@@ -13,8 +13,8 @@ from flask.testing import FlaskClient
 from restkeeper.config import Config
 from restkeeper.service import service_of
 from restkeeper.storage import open_store
-from restkeeper.storage.contract import Store, Transaction
-from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.contract import Store, StoredResponse, Transaction
+from restkeeper.storage.errors import RecordChanged, RecordNotFound, ResponseStored, StoreUnavailable
 from restkeeper.storage.postgresql import limits
 from restkeeper.web.application import Application
 from tests.postgresql.helpers import Parallel
@@ -238,4 +238,29 @@ def test_a_counter_that_is_missing_is_made_again(url: str) -> None:
     insert(store, record("b"))
     assert store.count("things") == 1, "what was counted before is lost"
     assert store.revision("things").endswith("-2")
+    store.close()
+
+
+def test_a_refused_change_leaves_its_connection_in_order(url: str) -> None:
+    """Whenever its statements would have been prepared: those after an error in one round trip are not executed."""
+    store = open_store(url, [THINGS])
+    response = StoredResponse(1.0, b"x")
+    store.write(lambda transaction: transaction.store_response(b"id", response, expired_before=0.0))
+
+    def work(transaction: Transaction) -> None:
+        transaction.store_response(b"id", response, expired_before=0.0)
+        transaction.insert("things", record("never"))
+
+    def change(transaction: Transaction) -> None:
+        transaction.require("things", record("unknown"))
+        transaction.update("things", record("unknown"))
+
+    for number in range(12):
+        for refused, error in ((work, ResponseStored), (change, RecordChanged)):
+            with pytest.raises(error):
+                store.write(refused)
+        with pytest.raises(RecordNotFound):
+            store.write(lambda transaction: transaction.update("things", record("unknown")))
+        insert(store, record(f"{number}"))
+    assert store.count("things") == 12
     store.close()

@@ -157,7 +157,11 @@ class Session(psycopg.Connection[Row]):
             self.flush()
 
     def undo(self) -> None:
-        """Roll back the transaction, if one has begun; a broken connection has none."""
+        """Roll back the transaction, if one has begun; a broken connection has none.
+
+        With it psycopg forgets its prepared statements: those after an error in a pipeline were not prepared. This is
+        why what is sent together begins with BEGIN, though a pipeline is a transaction without it.
+        """
         self._queue = []
         self._failure = None
         self.used_at = time.monotonic()

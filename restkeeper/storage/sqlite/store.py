@@ -431,7 +431,6 @@ def _find_page(
     collection: Collection,
     query: Query,
     max_bytes: int | None,
-    required_body: tuple[str, Record] | None,
     registry: Registry,
 ) -> Page | None:
     """The page and its revision in one snapshot; None if the epoch is missing."""

@@ -3,7 +3,7 @@
 A caller sees the events of the collections that it may read; where items are private, only the events of its own.
 """
 
-from functools import partial
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -12,10 +12,8 @@ from werkzeug.datastructures import Headers
 
 from restkeeper.clock import TURN
 from restkeeper.errors import Forbidden, InvalidQuery, PreconditionFailed, Problem, TooManyRequests, shortened
-from restkeeper.features.events.envelope import enveloped
-from restkeeper.features.events.forms import EventForms
-from restkeeper.features.events.longpoll import LONGEST, Newest, Waiters, wait_until
-from restkeeper.features.events.types import OF_SERVICE, feed_collections, known_types
+from restkeeper.features.events.longpoll import LONGEST, Newest, Waiters
+from restkeeper.features.events.types import OF_SERVICE, EventForms, enveloped, feed_collections, known_types
 from restkeeper.parsing import whole
 from restkeeper.resources.items import OF_CALLER, PAGE_OVERHEAD
 from restkeeper.resources.resource import Ownership
@@ -26,19 +24,13 @@ from restkeeper.web.application import Reply
 from restkeeper.web.auth import ADMIN, KNOWN, caller, caller_keys, lacking, needs
 from restkeeper.web.cache import Cache
 from restkeeper.web.exactjson import JSON, require_acceptable
-from restkeeper.web.operations import CONDITIONS, JsonSchema, Parameter, Result, returns, several, takes
+from restkeeper.web.operations import CONDITIONS, Parameter, Result, returns, several, takes
 from restkeeper.web.pagination import link_header, target_with
 from restkeeper.web.preconditions import is_not_modified, require_match
 from restkeeper.web.queries import Reader
 
-PARAMETERS = ("after", "type", "collection", "limit", "wait")
 LATEST = "latest"
 FOUND_BYTES = 4 * 1024 * 1024  # of pages that each process caches
-
-
-def _most(events: "EventHandlers") -> JsonSchema:
-    most = events._config.page_limit_max
-    return {"type": "integer", "minimum": 1, "maximum": most, "default": most}
 
 
 FEED_PARAMETERS = (
@@ -57,7 +49,11 @@ FEED_PARAMETERS = (
         lambda events: several({"type": "string", "enum": list(events._known)}),
         "Only events of these collections.",
     ),
-    Parameter("limit", _most, "Events per page."),
+    Parameter(
+        "limit",
+        lambda events: {"type": "integer", "minimum": 1, "maximum": events._limit_max, "default": events._limit_max},
+        "Events per page.",
+    ),
     Parameter(
         "wait",
         lambda events: {"type": "integer", "minimum": 0, "maximum": LONGEST, "default": 0},
@@ -94,11 +90,11 @@ class EventHandlers:
     def __init__(self, service: Service, version: str) -> None:
         self._forms = EventForms(service, version)
         resources, of_service = service.resources, "webhooks" in service.features
-        self._resources = {each.name: each for each in resources}
+        self._private = {each.name for each in resources if each.ownership is Ownership.ALL}
         self._known = feed_collections(resources, of_service=of_service)
         self._types = known_types(resources, of_service=of_service)
         self._store = service.store
-        self._config = service.config
+        self._limit_max = service.config.page_limit_max
         self._clock = service.clock
         self._guard = service.guard
         self._waiters = Waiters(service.config.waits_per_caller)
@@ -106,7 +102,7 @@ class EventHandlers:
         self._found: Cache[tuple[str, EventFilter, int, str], Events] = Cache(FOUND_BYTES)
 
     def blueprint(self) -> Blueprint:
-        """The routes, relative to the URL prefix."""
+        """The route, relative to the URL prefix."""
         routes = Blueprint(self.name, __name__)
         routes.add_url_rule("", view_func=self.list_events, methods=["GET"])
         return routes
@@ -122,15 +118,14 @@ class EventHandlers:
         try:
             page = self._events(params, event_filter)
         except EventsExpired as error:
-            link = self._link(error.resume)
+            link = _link(error.resume)
             raise CursorExpired(error.detail, headers={"Link": link}, resume=error.resume) from None
-        tag = _tag(page, event_filter, self._forms)
+        # Events never change: the ends of the page, its filter and its forms identify it.
+        first = page.events[0].id if page.events else ""
+        identity = repr((first, page.last, len(page.events), event_filter, self._forms.fingerprint))
+        tag = blake2b(identity.encode(), digest_size=12).hexdigest()
         require_match(tag)
-        headers = [
-            ("ETag", f'"{tag}"'),
-            ("Cache-Control", OF_CALLER),
-            ("Link", self._link(page.last)),
-        ]
+        headers = [("ETag", f'"{tag}"'), ("Cache-Control", OF_CALLER), ("Link", _link(page.last))]
         if is_not_modified(tag):
             return Reply(b"", 304, headers=Headers(headers))
         body = b"[" + b",".join([enveloped(self._forms.converted(event)) for event in page.events]) + b"]"
@@ -140,6 +135,7 @@ class EventHandlers:
     def _events(self, params: _FeedRequest, event_filter: EventFilter) -> Events:
         """The page after the cursor; if it is empty at the end of the feed and the request waits, the next with events.
 
+        Raises Unauthorized or Forbidden for a caller that may not read it any more after it waited.
         Before the end a page is empty after MOST_EXAMINED events that do not match: the client continues from there.
         """
         after = params.after
@@ -152,21 +148,17 @@ class EventHandlers:
         with self._waiters.place(caller_keys(request.environ)[0]):
             while not (page.events or page.more) and self._clock.monotonic() < deadline:
                 self._newest.note(page.last)
-                if not self._wait(page.last, deadline):
+                if not self._newest.wait(page.last, deadline):
                     break
                 self._clock.sleep(TURN)  # other requests have their turn, however many events are skipped
                 page = self._search(page.last, event_filter, params.limit)
-        if page.events:
-            self._require_same_caller()
+        if page.events:  # the credential may be void by now, or have other scopes
+            before = caller()
+            self._guard.identify(request)
+            self._guard.authorize(request)
+            if caller() != before:
+                raise Forbidden("your scopes have changed while the request waited; send it again")
         return page
-
-    def _require_same_caller(self) -> None:
-        """Raises Unauthorized or Forbidden if the credential is not valid any more, or has other scopes now."""
-        before = caller()
-        self._guard.identify(request)
-        self._guard.authorize(request)
-        if caller() != before:
-            raise Forbidden("your scopes have changed while the request waited; send it again")
 
     def _search(self, after: str, event_filter: EventFilter, limit: int) -> Events:
         """Requests that wait at one cursor with one filter share a cached page until the next event."""
@@ -177,36 +169,20 @@ class EventHandlers:
             self._found.add(key, page, size)
         return page
 
-    def _wait(self, last: str, deadline: float) -> bool:
-        return wait_until(partial(self._is_behind, last), deadline, self._clock)
-
-    def _is_behind(self, last: str) -> bool:
-        return self._newest() != last
-
     def _parameters(self) -> _FeedRequest:
         """The parsed parameters. Raises InvalidQuery with every fault."""
         reader = Reader(request.args)
-        reader.only(PARAMETERS, "the feed")
+        reader.only([each.name for each in FEED_PARAMETERS], "the feed")
         params = _FeedRequest(
             reader.one("after", _cursor, ""),
-            reader.several("type", self._type, len(self._types)) or ("*",),
-            reader.several("collection", self._collection, len(self._known)),
-            reader.one("limit", whole(1, self._config.page_limit_max), self._config.page_limit_max),
+            reader.several("type", _one_of(self._types), len(self._types)) or ("*",),
+            reader.several("collection", _one_of(self._known), len(self._known)),
+            reader.one("limit", whole(1, self._limit_max), self._limit_max),
             reader.one("wait", whole(0, LONGEST), 0),
         )
         reader.finish()
-        self._link(params.after)  # a link that is too long is refused before the search
+        _link(params.after)  # a link that is too long is refused before the search
         return params
-
-    def _type(self, text: str) -> str:
-        if text not in self._types:
-            raise ValueError(f"cannot be {shortened(text)!r}; there are: {', '.join(self._types)}")
-        return text
-
-    def _collection(self, text: str) -> str:
-        if text not in self._known:
-            raise ValueError(f"cannot be {shortened(text)!r}; there are: {', '.join(self._known)}")
-        return text
 
     def _filter(self, params: _FeedRequest) -> EventFilter:
         """The requested events that the caller may read. Raises Forbidden for a named collection that it may not."""
@@ -218,15 +194,13 @@ class EventHandlers:
         if not allowed:
             raise Forbidden("this needs the scope to read a collection")
         names = [name for name in allowed if name in (params.collections or allowed)]
-        own = () if who.may(ADMIN) else tuple(name for name in names if self._is_private(name))
+        own = () if who.may(ADMIN) else tuple(name for name in names if name in self._private)
         return EventFilter(tuple(name for name in names if name not in own), params.types, own, who.id)
 
-    def _is_private(self, name: str) -> bool:
-        return name in self._resources and self._resources[name].ownership is Ownership.ALL
 
-    def _link(self, last: str) -> str:
-        """The link to the next page; always, because more events will follow."""
-        return link_header({"next": target_with("after", last)})
+def _link(last: str) -> str:
+    """The link to the next page; always, because more events will follow."""
+    return link_header({"next": target_with("after", last)})
 
 
 def _cursor(text: str) -> str:
@@ -235,9 +209,10 @@ def _cursor(text: str) -> str:
     return text
 
 
-def _tag(page: Events, event_filter: EventFilter, forms: EventForms) -> str:
-    """The strong ETag of a page. Events never change: the ends of the page, its filter and its forms identify it."""
-    first = page.events[0].id if page.events else ""
-    return blake2b(
-        repr((first, page.last, len(page.events), event_filter, forms.fingerprint)).encode(), digest_size=12
-    ).hexdigest()
+def _one_of(known: tuple[str, ...]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in known:
+            raise ValueError(f"cannot be {shortened(text)!r}; there are: {', '.join(known)}")
+        return text
+
+    return parse

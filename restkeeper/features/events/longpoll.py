@@ -34,28 +34,22 @@ class Waiters:
     def place(self, caller: str) -> Iterator[None]:
         """A place for one request. Raises TooManyRequests beyond the caller's share, Unavailable if none is free."""
         with self._changing:
-            self._take(caller)
+            if self._waiting[caller] >= self._share:
+                raise TooManyRequests(
+                    f"{self._share} of your requests already wait; end one, or retry without `wait`",
+                    headers={"Retry-After": "1"},
+                    **{"violated-policies": ["waits"]},
+                )
+            if self._waiting.total() >= self._most:
+                raise Unavailable(f"{self._most} requests already wait; retry without `wait`")
+            self._waiting[caller] += 1
         try:
             yield
         finally:
             with self._changing:
-                self._release(caller)
-
-    def _take(self, caller: str) -> None:
-        if self._waiting[caller] >= self._share:
-            raise TooManyRequests(
-                f"{self._share} of your requests already wait; end one, or retry without `wait`",
-                headers={"Retry-After": "1"},
-                **{"violated-policies": ["waits"]},
-            )
-        if self._waiting.total() >= self._most:
-            raise Unavailable(f"{self._most} requests already wait; retry without `wait`")
-        self._waiting[caller] += 1
-
-    def _release(self, caller: str) -> None:
-        self._waiting[caller] -= 1
-        if not self._waiting[caller]:
-            del self._waiting[caller]
+                self._waiting[caller] -= 1
+                if not self._waiting[caller]:
+                    del self._waiting[caller]
 
 
 class Newest:
@@ -82,10 +76,12 @@ class Newest:
         """Note that an event was the newest one just now."""
         self._id = id
 
+    def wait(self, after: str, deadline: float) -> bool:
+        """Wait for an event after this one until `deadline`; returns whether there is one.
 
-def wait_until(is_ready: Callable[[], bool], deadline: float, clock: Clock) -> bool:
-    """Wait until `is_ready` or `deadline`; returns whether it is ready. Ends early if the request is cancelled."""
-    is_cancelled = request.environ.get(IS_CANCELLED, bool)
-    while not (ready := is_ready()) and clock.monotonic() < deadline and not is_cancelled():
-        clock.sleep(LOOK_SECONDS)
-    return ready
+        Ends early if the request is cancelled.
+        """
+        is_cancelled = request.environ.get(IS_CANCELLED, bool)
+        while not (is_there := self() != after) and self._clock.monotonic() < deadline and not is_cancelled():
+            self._clock.sleep(LOOK_SECONDS)
+        return is_there

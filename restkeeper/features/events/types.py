@@ -1,9 +1,14 @@
-"""The types of events, and the collections with events."""
+"""The types of events, the collections with events, and an event as clients and webhooks receive it."""
 
 from collections.abc import Iterable
 
+from restkeeper.errors import NotConvertible
 from restkeeper.resources.changes import KINDS
 from restkeeper.resources.resource import Resource
+from restkeeper.service import Service
+from restkeeper.storage.contract import Record
+from restkeeper.storage.outbox import StoredEvent
+from restkeeper.web import exactjson
 
 OF_SERVICE = "webhooks"  # the collection of the service's own events: for admins, and for webhooks that name their type
 DISABLED = "webhook.disabled"
@@ -24,3 +29,36 @@ def event_collections(resources: Iterable[Resource]) -> tuple[str, ...]:
 def feed_collections(resources: Iterable[Resource], *, of_service: bool = True) -> tuple[str, ...]:
     """The values of the filter `collection`."""
     return (*event_collections(resources), *([OF_SERVICE] if of_service else ()))
+
+
+def enveloped(event: StoredEvent) -> bytes:
+    """The JSON text of an event, in the form of Standard Webhooks 1.0.0 with the id added."""
+    head = f'{{"id":"{event.id}","type":"{event.type}","timestamp":"{event.at}","data":'
+    return head.encode() + event.data + b"}"
+
+
+class EventForms:
+    """The data of events as a version of the API has them: an event is stored in the form of its time."""
+
+    def __init__(self, service: Service, version: str) -> None:
+        self._forms = {each.name: service.hooks.form(each, version) for each in service.resources if each.events}
+        stored = {each.name: each.fingerprint for each in service.resources}
+        self._unchanged = {(name, stored[name]) for name, form in self._forms.items() if form.is_stored}
+
+    @property
+    def fingerprint(self) -> str:
+        """A text that changes with the representation of any of them."""
+        return ",".join([form.fingerprint for form in self._forms.values()])
+
+    def converted(self, event: StoredEvent) -> StoredEvent:
+        """The event with its data in this form: without the fields whose values have no equivalent in it."""
+        if (event.collection, event.fingerprint) in self._unchanged or event.collection not in self._forms:
+            return event
+        record = Record("", 0, event.at, event.fingerprint, event.data, older=event.older)
+        form = self._forms[event.collection]
+        try:
+            return event._replace(data=form.body(record))
+        except NotConvertible as error:
+            members = exactjson.cut(error.rest.body)
+            kept = {name: members[name] for name in form.names if name in members}
+            return event._replace(data=exactjson.joined(kept))

@@ -42,9 +42,8 @@ def install(app: Application, service: Service) -> None:
         if version == service.default_version:
             routes.add_url_rule("/openapi.json", view_func=read)
     if service.config.docs:
-        handlers = DocsHandlers()
-        routes.add_url_rule("/docs", view_func=handlers.read_docs)
-        routes.add_url_rule("/docs/<path:name>", view_func=handlers.read_asset)
+        routes.add_url_rule("/docs", view_func=read_docs)
+        routes.add_url_rule("/docs/<path:name>", view_func=read_asset)
     app.register_blueprint(routes)
 
 
@@ -67,23 +66,21 @@ class DocumentHandlers:
         return pages.document(self._document(sunsets), JSON)
 
 
-class DocsHandlers:
-    """The handlers of the page of the documents."""
+@needs(PUBLIC)
+@takes(*CONDITIONS)
+@returns(_PAGE, NOT_MODIFIED, PreconditionFailed)
+def read_docs() -> Response:
+    """The API as a page to read and try."""
+    return pages.page((_FOLDER / "docs.html").read_text("utf-8"))
 
-    @needs(PUBLIC)
-    @takes(*CONDITIONS)
-    @returns(_PAGE, NOT_MODIFIED, PreconditionFailed)
-    def read_docs(self) -> Response:
-        """The API as a page to read and try."""
-        return pages.page((_FOLDER / "docs.html").read_text("utf-8"))
 
-    @needs(PUBLIC)
-    def read_asset(self, name: str) -> Response:
-        """A file of the docs page."""
-        if name in _OWN:
-            return pages.document((_FOLDER / name).read_bytes(), _OWN[name])
-        if name not in _ASSETS:
-            raise NotFound(f"nothing is at {shortened(request.path)}")
-        reply = send_from_directory(_SWAGGER_UI, name)
-        reply.headers["Cache-Control"] = f"max-age={24 * 3600}"
-        return reply
+@needs(PUBLIC)
+def read_asset(name: str) -> Response:
+    """A file of the docs page."""
+    if name in _OWN:
+        return pages.document((_FOLDER / name).read_bytes(), _OWN[name])
+    if name not in _ASSETS:
+        raise NotFound(f"nothing is at {shortened(request.path)}")
+    reply = send_from_directory(_SWAGGER_UI, name)
+    reply.headers["Cache-Control"] = f"max-age={24 * 3600}"
+    return reply

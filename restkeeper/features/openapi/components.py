@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from restkeeper.features.openapi.spec import Spec
 from restkeeper.resources.form import Form
 from restkeeper.resources.items import Items
-from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Status
 from restkeeper.schemas.item import ID_PATTERN, READ_ONLY
 from restkeeper.storage.contract import Kind, Op
@@ -15,19 +14,16 @@ from restkeeper.web.queries import MAX_VALUES, OPERATORS
 
 def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
     """Add the components of a collection, whose items may have a `secret`."""
-    resource, form, kind = items.resource, items.form, items.resource.kind
+    form, kind = items.form, items.resource.kind
     schemas = _schemas(spec, items, kind)
     if secret:
         schemas["WithSecret"] = returned(schemas[""]["properties"] | {"secret": secret})
     for name, part in schemas.items():
         spec.components.schema(f"{kind}{name}", part, lazy=True)
-    filters = dict(_filters(spec, form, kind))
-    for folded in {form.name_of(index.field) for index in resource.indexes if index.fold}:
-        if found := filters.get(f"{kind}.{folded}.{Op.EQ}"):
-            found["schema"] = found["schema"] | {"x-fold": True}  # so have its other filters, and the order by it
-    for name, part in (*_parameters(spec, resource, form, kind), *filters.items()):
+    filters = dict(_filters(spec, items, kind))
+    for name, part in (*_parameters(spec, items, kind), *filters.items()):
         spec.components.parameter(name, part["in"], part, lazy=True)
-    spec.groups |= {f"{kind}Filters": list(filters)} | ({} if resource.search else {f"{kind}Search": []})
+    spec.groups |= {f"{kind}Filters": list(filters)} | ({} if items.resource.search else {f"{kind}Search": []})
     for names, example in (("",), example_of(form, whole=True)), (("Input", "Patch"), example_of(form)):
         spec.examples |= {f"{kind}{name}": example for name in names}
 
@@ -42,7 +38,12 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
             (part.get("items") or part).update({"type": "string", "enum": list(values), "x-extensible": True})
         for field, default in items.defaults.items():
             schema["properties"][field]["default"] = default
-    marks, properties = _marks(items), {name: whole["properties"][name] for name in form.names}
+    properties = {name: whole["properties"][name] for name in form.names}
+    # What clients depend on beside the schema of a field that they send.
+    marks: dict[str, JsonSchema] = {form.name_of(name): {"x-unique": True} for name in items.resource.unique}
+    for name, declared in form.schema().fields.items():
+        if isinstance(declared, Status):
+            marks[name] = {**marks.get(name, {}), "x-transitions": dict(declared.lifecycle.moves)}
     own = {name: part | marks.get(name, {}) for name, part in properties.items() if not part.get("readOnly")}
     shown = {name: _without(part, "readOnly") for name, part in properties.items()}  # also the data of webhooks
     patch = {name: _without(with_nulls["properties"][name], "default") for name in own}
@@ -57,17 +58,9 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
     }
 
 
-def _marks(items: Items) -> dict[str, JsonSchema]:
-    """What clients depend on beside the schema of a field that they send, by field."""
-    marks: dict[str, JsonSchema] = {items.form.name_of(name): {"x-unique": True} for name in items.resource.unique}
-    for name, field in items.form.schema().fields.items():
-        if isinstance(field, Status):
-            marks[name] = {**marks.get(name, {}), "x-transitions": dict(field.lifecycle.moves)}
-    return marks
-
-
-def _parameters(spec: Spec, resource: Resource, form: Form, kind: str) -> Iterator[tuple[str, JsonSchema]]:
+def _parameters(spec: Spec, items: Items, kind: str) -> Iterator[tuple[str, JsonSchema]]:
     """The parameters of this collection except its filters, by component name."""
+    resource, form = items.resource, items.form
     searched = list(dict.fromkeys(map(form.name_of, resource.search)))
     texts = filled(spec.common["collection"], kind=resource.singular, fields=", ".join(searched))
     sort = several(spec.schema(f"{kind}SortKey"), uniqueItems=True)
@@ -79,15 +72,18 @@ def _parameters(spec: Spec, resource: Resource, form: Form, kind: str) -> Iterat
     yield f"{kind}Search", parameter("q", search, texts["Search"])
 
 
-def _filters(spec: Spec, form: Form, kind: str) -> Iterator[tuple[str, JsonSchema]]:
+def _filters(spec: Spec, items: Items, kind: str) -> Iterator[tuple[str, JsonSchema]]:
     """A parameter for each field and operator, by component name: plain equality first."""
-    queryable = form.queryable
+    queryable = items.form.queryable
+    folded = {items.form.name_of(index.field) for index in items.resource.indexes if index.fold}
     pairs = [(op, field) for field in queryable.fields.values() for op in OPERATORS[field.kind]]
     for op, field in sorted(pairs, key=lambda pair: pair[0] is not Op.EQ):
         name = field.name if op is Op.EQ else f"{field.name}[{op}]"
         meaning = spec.common["list_filters" if field.kind is Kind.LIST else "filters"][op]
         one: JsonSchema = spec.common["filter_schemas"][field.kind.value]
         schema = several(one, maxItems=MAX_VALUES) if op is Op.IN else one
+        if op is Op.EQ and field.name in folded:
+            schema = schema | {"x-fold": True}  # so have its other filters, and the order by it
         yield f"{kind}.{field.name}.{op}", parameter(name, schema, f"Items whose {field.name} {meaning}.")
 
 

@@ -9,16 +9,14 @@ from flask import Flask
 
 from restkeeper.errors import PreconditionRequired, Problem
 from restkeeper.features.openapi import components
-from restkeeper.features.openapi.bounds import bounded
-from restkeeper.features.openapi.spec import Spec
-from restkeeper.resources.resource import Ownership
+from restkeeper.features.openapi.spec import Spec, bounded
+from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import Service
 from restkeeper.web import exactjson
 from restkeeper.web.auth import KNOWN, OWN, PROBE, PUBLIC, needed_by
 from restkeeper.web.errors import PAGES, PROBLEM_JSON
 from restkeeper.web.operations import (
     EVERY_PROBLEM,
-    Body,
     JsonSchema,
     Parameter,
     Result,
@@ -68,17 +66,14 @@ class _Route:
         self.declared = operation_of(view)
         self.handlers = getattr(view, "__self__", None)
         self.items: Any = getattr(self.handlers, "items", None)
-        resource = self.items.resource if self.items else None
-        self.kind = resource.kind if resource else ""
-        self.plural: str = resource.name if resource else "items"
-        self.singular: str = resource.singular if resource else "item"
+        self.resource: Resource | None = self.items.resource if self.items else None
+        self.kind = self.resource.kind if self.resource else ""
         self.tag: str = getattr(self.handlers, "name", "service")
-        ownership = resource.ownership if resource else Ownership.NONE
-        self.ownership = "" if ownership is Ownership.NONE else ownership.name.lower()
 
     def words(self, name: str) -> str:
         """The name of a handler, with the collection's name instead of "item"."""
-        return name.replace("items", self.plural).replace("item", self.singular)
+        of = self.resource
+        return name.replace("items", of.name).replace("item", of.singular) if of else name
 
     def id(self, name: str) -> str:
         """The operation id of a handler of the same object and version."""
@@ -105,7 +100,6 @@ class _Operations:
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
-        self._bodies: dict[str, JsonSchema] = {}
         self._unused: set[type[Problem]] = set() if spec.config.require_if_match else {PreconditionRequired}
         self._headers = [*spec.common["response_headers"]["all"], *spec.added("headers", "")]
 
@@ -114,30 +108,29 @@ class _Operations:
         for route in routes:
             in_path: list[Any] = [self._in_path(name, route) for name in route.arguments]
             self._spec.path(route.path, operations={route.method: self._operation(route)}, parameters=in_path)
-        taken = [(route, self._body(body, route)) for route in routes if (body := route.declared.body)]
+        taken = [(route, body, self._media(body.schema, route)) for route in routes if (body := route.declared.body)]
         whole: JsonSchema = self._spec.to_dict()
-        for route, body_ref in taken:
-            whole["paths"][route.path][route.method]["requestBody"] = body_ref
-        whole["components"]["requestBodies"] = self._bodies
+        bodies = whole["components"]["requestBodies"] = {}
+        for route, body, part in taken:
+            name = part["schema"]["$ref"].rpartition("/")[2]
+            bodies[name] = {"required": True, "content": {media_type: part for media_type in body.media_types}}
+            whole["paths"][route.path][route.method]["requestBody"] = {"$ref": f"#/components/requestBodies/{name}"}
         return whole
 
     def _operation(self, route: _Route) -> JsonSchema:
         declared = route.declared
         responses = {str(each.status): self._response(each, route) for each in declared.responses}
+        scope = self._scope(route)
+        more = filled(self._spec.common["scope"], scope=scope) if scope else self._spec.operations.get(route.name, "")
         return {
             "operationId": route.id(route.name),
             "summary": route.words(route.name).replace("_", " ").capitalize(),
-            "description": self._description(route),
+            "description": route.about + more,
             "tags": [route.tag],
             "parameters": [part for each in declared.parameters for part in self._parameters(each, route)],
             "responses": responses | self._problems(route),
             **self._security(route),
         }
-
-    def _description(self, route: _Route) -> str:
-        if scope := self._scope(route):
-            return route.about + str(filled(self._spec.common["scope"], scope=scope))
-        return f"{route.about}{self._spec.operations.get(route.name, '')}"
 
     def _scope(self, route: _Route) -> str:
         """The scope that an operation requires, or nothing."""
@@ -150,31 +143,28 @@ class _Operations:
             return {}
         own = OWN if route.needs == OWN else ""
         ways: list[JsonSchema] = [{name: []} for name in dict.fromkeys(self._spec.added("security", own))]
-        marks = {"x-required-scope": self._scope(route), "x-ownership": route.ownership}  # for the contract check
-        security = ways if own or self._spec.config.auth == "required" else [{}, *ways]
-        return {"security": security, **{name: mark for name, mark in marks.items() if mark}}
+        security: JsonSchema = {"security": ways if own or self._spec.config.auth == "required" else [{}, *ways]}
+        if scope := self._scope(route):  # for the contract check, as the next one
+            security["x-required-scope"] = scope
+        if route.resource and route.resource.ownership is not Ownership.NONE:
+            security["x-ownership"] = route.resource.ownership.name.lower()
+        return security
 
     def _parameters(self, declared: str | Parameter, route: _Route) -> list[Any]:
         """The names of components, or the parameter of this operation, for a declaration."""
         if isinstance(declared, str):
             name = declared.format(route.kind)
             return self._spec.groups.get(name, [name])
-        return [] if declared.name in route.arguments else [self._own(declared, route)]
+        if declared.name in route.arguments:
+            return []
+        return [components.parameter(declared.name, declared.schema(route.handlers), declared.about)]
 
     def _in_path(self, name: str, route: _Route) -> Any:
         if name == "id" and route.kind:
             return f"{route.kind}Id"
         own = {each.name: each for each in route.declared.parameters if isinstance(each, Parameter)}
-        return self._own(own.get(name, Parameter(name, lambda handlers: {"type": "string"})), route, place="path")
-
-    def _own(self, declared: Parameter, route: _Route, place: str = "query") -> JsonSchema:
-        return components.parameter(declared.name, declared.schema(route.handlers), declared.about, place=place)
-
-    def _body(self, body: Body, route: _Route) -> JsonSchema:
-        part = self._media(body.schema, route)
-        name = part["schema"]["$ref"].rpartition("/")[2]
-        self._bodies[name] = {"required": True, "content": {media_type: part for media_type in body.media_types}}
-        return {"$ref": f"#/components/requestBodies/{name}"}
+        schema, about = (own[name].schema(route.handlers), own[name].about) if name in own else ({"type": "string"}, "")
+        return components.parameter(name, schema, about, place="path")
 
     def _response(self, declared: Result, route: _Route) -> JsonSchema:
         content = {of: self._media(schema, route, declared.at_most) for of, schema in declared.content.items()}
@@ -188,18 +178,18 @@ class _Operations:
         declared, added = route.declared, self._spec.added("problems", "", *route.declared.parameters)
         possible: set[type[Problem]] = {*EVERY_PROBLEM, *declared.problems, *added}
         ordered = sorted(possible - self._unused, key=lambda kind: (kind.status, kind.name))
-        by_status = groupby(ordered, key=lambda kind: kind.status)
-        return {str(status): self._problem(status, list(same)) for status, same in by_status}
-
-    def _problem(self, status: int, kinds: Sequence[type[Problem]]) -> JsonSchema:
-        about = " ".join(f"{kind.title} (`{kind.name}`)." for kind in kinds)
-        examples = {}
-        for kind in kinds:
-            value = {"type": kind.uri or f"{PAGES}{kind.name}", "title": kind.title, "status": status}
-            examples[kind.name] = {"summary": kind.title, "value": value | self._spec.common["problem_example"]}
-        content = {PROBLEM_JSON: {"schema": self._spec.schema("Problem"), "examples": examples}}
-        headers = ("Cache-Control", *self._spec.common["response_headers"].get(str(status), ()))
-        return self._made("Or".join(kind.__name__ for kind in kinds), about, headers, content=content)
+        responses: JsonSchema = {}
+        for status, same in groupby(ordered, key=lambda kind: kind.status):
+            kinds, examples = list(same), {}
+            for kind in kinds:
+                value = {"type": kind.uri or f"{PAGES}{kind.name}", "title": kind.title, "status": status}
+                examples[kind.name] = {"summary": kind.title, "value": value | self._spec.common["problem_example"]}
+            about = " ".join(f"{kind.title} (`{kind.name}`)." for kind in kinds)
+            content = {PROBLEM_JSON: {"schema": self._spec.schema("Problem"), "examples": examples}}
+            headers = ("Cache-Control", *self._spec.common["response_headers"].get(str(status), ()))
+            name = "Or".join(kind.__name__ for kind in kinds)
+            responses[str(status)] = self._made(name, about, headers, content=content)
+        return responses
 
     def _made(self, name: str, about: str, headers: Iterable[str], **parts: JsonSchema) -> JsonSchema:
         """A response, or a reference to it if it has a name."""
@@ -215,6 +205,6 @@ class _Operations:
         part, first = self._spec.schema(schema, route.kind), schema[0] if isinstance(schema, tuple) else schema
         example = self._spec.examples.get(first.format(route.kind)) if isinstance(first, str) else None
         if at_most is None:
-            return media(part, route.singular, example)
+            return media(part, route.words("item"), example)
         page = {"type": "array", "items": part, "maxItems": max(self._spec.config.page_limit_max, at_most)}
         return media(page, route.tag, example and [example])

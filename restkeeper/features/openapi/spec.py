@@ -11,18 +11,14 @@ from marshmallow import Schema, fields
 
 from restkeeper import __version__
 from restkeeper.config import Config
-from restkeeper.features.openapi.bounds import bounded
 from restkeeper.schemas.fields import Time
 from restkeeper.web.operations import DIALECTS, MARKS, Contribution, JsonSchema, SchemaOf, filled, texts_in
 from restkeeper.web.queries import MAX_OFFSET
 
+FIELD_BYTES = 8190  # of a header field with its name: gunicorn's `limit_request_field_size`
+
 _COMMON = Path(__file__).with_name("common.toml")
-
-
-def _either(one: JsonSchema, other: JsonSchema) -> JsonSchema:
-    """A security scheme that accepts the credentials of both."""
-    first, second = one["description"].removesuffix("."), other["description"]
-    return {**one, "description": f"{first}, or {second[0].lower()}{second[1:]}"}
+_VALUES = ("const", "default", "enum", "example", "examples")  # values that are never schemas
 
 
 def _called_default(converter: object, field: fields.Field[Any], **options: Any) -> JsonSchema:
@@ -64,7 +60,10 @@ class Spec(APISpec):
             self.components.headers_lazy |= added["headers"]
             self.components.parameters_lazy |= added["parameters"]
             for name, part in added.get("security", {}).items():
-                schemes[name] = _either(schemes[name], part) if name in schemes else part
+                about = part["description"]
+                if name in schemes:  # it accepts the credentials of both
+                    about = f"{schemes[name]['description'].removesuffix('.')}, or {about[0].lower()}{about[1:]}"
+                schemes[name] = {**part, "description": about}
         for name, part in self.common["schemas"].items():
             of_problem = name in ("Problem", "Fault")  # a pointer has names from the body, escaped
             part = bounded(part, 4 * self.longest, config) if of_problem else part
@@ -92,3 +91,34 @@ class Spec(APISpec):
         for field in instance.fields.values() if nullable else ():
             field.allow_none = field.allow_none or not field.required
         return dict(self._converter.schema2jsonschema(instance))
+
+
+def bounded(part: Any, most: int, config: Config) -> Any:
+    """A part of the document in which every schema has bounds, and every integer its format.
+
+    `most` is the default `maxLength` of a string. A parameter is limited by the URL or the header field that it is sent
+    in. An array has half as many items: each takes a character and a comma. An object allows other members, unless its
+    schema forbids them.
+    """
+    if isinstance(part, list):
+        return [bounded(each, most, config) for each in part]
+    if not isinstance(part, dict):
+        return part
+    if isinstance(part.get("in"), str) and "name" in part:
+        most = config.max_url if part["in"] != "header" else FIELD_BYTES - len(f"{part['name']}: \r\n")
+    inner = {name: value if name in _VALUES else bounded(value, most, config) for name, value in part.items()}
+    if isinstance(members := part.get("properties"), dict):
+        inner["properties"] = {name: bounded(member, most, config) for name, member in members.items()}
+    kinds = part.get("type")
+    if kinds is None or isinstance(kinds, dict):  # no schema, or the properties of one, of which one is the "type"
+        return inner
+    if "string" in kinds and "enum" not in inner and "const" not in inner:
+        inner.setdefault("maxLength", most)
+    if "integer" in kinds:
+        low, high = inner.setdefault("minimum", -(2**63)), inner.setdefault("maximum", 2**63 - 1)
+        inner.setdefault("format", "int32" if -(2**31) <= low and high < 2**31 else "int64")
+    if "array" in kinds:
+        inner.setdefault("maxItems", most // 2)
+    if "object" in kinds:
+        inner.setdefault("additionalProperties", True)
+    return inner

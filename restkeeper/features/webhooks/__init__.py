@@ -1,7 +1,6 @@
 """Webhooks: the endpoints that receive events, and the deliveries."""
 
-from restkeeper.features.events.forms import EventForms
-from restkeeper.features.events.types import event_collections
+from restkeeper.features.events.types import EventForms, event_collections
 from restkeeper.features.webhooks.deliverer import Deliverer
 from restkeeper.features.webhooks.description import contribution_of
 from restkeeper.features.webhooks.handlers import WEBHOOKS, WebhookHandlers

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import orjson
 
-from restkeeper.features.events.envelope import enveloped
+from restkeeper.features.events.types import enveloped
 from restkeeper.features.webhooks.attempts import attempt_of, must_disable, reason_of, signed
 from restkeeper.features.webhooks.handlers import WEBHOOKS, disable_webhook
 from restkeeper.features.webhooks.sender import DeliveryResult

@@ -20,8 +20,6 @@ EXPOSED_HEADERS = (
 )
 MAX_AGE = "600"  # seconds that a browser may cache the response to a preflight; Chromium's own limit is 7200
 
-_PREFLIGHT_VARY = "Access-Control-Request-Method, Access-Control-Request-Headers"
-
 
 def install(app: Application, service: Service) -> None:
     """Let pages of the configured origins read the responses of `app`."""
@@ -41,9 +39,16 @@ def allow_origins(app: Application, origins: Collection[str] = (), *, local_only
     def answer_preflight(request: Request) -> Response | None:
         environ = request.environ
         is_preflight = request.method == "OPTIONS" and "HTTP_ACCESS_CONTROL_REQUEST_METHOD" in environ
-        if is_preflight and not request.routing_exception and allows(environ.get("HTTP_ORIGIN", "null")):
-            return _preflight()
-        return None
+        if not is_preflight or request.routing_exception or not allows(environ.get("HTTP_ORIGIN", "null")):
+            return None
+        adapter = request_ctx.url_adapter  # authorization follows with the request itself
+        headers = {
+            "Access-Control-Allow-Methods": ", ".join(sorted(adapter.allowed_methods())) if adapter else "",
+            "Access-Control-Allow-Headers": ALLOWED_HEADERS,
+            "Access-Control-Max-Age": MAX_AGE,
+            "Vary": "Access-Control-Request-Method, Access-Control-Request-Headers",
+        }
+        return Reply(status=204, headers=headers)
 
     def add_headers(request: Request, response: Response) -> None:
         headers = response.headers
@@ -59,16 +64,3 @@ def allow_origins(app: Application, origins: Collection[str] = (), *, local_only
 
     app.before.append(answer_preflight)
     app.after.append(add_headers)
-
-
-def _preflight() -> Response:
-    """The methods and headers that a page may send to the address; authorization follows with the request itself."""
-    adapter = request_ctx.url_adapter
-    methods = ", ".join(sorted(adapter.allowed_methods())) if adapter else ""
-    headers = {
-        "Access-Control-Allow-Methods": methods,
-        "Access-Control-Allow-Headers": ALLOWED_HEADERS,
-        "Access-Control-Max-Age": MAX_AGE,
-        "Vary": _PREFLIGHT_VARY,
-    }
-    return Reply(status=204, headers=headers)

@@ -28,13 +28,12 @@ from restkeeper.resources.form import Form
 from restkeeper.resources.items import MOST_COUNTED
 from restkeeper.service import Service
 from restkeeper.web.application import Application
-from restkeeper.web.operations import DIALECTS, Contribution, Description
+from restkeeper.web.operations import DIALECTS, Contribution
 
 # The parameters of json-server and similar clients; all other names are fields.
-_PLACE = ("_start", "_end", "_page", "_limit")
-_ORDER = ("_sort", "_order")
+_PAGING = ("_start", "_end", "_page", "_limit")
 _RELATIONS = ("_embed", "_expand")
-_UNDERSCORED = (*_PLACE, *_ORDER, *_RELATIONS)
+_UNDERSCORED = (*_PAGING, "_sort", "_order", *_RELATIONS)
 _OPERATOR = re.compile(r"(\w+?)(_ne|_gte?|_lte?|_like|_in)", re.ASCII)
 
 # The parameters of ra-data-simple-rest, in JSON, with the first characters of their values.
@@ -54,11 +53,8 @@ Given = Mapping[str, str]
 def install(app: Application, service: Service) -> None:
     """Accept the query dialects of other clients for lists."""
     service.hooks.before_list.append(translate)
-    service.contributions.append(Contribution(build=_build))
-
-
-def _build(description: Description) -> None:
-    description.options[DIALECTS] = ["json-server", "ra-data-simple-rest"]
+    names = {DIALECTS: ["json-server", "ra-data-simple-rest"]}
+    service.contributions.append(Contribution(build=lambda description: description.options.update(names)))
 
 
 def translate(form: Form) -> None:
@@ -73,11 +69,11 @@ def _translated(pairs: Iterable[tuple[str, str]], form: Form) -> Pairs:
     if related := [name for name in (*_RELATIONS, "embed") if name in theirs]:
         raise _fault(related[0], "requests related items, but this collection declares no relations")
     ours = [(_with_operator(name, form), value) for name, value in [*ours, *_filters(theirs)]]
-    place = dict([*_place(theirs), *_range(theirs)])
-    if place:
-        offset, limit, name = place.get("offset", 0), place.get("limit", 0), form.name if "range" in theirs else ""
+    stretch = dict(_stretch(theirs))
+    if stretch:
+        offset, limit, name = stretch.get("offset", 0), stretch.get("limit", 0), form.name if "range" in theirs else ""
         after_this_request(lambda response: _with_total(response, offset, limit, name))
-    return [*ours, *_sort(theirs), *((name, str(number)) for name, number in place.items())]
+    return [*ours, *_sort(theirs), *((name, str(number)) for name, number in stretch.items())]
 
 
 def _split(pairs: Iterable[tuple[str, str]], form: Form) -> tuple[Pairs, dict[str, str]]:
@@ -103,9 +99,14 @@ def _with_operator(name: str, form: Form) -> str:
     return name
 
 
-def _place(theirs: Given) -> Iterator[tuple[str, int]]:
-    """json-server's precedence: a page, or else an end, or else a limit."""
-    numbers = {name: _number(name, theirs[name]) for name in _PLACE if name in theirs}
+def _stretch(theirs: Given) -> Iterator[tuple[str, int]]:
+    """The offset and the limit. json-server's precedence: a page, or else an end, or else a limit."""
+    numbers = {}
+    for name in (each for each in _PAGING if each in theirs):
+        try:
+            numbers[name] = _WHOLE(theirs[name])
+        except ValueError:
+            raise _fault(name, "must be a whole number") from None
     start = numbers.get("_start", 0)
     if "_page" in numbers:
         limit = numbers.get("_limit", PAGE)
@@ -118,16 +119,12 @@ def _place(theirs: Given) -> Iterator[tuple[str, int]]:
         yield "offset", start
         if "_limit" in numbers:
             yield "limit", numbers["_limit"]
-
-
-def _range(theirs: Given) -> Iterator[tuple[str, int]]:
-    if "range" not in theirs:
-        return
-    match _json(theirs, "range"):
-        case [int(first), int(last)] if 0 <= first <= last:
-            yield from (("offset", first), ("limit", last - first + 1))
-        case _:
-            raise _fault("range", "must be [first, last], both counted from 0 and both included")
+    if "range" in theirs:
+        match _json(theirs, "range"):
+            case [int(first), int(last)] if 0 <= first <= last:
+                yield from (("offset", first), ("limit", last - first + 1))
+            case _:
+                raise _fault("range", "must be [first, last], both counted from 0 and both included")
 
 
 def _with_total(response: Response, offset: int, limit: int, name: str) -> Response:
@@ -140,16 +137,15 @@ def _with_total(response: Response, offset: int, limit: int, name: str) -> Respo
     total = int(response.headers.get("X-Total-Count", max(MOST_COUNTED, offset + limit) + 1))
     response.headers["X-Total-Count"] = str(total)
     if name:
-        place = "*" if response.content_length == len("[]") else f"{offset}-{min(offset + limit, total) - 1}"
-        response.headers["Content-Range"] = f"{name} {place}/{total}"
+        position = "*" if response.content_length == len("[]") else f"{offset}-{min(offset + limit, total) - 1}"
+        response.headers["Content-Range"] = f"{name} {position}/{total}"
     return response
 
 
 def _sort(theirs: Given) -> Pairs:
-    keys = []
-    if theirs.get("_sort"):
-        fields, orders = theirs["_sort"].split(","), theirs.get("_order", "").split(",")
-        keys += [_key("_order", field, order) for field, order in zip_longest(fields, orders[: len(fields)])]
+    fields = theirs["_sort"].split(",") if theirs.get("_sort") else []
+    orders = theirs.get("_order", "").split(",")[: len(fields)]
+    keys = [_key("_order", field, order) for field, order in zip_longest(fields, orders)]
     if "sort" in theirs:
         match _json(theirs, "sort"):
             case [str(field), str(order)]:
@@ -160,12 +156,10 @@ def _sort(theirs: Given) -> Pairs:
 
 
 def _key(name: str, field: str, order: str | None) -> str:
-    match (order or "asc").lower():
-        case "asc":
-            return field
-        case "desc":
-            return f"-{field}"
-    raise _fault(name, f"cannot be {order!r:.100}; there are: asc, desc")
+    ways = {"asc": field, "desc": f"-{field}"}
+    if (way := (order or "asc").lower()) not in ways:
+        raise _fault(name, f"cannot be {order!r:.100}; there are: asc, desc")
+    return ways[way]
 
 
 def _filters(theirs: Given) -> Iterator[tuple[str, str]]:
@@ -185,13 +179,6 @@ def _json(theirs: Given, name: str) -> Any:
         return orjson.loads(theirs[name])
     except ValueError:
         raise _fault(name, "must be JSON") from None
-
-
-def _number(name: str, text: str) -> int:
-    try:
-        return _WHOLE(text)
-    except ValueError:
-        raise _fault(name, "must be a whole number") from None
 
 
 def _fault(name: str, detail: str) -> InvalidQuery:

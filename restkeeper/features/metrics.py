@@ -29,64 +29,26 @@ class MetricsClosed(Problem):
 
 def install(app: Application, service: Service) -> None:
     """Count and time every request, and serve /metrics."""
-    metrics = Metrics()
-
-    def count(served: Request, response: Response) -> None:
-        seconds = seconds_since_start(served.environ)
-        metrics.count(served.method, route_of(served), response.status_code, seconds)
-
-    def count_deprecated(served: Request, response: Response) -> None:
-        for each in deprecated_in(served.environ):
-            metrics.count_deprecated(each.version or "unversioned", each.part)
-
-    app.after.append(count)
+    metrics = Metrics(service.config.metrics_token, service.guard)
+    app.after.append(metrics.count)
     if service.versions.deprecations:
-        app.after.append(count_deprecated)
+        app.after.append(metrics.count_deprecated)
     routes = Blueprint("metrics", __name__)
-    handlers = MetricsHandlers(metrics, service.config.metrics_token, service.guard)
-    routes.add_url_rule("/metrics", view_func=handlers.read_metrics)
+    routes.add_url_rule("/metrics", view_func=metrics.read_metrics)
     app.register_blueprint(routes)
     service.contributions.append(Contribution(OWN, security=TOKEN))
 
 
-class MetricsHandlers:
-    """The handler of /metrics."""
-
-    def __init__(self, metrics: "Metrics", token: str, guard: Guard) -> None:
-        self._metrics = metrics
-        self._digest = digest_of(token) if token else ""
-        self._guard = guard
-
-    @needs(OWN)
-    @returns(METRICS, MetricsClosed)
-    def read_metrics(self) -> Response:
-        """Metrics for Prometheus. The credential is the metrics token."""
-        if not self._digest:
-            raise MetricsClosed("set METRICS_TOKEN to open them to callers with that token")
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not self._is_valid(token):
-            raise Unauthorized("send the metrics token as Authorization: Bearer", headers=_BEARER)
-        return Reply(self._metrics.text(), content_type=PROMETHEUS, headers={"Cache-Control": "no-store"})
-
-    def _is_valid(self, token: str) -> bool:
-        """Raises TooManyRequests for an address with too many failures."""
-        digest, failures = digest_of(token), self._guard.failures
-        failures.require_room(request.environ, digest)
-        if not hmac.compare_digest(digest, self._digest):
-            failures.note_failure(request.environ)
-            return False
-        failures.note_success(request.environ, digest)
-        return True
-
-
 class Metrics:
-    """Requests counted and timed by method, route and status, and uses of what is deprecated.
+    """Requests counted and timed by method, route and status, and uses of what is deprecated; and their handler.
 
     If `PROMETHEUS_MULTIPROC_DIR` is set before the first import of prometheus_client, the metrics of all workers are in
     files of that folder, and each worker returns the metrics of all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, token: str, guard: Guard) -> None:
+        self._digest = digest_of(token) if token else ""
+        self._guard = guard
         self._registry = CollectorRegistry()
         self._seconds = Histogram(
             "restkeeper_request_seconds",
@@ -103,23 +65,43 @@ class Metrics:
         )
         self._known: dict[tuple[str, str, int], Histogram] = {}
 
-    def count(self, method: str, route: str, status: int, seconds: float) -> None:
+    def count(self, served: Request, response: Response) -> None:
         """Count one response."""
+        method, route, status = served.method, route_of(served), response.status_code
         if (known := self._known.get((method, route, status))) is None:
             name = method if method in _METHODS else "other"  # clients must not create time series
             known = self._seconds.labels(name, route, status)
             if name == method:
                 self._known[method, route, status] = known
-        known.observe(seconds)
+        known.observe(seconds_since_start(served.environ))
 
-    def count_deprecated(self, version: str, part: str) -> None:
-        """Count one use of a deprecated part of a version, or of all of it, which is an empty part."""
-        self._deprecated.labels(version, part).inc()
+    def count_deprecated(self, served: Request, response: Response) -> None:
+        """Count the uses of deprecated parts of a version, or of all of it, which is an empty part."""
+        for each in deprecated_in(served.environ):
+            self._deprecated.labels(each.version or "unversioned", each.part).inc()
 
-    def text(self) -> bytes:
-        """All metrics in Prometheus' text format, version 0.0.4."""
+    @needs(OWN)
+    @returns(METRICS, MetricsClosed)
+    def read_metrics(self) -> Response:
+        """Metrics for Prometheus. The credential is the metrics token."""
+        if not self._digest:
+            raise MetricsClosed("set METRICS_TOKEN to open them to callers with that token")
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not self._is_valid(token):
+            raise Unauthorized("send the metrics token as Authorization: Bearer", headers=_BEARER)
         registry = self._registry
         if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
             registry = CollectorRegistry()
             MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-        return generate_latest(registry)
+        headers = {"Cache-Control": "no-store"}
+        return Reply(generate_latest(registry), content_type=PROMETHEUS, headers=headers)
+
+    def _is_valid(self, token: str) -> bool:
+        """Raises TooManyRequests for an address with too many failures."""
+        digest, failures = digest_of(token), self._guard.failures
+        failures.require_room(request.environ, digest)
+        if not hmac.compare_digest(digest, self._digest):
+            failures.note_failure(request.environ)
+            return False
+        failures.note_success(request.environ, digest)
+        return True

@@ -16,16 +16,14 @@ def install(app: Application, service: Service) -> None:
 
 def access_to(resource: Resource) -> Access:
     """The access of callers to the items of a collection."""
-    if resource.ownership is Ownership.NONE:
-        return Access()
-    return _OwnedAccess(sees_others=resource.ownership is Ownership.CHANGES)
+    return Access() if resource.ownership is Ownership.NONE else _OwnedAccess(resource.ownership)
 
 
 class _OwnedAccess(Access):
-    """See `Access`. Admins may do everything; other callers see items of others only if `sees_others`."""
+    """See `Access`. Admins may do everything; other callers see items of others only if changes alone are owned."""
 
-    def __init__(self, *, sees_others: bool) -> None:
-        self._sees_others = sees_others
+    def __init__(self, ownership: Ownership) -> None:
+        self._sees_others = ownership is Ownership.CHANGES
 
     def owner_of_new(self) -> str | None:
         return caller().id

@@ -10,7 +10,7 @@ from flask import Blueprint, Response, render_template
 
 from restkeeper import errors
 from restkeeper.errors import NotFound, PreconditionFailed, Problem, shortened
-from restkeeper.resources.resource import Ownership, Resource
+from restkeeper.resources.resource import Ownership
 from restkeeper.service import Service
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application
@@ -67,17 +67,16 @@ class PageHandlers:
     def read_index(self) -> Response:
         """The collections, with their counts for callers that may read all items, and links."""
         service = self._service
-        collections = [{"name": each.name, "url": f"/{each.name}"} | self._count(each) for each in service.resources]
+        collections: list[dict[str, Any]] = [{"name": each.name, "url": f"/{each.name}"} for each in service.resources]
+        for shown, each in zip(collections, service.resources, strict=True):
+            if caller().may(ADMIN if each.ownership is Ownership.ALL else f"{each.name}:read"):
+                shown["items"] = service.store.count(each.name)
         paths = {rule.rule for rule in self._app.url_map.iter_rules()}
         links = {name: path.replace("VERSION", service.default_version) for name, path in LINKS.items()}
         links = {name: path for name, path in links.items() if path in paths}
         value = {"service": "restkeeper", "collections": collections, "links": links}
         base = known_base() or "https://HOST"
         return _negotiated("index.html", value, base=base, key=service.guard.is_required)
-
-    def _count(self, resource: Resource) -> dict[str, int]:
-        scope = ADMIN if resource.ownership is Ownership.ALL else f"{resource.name}:read"
-        return {"items": self._service.store.count(resource.name)} if caller().may(scope) else {}
 
     @needs(PUBLIC)
     @takes(PROBLEM_NAME, *CONDITIONS)

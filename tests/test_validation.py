@@ -4,7 +4,6 @@ import json
 from io import BytesIO
 from typing import Any
 
-import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
@@ -48,93 +47,71 @@ def test_all_faults_are_listed_at_once(client: FlaskClient) -> None:
     assert client.get("/products").json == []
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("name", ""),
-        ("name", "x" * 201),
-        ("name", None),
-        ("name", 5),
-        ("price", "12.50"),
-        ("price", True),
-        ("price", -0.01),
-        ("price", 10000000000000),
-        ("price", 0.001),
-        ("price", 0.1 + 0.2),
-        ("price", -1e308),
-        ("stock", 1.5),
-        ("stock", "1"),
-        ("stock", True),
-        ("stock", None),
-        ("stock", 2**53),
-        ("sku", ""),
-        ("sku", "x" * 65),
-        ("tags", "a"),
-        ("tags", [""]),
-        ("tags", [None]),
-        ("tags", ["x"] * 101),
-        ("tags", {}),
-        ("attributes", None),
-        ("currency", "USDX"),
-        ("currency", "USD\n"),
-        ("currency", "ÜSD"),
-        ("status", "deleted"),
-    ],
-)
-def test_values_out_of_range(client: FlaskClient, field: str, value: Any) -> None:
+def test_values_out_of_range(client: FlaskClient) -> None:
     """An invalid value of a product returns 422 with a pointer to it."""
-    response = client.post("/products", json={"name": "x", field: value})
-    assert response.status_code == 422
-    (fault,) = response.json["errors"]
-    assert fault["pointer"].startswith(f"#/{field}")
+    wrong: dict[str, list[Any]] = {
+        "name": ["", "x" * 201, None, 5],
+        "price": ["12.50", True, -0.01, 10000000000000, 0.001, 0.1 + 0.2, -1e308],
+        "stock": [1.5, "1", True, None, 2**53],
+        "sku": ["", "x" * 65],
+        "tags": ["a", [""], [None], ["x"] * 101, {}],
+        "attributes": [None],
+        "currency": ["USDX", "USD\n", "ÜSD"],
+        "status": ["deleted"],
+    }
+    for field, value in ((field, value) for field, values in wrong.items() for value in values):
+        response = client.post("/products", json={"name": "x", field: value})
+        assert response.status_code == 422, (field, value)
+        (fault,) = response.json["errors"]
+        assert fault["pointer"].startswith(f"#/{field}")
 
 
-@pytest.mark.parametrize(
-    "email", ["", "ada", "ada@", "@x.org", "a b@x.org", "ada@x", "a@x.org\n", "ä@x.org", f"{'x' * 65}@x.org"]
-)
-def test_invalid_email_addresses(client: FlaskClient, email: str) -> None:
+def test_invalid_email_addresses(client: FlaskClient) -> None:
     """An address to which no e-mail can be delivered is refused."""
-    assert client.post("/users", json={"email": email}).status_code == 422
+    wrong = ("", "ada", "ada@", "@x.org", "a b@x.org", "ada@x", "a@x.org\n", "ä@x.org", f"{'x' * 65}@x.org")
+    assert [each for each in wrong if client.post("/users", json={"email": each}).status_code != 422] == []
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (b"", "empty"),
-        (b"{", "line 1, column"),
-        (b'{"name": "x",}', "line 1, column 14"),
-        (b"{'name': 'x'}", "line 1, column 2"),
-        (b'{"name": "x"} x', "Extra data"),
-        (b'{"name": "\xff"}', "not UTF-8"),
-        ('{"name": "x"}'.encode("utf-16"), "not UTF-8"),
-        (b'{"name": "a\x01b"}', "control character"),
-        (b'{"name": "x", "name": "y"}', "'name' occurs twice"),
-        (b'{"name": "x", "attributes": {"a": {"b": 1, "b": 1}}}', "'b' occurs twice"),
-        (b'{"name": "x", "price": NaN}', "NaN"),
-        (b'{"name": "x", "price": Infinity}', "Infinity"),
-        (b'{"name": "x", "price": -Infinity}', "-Infinity"),
-        (b'{"name": "x", "price": 1e999}', "out of range"),
-        (b'{"name": "x", "price": 1e-999}', "out of range"),
-        (b'{"name": "x", "attributes": {"n": 9223372036854775808}}', "out of range"),
-        (b'{"name": "x", "attributes": {"n": ' + b"9" * 5000 + b"}}", "out of range"),
-        (b'{"name": "x", "attributes": {"n": 1.' + b"9" * 5000 + b"}}", "out of range"),
-        (b'{"name": "x", "attributes": {"a":' + b"[" * 31 + b"]" * 31 + b"}}", "deeper than 32"),
-        (b'{"name": "x", "attributes": {"a":' + b"[" * 9000 + b"]" * 9000 + b"}}", "deeper than 32"),
-        (b'{"name": "x", "price": 0e99999999999999999999999}', "out of range"),
-        (b'{"name": "x", "price": 01}', "line 1"),
-        (b'{"name": "x", "price": .5}', "line 1"),
-    ],
-)
-def test_invalid_json(client: FlaskClient, body: bytes, message: str) -> None:
+INVALID_JSON = [
+    (b"", "empty"),
+    (b"{", "line 1, column"),
+    (b'{"name": "x",}', "line 1, column 14"),
+    (b"{'name': 'x'}", "line 1, column 2"),
+    (b'{"name": "x"} x', "Extra data"),
+    (b'{"name": "\xff"}', "not UTF-8"),
+    ('{"name": "x"}'.encode("utf-16"), "not UTF-8"),
+    (b'{"name": "a\x01b"}', "control character"),
+    (b'{"name": "x", "name": "y"}', "'name' occurs twice"),
+    (b'{"name": "x", "attributes": {"a": {"b": 1, "b": 1}}}', "'b' occurs twice"),
+    (b'{"name": "x", "price": NaN}', "NaN"),
+    (b'{"name": "x", "price": Infinity}', "Infinity"),
+    (b'{"name": "x", "price": -Infinity}', "-Infinity"),
+    (b'{"name": "x", "price": 1e999}', "out of range"),
+    (b'{"name": "x", "price": 1e-999}', "out of range"),
+    (b'{"name": "x", "attributes": {"n": 9223372036854775808}}', "out of range"),
+    (b'{"name": "x", "attributes": {"n": ' + b"9" * 5000 + b"}}", "out of range"),
+    (b'{"name": "x", "attributes": {"n": 1.' + b"9" * 5000 + b"}}", "out of range"),
+    (b'{"name": "x", "attributes": {"a":' + b"[" * 31 + b"]" * 31 + b"}}", "deeper than 32"),
+    (b'{"name": "x", "attributes": {"a":' + b"[" * 9000 + b"]" * 9000 + b"}}", "deeper than 32"),
+    (b'{"name": "x", "price": 0e99999999999999999999999}', "out of range"),
+    (b'{"name": "x", "price": 01}', "line 1"),
+    (b'{"name": "x", "price": .5}', "line 1"),
+]
+
+
+def test_invalid_json(client: FlaskClient) -> None:
     """Malformed or ambiguous JSON returns 400 with the reason and the position."""
-    response = post(client, body)
-    assert (response.status_code, response.json["type"].rpartition("/")[2]) == (400, "invalid-json")
-    assert message in response.json["detail"]
+    for body, message in INVALID_JSON:
+        response = post(client, body)
+        assert (response.status_code, response.json["type"].rpartition("/")[2]) == (400, "invalid-json"), body
+        assert message in response.json["detail"]
 
 
 def test_a_byte_order_mark_is_ignored(client: FlaskClient) -> None:
-    """A body may begin with U+FEFF, as RFC 8259 (section 8.1) allows."""
+    """A body may begin with U+FEFF (RFC 8259, section 8.1), and a charset that changes nothing may be named."""
     assert post(client, b'\xef\xbb\xbf{"name": "x"}').json["name"] == "x"
+    response = client.post("/products", data=b'{"name": "x"}', content_type='application/json; charset="UTF-8"')
+    assert response.status_code == 200
 
 
 def test_nesting_within_the_limit_is_accepted(client: FlaskClient) -> None:
@@ -143,20 +120,17 @@ def test_nesting_within_the_limit_is_accepted(client: FlaskClient) -> None:
     assert post(client, deep).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("body", "pointer"),
-    [
-        ('{"name": "a\\u0000b"}', "#/name"),
-        ('{"name": "a\\ud800b"}', "#/name"),
-        ('{"name": "x", "attributes": {"a": [{"b": "\\udfff"}]}}', "#/attributes/a/0/b"),
-        ('{"name": "x", "attributes": {"a\\u0000": 1}}', "#/attributes"),
-    ],
-)
-def test_invalid_text(client: FlaskClient, body: str, pointer: str) -> None:
+def test_invalid_text(client: FlaskClient) -> None:
     """NUL and half a surrogate pair are refused, with a pointer to the string."""
-    response = post(client, body)
-    assert response.status_code == 422
-    assert [fault["pointer"] for fault in response.json["errors"]] == [pointer]
+    for body, pointer in {
+        '{"name": "a\\u0000b"}': "#/name",
+        '{"name": "a\\ud800b"}': "#/name",
+        '{"name": "x", "attributes": {"a": [{"b": "\\udfff"}]}}': "#/attributes/a/0/b",
+        '{"name": "x", "attributes": {"a\\u0000": 1}}': "#/attributes",
+    }.items():
+        response = post(client, body)
+        assert response.status_code == 422
+        assert [fault["pointer"] for fault in response.json["errors"]] == [pointer]
 
 
 def test_invalid_text_is_listed_with_other_faults(client: FlaskClient) -> None:
@@ -174,21 +148,13 @@ def test_invalid_text_is_listed_with_other_faults(client: FlaskClient) -> None:
     assert {"#/price", "#/tags/0"} <= {pointer for pointer, _ in errors}
 
 
-@pytest.mark.parametrize("sent", [r'{"name": "x", "id": "\ud800"}', r'{"name": "x", "created_at": "\u0000"}'])
-def test_invalid_text_in_a_read_only_field(client: FlaskClient, sent: str) -> None:
+def test_invalid_text_in_a_read_only_field(client: FlaskClient) -> None:
     """It is refused as a changed value."""
     path = client.post("/products", json={"name": "x"}).headers["Location"]
-    response = client.put(path, data=sent, content_type="application/json")
-    assert response.status_code == 422
-    assert [fault["detail"][:13] for fault in response.json["errors"]] == ["is read-only;"]
-
-
-def test_a_compressed_body_returns_415(client: FlaskClient) -> None:
-    """A body with a Content-Encoding is not parsed as JSON."""
-    response = client.post(
-        "/products", data=b"x", headers={"Content-Encoding": "gzip"}, content_type="application/json"
-    )
-    assert (response.status_code, "gzip" in response.json["detail"]) == (415, True)
+    for sent in (r'{"name": "x", "id": "\ud800"}', r'{"name": "x", "created_at": "\u0000"}'):
+        response = client.put(path, data=sent, content_type="application/json")
+        assert response.status_code == 422
+        assert [fault["detail"][:13] for fault in response.json["errors"]] == ["is read-only;"]
 
 
 def test_at_most_a_hundred_faults_are_listed(client: FlaskClient) -> None:
@@ -206,30 +172,23 @@ def test_a_duplicate_name_among_many_is_found(client: FlaskClient) -> None:
     assert (response.status_code, "'zz'" in response.json["detail"]) == (400, True)
 
 
-@pytest.mark.parametrize("body", ["[]", '"x"', "5", "null", "true"])
-def test_a_body_is_an_object(client: FlaskClient, body: str) -> None:
+def test_a_body_is_an_object(client: FlaskClient) -> None:
     """JSON that is not an object is 422."""
-    response = post(client, body)
-    assert (response.status_code, response.json["errors"]) == (422, [{"pointer": "#", "detail": "must be an object"}])
+    for body in ("[]", '"x"', "5", "null", "true"):
+        found = post(client, body)
+        assert (found.status_code, found.json["errors"]) == (422, [{"pointer": "#", "detail": "must be an object"}])
 
 
-@pytest.mark.parametrize(
-    "media_type",
-    [
-        "text/plain",
-        "application/x-www-form-urlencoded",
-        "application/json; charset=latin-1",
-        "application/merge-patch+json",
-        "",
-        "x",
-    ],
-)
-def test_other_media_types_return_415(client: FlaskClient, media_type: str) -> None:
-    """The problem names the right media type."""
-    headers = {"Content-Type": media_type} if media_type else {}
-    response = client.post("/products", data=b'{"name": "x"}', headers=headers)
-    assert response.status_code == 415
-    assert "application/json" in response.json["detail"]
+def test_other_media_types_return_415(client: FlaskClient) -> None:
+    """The problem names the right media type, or the encoding, which is not decoded."""
+    form = "application/x-www-form-urlencoded"
+    for other in ("text/plain", form, "application/json; charset=latin-1", "application/merge-patch+json", "", "x"):
+        headers = {"Content-Type": other} if other else {}
+        response = client.post("/products", data=b'{"name": "x"}', headers=headers)
+        assert (response.status_code, "application/json" in response.json["detail"]) == (415, True), other
+    gzip = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    response = client.post("/products", data=b"x", headers=gzip)
+    assert (response.status_code, "gzip" in response.json["detail"]) == (415, True)
 
 
 def test_patch_lists_its_media_types(client: FlaskClient) -> None:
@@ -238,12 +197,6 @@ def test_patch_lists_its_media_types(client: FlaskClient) -> None:
     response = client.patch(where, data=b"[]", content_type="application/json-patch+json")
     assert response.status_code == 415
     assert response.headers["Accept-Patch"] == "application/merge-patch+json, application/json"
-
-
-def test_a_charset_of_utf_8_is_accepted(client: FlaskClient) -> None:
-    """A parameter that changes nothing is no reason to refuse."""
-    response = client.post("/products", data=b'{"name": "x"}', content_type='application/json; charset="UTF-8"')
-    assert response.status_code == 200
 
 
 def test_a_too_large_body_returns_413(client: FlaskClient) -> None:
@@ -264,9 +217,8 @@ def test_a_too_large_body_returns_413(client: FlaskClient) -> None:
             assert "500 bytes" in response.json["detail"]
 
 
-@pytest.mark.parametrize("number", [2**63 - 1, -(2**63) + 1])
-def test_integers_have_64_bits(client: FlaskClient, number: int) -> None:
+def test_integers_have_64_bits(client: FlaskClient) -> None:
     """Stores and typed clients can hold them; one more is refused."""
-    assert post(client, f'{{"name": "x", "attributes": {{"a": {number}}}}}').json["attributes"] == {"a": number}
-    beyond = number + (1 if number > 0 else -1)
-    assert post(client, f'{{"name": "x", "attributes": {{"a": {beyond}}}}}').status_code == 400
+    for number, beyond in ((2**63 - 1, 2**63), (-(2**63) + 1, -(2**63))):
+        assert post(client, f'{{"name": "x", "attributes": {{"a": {number}}}}}').json["attributes"] == {"a": number}
+        assert post(client, f'{{"name": "x", "attributes": {{"a": {beyond}}}}}').status_code == 400

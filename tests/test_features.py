@@ -104,21 +104,19 @@ def test_the_problems_of_a_closed_feature_have_no_page(name: str) -> None:
 
 
 def test_all_credentials_are_refused_without_keys_and_tokens() -> None:
-    """Requests without credentials succeed where none are required."""
-    app = restkeeper.create_app(Config(), RESOURCES, without={"keys", "jwt"})
-    client = app.test_client()
-    for sent in ("Bearer rk_0123456789abcdef_x", "Bearer a.b.c", "Basic eDp5"):
-        assert client.get("/products", headers={"Authorization": sent}).status_code == 401
-    assert client.get("/products").status_code == 200
-    assert service_of(app).features == FEATURES - {"keys", "jwt"}
+    """Requests without credentials succeed where none are required.
 
-
-def test_a_closed_scheme_is_not_offered() -> None:
-    """Without keys, Basic is neither a challenge nor a hint: a browser would show a useless password dialog."""
-    client = restkeeper.create_app(Config(), RESOURCES, without={"keys"}).test_client()
-    refused = client.get("/products", headers={"Authorization": "Basic eDp5"})
-    assert refused.status_code == 401
-    assert refused.headers["WWW-Authenticate"].startswith("Bearer ") and "Basic" not in refused.json["detail"]
+    Without keys, Basic is neither a challenge nor a hint: a browser would show a useless password dialog.
+    """
+    for closed in ({"keys"}, {"keys", "jwt"}):
+        app = restkeeper.create_app(Config(), RESOURCES, without=closed)
+        client = app.test_client()
+        for sent in ("Bearer rk_0123456789abcdef_x", "Bearer a.b.c", "Basic eDp5"):
+            refused = client.get("/products", headers={"Authorization": sent})
+            assert refused.status_code == 401
+            assert refused.headers["WWW-Authenticate"].startswith("Bearer ") and "Basic" not in refused.json["detail"]
+        assert client.get("/products").status_code == 200
+        assert service_of(app).features == FEATURES - closed
 
 
 def test_a_password_is_not_printed() -> None:
@@ -184,22 +182,20 @@ def test_an_unsupported_store_stops_the_start() -> None:
     assert restkeeper.create_app(Config(), RESOURCES, stores=("postgresql",)).test_client().get("/").status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("name", "setting"),
-    [
-        ("limits", {"rate_limit": "1 per minute"}),
-        ("idempotency", {"idempotency": "required"}),
-        ("cors", {"cors_origins": ("https://app.example.org",)}),
-        ("keys", {"admin_key": "an-admin-key-of-enough-characters"}),
-        ("metrics", {"metrics_token": "a-metrics-token-of-enough-characters"}),
-        ("webhooks", {"webhook_timeout": 3}),
-        ("jwt", {"jwt_issuer": "https://i", "jwt_audience": "a", "jwt_jwks": "/no/file"}),
-    ],
-)
-def test_a_setting_of_a_closed_feature_stops_the_start(name: str, setting: dict[str, Any]) -> None:
+def test_a_setting_of_a_closed_feature_stops_the_start() -> None:
     """Otherwise an operator could believe in a limit that is not active."""
-    with pytest.raises(ConfigError, match=f"is set, and has no effect while the feature '{name}' is closed$"):
-        restkeeper.create_app(Config(**setting), RESOURCES, without={name})
+    settings: dict[str, dict[str, Any]] = {
+        "limits": {"rate_limit": "1 per minute"},
+        "idempotency": {"idempotency": "required"},
+        "cors": {"cors_origins": ("https://app.example.org",)},
+        "keys": {"admin_key": "an-admin-key-of-enough-characters"},
+        "metrics": {"metrics_token": "a-metrics-token-of-enough-characters"},
+        "webhooks": {"webhook_timeout": 3},
+        "jwt": {"jwt_issuer": "https://i", "jwt_audience": "a", "jwt_jwks": "/no/file"},
+    }
+    for name, setting in settings.items():
+        with pytest.raises(ConfigError, match=f"is set, and has no effect while the feature '{name}' is closed$"):
+            restkeeper.create_app(Config(**setting), RESOURCES, without={name})
 
 
 def test_webhooks_are_not_promised_without_a_server() -> None:

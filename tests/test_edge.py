@@ -340,13 +340,16 @@ def test_every_page_has_a_content_security_policy(client: FlaskClient) -> None:
         assert page.headers["Referrer-Policy"] == "no-referrer"
 
 
-@pytest.mark.needs("openapi", "pages")
+@pytest.mark.needs("health", "openapi", "pages")
 def test_responses_have_nosniff_and_problems_no_store(client: FlaskClient) -> None:
     """Every response has X-Content-Type-Options once; a problem is not stored by caches."""
     for method, path, status in (
         *(("GET", "/", 200), ("GET", "/products", 200), ("OPTIONS", "/products", 200), ("GET", "/nothing", 404)),
         *(("TRACE", "/products", 405), ("POST", "/products", 415), ("GET", "/openapi.json", 200)),
+        *(("GET", "/healthz", 200), ("GET", "/readyz", 200)),  # what is true for a moment is not stored, either
     ):
         response = client.open(path, method=method)
         assert (response.status_code, response.headers.getlist("X-Content-Type-Options")) == (status, ["nosniff"])
-        assert (response.headers.get("Cache-Control") == "no-store") == (status >= 400 or method == "OPTIONS"), path
+        assert (response.headers.get("Cache-Control") == "no-store") == (
+            status >= 400 or method == "OPTIONS" or path in ("/healthz", "/readyz")
+        ), path

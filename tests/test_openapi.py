@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,12 +95,6 @@ def test_every_route_is_documented_and_no_other(app: Flask, document: Any) -> No
     assert {(path, method) for path, method, _ in operations(document)} == routes
 
 
-def test_the_docs_page_is_not_documented_if_it_is_off() -> None:
-    """With DOCS=0 the document does not mention it."""
-    document = create_app(Config(docs=False)).test_client().get("/openapi.json").json
-    assert "/docs" not in document["paths"]
-
-
 def test_later_routes_are_documented() -> None:
     """The document is built for its first request, and has the routes that were added to the application, too."""
     app = create_app(Config())
@@ -118,13 +111,6 @@ def test_every_operation_has_a_unique_name(document: Any) -> None:
     assert len(set(ids)) == len(ids) and all(id.isidentifier() for id in ids)
     assert all(operation["summary"] and operation["description"] for operation in (*found, *sent))
     assert {tag for operation in found for tag in operation["tags"]} == {tag["name"] for tag in document["tags"]}
-
-
-def test_the_needed_scope_is_documented() -> None:
-    """If credentials exist; without keys and tokens no caller can have a scope."""
-    for without, is_named in (((), True), ({"keys"}, True), ({"keys", "jwt"}, False)):
-        document = restkeeper.create_app(Config(), RESOURCES, without=without).test_client().get("/openapi.json").json
-        assert ("`products:write`" in document["paths"]["/products"]["post"]["description"]) is is_named
 
 
 def test_both_paths_of_a_collection_are_documented_alike(document: Any) -> None:
@@ -151,21 +137,15 @@ def test_every_example_is_valid(document: Any) -> None:
         fits(document, schema, value)
 
 
-@pytest.mark.parametrize("name", ["Product", "User"])
-def test_examples_look_like_responses(document: Any, name: str) -> None:
-    """An example has the fields of a response in their order."""
-    example_body = document["components"]["responses"][f"{name}Kept"]["content"]["application/json"]
-    (example,) = example_body["examples"].values()
-    assert list(example["value"]) == list(document["components"]["schemas"][name]["properties"])
-
-
-@pytest.mark.parametrize("name", ["products", "users"])
-def test_the_example_of_a_create_is_stored(client: FlaskClient, document: Any, name: str) -> None:
-    """It can be sent as it is, and every field of it is returned."""
-    body = document["components"]["requestBodies"][f"{name.rstrip('s').title()}Input"]["content"]["application/json"]
-    (example,) = body["examples"].values()
-    made = client.post(f"/{name}", json=example["value"])
-    assert made.status_code == 200 and made.json.items() >= example["value"].items()
+def test_examples_can_be_sent_and_returned(client: FlaskClient, document: Any) -> None:
+    """An example has the fields of a response in their order; that of a create is stored, with every field of it."""
+    known = document["components"]
+    for name in ("Product", "User"):
+        (returned,) = known["responses"][f"{name}Kept"]["content"]["application/json"]["examples"].values()
+        assert list(returned["value"]) == list(known["schemas"][name]["properties"])
+        (sent,) = known["requestBodies"][f"{name}Input"]["content"]["application/json"]["examples"].values()
+        made = client.post(f"/{name.lower()}s", json=sent["value"])
+        assert made.status_code == 200 and made.json.items() >= sent["value"].items()
 
 
 def test_examples_have_existing_problem_types(document: Any) -> None:
@@ -389,12 +369,15 @@ def test_counts_can_be_zero(document: Any) -> None:
     assert {headers[name]["schema"]["minimum"] for name in counted} == {0}
 
 
-@pytest.mark.parametrize(("auth", "environment"), [("open", "local"), ("required", "production")])
 @pytest.mark.needs("keys")
-def test_the_server_has_an_environment(auth: str, environment: str) -> None:
-    """A rule of OWASP's: the document says whether the service is in production."""
-    (server,) = create_app(Config(auth=auth)).test_client().get("/openapi.json").json["servers"]
-    assert environment in server["description"] and server["x-internal"] == (environment == "local")
+def test_a_setting_changes_the_document() -> None:
+    """It says whether the service is in production (a rule of OWASP's), and has the docs page only if it is on."""
+    for auth, docs in (("open", True), ("required", False)):
+        document = create_app(Config(auth=auth, docs=docs)).test_client().get("/openapi.json").json
+        (server,) = document["servers"]
+        environment = "local" if auth == "open" else "production"
+        assert environment in server["description"] and server["x-internal"] == (environment == "local")
+        assert ("/docs" in document["paths"]) is docs
 
 
 def test_a_nullable_field_has_null_once() -> None:
@@ -514,22 +497,22 @@ def test_a_closed_feature_is_not_documented(document: Any, names: str) -> None:
 
 
 @pytest.mark.needs(*FEATURES)
-@pytest.mark.parametrize(
-    ("names", "schemes"),
-    [
-        ("", dict.fromkeys(("Bearer", "ApiKey"), "An API key, or a JSON Web Token.")),
-        ("jwt", {"Bearer": "An API key.", "ApiKey": "An API key."}),
-        ("keys", {"Bearer": "A JSON Web Token.", "ApiKey": "A JSON Web Token."}),
-        ("keys jwt", {}),
-    ],
-)
-def test_credentials_are_those_that_are_accepted(names: str, schemes: dict[str, str]) -> None:
-    """Two features may accept credentials in one scheme."""
-    closed = restkeeper.create_app(Config(), RESOURCES, without=names.split())
-    document = closed.test_client().get("/openapi.json").json
-    found = {name: each["description"] for name, each in document["components"]["securitySchemes"].items()}
-    assert {name: found.get(name) for name in ("Bearer", "ApiKey")} == {"Bearer": None, "ApiKey": None} | schemes
-    assert document["paths"]["/products"]["get"]["security"] == [{}, *({name: []} for name in found if name[0] != "M")]
+def test_credentials_are_those_that_are_accepted() -> None:
+    """Two features may accept credentials in one scheme; a scope is named if a caller can have one."""
+    schemes = {
+        "": "An API key, or a JSON Web Token.",
+        "jwt": "An API key.",
+        "keys": "A JSON Web Token.",
+        "keys jwt": None,
+    }
+    for names, about in schemes.items():
+        closed = restkeeper.create_app(Config(), RESOURCES, without=names.split())
+        document = closed.test_client().get("/openapi.json").json
+        found = {name: each["description"] for name, each in document["components"]["securitySchemes"].items()}
+        assert [found.get(name) for name in ("Bearer", "ApiKey")] == [about, about]
+        ways = [{}, *({name: []} for name in found if name[0] != "M")]
+        assert document["paths"]["/products"]["get"]["security"] == ways
+        assert ("`products:write`" in document["paths"]["/products"]["post"]["description"]) is bool(about)
 
 
 def test_an_unregistered_feature_is_not_documented(counting: Any) -> None:
@@ -576,30 +559,22 @@ def test_an_override_inherits_its_declaration(counting: Any) -> None:
     assert "412" in delete["responses"] and len(delete["parameters"]) == 3
 
 
-@pytest.mark.parametrize(
-    ("declare", "message"),
-    [
+def test_a_misspelt_name_is_refused() -> None:
+    """The message has the names that exist; a contribution to a misspelt mark would be added to no operation."""
+    for declare, message in (
         (takes("Limti"), "'Limti' is declared and is none of the parameters: .*, Limit, "),
         (takes(body=Body("Prodcut")), "'Prodcut' is declared and is none of the schemas: .*, Problem"),
         (returns(Result("It.", {"text/html": "Prodcut"})), "'Prodcut' is declared and is none of the schemas: "),
         (returns(Result("It.", headers=("Etga",))), "'Etga' is declared and is none of the headers: .*, ETag, "),
-    ],
-)
-def test_a_misspelt_name_is_refused(declare: Any, message: str) -> None:
-    """The message has the names that exist."""
-    service = make_service(Config(), [], [])
-    app = Application("misspelt", static_folder=None)
+    ):
+        app = Application("misspelt", static_folder=None)
 
-    def read_it() -> Reply:
-        raise NotImplementedError
+        def read_it() -> Reply:
+            raise NotImplementedError
 
-    app.add_url_rule("/it", view_func=needs("public")(declare(read_it)))
-    with pytest.raises(ValueError, match=message):
-        document_of(app, service, "v1")
-
-
-def test_a_contribution_to_a_misspelt_mark_is_refused() -> None:
-    """It would be added to no operation."""
+        app.add_url_rule("/it", view_func=needs("public")(declare(read_it)))
+        with pytest.raises(ValueError, match=message):
+            document_of(app, make_service(Config(), [], []), "v1")
     with pytest.raises(ValueError, match=re.escape("Contribution(to='Idempotnet'): must be one of '', 'Idempotent', ")):
         Contribution(to="Idempotnet")
 
@@ -614,9 +589,3 @@ def test_every_component_is_used(document: Any) -> None:
         if f'"#/components/{section}/{name}"' not in text and f'{{"{name}": []}}' not in text
     ]
     assert unused == []
-
-
-def test_the_feature_stays_small() -> None:
-    """The OpenAPI feature has at most 600 lines of Python."""
-    files = Path(openapi.__file__).parent.rglob("*.py")
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= 600

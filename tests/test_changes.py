@@ -358,16 +358,6 @@ def test_a_private_list_is_compared_in_the_transaction(tmp_path: Path, monkeypat
     assert (statuses, len(client.get("/notes", headers=one).json)) == ([200, 412], 1)
 
 
-@pytest.mark.needs("idempotency", "keys", "ownership")
-def test_a_replay_ignores_conditions(tmp_path: Path) -> None:
-    """A POST that is sent again with its key gets the first response, though its condition is not true any more."""
-    (client, _), (_, one), _ = note_makers(tmp_path)
-    tag = client.get("/notes", headers=one).headers["ETag"]
-    headers = one | {"If-Match": tag, "Idempotency-Key": "k"}
-    first, again = (client.post("/notes", headers=headers, json={"title": "z"}) for _ in range(2))
-    assert (first.status_code, again.status_code, again.data) == (200, 200, first.data)
-
-
 def test_a_restored_item_has_a_new_etag(client: FlaskClient, tmp_path: Path) -> None:
     """An item is exported, edited, deleted and imported with the same version: its old ETag does not match."""
     made = client.post("/products", json={"name": "x"})

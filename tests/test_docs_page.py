@@ -210,11 +210,3 @@ def test_pages_are_validated_before_each_use(server: Gunicorn) -> None:
         assert server.get(path, {"Accept": accept, "If-Match": '"other"'}).status == 412
         tags.setdefault(path, set()).add(full.headers["etag"])
     assert {path for path, both in tags.items() if len(both) == 2} == {"/", "/problems/not-found"}
-
-
-def test_pages_load_nothing_from_other_origins(server: Gunicorn) -> None:
-    """The policy of a page lets it load from its own origin only, and no other page can frame it."""
-    for path in ("/", "/docs", "/problems/not-found"):
-        policy = server.get(path, {"Accept": "text/html"}).headers["content-security-policy"]
-        assert "default-src 'self'" in policy and "frame-ancestors 'none'" in policy and "http" not in policy
-        assert "unsafe" not in policy and "script-src" not in policy

@@ -378,6 +378,9 @@ def test_a_setting_changes_the_document() -> None:
         environment = "local" if auth == "open" else "production"
         assert environment in server["description"] and server["x-internal"] == (environment == "local")
         assert ("/docs" in document["paths"]) is docs
+        of_items = [each for path, _, each in operations(document) if re.match(r"/(products|users|api/v1/\w+)", path)]
+        open_to_all = [each["operationId"] for each in of_items if {} in each.get("security", [{}])]
+        assert open_to_all == ["read_openapi_v1"] if auth == "required" else len(open_to_all) == len(of_items)
 
 
 def test_a_nullable_field_has_null_once() -> None:

@@ -180,11 +180,16 @@ def test_a_duplicate_name_stops_the_start() -> None:
 
 
 def test_a_missing_scope_is_named(client: FlaskClient) -> None:
-    """A 403 names the missing scope (RFC 6750, section 3.1)."""
-    response = client.post("/products", json={"name": "x"}, headers=key(client, "products:read"))
+    """A 403 names the missing scope (RFC 6750, section 3.1); no header or other spelling of a path goes around it."""
+    reader = key(client, "products:read")
+    response = client.post("/products", json={"name": "x"}, headers=reader)
     assert (response.status_code, response.json["detail"]) == (403, "this needs the scope products:write")
     challenge = 'Bearer realm="restkeeper", error="insufficient_scope", scope="products:write"'
     assert response.headers["WWW-Authenticate"] == challenge
+    tricks = {"X-HTTP-Method-Override": "DELETE", "X-Original-URL": "/api/v1/keys", "X-Rewrite-URL": "/api/v1/keys"}
+    assert client.get("/products", headers=reader | tricks).json == []
+    for path in ("/keys", "/api/v1/keys/", "/api/v1//keys", "//api/v1/keys", "/API/v1/keys", "/api/v1/_credentials"):
+        assert client.get(path, headers=reader).status_code == 404, path
 
 
 @pytest.fixture
@@ -200,7 +205,10 @@ def others(client: FlaskClient) -> dict[str, str]:
 def test_the_item_of_another_owner_is_protected(
     client: FlaskClient, mine: dict[str, str], others: dict[str, str]
 ) -> None:
-    """An unreadable item returns 404, a readable one that may not be changed 403; its owner and admins succeed."""
+    """An unreadable item returns 404, a readable one that may not be changed 403; its owner and admins succeed.
+
+    A condition reveals nothing about it, either.
+    """
     for rule, method, permission in routes(client.application):  # type: ignore[arg-type]
         name = collection_of(rule)
         if "<id>" not in rule or name not in ("notes", "posts") or method == "OPTIONS":
@@ -208,8 +216,12 @@ def test_the_item_of_another_owner_is_protected(
         status = 404 if name == "notes" else 200 if permission.endswith(":read") else 403
         for rightful in (mine, ADMIN):
             made = client.post(f"/{name}", json={"name": "x"}, headers=mine)
-            path = rule.replace("<id>", made.json["id"])
+            path, tag = rule.replace("<id>", made.json["id"]), made.headers["ETag"]
             assert status_of(client, method, path, others) == status, (method, rule)
+            for condition in ({"If-Match": tag}, {"If-None-Match": tag}) if status == 404 else ():
+                body = body_of(name) if method in ("PUT", "PATCH") else None
+                response = client.open(path, method=method, json=body, headers=others | condition)
+                assert response.status_code == 404 and "ETag" not in response.headers
             assert client.get(path, headers=mine).json == made.json
             assert status_of(client, method, path, rightful) == 200, (method, rule)
 
@@ -232,6 +244,9 @@ def test_a_private_list_has_only_own_items(client: FlaskClient, mine: dict[str, 
         assert all(name.startswith(word) for name in seen)
         assert client.get("/notes", headers=caller).headers["X-Total-Count"] == str(count)
         assert len(client.get("/notes?q=other", headers=caller).json) == (0 if caller is mine else 5)
+    for query in ("q=mine", "name=mine 1", f"id={client.get('/notes', headers=mine).json[0]['id']}", "name[like]=mine"):
+        page = client.get(f"/notes?{query}", headers=others)
+        assert (page.json, page.headers["X-Total-Count"]) == ([], "0"), query
     tag = {"If-None-Match": client.get("/notes", headers=mine).headers["ETag"]}
     assert [client.get("/notes", headers=who | tag).status_code for who in (mine, others, ADMIN)] == [304, 200, 200]
 

@@ -26,7 +26,7 @@ from restkeeper.config import Config
 from restkeeper.features.keys import credentials
 from restkeeper.service import service_of
 from restkeeper.web import auth, edge
-from tests import issuer, stores
+from tests import issuer
 from tests.live import ROOT, Gunicorn
 from tests.shop import create_app
 
@@ -58,17 +58,9 @@ def start(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "settings"),
-    [
-        ((), {"AUTH": "open", "HOST": "0.0.0.0", "PORT": "0"}),  # noqa: S104
-        (("--bind", "0.0.0.0:0"), {"AUTH": "open"}),
-        (("--bind", "127.0.0.1:0", "--bind", "[::]:0"), {"AUTH": "open"}),
-    ],
-)
-def test_open_mode_refuses_a_network_address(arguments: tuple[str, ...], settings: dict[str, str]) -> None:
-    """AUTH=open with a network address stops the start with one line, whichever setting has the address."""
-    done = start(*arguments, **settings)
+def test_open_mode_refuses_a_network_address() -> None:
+    """AUTH=open with a network address stops the start with one line, also if the address is only gunicorn's."""
+    done = start("--bind", "127.0.0.1:0", "--bind", "[::]:0", AUTH="open")
     assert done.returncode != 0
     assert done.stderr.startswith("restkeeper: ") and done.stderr.count("\n") == 1, done.stderr
     assert "AUTH=open lets every caller do everything" in done.stderr
@@ -136,26 +128,24 @@ def test_a_revoked_key_is_refused_by_every_worker_at_once(tmp_path: Path) -> Non
 
 def test_flask_keys_manages_the_keys_of_a_running_service(tmp_path: Path) -> None:
     """`flask keys` creates, lists, rotates and revokes keys in the store of a running service."""
-    url = stores.url(f"sqlite:///{tmp_path}/restkeeper.db")
-    environ = {**os.environ, "DATABASE_URL": url, "FLASK_APP": str(ROOT / "app.py")}
 
-    def flask(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "flask", "keys", *arguments]
-        return subprocess.run(
-            command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=True
-        )
+    def flask(*arguments: str) -> str:
+        done = runner.invoke(args=["keys", *arguments])
+        assert done.exit_code == 0, done.output
+        return str(done.stdout)
 
     with Gunicorn(tmp_path, AUTH="required", workers=1) as server:
-        token = flask("create", "shop", "--scope", "products:read", "--days", "30").stdout.strip()
+        runner = create_app(Config(database_url=f"sqlite:///{tmp_path}/restkeeper.db")).test_cli_runner()
+        token = flask("create", "shop", "--scope", "products:read", "--days", "30").strip()
         assert server.get("/products", bearer(token)).status == 200
-        (line,) = flask("list").stdout.splitlines()
+        (line,) = flask("list").splitlines()
         id = line.split()[0]
         assert "'shop'  products:read  ends 2" in line and token not in line
-        rotated = flask("rotate", id).stdout.strip()
+        rotated = flask("rotate", id).strip()
         assert [server.get("/products", bearer(each)).status for each in (token, rotated)] == [401, 200]
         flask("revoke", id)
         assert server.get("/products", bearer(rotated)).status == 401
-        assert flask("list").stdout == ""
+        assert flask("list") == ""
 
 
 @pytest.mark.parametrize("form", ["json", "text"])

@@ -21,7 +21,7 @@ from restkeeper.errors import NotFound, Problem
 from restkeeper.features import openapi
 from restkeeper.features.events.types import event_collections, known_types
 from restkeeper.features.openapi.document import document as document_of
-from restkeeper.features.openapi.spec import Spec
+from restkeeper.features.openapi.spec import Spec, bounded
 from restkeeper.features.webhooks.deliverer import LARGEST, Deliverer
 from restkeeper.features.webhooks.handlers import PING
 from restkeeper.features.webhooks.sender import DeliveryResult
@@ -294,6 +294,8 @@ def lacks(schema: Any, kinds: set[str]) -> Iterator[str]:
 @pytest.mark.parametrize("config", [Config(), Config(auth="required", max_body=1, max_url=64)], ids=["open", "closed"])
 def test_every_schema_has_limits(config: Config) -> None:
     """Integers have format and range, strings and arrays a length; objects say whether other members are allowed."""
+    for low, form in ((-(2**31), "int32"), (-(2**31) - 1, "int64")):
+        assert bounded({"type": "integer", "minimum": low, "maximum": 5}, 1, config)["format"] == form
     document = create_app(config, RESOURCES).test_client().get("/openapi.json").json
     found = list(schemas_of(document))
     assert len([kinds for _, kinds in found if kinds & {"integer", "string", "array", "object"}]) > 300
@@ -369,7 +371,7 @@ def test_counts_can_be_zero(document: Any) -> None:
     assert {headers[name]["schema"]["minimum"] for name in counted} == {0}
 
 
-@pytest.mark.needs("keys")
+@pytest.mark.needs("keys", "metrics")
 def test_a_setting_changes_the_document() -> None:
     """It says whether the service is in production (a rule of OWASP's), and has the docs page only if it is on."""
     for auth, docs in (("open", True), ("required", False)):
@@ -378,6 +380,7 @@ def test_a_setting_changes_the_document() -> None:
         environment = "local" if auth == "open" else "production"
         assert environment in server["description"] and server["x-internal"] == (environment == "local")
         assert ("/docs" in document["paths"]) is docs
+        assert {} not in document["paths"]["/metrics"]["get"]["security"]  # METRICS_TOKEN is always needed
         of_items = [each for path, _, each in operations(document) if re.match(r"/(products|users|api/v1/\w+)", path)]
         open_to_all = [each["operationId"] for each in of_items if {} in each.get("security", [{}])]
         assert open_to_all == ["read_openapi_v1"] if auth == "required" else len(open_to_all) == len(of_items)

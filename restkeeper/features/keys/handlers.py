@@ -11,10 +11,12 @@ from flask import Blueprint
 
 from restkeeper.errors import InsufficientStorage, PreconditionFailed, ValidationFailed
 from restkeeper.features.keys.credentials import CREDENTIALS, Credential, new_id, new_token
-from restkeeper.features.keys.schema import KeySchema
 from restkeeper.resources.items import UNCACHED, Items
 from restkeeper.resources.resource import JsonObject, Resource
 from restkeeper.resources.secret_items import CREATED, ROTATED, SecretItemHandlers, create_with_secret, rotate_secret
+from restkeeper.schemas.fields import Items as Array
+from restkeeper.schemas.fields import Pattern, Text, Time
+from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import Service
 from restkeeper.storage.contract import Index, Record, Store, Transaction
 from restkeeper.web import exactjson
@@ -30,6 +32,28 @@ from restkeeper.web.operations import (
     returns,
     takes,
 )
+
+
+class KeySchema(ItemSchema):
+    """A credential of a program. Its secret is returned only once, when the key is created."""
+
+    name = Text(1, 200, required=True, metadata={"description": "What it is for.", "examples": ["Shop front end"]})
+    scopes = Array(
+        Text(validate=(Pattern("^(admin|[A-Za-z][A-Za-z0-9_]*:(read|write))$", error="must be a scope"),)),
+        low=1,
+        required=True,
+        metadata={
+            "description": "What it allows: `<collection>:read`, `<collection>:write`, or `admin` for everything.",
+            "examples": [["products:read", "products:write"]],
+        },
+    )
+    expires_at = Time(
+        load_default=None, allow_none=True, metadata={"description": "When it expires; null if it does not."}
+    )
+    last_used_at = Time(
+        dump_only=True, allow_none=True, metadata={"description": "When it was last used, to about two minutes."}
+    )
+
 
 KEYS = Resource(
     name="keys", singular="key", schema=KeySchema, indexes=(Index("created_at"),), search=("name",), events=False

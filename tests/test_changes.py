@@ -283,7 +283,7 @@ def test_stored_and_sent_bytes_make_a_change_large(client: FlaskClient, monkeypa
         content |= {"content_type": "application/json", "environ_overrides": {"wsgi.input_terminated": chunked}}
         assert client.open(where, method=method, **content).json["attributes"]["b"] == "y" * sent
         (size,) = seen
-        assert (size >= turns.LARGE) == large, (method, stored, sent, chunked)
+        assert (size >= items.LARGE) == large, (method, stored, sent, chunked)
         seen.clear()
 
 

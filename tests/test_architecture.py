@@ -1,46 +1,14 @@
-"""docs/house.py and bench/calls.py: the page about the architecture is correct."""
+"""bench/calls.py counts the calls of a request, and bench/sizes.py the lines of the engine."""
 
 import sys
 from collections import Counter
 
 import pytest
 
-from bench.calls import count, counts_of_requests, module_of
-from docs import house
+from bench.calls import count, counts_of_requests
+from bench.sizes import count_lines
 from restkeeper.clock import rfc3339
 from tests.live import ROOT
-
-
-def test_the_page_shows_the_present_structure() -> None:
-    """Rooms and imports exactly, lines within a tenth; `python docs/house.py` updates the page."""
-    page = house.PAGE.read_text(encoding="utf-8")
-    assert list(house.differences(house.read_rooms(), house.PICTURE.read_text(encoding="utf-8"), page)) == []
-
-
-def test_a_difference_is_found() -> None:
-    """An import, a room or many more lines are a difference; a few more lines are not."""
-    rooms = {"web": house.Room("Web", 1000, frozenset({"storage"})), "storage": house.Room("Store", 100, frozenset())}
-    svg, page = house.picture(rooms), f"<!-- rooms -->\n{house.table(rooms)}<!-- end of rooms -->"
-    assert list(house.differences(rooms, svg, page)) == []
-    more = {**rooms, "storage": house.Room("Store", 110, frozenset()), "web": rooms["web"]._replace(lines=1090)}
-    assert list(house.differences(more, svg, page)) == []
-    for changed, message in (
-        ({**rooms, "storage": rooms["storage"]._replace(imports=frozenset({"web"}))}, "other arrows"),
-        ({**rooms, "storage": rooms["storage"]._replace(lines=112)}, "storage has 112 lines, and not 100"),
-        ({"web": rooms["web"]._replace(imports=frozenset())}, "storage is missing"),
-        ({**rooms, "features/keys": house.Room("Keys", 10, frozenset())}, "features/keys is missing"),
-    ):
-        assert message in "\n".join(house.differences(changed, svg, page))
-
-
-def test_the_picture_has_an_arrow_for_each_import() -> None:
-    """The imports of all features are one arrow; upward imports are red."""
-    rooms = house.read_rooms()
-    svg = house.picture(rooms)
-    assert "<title>resources → storage</title>" in svg and svg.count("<title>") == svg.count("<polygon")
-    assert house.WRONG not in svg
-    upwards = {"web": house.Room("", 1, frozenset()), "storage": house.Room("", 1, frozenset({"web"}))}
-    assert house.WRONG in house.picture(upwards)
 
 
 @pytest.mark.parametrize(
@@ -77,3 +45,11 @@ def test_requests_are_counted() -> None:
             or counts.changes["resources/items", "web/pagination"]
         )
         assert counts.changes.total() < counts.calls.total()
+
+
+def test_lines_are_counted() -> None:
+    """All lines of a part, and its modules."""
+    lines, modules = count_lines()
+    clock = (ROOT / "restkeeper" / "clock.py").read_text(encoding="utf-8")
+    assert (lines["clock"], modules["clock"]) == (clock.count("\n"), 1)
+    assert lines["storage"] > lines["schemas"] and modules["features/events"] > 1

@@ -108,11 +108,16 @@ VARIANTS: dict[str, tuple[Any, list[tuple[str, str | None]]]] = {
 
 
 def table(heading: str) -> dict[str, tuple[str, bool]]:
-    """The kind of each field of a table of the page, and whether lists can be sorted by it."""
-    rows = re.findall(
-        r"^\| (`.*?) \|.*\| (\S+) \| ([^|]+) \|$", PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0], re.M
+    """The kind of each field of a table of the page, and whether lists can be sorted by such fields."""
+    kinds, rows = (
+        re.findall(pattern, PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0], re.M)
+        for title, pattern in (
+            ("What lists can do with it", r"^\| ([a-z, –]+) \|.*\| ([^|]+) \|$"),
+            (heading, r"^\| (`.*?) \|.*\| (\S+) \|$"),
+        )
     )
-    return {name: (kind, sort != "no") for names, kind, sort in rows for name in re.findall(r"`(\w+)", names)}
+    is_sorted = {kind: sort != "no" for names, sort in kinds for kind in names.split(", ")}
+    return {name: (kind, is_sorted[kind]) for names, kind in rows for name in re.findall(r"`(\w+)", names)}
 
 
 def client_of(field: Any) -> FlaskClient:

@@ -1,7 +1,7 @@
 """The parts of other packages that the engine uses beyond their documented interfaces.
 
-If one of these fails after an upgrade, check the code that docs/internals.md names before you raise the upper bound of
-the version in pyproject.toml.
+If one of these fails after an upgrade, check the code that docs/architecture.md names before you raise the upper bound
+of the version in pyproject.toml.
 """
 
 import inspect

@@ -1,6 +1,6 @@
 """The production defaults of gunicorn. The environment configures a deployment (docs/configuration.md).
 
-docs/internals.md has the reasons for the worker class.
+docs/architecture.md has the reasons for the worker class.
 """
 
 import atexit

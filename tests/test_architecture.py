@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from bench.calls import count, counts_of_requests
+from bench.calls import count, counts_of_requests, module_of
 from bench.sizes import count_lines
 from restkeeper.clock import rfc3339
 from tests.live import ROOT

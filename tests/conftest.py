@@ -1,6 +1,7 @@
 """Fixtures and options of all tests."""
 
 import gc
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -158,6 +159,16 @@ def names_in(code: CodeType) -> set[str]:
     """The names in a function's code and in that of the functions inside it."""
     inside = [names_in(each) for each in code.co_consts if isinstance(each, CodeType)]
     return set(code.co_names).union(*inside)
+
+
+@pytest.fixture(autouse=True)
+def restored_log() -> Iterator[None]:
+    """A command that a test runs in this process configures the log."""
+    logger = logging.getLogger("restkeeper")
+    handlers, propagate, level = logger.handlers[:], logger.propagate, logger.level
+    yield
+    logger.handlers[:], logger.propagate = handlers, propagate
+    logger.setLevel(level)
 
 
 @pytest.fixture(scope="session")

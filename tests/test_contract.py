@@ -237,7 +237,7 @@ def test_a_field_or_a_state_that_goes_is_one_cause() -> None:
     before = served()
     (gone,) = compare("v1", before, served(fields={"email": None}, indexes=(), search=("name",)), today=DAY, window=180)
     assert str(gone.change.subject) == "field email of Lamp"
-    whole = served(fields={"email": Whole(0, 9, load_default=0)})
+    whole = served(fields={"email": Whole(0, 9, load_default=0)}, indexes=())
     (other,) = compare("v1", before, whole, today=DAY, window=180)  # it has other filters, too
     assert str(other.change.subject) == "field email of Lamp"
     assert findings(before, served(fields=moving(a=("b",), b=()))) == [("enum fewer", "breaking")]

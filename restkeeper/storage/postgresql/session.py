@@ -172,22 +172,20 @@ class Session(psycopg.Connection[Row]):
     @contextmanager
     def savepoint(self) -> Iterator[None]:
         """A part of a transaction, which is undone alone if an exception is raised in it, or by one of its changes."""
+        self.flush()
         before = self._failure
-        self._run("SAVEPOINT work")
         try:
-            yield
-            self.flush()
-            if self._failure:
-                raise self._failure
+            with (
+                self.transaction()
+            ):  # not ROLLBACK TO alone: psycopg then forgets what an aborted pipeline did not prepare
+                yield
+                self.flush()
+                if self._failure:
+                    raise self._failure
         except BaseException:
             self._queue = []
             self._failure = before
-            if not self.closed:
-                self._run("ROLLBACK TO SAVEPOINT work")
             raise
-        finally:
-            if not self.closed:
-                self._run("RELEASE SAVEPOINT work")
 
     def _run(self, statement: str, parameters: Parameters = None) -> psycopg.Cursor[Row]:
         """The cursor with the result of a statement, which is executed after the queued ones."""

@@ -149,7 +149,7 @@ class Config:
     database_connections: int = _setting(
         10,
         _whole(2, 1000),
-        "connections that each process has to a database server at most; SQLite has no server",
+        "connections of each process to PostgreSQL, at most",
     )
     sqlite_synchronous: str = _setting(
         "full",
@@ -165,42 +165,40 @@ class Config:
         "open",
         _one_of("open", "required", "open-to-all"),
         "`required`: every call needs a key or token with the right scope; `open`: every caller on this machine may do "
-        "everything, and others are refused; `open-to-all`: every caller may do everything. "
-        "Default: `required` under gunicorn.conf.py, `open` by `make run`",
+        "everything, and others are refused; `open-to-all`: every caller may. `required` under gunicorn.conf.py",
     )
     admin_key: str = _setting(
         "",
         _key,
-        "a first key with the scope `admin`: any text of 24 characters or more. For platforms without a shell",
+        "a first key with the scope `admin`: 24 characters or more. For platforms without a shell",
         secret=True,
     )
-    page_limit: int = _setting(20, _whole(1, 10_000), "items on a page if the client does not set `limit`")
+    page_limit: int = _setting(20, _whole(1, 10_000), "items on a page without `limit`")
     page_limit_max: int = _setting(100, _whole(1, 10_000), "the most items on a page that a client may ask for")
     max_body: int = _setting(1024 * 1024, _whole(1, 2**31), "bytes of a request body")
     max_item: int = _setting(
         128 * 1024,
         _whole(256, 2**31),
-        "bytes of an item's JSON. Larger items that are already stored stay readable",
+        "bytes of an item's JSON",
     )
     trusted_hosts: tuple[str, ...] = _setting(
         (),
         _hosts,
-        "names that a request may call this service by (`Host`), without ports, separated by commas; `*.example.org` "
-        "is every name below it. If it is not set, every name is accepted, and responses repeat none. A health check "
-        "must send one of them, too",
+        "host names of this service, without ports, separated by commas; `*.example.org` is every name below it. While "
+        "unset, every `Host` is accepted, and responses repeat none",
     )
     trusted_proxies: int = _setting(
         0,
         _whole(0, 16),
-        "proxies of yours in a row, whose `X-Forwarded-For` and `X-Forwarded-Proto` are read. With 2, the last two "
-        "entries are read; if a request has fewer, none is",
+        "proxies of yours in a row: so many entries of `X-Forwarded-For` and `X-Forwarded-Proto` are read, from the "
+        "right, and none where there are fewer",
     )
     cors_origins: tuple[str, ...] = _setting(
         (),
         _origins,
-        "origins whose pages may call this service from a browser, exactly, separated by commas: "
-        "`https://app.example.org,http://localhost:5173`; or `*` alone. While unset none, or with `AUTH=open` those of "
-        "this machine (`http://localhost:5173`)",
+        "origins whose pages may call this service from a browser, separated by commas: "
+        "`https://app.example.org,http://localhost:5173`; or `*` alone. While unset none; with `AUTH=open` those of "
+        "this machine",
     )
     require_if_match: bool = _setting(False, _flag, "`1`: PUT, PATCH and DELETE without `If-Match` get 428")
     idempotency: str = _setting(
@@ -214,8 +212,8 @@ class Config:
     events_ttl: int = _setting(
         7 * 24 * 3600,
         _whole(60, 366 * 24 * 3600),
-        "seconds for which events and their deliveries are stored; `restkeeper reap` deletes older ones. With less "
-        "than four days, the last attempts of a delivery are lost",
+        "seconds for which events and their deliveries are stored; with less than four days, the last attempts of a "
+        "delivery are lost",
     )
     webhook_allow_private: bool = _setting(
         False, _flag, "`1`: webhooks may use private addresses and http, for tests and internal networks"
@@ -223,13 +221,12 @@ class Config:
     webhook_worker: str = _setting(
         "apart",
         _one_of("apart", "inside"),
-        "`apart`: `restkeeper deliver` sends the webhooks; `inside`: the service itself sends them. "
-        "`inside` by `make run`",
+        "`apart`: `restkeeper deliver` sends the webhooks; `inside`: the service itself. `inside` by `make run`",
     )
     previews: tuple[str, ...] = _setting(
         (),
         lambda value: tuple(_words(value)),
-        "versions of the API in state `preview` that are served: `v3`; none while unset",
+        "versions of the API in state `preview` that are served: `v3`",
     )
     docs: bool = _setting(True, _flag, "`0`: no page at `/docs` (the OpenAPI document stays)")
     rate_limit: str = _setting(
@@ -250,7 +247,7 @@ class Config:
     metrics_token: str = _setting(
         "",
         _key,
-        "bearer token for `/metrics`, any text of 24 characters or more; closed while unset",
+        "bearer token for `/metrics`, 24 characters or more; closed while unset",
         secret=True,
     )
     jwt_issuer: str = _setting("", _text, "issuer (`iss`) whose tokens are accepted; set it together with the next two")
@@ -258,8 +255,8 @@ class Config:
     jwt_jwks: str = _setting(
         "",
         _text,
-        "the issuer's public keys (JWK Set): a file, or a URL with https. A file is read again when it changes, a URL "
-        "every five minutes and when a token names a new key",
+        "the issuer's public keys (JWK Set): a file, read again when it changes, or a URL with https, read every five "
+        "minutes and when a token names a new key",
     )
     log_format: str = _setting("text", _one_of("json", "text"), "form of the log lines: `text` or `json`")
     log_level: str = _setting(

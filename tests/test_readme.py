@@ -34,12 +34,11 @@ SECONDS = 30.0  # that any wait may take
 # The first words of lines in `text` blocks, which are not run here, and the tests that run them.
 RUN_ELSEWHERE = {
     "make": "the checks of this repository",
-    "gunicorn": "tests/live.py",
     "restkeeper": "tests/test_live_server.py, tests/test_delivering.py, tests/test_copying.py",
     "pip": "tests/test_wheel.py",
     "python": "make bench",
     **dict.fromkeys(("cp", "install", "systemctl"), "tests/test_systemd.py"),
-    **dict.fromkeys(("honcho", "flask"), "tests/test_procfile.py"),
+    "honcho": "tests/test_procfile.py",
     "podman": "tests/test_deployment.py",
     **dict.fromkeys(("mkdir", "npm", "npx", "curl"), "whoever has Node.js: docs/openapi.md"),
 }
@@ -141,7 +140,7 @@ def test_the_tests_of_the_readme_pass(tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_is_tested(page: str) -> None:
     """The language of a block says whether this module runs it; the other blocks are run by other tests."""
-    assert {block.language for block in blocks(page)} <= {"sh", "python", "text", "nginx", "log"}
+    assert {block.language for block in blocks(page)} <= {"sh", "python", "text", "log"}
     assert {block.note for block in blocks(page, "sh")} <= {"", "stopped", "step"}
     for block in blocks(page, "text"):
         lines = block.text.replace("\\\n", "").splitlines()

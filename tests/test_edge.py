@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flask import url_for
 from flask.testing import FlaskClient
 from werkzeug.test import create_environ, run_wsgi_app
 
@@ -66,15 +65,6 @@ def test_an_empty_host_is_refused() -> None:
             environ: dict[str, Any] = {"SERVER_NAME": "a", "SERVER_PORT": "80", "HTTP_HOST": host}
             found = client.get("/products", environ_overrides=environ).status_code
             assert found == (200 if host is None else 400)
-
-
-@pytest.mark.needs("pages")
-def test_an_absolute_url_has_the_scheme_of_the_request() -> None:
-    """Flask builds it from the scheme of the request."""
-    app = create_app(Config())
-    for base in ("http://localhost", "https://localhost"):
-        with app.test_request_context("/", base_url=base):
-            assert url_for("pages.read_index", _external=True) == f"{base}/"
 
 
 def test_an_invalid_ipv6_address_is_unknown() -> None:

@@ -137,14 +137,6 @@ def test_what_a_store_must_not_do_is_refused(history: list[Operation]) -> None:
     assert check(history[:-1]) == []
 
 
-@pytest.mark.parametrize("history", WRONG.values(), ids=WRONG)
-def test_other_items_do_not_matter(history: list[Operation]) -> None:
-    """The history of an item is wrong by itself, among those of others."""
-    others = [each._replace(item="y") for each in BASE]
-    (found,) = check([*others, *history])
-    assert found.startswith("x: ")
-
-
 def test_the_shortest_wrong_beginning_is_shown() -> None:
     """It ends with the result that has no explanation; what had not ended then had no result yet."""
     later = [read((20 + 2 * n, 21 + 2 * n), TWO) for n in range(50)]
@@ -209,63 +201,9 @@ def executions(draw: st.DrawFn, *, overlapping: bool = True, longest: int = 40) 
     return history
 
 
-@SETTINGS
-@given(executions())
-def test_every_execution_is_accepted(history: list[Operation]) -> None:
-    """Whatever overlaps, is lost or never happens."""
-    assert check(history) == []
-
-
 RESULTS: st.SearchStrategy[Result] = st.sampled_from(
     [Refusal.MISSING, Refusal.CONFLICT, ONE, TWO, Stored(1, "v"), Stored(3, "v2")]
 )
-
-
-@SETTINGS
-@given(executions(overlapping=False), st.data())
-def test_no_other_result_is_accepted(history: list[Operation], data: st.DataObject) -> None:
-    """In a history without overlaps each result follows from those before it."""
-    number = data.draw(st.integers(0, len(history) - 1))
-    wrong = data.draw(RESULTS.filter(lambda result: result != history[number].result))
-    if history[number].kind == "create" and not any(each.kind == "create" for each in history[:number]):
-        wrong = Refusal.MISSING  # the first create has no other result
-    history[number] = history[number]._replace(result=wrong)
-    assert search(history) is Verdict.WRONG
-
-
-@SETTINGS
-@given(executions(), st.data())
-def test_some_results_are_never_accepted(history: list[Operation], data: st.DataObject) -> None:
-    """A value that nobody wrote, and a version above the number of writes, whatever overlaps."""
-    stored = [number for number, each in enumerate(history) if isinstance(each.result, Stored)]
-    if not stored:
-        history, stored = [*history, read((50, 51), ONE)], [len(history)]
-    number = data.draw(st.sampled_from(stored))
-    version, value = history[number].result or ONE  # type: ignore[misc]
-    wrong = data.draw(st.sampled_from([Stored(version, "nobody's"), Stored(version + len(history), value)]))
-    history[number] = history[number]._replace(result=wrong)
-    assert search(history) is Verdict.WRONG
-
-
-@SETTINGS
-@given(executions(), st.data())
-def test_a_success_that_is_said_to_have_failed_is_refused(history: list[Operation], data: st.DataObject) -> None:
-    """A change whose value another operation returned cannot have been refused."""
-    history = history if seen_changes(history) else BASE[:]
-    number = data.draw(st.sampled_from(seen_changes(history)))
-    refusal = data.draw(st.sampled_from([Refusal.CONFLICT, Refusal.MISSING, Refusal.INVALID]))
-    history[number] = history[number]._replace(result=refusal)
-    assert search(history) is Verdict.WRONG
-
-
-def seen_changes(history: Sequence[Operation]) -> list[int]:
-    """The acknowledged changes whose value is also in the result of a read."""
-    seen = {each.result.value for each in history if each.kind == "read" and isinstance(each.result, Stored)}
-    return [
-        number
-        for number, each in enumerate(history)
-        if each.kind == "change" and each.value in seen and isinstance(each.result, Stored)
-    ]
 
 
 def explained(history: Sequence[Operation]) -> bool:

@@ -1,8 +1,6 @@
 """The structure of the code: directions of imports, public names, and where SQL and the environment are used."""
 
 import ast
-import importlib
-import importlib.util
 import re
 import sys
 from pathlib import Path
@@ -138,14 +136,3 @@ def test_only_storage_has_sql() -> None:
     words = ("SELECT ", "INSERT INTO", "DELETE FROM", "sqlite3", "PRAGMA")
     outside = [path for path in MODULES if part_of(path) != "storage"]
     assert not [path for path in outside if any(word in path.read_text(encoding="utf-8") for word in words)]
-
-
-def test_the_benchmarks_import_what_exists() -> None:
-    """They need packages that the tests do not have, so that nothing else imports them."""
-    nodes = [node for path in (ROOT / "bench").glob("*.py") for node in ast.walk(tree_of(path))]
-    froms = [
-        node for node in nodes if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("restkeeper")
-    ]
-    names = [(importlib.import_module(node.module or ""), each.name) for node in froms for each in node.names]
-    missing = [(module, name) for module, name in names if not hasattr(module, name)]
-    assert not [each for each in missing if not importlib.util.find_spec(f"{each[0].__name__}.{each[1]}")]

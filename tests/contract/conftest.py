@@ -1,4 +1,4 @@
-"""The stores that the contract is tested on: SQLite in a file and in memory, PostgreSQL, and dictionaries."""
+"""The stores that the contract is tested on: SQLite in a file and in memory, and PostgreSQL."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -8,13 +8,11 @@ import pytest
 
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Collection, Store
-from tests.dict_store import DictStore
 from tests.postgresql_reuse import Reused
 from tests.postgresql_server import Databases
 from tests.things import OTHERS, THINGS
 
-COMPLETE = ["file", "memory", "postgresql"]
-KINDS = [*COMPLETE, "dictionaries"]
+KINDS = ["file", "memory", "postgresql"]
 
 
 @contextmanager
@@ -32,8 +30,6 @@ def stores(request: pytest.FixtureRequest, folder: Path) -> Iterator[Callable[..
             return f"sqlite:///{folder}/{number}.db" if request.param == "file" else "memory://"
 
         def open_with(*collections: Collection) -> Store:
-            if request.param == "dictionaries":
-                return DictStore(collections)  # type: ignore[return-value]  # it has no outbox
             store = open_store(url(collections), collections)
             opened.callback(store.close)
             return store
@@ -60,7 +56,7 @@ def store(open_one: Callable[..., Store]) -> Store:
     return open_one(THINGS, OTHERS)
 
 
-@pytest.fixture(params=COMPLETE)
+@pytest.fixture(params=KINDS)
 def outbox(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A store with an outbox."""
     with stores(request, tmp_path) as open_with:

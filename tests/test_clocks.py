@@ -9,7 +9,7 @@ from click.testing import Result
 from restkeeper.clock import rfc3339
 from restkeeper.config import Config
 from restkeeper.features.idempotency import Idempotency
-from restkeeper.storage import Store, deliveries, open_store
+from restkeeper.storage import Store, open_store
 from restkeeper.storage.contract import Collection, StoredResponse
 from restkeeper.storage.outbox import (
     LONGEST_DELAY,
@@ -21,7 +21,6 @@ from restkeeper.storage.outbox import (
     EventFilter,
     Secret,
 )
-from restkeeper.storage.sqlite.dialect import _dialect
 from restkeeper.web.application import Application
 from tests.shop import create_app
 
@@ -30,10 +29,9 @@ AHEAD = NOW + 400 * 86_400.0
 WANTED = EventFilter(("things",))
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/store.db"
-    opened = open_store(url, [Collection("things", {})])
+@pytest.fixture
+def store() -> Store:
+    opened = open_store("memory://", [Collection("things", {})])
     opened.write(lambda transaction: transaction.subscribe("w", [Secret("whsec_a")]))
     return opened
 
@@ -159,14 +157,3 @@ def test_reap_deletes_entries_dated_ahead(tmp_path: Path) -> None:
     app.extensions["restkeeper"].store.write(store_responses)
     run: Callable[..., Result] = app.test_cli_runner().invoke
     assert run(args=["reap"]).stdout == "deleted 4 expired responses and 3 expired events\n"
-
-
-def test_the_search_for_impossible_times_uses_an_index(store: Store) -> None:
-    """Its cost does not depend on the number of waiting deliveries."""
-    plan = store._writer.connection.execute  # type: ignore[attr-defined]
-    parameters = {"active": "[]", "webhook": "w", "now": NOW, **deliveries._LONGEST}
-    for statement in (deliveries._SUBSCRIPTIONS, *deliveries._FREE):
-        steps = [row[3] for row in plan(f"EXPLAIN QUERY PLAN {_dialect(statement)}", parameters)]
-        searched = [step for step in steps if "deliveries" in step]
-        assert searched and all(step.startswith("SEARCH") for step in searched), steps
-        assert sum("due" in step for step in searched) >= (4 if statement is deliveries._SUBSCRIPTIONS else 1), steps

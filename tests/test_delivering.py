@@ -55,19 +55,6 @@ def test_nothing_is_lost_when_workers_are_killed() -> None:
     soak(changes=250, kills=5)
 
 
-def test_the_service_can_deliver_by_itself(tmp_path: Path) -> None:
-    """With WEBHOOK_WORKER=inside a change is delivered with no other process; a stop ends it."""
-    settings = {"WEBHOOK_ALLOW_PRIVATE": "1", "WEBHOOK_WORKER": "inside", "LOG_LEVEL": "warning"}
-    with Receiver() as receiver, Gunicorn(tmp_path, **settings) as server:
-        hook = subscribe(server, receiver, "healthy")
-        server.post("/products", {"name": "x"})
-        server.post(f"{hook}/ping", None)
-        assert sorted(arrived(receiver, "healthy", 2)) == ["product.created", "webhook.ping"]
-        server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(timeout=SECONDS) == 0
-    assert server.lines()[1:] == []
-
-
 def test_a_slow_endpoint_does_not_block_the_service(tmp_path: Path) -> None:
     """While deliveries hang, the same processes handle requests, and deliver to other endpoints."""
     settings = {"WEBHOOK_ALLOW_PRIVATE": "1", "WEBHOOK_WORKER": "inside", "LOG_LEVEL": "warning"}

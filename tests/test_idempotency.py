@@ -125,20 +125,6 @@ def test_a_key_belongs_to_its_path(client: FlaskClient, post: Post) -> None:
     assert count(client) == 2
 
 
-def test_a_server_may_omit_an_empty_script_name(client: FlaskClient) -> None:
-    """PEP 3333 allows this; the keys are the same."""
-    whole = client.application.wsgi_app
-
-    def without(environ: dict[str, Any], start_response: Any) -> Any:
-        environ.pop("SCRIPT_NAME", None)
-        return whole(environ, start_response)
-
-    client.application.wsgi_app = without  # type: ignore[method-assign]
-    responses = [client.post("/products", json=LAMP, headers={"Idempotency-Key": KEY}) for _ in range(2)]
-    assert [response.status_code for response in responses] == [200, 200]
-    assert responses[0].data == responses[1].data
-
-
 @pytest.mark.needs("keys")
 def test_a_key_belongs_to_its_caller() -> None:
     """Two callers can use the same key: neither gets a response of the other."""
@@ -215,19 +201,6 @@ def test_expired_responses_are_deleted_by_new_ones(client: FlaskClient, post: Po
     for n in range(100):
         post(f"new-{n}")
     assert responses(client) == 100
-
-
-def test_only_some_new_responses_delete_expired_ones(
-    client: FlaskClient, post: Post, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """About one in 64 does, and deletes more than 64 if there are as many."""
-    store: Store = client.application.extensions["restkeeper"].store
-    limits: list[int] = []
-    kind = store.write(type)
-    monkeypatch.setattr(kind, "sweep_responses", lambda self, before, limit, **_: limits.append(limit))
-    for n in range(512):  # the keys are always the same, and so is the result
-        post(f"{n}")
-    assert 4 < len(limits) < 16 and min(limits) > 64
 
 
 def test_reap_deletes_only_expired_responses(client: FlaskClient, post: Post, clock: SetClock) -> None:

@@ -1,7 +1,6 @@
 """Lists: paging in both styles, filters, order, fields, search."""
 
 import re
-from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -13,7 +12,6 @@ from werkzeug.test import TestResponse
 
 from restkeeper.resources import items
 from restkeeper.resources.items import PAGES_BYTES
-from restkeeper.service import service_of
 from restkeeper.web import pagination
 from restkeeper.web.cache import Cache
 
@@ -212,47 +210,6 @@ def test_the_cache_of_lists_is_limited(client: FlaskClient, monkeypatch: pytest.
     assert cache_sizes[-1] > PAGES_BYTES / 2
 
 
-def test_only_a_list_that_may_be_unchanged_asks_for_the_revision(
-    client: FlaskClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """That is, a list with a cached response, or one that the client has. Others begin with their page."""
-    store, asked = service_of(client.application).store, list[str]()
-    for name in ("look_up", "page"):
-        monkeypatch.setattr(store, name, recorded(asked, name, getattr(store, name)))
-    fill(client, 1)
-    asked.clear()
-    tag = client.get("/products?limit=5").headers["ETag"]
-    assert asked == ["page"]
-    assert client.get("/products?limit=5").headers["ETag"] == tag
-    assert asked == ["page", "look_up"]
-    assert client.get("/products?limit=6", headers={"If-None-Match": tag}).status_code == 200
-    assert asked == ["page", "look_up", "look_up", "page"]
-
-
-def recorded(asked: list[str], name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    def record(*arguments: Any, **options: Any) -> Any:
-        asked.append(name)
-        return function(*arguments, **options)
-
-    return record
-
-
-def test_only_the_newest_response_to_a_list_is_cached(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It replaces the one of a former revision."""
-    caches: list[Cache[Any, Any]] = []
-    add = Cache.add
-
-    def watched(self: Cache[Any, Any], key: Any, value: Any, size: int) -> None:
-        add(self, key, value, size)
-        caches.append(self)
-
-    monkeypatch.setattr(Cache, "add", watched)
-    for number in range(1, 4):
-        assert client.post("/products", json={"name": f"{number}"}).status_code == 200
-        assert len(names(client.get("/products"))) == number
-    assert len(caches) == 3 and len(caches[-1]._cached) == 1
-
-
 def test_links_repeat_the_query(client: FlaskClient) -> None:
     """Links have the other parameters, escaped, with the cursor or offset of their own page."""
     fill(client, 3)
@@ -264,15 +221,6 @@ def test_options_ignores_the_query(client: FlaskClient) -> None:
     """OPTIONS only describes the path, so any query is accepted, also one of another dialect."""
     for query in ("range=[0,9]", "_start=0&_end=x", "cursor=x"):
         assert client.options(f"/products?{query}").status_code == 200
-
-
-def test_the_number_of_filters_is_limited(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One filter too many returns 400 with the limit."""
-    monkeypatch.setattr("restkeeper.web.queries.MAX_FILTERS", 3)
-    three = "price[gt]=1&price[lt]=9&name[ne]=x"
-    assert client.get(f"/products?{three}&limit=5&sort=name").status_code == 200
-    response = client.get(f"/products?{three}&stock=1")
-    assert response.json["errors"] == [{"parameter": "stock", "detail": "is one filter too many: a list takes 3"}]
 
 
 def test_nul_is_no_text_to_look_for(client: FlaskClient) -> None:

@@ -1,10 +1,10 @@
 """A mistake in a file of the service is one line, whatever loads it; an error of the engine keeps its traceback."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -56,46 +56,63 @@ MISTAKES: list[tuple[str, str, str, str]] = [  # a file, a part of it and anothe
 ]
 
 
-@pytest.fixture
-def start(tmp_path: Path) -> Callable[..., list[str]]:
-    """A start of a copy of the service with one change; returns what it prints to stderr, in lines."""
-
-    def run(way: str, file: str, old: str, new: str) -> list[str]:
-        for part in SERVICE:
-            (shutil.copytree if (ROOT / part).is_dir() else shutil.copy)(ROOT / part, tmp_path / part)
-        text = (tmp_path / file).read_text()
-        assert old in text
-        (tmp_path / file).write_text(text.replace(old, new, 1))
-        environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PORT": "0", "AUTH": "open"}
-        done = subprocess.run(
-            [sys.executable, "-P", *WAYS[way]], cwd=tmp_path, env=environ, stderr=subprocess.PIPE, timeout=SECONDS
-        )
-        assert done.returncode != 0
-        return done.stderr.decode().splitlines()
-
-    return run
+# Runs `restkeeper migrate` in each folder; the engine is loaded once. Prints the stderr of each run.
+MIGRATE_EACH = """
+import json, os, runpy, sys
+import restkeeper.cli.main, restkeeper.app
+folders, sys.argv = sys.argv[1:], ["restkeeper", "migrate"]
+for folder in folders:
+    if not os.fork():
+        os.chdir(folder)
+        os.dup2(os.open("stderr", os.O_CREAT | os.O_WRONLY), 2)
+        runpy.run_module("restkeeper", run_name="__main__", alter_sys=True)
+    assert os.waitstatus_to_exitcode(os.wait()[1])
+    print(json.dumps(open(f"{folder}/stderr").read().splitlines()), flush=True)
+"""
 
 
-@pytest.mark.parametrize(("file", "old", "new", "message"), MISTAKES)
-def test_a_mistake_is_one_line(start: Callable[..., list[str]], file: str, old: str, new: str, message: str) -> None:
-    """It has the file and the line, the name, and what is wrong."""
-    (line,) = start("migrate", file, old, new)
-    assert line.startswith(f"restkeeper: {message}")
+def write(folder: Path, file: str, old: str, new: str) -> None:
+    """A copy of the service with one change."""
+    for part in SERVICE:
+        (shutil.copytree if (ROOT / part).is_dir() else shutil.copy)(ROOT / part, folder / part)
+    text = (folder / file).read_text()
+    assert old in text
+    (folder / file).write_text(text.replace(old, new, 1))
+
+
+def run(folder: Path, *arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PORT": "0", "AUTH": "open"}
+    command = [sys.executable, "-P", *arguments]
+    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=SECONDS)
+
+
+def test_a_mistake_is_one_line(tmp_path: Path) -> None:
+    """It has the file and the line, the name, and what is wrong; an error of the engine keeps its traceback.
+
+    Also one that a declaration causes, if the engine did not raise it on purpose.
+    """
+    folders = [tmp_path / str(number) for number in range(len(MISTAKES) + 1)]
+    internal = (SCHEMA, 'Lifecycle("active", {"draft"', 'Lifecycle("active", 5 or {"draft"')
+    for folder, change in zip(folders, [*(mistake[:3] for mistake in MISTAKES), internal], strict=True):
+        folder.mkdir()
+        write(folder, *change)
+    done = run(tmp_path, "-c", MIGRATE_EACH, *folders)
+    assert done.returncode == 0, done.stderr
+    *printed, traceback = map(json.loads, done.stdout.splitlines())
+    expected = [f"restkeeper: {message}" for *_, message in MISTAKES]
+    found = zip(printed, expected, strict=True)
+    assert [(lines, line) for lines, line in found if len(lines) != 1 or not lines[0].startswith(line)] == []
+    assert traceback[0].startswith("Traceback ") and traceback[-1] == "TypeError: 'int' object is not iterable"
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("number", [0, 11])
-def test_each_way_to_start_prints_the_line(start: Callable[..., list[str]], way: str, number: int) -> None:
-    """Of a module that app.py imports, and of one that its create_app finds."""
-    *change, message = MISTAKES[number]
-    (line,) = start(way, *change)
-    assert line.startswith(f"restkeeper: {message}")
-
-
-def test_an_error_of_the_engine_keeps_its_traceback(start: Callable[..., list[str]]) -> None:
-    """Also one that a declaration causes, if the engine did not raise it on purpose."""
-    lines = start("migrate", SCHEMA, 'Lifecycle("active", {"draft"', 'Lifecycle("active", 5 or {"draft"')
-    assert lines[0].startswith("Traceback ") and lines[-1] == "TypeError: 'int' object is not iterable"
+def test_each_way_to_start_prints_the_line(tmp_path: Path, way: str) -> None:
+    """Of a module that app.py imports, or of one that its create_app finds."""
+    *change, message = MISTAKES[0 if way in ("gunicorn", "flask") else 11]
+    write(tmp_path, *change)
+    done = run(tmp_path, *WAYS[way])
+    (line,) = done.stderr.splitlines()
+    assert done.returncode != 0 and line.startswith(f"restkeeper: {message}")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from restkeeper.errors import InvalidQuery
 from restkeeper.service import service_of
 from restkeeper.storage.contract import Page, Query
 from restkeeper.web import pagination
-from restkeeper.web.cache import Cache
 from restkeeper.web.pagination import LINK_BYTES, link_header, links, require_whole
 from restkeeper.web.queries import ListRequest
 from tests.shop import create_app
@@ -203,26 +202,3 @@ def test_the_memory_of_a_cursor_does_not_depend_on_its_query() -> None:
     page = Page([b"{}"], [""], [None], more=True, last=("a",))
     value = links(list_request, list_request.query, page, 2, "/p", MultiDict({"q": "x" * 1500}))
     assert re.findall(r'rel="(\w+)"', value) == ["first", "next"]
-
-
-def test_the_size_of_a_cached_list_includes_its_key(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Path, query and headers count, besides the body."""
-    sizes: list[tuple[int, int]] = []
-    monkeypatch.setattr(Cache, "add", lambda self, key, value, size: sizes.append((size, weight(key, value))))
-    for query in ("", "?q=" + "x" * 2000, "?limit=5"):
-        client.get(f"/api/v1/products{query}")
-    assert len(sizes) == 3 and all(size > least for size, least in sizes)
-
-
-def weight(key: tuple[Any, ...], page: Any) -> int:
-    parts = [part for part in (*key, page.tag, page.body) if part]
-    return sum(map(len, parts)) + sum(len(name) + len(value) for name, value in page.headers)
-
-
-def test_selected_fields_are_cut_out_of_stored_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A list with `fields` does not parse its items."""
-    client = create_app(Config()).test_client()
-    client.post("/products", json={"name": "x", "attributes": {"v": [1.5] * 50}})
-    monkeypatch.setattr("restkeeper.web.exactjson.loads", None)
-    monkeypatch.setattr("restkeeper.web.exactjson.stored", None)
-    assert client.get("/products?fields=name,stock").json == [{"name": "x", "stock": 0}]

@@ -13,10 +13,7 @@ from restkeeper.errors import Problem
 from restkeeper.storage import Store, locate
 from restkeeper.storage.errors import (
     DuplicateValue,
-    EventsExpired,
-    RecordChanged,
     RecordNotFound,
-    ResponseStored,
     StoreError,
     StoreFull,
     StoreGone,
@@ -213,13 +210,6 @@ def test_a_missing_or_full_store_is_one_line_in_the_log(
     monkeypatch.setattr(web_errors, "_logged", {kind: time.monotonic() - web_errors.LOG_SECONDS})
     assert client.get("/products").status_code == status
     assert len(caplog.records) == 2
-
-
-def test_every_exception_of_a_store_has_a_problem() -> None:
-    """Each has its own row in the table, or that of its base class; the others are handled before."""
-    kinds = [RecordNotFound, DuplicateValue, StoreFull, StoreUnavailable]
-    assert kinds == list(web_errors._OF_STORE)
-    assert {*StoreError.__subclasses__(), StoreFull} == {*kinds, EventsExpired, RecordChanged, ResponseStored}
 
 
 def test_an_exception_without_description_has_no_detail() -> None:

@@ -25,7 +25,6 @@ from flask.testing import FlaskClient
 from restkeeper.config import Config
 from restkeeper.features.keys import credentials
 from restkeeper.service import service_of
-from restkeeper.web import auth, edge
 from tests import issuer
 from tests.live import ROOT, Gunicorn
 from tests.shop import create_app
@@ -98,7 +97,7 @@ def test_a_revoked_key_is_refused_by_every_worker_at_once(tmp_path: Path) -> Non
     """While connections to both workers use a key, no request that begins after its revocation succeeds."""
     settings = {"AUTH": "required", "ADMIN_KEY": ADMIN_KEY, "RATE_LIMIT": "off"}
     with Gunicorn(tmp_path, bounds={"failure_limit": "off"}, **settings) as server:
-        for turn in range(5):
+        for turn in range(3):
             key = server.post("/api/v1/keys", {"name": "x", "scopes": ["products:read"]}, ADMIN).json()
             revoked, late = threading.Event(), []
             let_in = threading.Barrier(9)
@@ -148,7 +147,7 @@ def test_flask_keys_manages_the_keys_of_a_running_service(tmp_path: Path) -> Non
         assert flask("list") == ""
 
 
-@pytest.mark.parametrize("form", ["json", "text"])
+@pytest.mark.parametrize("form", ["json", pytest.param("text", marks=pytest.mark.matrix)])
 def test_secrets_are_not_revealed(tmp_path: Path, form: str) -> None:
     """No secret is in the log at its lowest level, in the metrics, or in a response but the one that returns it."""
     (tmp_path / "keys.json").write_bytes(issuer.FIRST)
@@ -222,7 +221,6 @@ def test_an_untrusted_host_is_not_repeated() -> None:
     [
         ({"AUTH": "required", "ADMIN_KEY": ADMIN_KEY}, True),
         ({"AUTH": "required", "ADMIN_KEY": ADMIN_KEY, "TRUSTED_HOSTS": "localhost,127.0.0.1"}, False),
-        ({"AUTH": "open"}, False),
     ],
 )
 def test_a_start_warns_that_any_host_is_accepted(tmp_path: Path, settings: dict[str, str], warned: bool) -> None:
@@ -230,20 +228,6 @@ def test_a_start_warns_that_any_host_is_accepted(tmp_path: Path, settings: dict[
     with Gunicorn(tmp_path, workers=1, LOG_LEVEL="error", **settings) as server:
         lines = [line for line in server.log.read_text().splitlines() if "TRUSTED_HOSTS" in line]
     assert len(lines) == warned
-
-
-def test_long_forwarded_entries_are_not_cached() -> None:
-    """Entries of X-Forwarded-For are parsed once and cached, but not those that are too long for an address."""
-    caches = (auth._is_here, edge._parsed)
-    for cache in caches:
-        cache.cache_clear()
-    client = create_app(Config(trusted_proxies=1)).test_client()
-    for n in range(20):
-        far = client.get("/products", headers={"X-Forwarded-For": f"{'x' * 5000}{n}"})
-        assert far.status_code == 403
-    assert sum(cache.cache_info().currsize for cache in caches) <= 2
-    assert client.get("/products", headers={"X-Forwarded-For": "[::1]:4321"}).status_code == 403
-    assert edge._parsed.cache_info().currsize == 1
 
 
 @pytest.mark.needs("keys")

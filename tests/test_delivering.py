@@ -58,7 +58,7 @@ def test_nothing_is_lost_when_workers_are_killed() -> None:
 def test_a_slow_endpoint_does_not_block_the_service(tmp_path: Path) -> None:
     """While deliveries hang, the same processes handle requests, and deliver to other endpoints."""
     settings = {"WEBHOOK_ALLOW_PRIVATE": "1", "WEBHOOK_WORKER": "inside", "LOG_LEVEL": "warning"}
-    with Receiver() as receiver, Gunicorn(tmp_path, **settings) as server:
+    with Receiver() as receiver, Gunicorn(tmp_path, workers=1, **settings) as server:
         subscribe(server, receiver, "hanging")
         subscribe(server, receiver, "healthy")
         for n in range(20):
@@ -72,7 +72,7 @@ def test_a_slow_endpoint_does_not_block_the_service(tmp_path: Path) -> None:
 
 def test_a_stopped_worker_finishes_its_delivery(tmp_path: Path) -> None:
     """On SIGTERM it waits for the running delivery, stores its result, and starts no other."""
-    with Receiver() as receiver, Gunicorn(tmp_path, WEBHOOK_ALLOW_PRIVATE="1") as server:
+    with Receiver() as receiver, Gunicorn(tmp_path, workers=1, WEBHOOK_ALLOW_PRIVATE="1") as server:
         hook = subscribe(server, receiver, "hanging")
         server.post("/products", {"name": "x"})
         worker = deliver(tmp_path, **{BOUNDS: '{"webhook_timeout": 3}'})
@@ -88,16 +88,14 @@ def test_a_stopped_worker_finishes_its_delivery(tmp_path: Path) -> None:
         ]
 
 
-@pytest.mark.parametrize("private", ["0", "1"])
-def test_private_addresses_are_called_only_where_allowed(tmp_path: Path, private: str) -> None:
+def test_private_addresses_are_called_only_where_allowed(tmp_path: Path) -> None:
     """A webhook that was created while they were allowed is not called when they are not allowed any more."""
-    with Receiver() as receiver, Gunicorn(tmp_path, WEBHOOK_ALLOW_PRIVATE="1") as server:
+    with Receiver() as receiver, Gunicorn(tmp_path, workers=1, WEBHOOK_ALLOW_PRIVATE="1") as server:
         hook = subscribe(server, receiver, "healthy")
         server.post("/products", {"name": "x"})
-        worker = deliver(tmp_path, "--once", WEBHOOK_ALLOW_PRIVATE=private)
+        worker = deliver(tmp_path, "--once", WEBHOOK_ALLOW_PRIVATE="0")
         out, errors = worker.communicate(timeout=SECONDS)
         assert (worker.returncode, out) == (0, "tried 1\n"), errors
         (entry,) = server.get(f"{hook}/deliveries").json()
-        assert entry["state"] == ("delivered" if private == "1" else "pending")
-        assert (receiver.inboxes["healthy"].tries == 0) == (private == "0")
-        assert private == "1" or "WEBHOOK_ALLOW_PRIVATE" in entry["response_excerpt"]
+        assert entry["state"] == "pending" and "WEBHOOK_ALLOW_PRIVATE" in entry["response_excerpt"]
+        assert receiver.inboxes["healthy"].tries == 0

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,8 +41,9 @@ class Tab:
         self._socket = websocket.create_connection(address, timeout=WAIT_SECONDS, suppress_origin=True)
         self._session: dict[str, str] = {}
         self._calls = 0
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = {"sessionId": self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
+        self._target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        attached = self.call("Target.attachToTarget", targetId=self._target, flatten=True)
+        self._session = {"sessionId": attached["sessionId"]}
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
@@ -83,25 +83,32 @@ class Tab:
         return [event["params"] for event in self.events if event.get("method") in methods]
 
     def close(self) -> None:
-        self.call("Browser.close")
+        self._session = {}
+        self.call("Target.closeTarget", targetId=self._target)
         self._socket.close()
 
 
-@pytest.fixture
-def tab(tmp_path: Path) -> Iterator[Tab]:
-    """A tab of a new browser."""
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a new browser."""
     if CHROMIUM is None:
         if os.environ.get("CI") == "true":
             pytest.fail("there is no chromium")
         pytest.skip("there is no chromium")
-    command = [CHROMIUM, *OPTIONS, f"--user-data-dir={tmp_path}/profile"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as browser:
-        assert browser.stderr is not None
-        address = next(line.split()[-1] for line in browser.stderr if line.startswith("DevTools listening on"))
-        opened = Tab(address)
-        yield opened
-        opened.close()
-        browser.stderr.read()
+    command = [CHROMIUM, *OPTIONS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        yield next(line.split()[-1] for line in running.stderr if line.startswith("DevTools listening on"))
+        running.terminate()
+        running.stderr.read()
+
+
+@pytest.fixture
+def tab(browser: str) -> Iterator[Tab]:
+    """A new tab."""
+    opened = Tab(browser)
+    yield opened
+    opened.close()
 
 
 LIST = "#operations-products-list_products"

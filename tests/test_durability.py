@@ -117,7 +117,7 @@ def _alone(file: Path) -> set[str]:
 
 
 @pytest.mark.sqlite
-@pytest.mark.parametrize(("stop", "killed"), [(signal.SIGTERM, False), (signal.SIGTERM, True), (signal.SIGINT, False)])
+@pytest.mark.parametrize(("stop", "killed"), [(signal.SIGTERM, True), (signal.SIGINT, False)])
 def test_after_a_stop_one_file_has_everything(tmp_path: Path, stop: int, killed: bool) -> None:
     """After SIGTERM or Ctrl-C a copy of the one file has every item: also after a reload and beside a killed worker."""
     with Gunicorn(tmp_path, workers=3, PROMETHEUS_MULTIPROC_DIR=str(tmp_path / "metrics")) as server:

@@ -57,13 +57,6 @@ def test_each_server_has_its_own_store(tmp_path: Path, monkeypatch: pytest.Monke
     one.close()  # a second call has no effect
 
 
-def test_settings_are_passed_to_the_service(tmp_path: Path) -> None:
-    """The settings are those of the service."""
-    with LiveServer(ROOT, DATABASE_URL=f"sqlite:///{tmp_path}/a.db"):
-        pass
-    assert (tmp_path / "a.db").exists()
-
-
 @pytest.mark.parametrize(
     ("code", "message"),
     [
@@ -84,14 +77,15 @@ def test_an_invalid_service_is_a_one_line_error(tmp_path: Path, code: str | None
 
 
 def test_other_files_of_the_folder_have_no_effect(tmp_path: Path) -> None:
-    """Files named like parts of the engine, files named like modules of Python, and gunicorn's own settings."""
+    """Files named like parts of the engine or like modules of Python, and gunicorn's own settings; given ones have."""
     (tmp_path / "app.py").write_text(
         "import restkeeper\n\ndef create_app(config=None):\n    return restkeeper.create_app(config, [])\n"
     )
     for name in ("config", "errors", "storage", "web", "json", "queue", "secrets", "gunicorn.conf"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('disturbed')")
-    with LiveServer(tmp_path) as server:
+    with LiveServer(tmp_path, DATABASE_URL=f"sqlite:///{tmp_path}/a.db") as server:
         assert get(f"{server.url}/healthz")
+    assert (tmp_path / "a.db").exists()
 
 
 def test_output_of_the_service_does_not_block_it(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_a_worker_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.sqlite
-@pytest.mark.parametrize("is_mount_point", [True, False])
+@pytest.mark.parametrize("is_mount_point", [True, pytest.param(False, marks=pytest.mark.matrix)])
 def test_a_worker_without_a_store_waits_for_it(tmp_path: Path, is_mount_point: bool) -> None:
     """It creates none: requests get 503 until the disk is mounted again, and then all items are there."""
     disk, away = tmp_path / "disk", tmp_path / "away"

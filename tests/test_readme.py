@@ -170,7 +170,7 @@ def test_the_receiver_of_the_readme_verifies_deliveries(tmp_path: Path) -> None:
     (block,) = [each.text for each in blocks("webhooks.md", "python") if "HTTPServer((" in each.text]
     script = block.replace("9000", "0").replace("HTTPServer((", "server = HTTPServer((", 1)
     script = script.replace(".serve_forever()", "\nprint(server.server_port, flush=True)\nserver.serve_forever()")
-    with Gunicorn(tmp_path, WEBHOOK_ALLOW_PRIVATE="1", WEBHOOK_WORKER="inside") as server:
+    with Gunicorn(tmp_path, workers=1, WEBHOOK_ALLOW_PRIVATE="1", WEBHOOK_WORKER="inside") as server:
         made = server.post("/api/v1/webhooks", {"url": "http://127.0.0.1:9/", "status": "paused"}).json()
         command = [sys.executable, "-c", script.replace("whsec_…", made["secret"])]
         receiver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

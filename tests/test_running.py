@@ -191,7 +191,7 @@ def test_a_long_search_does_not_block_other_requests(tmp_path: Path) -> None:
     """While a process searches many items, it responds to other requests before the search is done."""
     store = open_store(stores.url(f"sqlite:///{tmp_path}/restkeeper.db"), [RESOURCE.collection])
     record = RESOURCE.create({"name": "x", "description": "y" * 200}, id="0", now=rfc3339(time.time()))
-    fill(store, (record._replace(id=f"{n}") for n in range(50_000)))
+    fill(store, (record._replace(id=f"{n}") for n in range(25_000)))
     with Gunicorn(tmp_path, workers=1, LOG_LEVEL="error") as server, ThreadPoolExecutor(1) as pool:
         server.get("/healthz")
         for _ in range(20):  # during a search this process may stand still
@@ -208,7 +208,7 @@ def test_a_long_search_does_not_block_other_requests(tmp_path: Path) -> None:
 
 def test_requests_in_flight_finish(tmp_path: Path) -> None:
     """On SIGTERM a request whose body is still arriving gets its response, and then the service ends."""
-    with Gunicorn(tmp_path) as server:
+    with Gunicorn(tmp_path, workers=1) as server:
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as slow:
             body = b'{"name": "late"}'
             head = b"POST /products HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -290,15 +290,3 @@ def test_a_failed_backup_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Monk
             store.backup(tmp_path / "backup.db")
         assert names(tmp_path) == before
     store.close()
-
-
-def test_a_copy_of_a_closed_store_gets_a_new_epoch(tmp_path: Path, backup: Path) -> None:
-    """A restored byte copy has another epoch than its original."""
-    store = opened(tmp_path)
-    epoch = store.epoch
-    store.close()
-    shutil.copy(tmp_path / "store.db", tmp_path / "plain.db")
-    assert restore(tmp_path, "--discard", str(tmp_path / "plain.db")).exit_code == 0
-    store = opened(tmp_path)
-    assert store.epoch != epoch and ids(store) == ["new", "old"]
-    store.close()

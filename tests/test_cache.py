@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from restkeeper.web.cache import Cache
+from restkeeper.web.pagination import Cache
 from tests.waiting import SECONDS
 
 CAPACITY = 160  # of which one value may be a sixteenth: 10

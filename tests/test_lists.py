@@ -13,7 +13,7 @@ from werkzeug.test import TestResponse
 from restkeeper.resources import items
 from restkeeper.resources.items import PAGES_BYTES
 from restkeeper.web import pagination
-from restkeeper.web.cache import Cache
+from restkeeper.web.pagination import Cache
 
 
 def fill(client: FlaskClient, count: int) -> list[dict[str, Any]]:

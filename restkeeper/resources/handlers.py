@@ -1,5 +1,9 @@
-"""The one set of handlers that serves every collection."""
+"""The one set of handlers that serves every collection, and what those share whose items have a secret.
 
+Only one response has a secret, of an API key or of a webhook, and is never cached.
+"""
+
+from collections.abc import Callable
 from dataclasses import replace
 
 from flask import Blueprint
@@ -12,10 +16,13 @@ from restkeeper.errors import (
     PreconditionFailed,
     PreconditionRequired,
 )
-from restkeeper.resources.items import Items
+from restkeeper.resources.items import UNCACHED, Items, Prepared
+from restkeeper.resources.resource import JsonObject
+from restkeeper.storage.contract import Record, Transaction
+from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
-from restkeeper.web.auth import needs
-from restkeeper.web.exactjson import JSON, MERGE_PATCH
+from restkeeper.web.auth import ADMIN, needs
+from restkeeper.web.exactjson import JSON, MERGE_PATCH, require_acceptable
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
     COMPARED,
@@ -29,6 +36,7 @@ from restkeeper.web.operations import (
     returns,
     takes,
 )
+from restkeeper.web.preconditions import require_match
 from restkeeper.web.queries import MAX_VALUES
 
 # What the handlers take and return.
@@ -40,6 +48,10 @@ READ = Result("The item.", {JSON: SOME}, ITEM_HEADERS, name="{}Read")
 KEPT = Result("The item as stored.", {JSON: "{}"}, ITEM_HEADERS, name="{}Kept")
 CREATED = replace(KEPT, headers=(*ITEM_HEADERS, "Location"), name="{}Created")
 DELETED = Result("The item as it last was.", {JSON: "{}"}, (), name="{}Deleted")
+ROTATED = Result("The item, and its new secret.", {JSON: "{}WithSecret"}, ("Cache-Control", "ETag"), name="{}Rotated")
+CREATED_WITH_SECRET = replace(
+    ROTATED, about="The item, and its secret.", headers=(*ROTATED.headers, "Location"), name="{}Created"
+)
 INPUT = Body("{}Input")
 PATCH = Body("{}Patch", (MERGE_PATCH, JSON))
 
@@ -49,7 +61,7 @@ CHANGE = (*CHANGE_PROBLEMS, PreconditionRequired, *WRITE_PROBLEMS, IllegalTransi
 
 
 class CollectionHandlers:
-    """The handlers of one collection. All of them need what `needs` says, if that is given, see `guard.needs`."""
+    """The handlers of one collection. All of them need what `needs` says, if that is given, see `auth.needs`."""
 
     def __init__(self, items: Items, *, needs: str = "") -> None:
         self.needs = needs
@@ -110,3 +122,59 @@ class CollectionHandlers:
     def delete_item(self, id: str) -> Reply:
         """Delete an item; the response is the item as it last was."""
         return self.items.delete(id)
+
+
+class SecretItemHandlers(CollectionHandlers):
+    """The handlers of a collection whose items have a secret: for admins."""
+
+    def __init__(self, items: Items) -> None:
+        super().__init__(items, needs=ADMIN)
+
+    @returns(READ, NOT_MODIFIED, NotFound, InvalidQuery, PreconditionFailed)
+    def read_item(self, id: str) -> Reply:
+        """Read one item."""
+        return super().read_item(id)
+
+
+def create_with_secret(
+    items: Items,
+    make: Callable[[JsonObject], tuple[Record, str]],
+    insert: Callable[[Transaction, Record, str], object],
+) -> Reply:
+    """Create an item from the request's body. `make` returns it and its secret, which only this response has."""
+    sent = items.body(JSON)
+
+    def prepare() -> tuple[Record, Prepared]:
+        record, secret = make(sent)
+        reply = _with_secret(items, record, secret)
+        return record, Prepared(reply, lambda transaction: insert(transaction, record, secret))
+
+    return items.add(items.hooks.idempotency(sent, secret=True), prepare)
+
+
+def rotate_secret(
+    items: Items,
+    id: str,
+    renew: Callable[[Record], tuple[Record, str]],
+    update: Callable[[Transaction, Record, str], object],
+) -> Reply:
+    """Give an item a new secret. `renew` returns it with that, which only this response has."""
+    require_acceptable(JSON)
+
+    def prepare() -> Prepared:
+        before = items.store.read(items.name, id)
+        require_match(items.tag(before), before.updated_at)
+        after, secret = renew(before)
+
+        def work(transaction: Transaction) -> None:
+            transaction.require(items.name, before)
+            update(transaction, after, secret)
+
+        return Prepared(_with_secret(items, after, secret), work)
+
+    return items.write_once(items.hooks.idempotency(None, secret=True), prepare, turn=id)
+
+
+def _with_secret(items: Items, record: Record, secret: str) -> Reply:
+    body = exactjson.dumps(exactjson.loads(items.resource.body(record)) | {"secret": secret})
+    return Reply(body, headers={"Cache-Control": UNCACHED, "ETag": f'"{items.tag(record)}"'})

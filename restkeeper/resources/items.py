@@ -21,9 +21,8 @@ from restkeeper.storage.contract import Filter, Op, Page, Query, Record, Store, 
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, ResponseStored, StoreContended, StoreUnavailable
 from restkeeper.web import exactjson, lookup
 from restkeeper.web.application import Reply
-from restkeeper.web.cache import Cache
 from restkeeper.web.exactjson import JSON, read_object, require_acceptable
-from restkeeper.web.pagination import links, require_whole, resolve
+from restkeeper.web.pagination import Cache, links, require_whole, resolve
 from restkeeper.web.preconditions import digest, is_conditional, is_not_modified, last_modified, require_match
 from restkeeper.web.queries import ListRequest, parse, parse_fields
 

@@ -54,18 +54,18 @@ def caller_in(environ: dict[str, Any]) -> Caller:
 def remember(environ: dict[str, Any], who: Caller) -> None:
     """Set the caller, also for the store."""
     environ[_KEY] = who
-    work_for(caller_keys(environ)[0])
+    work_for(who.id if who.id != ANONYMOUS else address_keys(environ)[0])
 
 
 def name_of(environ: dict[str, Any]) -> str:
     """The caller's id, or its address if it has no credentials."""
-    who = caller_in(environ)
+    who: Caller = environ.get(_KEY, NOBODY)
     return who.id if who.id != ANONYMOUS else str(environ.get("REMOTE_ADDR", ""))
 
 
 def caller_keys(environ: dict[str, Any]) -> tuple[str, ...]:
     """What a caller is counted by: the id, or without valid credentials the address."""
-    who = caller_in(environ)
+    who: Caller = environ.get(_KEY, NOBODY)
     return address_keys(environ) if who.id == ANONYMOUS else (who.id,)
 
 
@@ -203,7 +203,7 @@ class Guard:
             return
         if (needed := self.needs.get(request.endpoint)) is None:
             raise RuntimeError(f"{request.endpoint}: give add_url_rule the function, with @restkeeper.needs")
-        who = caller_in(environ)
+        who: Caller = environ.get(_KEY, NOBODY)
         if needed in (PUBLIC, PROBE, OWN) or who.may(needed) or (needed == KNOWN and who is not NOBODY):
             return
         if who is NOBODY:

@@ -57,15 +57,17 @@ class Lookup:
     def _first_key(self, caller: str) -> Key | None:
         """What the current request reads first, if it is known."""
         if collection := self._collections.get(request.endpoint):
-            return (collection, request.view_args["id"]) if request.view_args else collection
+            arguments = request.view_args
+            return (collection, arguments["id"]) if arguments else collection
         return next((key for plan in self.plans if (key := plan(request, caller)) is not None), None)
 
 
 def find(store: Store, key: Key) -> Found:
     """What has a key, as it was read with the credential, which is used once, or now. It is None if there is none."""
-    read: _Read | None = request.environ.get(_READ)
+    environ = request.environ
+    read: _Read | None = environ.get(_READ)
     if read and read.key == key:
-        forget()
+        environ[_READ] = _Read(None, None, read.seconds)
         return read.found
     return store.look_up([key])[0]
 

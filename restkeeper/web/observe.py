@@ -6,7 +6,6 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from random import getrandbits
 from typing import Any
 from urllib.parse import quote
@@ -27,6 +26,7 @@ _REQUEST_ID = "restkeeper.request_id"
 _DEPRECATED = "restkeeper.deprecated"
 
 _PLAIN = "/:<>(),;@"  # besides letters and digits, the characters that need no escape in a text line
+_UNESCAPED = re.compile(rf"[\w.~{_PLAIN}-]*", re.ASCII)
 
 Line = dict[str, Any]
 STDERR = 2
@@ -102,8 +102,10 @@ def access_log(form: str, level: str) -> Callable[[Line], None] | None:
 
 
 def _write(line: bytes) -> None:
-    with suppress(OSError):  # a full or missing log must not make a committed request fail
+    try:
         os.write(STDERR, line)
+    except OSError:
+        pass  # a full or missing log must not make a committed request fail
 
 
 def _json_line(line: Line) -> bytes:
@@ -113,11 +115,15 @@ def _json_line(line: Line) -> bytes:
 def _text_line(line: Line) -> bytes:
     """Time, level and event, then name=value; one line whatever a client sent, but for the lines of an exception."""
     fields = {name: value for name, value in line.items() if name not in ("time", "level", "event", "exception")}
-    pairs = (f"{name}={quote(str(value), _PLAIN)}" for name, value in fields.items())
+    pairs = [f"{name}={_escaped(str(value))}" for name, value in fields.items()]
     text = " ".join([line["time"], line["level"], line["event"], *pairs])
     if "exception" in line:
         text = f"{text}\n{line['exception']}"
     return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def _escaped(text: str) -> str:
+    return text if _UNESCAPED.fullmatch(text) else quote(text, _PLAIN)
 
 
 def _new_id() -> str:

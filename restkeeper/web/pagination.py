@@ -3,13 +3,17 @@
 A cursor says "beyond this item, in this order, of this list": it holds the sort keys and the id at an end of a page,
 and a checksum that binds it to the list, sort and filters it was made for. It needs no secret: it opens nothing that
 its holder could not request by plain parameters.
+
+Pages are cached: they are the same until something in their collection changes.
 """
 
+import threading
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
+from typing import Generic, TypeVar
 from urllib.parse import urlencode
 
 import orjson
@@ -19,6 +23,9 @@ from werkzeug.datastructures import MultiDict
 from restkeeper.errors import InvalidQuery
 from restkeeper.storage.contract import Page, Position, Query
 from restkeeper.web.queries import ListRequest
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 LINK_BYTES = 4096  # of a Link header: what proxies have room for, and fetch of Node together with the other headers
 
@@ -146,3 +153,36 @@ def _bound(path: str, args: MultiDict[str, str]) -> bytes:
     """A digest of what the walk must not change: the list, its sort and its filters, in any order of parameters."""
     bound = orjson.dumps([path, sorted(pair for pair in args.items(multi=True) if pair[0] not in _PLACE)])
     return blake2b(bound, digest_size=16).digest()
+
+
+class Cache(Generic[K, V]):
+    """Values by key, at most `capacity` bytes of them: the oldest are evicted first.
+
+    Nothing expires: what a value depends on is part of its key, or of the value, which is then replaced.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._cached: dict[K, tuple[V, int]] = {}
+        self._size = 0
+        self._changing = threading.Lock()
+
+    def get(self, key: K) -> V | None:
+        """The value, if it is cached."""
+        found = self._cached.get(key)
+        return found[0] if found else None
+
+    def add(self, key: K, value: V, size: int) -> None:
+        """Cache a value of `size` bytes in place of the one that the key has.
+
+        A value that would displace many others is not cached.
+        """
+        with self._changing:
+            if replaced := self._cached.pop(key, None):
+                self._size -= replaced[1]
+            if size > self._capacity // 16:
+                return
+            self._cached[key] = (value, size)
+            self._size += size
+            while self._size > self._capacity:
+                self._size -= self._cached.pop(next(iter(self._cached)))[1]

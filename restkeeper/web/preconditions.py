@@ -3,6 +3,8 @@
 A date has whole seconds, and an item can change several times in one. So the date of an item is the first second after
 its last change, and it is compared with the very moment of that change: a client with this date has seen all that
 happened before it (section 8.8.2.2).
+
+Documents and pages of the service itself are cached by their digest.
 """
 
 from datetime import UTC, datetime
@@ -15,6 +17,8 @@ from werkzeug.http import parse_etags
 
 from restkeeper.clock import may_be_late
 from restkeeper.errors import PreconditionFailed, PreconditionRequired
+from restkeeper.web.application import Reply
+from restkeeper.web.exactjson import HTML
 
 _LAST_SECOND = 253402300799  # of the year 9999, since 1970
 
@@ -62,6 +66,30 @@ def is_not_modified(tag: str, updated_at: str | None = None) -> bool:
         return bool(parse_etags(held).contains_weak(tag))
     since = _date(environ.get("HTTP_IF_MODIFIED_SINCE")) if updated_at else None
     return since is not None and updated_at is not None and datetime.fromisoformat(updated_at) < since
+
+
+def document(body: bytes, content_type: str) -> Reply:
+    """A response that is the same while it has these bytes: their digest is its ETag. Raises PreconditionFailed."""
+    tag = digest(body)
+    require_match(tag)
+    reply = Reply(b"", 304) if is_not_modified(tag) else Reply(body, content_type=content_type)
+    reply.headers["ETag"] = f'"{tag}"'
+    reply.headers["Cache-Control"] = "no-cache"
+    return reply
+
+
+def page(html: str, style: str = "") -> Reply:
+    """An HTML page that loads nothing from elsewhere; `style` is the source of the style element that it may have.
+
+    Images may also be data URIs.
+    """
+    reply = document(html.encode(), f"{HTML}; charset=utf-8")
+    reply.headers["Content-Security-Policy"] = (
+        f"default-src 'self'; img-src 'self' data:; style-src 'self' {style}; "
+        "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    )
+    reply.headers["Referrer-Policy"] = "no-referrer"
+    return reply
 
 
 def last_modified(updated_at: str, now: float) -> str:

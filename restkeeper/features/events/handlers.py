@@ -22,10 +22,9 @@ from restkeeper.storage.errors import EventsExpired
 from restkeeper.storage.outbox import EVENT_ID, EventFilter, Events, is_event_id
 from restkeeper.web.application import Reply
 from restkeeper.web.auth import ADMIN, KNOWN, caller, caller_keys, lacking, needs
-from restkeeper.web.cache import Cache
 from restkeeper.web.exactjson import JSON, require_acceptable
 from restkeeper.web.operations import CONDITIONS, Parameter, Result, returns, several, takes
-from restkeeper.web.pagination import link_header, target_with
+from restkeeper.web.pagination import Cache, link_header, target_with
 from restkeeper.web.preconditions import is_not_modified, require_match
 from restkeeper.web.queries import Reader
 

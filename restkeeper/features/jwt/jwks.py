@@ -21,7 +21,7 @@ from jwt import PyJWK, PyJWTError
 
 from restkeeper.errors import Unavailable
 from restkeeper.net import is_loopback
-from restkeeper.web.cache import Cache
+from restkeeper.web.pagination import Cache
 
 FETCH_SECONDS = 5.0  # for each wait of a fetch, and for the whole body
 CACHED_SECONDS = 300.0  # of a set from a URL, whatever its Cache-Control: the removal of a key must not wait longer

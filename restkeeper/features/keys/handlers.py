@@ -11,9 +11,15 @@ from flask import Blueprint
 
 from restkeeper.errors import InsufficientStorage, PreconditionFailed, ValidationFailed
 from restkeeper.features.keys.credentials import CREDENTIALS, Credential, new_id, new_token
+from restkeeper.resources.handlers import (
+    CREATED_WITH_SECRET,
+    ROTATED,
+    SecretItemHandlers,
+    create_with_secret,
+    rotate_secret,
+)
 from restkeeper.resources.items import UNCACHED, Items
 from restkeeper.resources.resource import JsonObject, Resource
-from restkeeper.resources.secret_items import CREATED, ROTATED, SecretItemHandlers, create_with_secret, rotate_secret
 from restkeeper.schemas.fields import Items as Array
 from restkeeper.schemas.fields import Pattern, Text, Time
 from restkeeper.schemas.item import ItemSchema
@@ -172,7 +178,7 @@ class KeyHandlers(SecretItemHandlers):
         routes.add_url_rule("/<id>/rotate", view_func=self.rotate_item, methods=["POST"])
         return routes
 
-    @returns(CREATED, *WRITE_PROBLEMS, PreconditionFailed)
+    @returns(CREATED_WITH_SECRET, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create one. Only this response has its secret."""
         return create_with_secret(self.items, self._make, insert_key)

@@ -15,7 +15,7 @@ from restkeeper.errors import NotFound, PreconditionFailed, shortened
 from restkeeper.features.openapi.document import document
 from restkeeper.service import Service
 from restkeeper.versions import prefix_of
-from restkeeper.web import exactjson, pages
+from restkeeper.web import exactjson, preconditions
 from restkeeper.web.application import Application
 from restkeeper.web.auth import PUBLIC, needs
 from restkeeper.web.exactjson import HTML, JSON, require_acceptable
@@ -63,7 +63,7 @@ class DocumentHandlers:
         require_acceptable(JSON)
         now = self._service.clock.time()
         sunsets = sum(each.is_over(now) for each in self._service.versions.deprecations)
-        return pages.document(self._document(sunsets), JSON)
+        return preconditions.document(self._document(sunsets), JSON)
 
 
 @needs(PUBLIC)
@@ -71,14 +71,14 @@ class DocumentHandlers:
 @returns(_PAGE, NOT_MODIFIED, PreconditionFailed)
 def read_docs() -> Response:
     """The API as a page to read and try."""
-    return pages.page((_FOLDER / "docs.html").read_text("utf-8"))
+    return preconditions.page((_FOLDER / "docs.html").read_text("utf-8"))
 
 
 @needs(PUBLIC)
 def read_asset(name: str) -> Response:
     """A file of the docs page."""
     if name in _OWN:
-        return pages.document((_FOLDER / name).read_bytes(), _OWN[name])
+        return preconditions.document((_FOLDER / name).read_bytes(), _OWN[name])
     if name not in _ASSETS:
         raise NotFound(f"nothing is at {shortened(request.path)}")
     reply = send_from_directory(_SWAGGER_UI, name)

@@ -18,7 +18,7 @@ from restkeeper.web.auth import ADMIN, PUBLIC, caller, needs
 from restkeeper.web.errors import known_base
 from restkeeper.web.exactjson import HTML, JSON, quality, require_acceptable
 from restkeeper.web.operations import CONDITIONS, NOT_MODIFIED, Parameter, Result, operation_of, returns, takes
-from restkeeper.web.pages import document, page
+from restkeeper.web.preconditions import document, page
 
 _CSS = (Path(__file__).parent / "templates" / "base.css").read_bytes().removesuffix(b"\n")
 _STYLE = f"'sha256-{b64encode(sha256(_CSS).digest()).decode()}'"  # the pages contain it

@@ -18,9 +18,15 @@ from restkeeper.features.events.types import DISABLED, known_types
 from restkeeper.features.webhooks.schema import STATES, WebhookSchema
 from restkeeper.net import is_address, is_loopback, is_public
 from restkeeper.parsing import whole
+from restkeeper.resources.handlers import (
+    CREATED_WITH_SECRET,
+    ROTATED,
+    SecretItemHandlers,
+    create_with_secret,
+    rotate_secret,
+)
 from restkeeper.resources.items import UNCACHED, Items, deadline_of, until_current
 from restkeeper.resources.resource import JsonObject, Resource
-from restkeeper.resources.secret_items import CREATED, ROTATED, SecretItemHandlers, create_with_secret, rotate_secret
 from restkeeper.service import Service
 from restkeeper.storage.contract import Index, Record, Transaction
 from restkeeper.storage.errors import RecordNotFound
@@ -155,7 +161,7 @@ class WebhookHandlers(SecretItemHandlers):
         return routes
 
     @takes(*CONDITIONS, IDEMPOTENT, COMPARED, body=Body("New{}"))
-    @returns(CREATED, *WRITE_PROBLEMS, PreconditionFailed)
+    @returns(CREATED_WITH_SECRET, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create one. Only this response has its secret."""
         return create_with_secret(self.items, self._make, self._insert)

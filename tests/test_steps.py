@@ -25,7 +25,7 @@ from restkeeper import (
     Whole,
 )
 from restkeeper.errors import BodyTooLarge, ValidationFailed
-from restkeeper.features.versions.older import OlderForm
+from restkeeper.features.versions.forms import OlderForm
 from restkeeper.resources.resource import ItemLimits
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.storage.contract import Filter, Op, Query, Record, Sort

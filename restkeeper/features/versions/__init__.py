@@ -11,9 +11,8 @@ from restkeeper.clock import Clock
 from restkeeper.config import ConfigError
 from restkeeper.errors import NotConvertible, NotFound, Problem, shortened
 from restkeeper.features.versions.deprecations import Deprecations, PathRetired, note_body, require_known
+from restkeeper.features.versions.forms import OlderForm, SunsetForm
 from restkeeper.features.versions.marks import ABOUT, mark_document
-from restkeeper.features.versions.older import OlderForm
-from restkeeper.features.versions.sunset import SunsetForm
 from restkeeper.resources.form import Form
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service

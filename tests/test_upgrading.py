@@ -143,7 +143,7 @@ def test_a_unique_value_waits_for_migrate(deployment: Deployment, monkeypatch: p
 
     Whatever leaves it as it is works, and so does `migrate`.
     """
-    monkeypatch.setattr("restkeeper.resources.resource.MOST_COMPARED", 1)
+    monkeypatch.setattr("restkeeper.resources.changes.MOST_COMPARED", 1)
     new = deployment.serve(NEW)
     items = {each["title"]: f"/api/v2/notes/{each['id']}" for each in new.get("/api/v2/notes").json}
     for path, body in (("v1", {"name": "a"}), ("v2", {"title": "a"}), ("v2", {"title": "d"})):
@@ -162,7 +162,7 @@ def test_a_unique_value_waits_for_migrate(deployment: Deployment, monkeypatch: p
 
 def test_an_import_waits_for_migrate(deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It writes through the same door."""
-    monkeypatch.setattr("restkeeper.resources.resource.MOST_COMPARED", 1)
+    monkeypatch.setattr("restkeeper.resources.changes.MOST_COMPARED", 1)
     (tmp_path / "notes.ndjson").write_text('{"title":"a"}\n')
     runner = deployment.serve(NEW).application.test_cli_runner()
     refused = runner.invoke(args=["import", "notes", f"{tmp_path}/notes.ndjson"])
@@ -420,7 +420,7 @@ class TestRefused:
         self, deployment: Deployment, monkeypatch: pytest.MonkeyPatch, ownership: Ownership, named: int
     ) -> None:
         """To whoever lists by its field, or needs a unique value, and may see items of others."""
-        monkeypatch.setattr("restkeeper.resources.resource.MOST_COMPARED", 5)
+        monkeypatch.setattr("restkeeper.resources.changes.MOST_COMPARED", 5)
         old = deployment.serve(COUNTED)
         ids = [old.post("/notes", json={"title": "x", "count": f"no {n}"}).json["id"] for n in range(7)]
         unique = dataclasses.replace(NUMBERED, ownership=ownership, indexes=(Index("count", unique=True),))

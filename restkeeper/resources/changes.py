@@ -1,15 +1,26 @@
-"""The hooks by which features take part in changes of items. The defaults are those of a service without features."""
+"""Changes of items: the one door to the store, and the hooks by which features take part.
 
-from collections.abc import Callable
+The defaults of the hooks are those of a service without features. While items of older schemas are stored whose values
+have another form, no unique value is taken twice, and no list leaves out an item without saying so.
+"""
+
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from restkeeper.errors import NotConvertible, Unavailable
+from restkeeper.resources.evolution import Members, revision_of
 from restkeeper.resources.form import Form, newest
-from restkeeper.resources.resource import Resource
-from restkeeper.storage.contract import Record, Store, Transaction
+from restkeeper.resources.resource import Ownership, Resource
+from restkeeper.schemas.item import READ_ONLY
+from restkeeper.storage.contract import ItemStore, ItemTransaction, Record, Store, Transaction
+from restkeeper.storage.errors import DuplicateValue
+from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
 
 KINDS = ("created", "updated", "deleted")
+MOST_COMPARED = 100  # older items with which a new unique value is compared
+MOST_NAMED = 5  # items that are to be changed, in one response
 
 
 class Change(NamedTuple):
@@ -90,12 +101,12 @@ class Hooks:
     def apply(self, transaction: Transaction, change: Change) -> None:
         """Write a change: the one door.
 
-        Raises DuplicateValue, also as `Resource.require_unique`, Unavailable as that, and RecordNotFound for an item
+        Raises DuplicateValue, also as `_require_unique`, Unavailable as that, and RecordNotFound for an item
         that is not there.
         """
         name, after = change.resource.name, change.after
         if after is not None:
-            change.resource.require_unique(change.before, after, transaction)
+            _require_unique(change.resource, change.before, after, transaction)
         if after is None:
             transaction.delete(name, change.record.id)
         elif change.before is None:
@@ -104,3 +115,81 @@ class Hooks:
             transaction.update(name, after)
         for listen in self.on_change:
             listen(transaction, change)
+
+
+def omitted_by(resource: Resource, fields: Set[str], others: Sequence[str], store: ItemStore) -> list[Record]:
+    """The items that a list by these fields leaves out: they are NotConvertible.
+
+    Raises Unavailable if one of the fields has another form in further items of the `others`, see `contract.Page`.
+    """
+    if not (differing := _differing(resource, fields, others)):
+        return []
+    records = store.of_fingerprints(resource.name, differing, MOST_COMPARED + 1)
+    refused = _refused(resource, records)
+    if not records or len(records) > MOST_COMPARED or len(refused) < len(records):
+        raise _unconverted(resource, refused)
+    return refused
+
+
+def _require_unique(resource: Resource, before: Record | None, after: Record, transaction: ItemTransaction) -> None:
+    """Raises DuplicateValue if a unique value is new, and an older item has it; Unavailable if that is unknown."""
+    if not resource.unique:
+        return
+    was, now = _converted(resource, before) if before else {}, _converted(resource, after)
+    values = {name: bytes(now[name]) for name in resource.unique.intersection(now)}
+    new = {name: text for name, text in values.items() if text not in (b"null", bytes(was.get(name, b"")))}
+    if not new:
+        return
+    if not (differing := _differing(resource, new.keys(), transaction.other_fingerprints(resource.name))):
+        return
+    others = transaction.of_fingerprints(resource.name, differing, MOST_COMPARED + 1)
+    if len(others) > MOST_COMPARED:
+        raise _unconverted(resource, _refused(resource, others))
+    folded = {index.field for index in resource.indexes if index.fold}
+    for other in others:
+        members = _converted(resource, other) if other.id != after.id else {}
+        for name, text in new.items():
+            same = bytes(members.get(name, b"null"))
+            if exactjson.equal(same, text) or (name in folded and same.lower() == text.lower()):
+                raise DuplicateValue(name)
+
+
+def _differing(resource: Resource, fields: Set[str], others: Sequence[str]) -> list[str]:
+    """Those fingerprints of older items in which one of these fields has another form.
+
+    Raises Unavailable if a newer program has stored items in which it may have.
+    """
+    if fields <= set(READ_ONLY):
+        return []
+    for fingerprint in others:
+        resource.known.require_readable(fingerprint)
+    oldest = [(max(revision_of(each), resource.oldest), each) for each in others]
+    return [each for revision, each in oldest if not fields.isdisjoint(resource.converted.get(revision, ()))]
+
+
+def _refused(resource: Resource, records: Iterable[Record]) -> list[Record]:
+    """Those that are NotConvertible."""
+    refused = []
+    for record in records:
+        try:
+            resource.body(record)
+        except NotConvertible:
+            refused.append(record)
+    return refused
+
+
+def _converted(resource: Resource, record: Record) -> Members:
+    """The members of an item as far as they can be converted."""
+    try:
+        return exactjson.cut(resource.body(record))
+    except NotConvertible as error:
+        return exactjson.cut(error.rest.body)
+
+
+def _unconverted(resource: Resource, refused: Sequence[Record]) -> Unavailable:
+    shown = "" if resource.ownership is Ownership.ALL else ", ".join(each.id for each in refused[:MOST_NAMED])
+    return Unavailable(
+        f"some items of {resource.name} are still to be brought into the present form (`restkeeper migrate`) or, where "
+        f"it cannot convert them, to be changed or deleted{shown and f' (as {shown})'}: until then no list can use "
+        f"a field that has changed, and, if they are more than {MOST_COMPARED}, no item can get a unique value of one"
+    )

@@ -14,7 +14,7 @@ from werkzeug.datastructures import Headers, ImmutableMultiDict, MultiDict
 from restkeeper.clock import TURN, Clock, rfc3339, time_after, uuid7
 from restkeeper.config import Config
 from restkeeper.errors import NotConvertible, NotFound, Unavailable
-from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord
+from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord, omitted_by
 from restkeeper.resources.form import Form
 from restkeeper.resources.resource import ItemLimits, JsonObject, Resource
 from restkeeper.storage.contract import Filter, Op, Page, Query, Record, Store, Transaction
@@ -393,7 +393,7 @@ class Items:
         """
         fields = {filter.field for filter in query.filters} | {key.field for key in query.sort}
         fields.update(self.resource.search if query.search else ())
-        refused = self.resource.omitted_by(fields, others, self.store)
+        refused = omitted_by(self.resource, fields, others, self.store)
         return [each for each in refused if query.owner in (None, each.owner)]
 
     def _listing(self, list_request: ListRequest, query: Query, page: Page) -> _Listing:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 from marshmallow import Schema, ValidationError, fields, missing, validate
 
 from restkeeper.clock import time_after
-from restkeeper.errors import BodyTooLarge, IllegalTransition, NotConvertible, Unavailable
+from restkeeper.errors import BodyTooLarge, IllegalTransition, NotConvertible
 from restkeeper.resources.evolution import (
     Add,
     Chain,
@@ -35,15 +35,12 @@ from restkeeper.storage.contract import (
     Collection,
     Field,
     Index,
-    ItemStore,
-    ItemTransaction,
     Kind,
     Page,
     Query,
     Record,
     StoredSchema,
 )
-from restkeeper.storage.errors import DuplicateValue
 from restkeeper.web import exactjson
 from restkeeper.web.exactjson import fault, faults_in, listed, merge_patch, require_none
 from restkeeper.web.preconditions import digest
@@ -67,8 +64,6 @@ MOVING = {"updated_at", "version"}  # of the read-only fields, those that a chan
 
 _SERVER_FIELDS = ServerFieldsSchema()
 
-MOST_COMPARED = 100  # older items with which a new unique value is compared
-MOST_NAMED = 5  # items that are to be changed, in one response
 LONGEST_KEY = 300  # characters of a value that can be sorted by
 
 _ITEM = b'{"id":"%b",%b"created_at":"%b","updated_at":"%b","version":%d}'  # none of these values needs an escape
@@ -229,7 +224,7 @@ class Resource:
             owned=self.ownership is Ownership.ALL,
             schema=self._stored_schema,
             conflict=self._conflict,
-            learn=self._known.learn,
+            learn=self.known.learn,
         )
 
     @cached_property
@@ -240,7 +235,8 @@ class Resource:
         return StoredSchema(self.fingerprint, self.revision, oldest, describe(self._own_fields))
 
     @cached_property
-    def _known(self) -> KnownSchemas:
+    def known(self) -> KnownSchemas:
+        """The newer schemas in the store."""
         return KnownSchemas(self._stored_schema)
 
     @cached_property
@@ -371,7 +367,7 @@ class Resource:
         now = time_after(record.updated_at, now)
         made = self._record(text, id=record.id, created_at=created_at, now=now, version=version, limits=limits)
         made = made._replace(owner=record.owner, older=record.older)
-        if not self._known.is_newer(record.fingerprint):
+        if not self.known.is_newer(record.fingerprint):
             return made
         body = exactjson.joined({**current, **exactjson.cut(made.body)})
         limits.require(body)
@@ -416,7 +412,7 @@ class Resource:
         NotConvertible if a step fails.
         """
         if not self.is_older(record.fingerprint):
-            self._known.require_readable(record.fingerprint)
+            self.known.require_readable(record.fingerprint)
             return record
         members, older, failure = exactjson.cut(record.body), record.older, None
         if self.oldest <= (revision := revision_of(record.fingerprint)) < self.revision:
@@ -454,10 +450,10 @@ class Resource:
 
     def is_older(self, fingerprint: str) -> bool:
         """Whether records with this fingerprint are of an older schema."""
-        return fingerprint != self.fingerprint and not self._known.is_newer(fingerprint)
+        return fingerprint != self.fingerprint and not self.known.is_newer(fingerprint)
 
     @cached_property
-    def _converted(self) -> dict[int, frozenset[str]]:
+    def converted(self) -> dict[int, frozenset[str]]:
         """The fields that a step converts, for each older revision: those of an older item have another form."""
         converted: dict[int, frozenset[str]] = {}
         fields: frozenset[str] = frozenset()
@@ -465,77 +461,6 @@ class Resource:
             steps = (step for step in self.upgrades[revision] if not step.is_additive)
             converted[revision - 1] = fields = fields.union(*(step.after for step in steps))
         return converted
-
-    def omitted_by(self, fields: Set[str], others: Sequence[str], store: ItemStore) -> list[Record]:
-        """The items that a list by these fields leaves out: they are NotConvertible.
-
-        Raises Unavailable if one of the fields has another form in further items of the `others`, see `contract.Page`.
-        """
-        if not (differing := self._differing(fields, others)):
-            return []
-        records = store.of_fingerprints(self.name, differing, MOST_COMPARED + 1)
-        refused = self._refused(records)
-        if not records or len(records) > MOST_COMPARED or len(refused) < len(records):
-            raise Unavailable(self._unconverted(refused))
-        return refused
-
-    def _refused(self, records: Iterable[Record]) -> list[Record]:
-        """Those that are NotConvertible."""
-        refused = []
-        for record in records:
-            try:
-                self.body(record)
-            except NotConvertible:
-                refused.append(record)
-        return refused
-
-    def _unconverted(self, refused: Sequence[Record]) -> str:
-        shown = "" if self.ownership is Ownership.ALL else ", ".join(each.id for each in refused[:MOST_NAMED])
-        return (
-            f"some items of {self.name} are still to be brought into the present form (`restkeeper migrate`) or, where "
-            f"it cannot convert them, to be changed or deleted{shown and f' (as {shown})'}: until then no list can use "
-            f"a field that has changed, and, if they are more than {MOST_COMPARED}, no item can get a unique value of "
-            "one"
-        )
-
-    def _differing(self, fields: Set[str], others: Sequence[str]) -> list[str]:
-        """Those fingerprints of older items in which one of these fields has another form.
-
-        Raises Unavailable if a newer program has stored items in which it may have.
-        """
-        if fields <= set(READ_ONLY):
-            return []
-        for fingerprint in others:
-            self._known.require_readable(fingerprint)
-        oldest = [(max(revision_of(each), self.oldest), each) for each in others]
-        return [each for revision, each in oldest if not fields.isdisjoint(self._converted.get(revision, ()))]
-
-    def require_unique(self, before: Record | None, after: Record, transaction: ItemTransaction) -> None:
-        """Raises DuplicateValue if a unique value is new, and an older item has it; Unavailable if that is unknown."""
-        was, now = self._converted_members(before) if before else {}, self._members(after)
-        values = {name: bytes(now[name]) for name in self.unique.intersection(now)}
-        new = {name: text for name, text in values.items() if text not in (b"null", bytes(was.get(name, b"")))}
-        if not new:
-            return
-        if not (differing := self._differing(new.keys(), transaction.other_fingerprints(self.name))):
-            return
-        others = transaction.of_fingerprints(self.name, differing, MOST_COMPARED + 1)
-        if len(others) > MOST_COMPARED:
-            raise Unavailable(self._unconverted(self._refused(others)))
-        folded = {index.field for index in self.indexes if index.fold}
-        for other in others:
-            members = self._converted_members(other) if other.id != after.id else {}
-            for name, text in new.items():
-                same = bytes(members.get(name, b"null"))
-                if exactjson.equal(same, text) or (name in folded and same.lower() == text.lower()):
-                    raise DuplicateValue(name)
-
-    def _converted_members(self, record: Record) -> Members:
-        """The members of an item as far as they can be converted."""
-        try:
-            return self._members(record)
-        except NotConvertible as error:
-            return exactjson.cut(error.rest.body)
 
     def completed(self, members: Members) -> Members:
         """An item with exactly the fields of the schema, in their order: those that are missing have their defaults."""

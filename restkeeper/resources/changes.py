@@ -72,14 +72,6 @@ class Access:
         """Raises Forbidden for an item that the caller may only read, NotFound as `require_sight`."""
 
 
-def _no_record(sent: Any, *, secret: bool = False) -> IdempotencyRecord:
-    return IdempotencyRecord()
-
-
-def _full_access(resource: Resource) -> Access:
-    return Access()
-
-
 @dataclass
 class Hooks:
     """The hooks of a service.
@@ -92,8 +84,8 @@ class Hooks:
     """
 
     on_change: list[Callable[[Transaction, Change], None]] = field(default_factory=list)
-    idempotency: Callable[..., IdempotencyRecord] = _no_record
-    access: Callable[[Resource], Access] = _full_access
+    idempotency: Callable[..., IdempotencyRecord] = lambda sent, secret=False: IdempotencyRecord()
+    access: Callable[[Resource], Access] = lambda resource: Access()
     before_list: list[Callable[[Form], None]] = field(default_factory=list)
     on_body: list[Callable[[dict[str, Any]], None]] = field(default_factory=list)
     form: Callable[[Resource, str], Form] = newest

@@ -36,12 +36,8 @@ class Form(Protocol):
         """What the queries of lists can use."""
 
     @property
-    def is_stored(self) -> bool:
-        """Whether the representation of an item is what is stored of it."""
-
-    @property
     def fingerprint(self) -> str:
-        """A text that changes with the representation of items."""
+        """A text that changes with the representation of items: that of records, if they are shown as stored."""
 
     @property
     def changed_at(self) -> str:

@@ -133,12 +133,13 @@ class Items:
         """The requested page of the list; 304 if the client has it already."""
         require_acceptable(JSON)
         owner = self._access.visible_owner()
-        address = self._address(owner)
+        address = (owner, self.form.fingerprint, request.path, request.query_string)  # what it depends on
         page = self._pages.get(address)
         revision = self._revision() if page or is_conditional() else None
         if page is None or page.revision != revision:
-            list_request = self._list_request()
-            query = self.form.query(resolve(list_request, request.path, request.args))
+            args = request.args if request.query_string else NO_ARGS
+            list_request = parse(args, self.form.queryable, self.config.page_limit, self.config.page_limit_max)
+            query = self.form.query(resolve(list_request, request.path, args))
             if owner is None and revision is not None and is_conditional():
                 if unchanged := self._not_modified(self._list_tag(revision, list_request.limit)):
                     return unchanged  # without reading the page
@@ -147,10 +148,6 @@ class Items:
         if is_conditional() and (unchanged := self._not_modified(page.tag)):
             return unchanged
         return Reply([page.body], headers=Headers(page.headers))
-
-    def _address(self, owner: str | None) -> tuple[str | None, str, str, bytes]:
-        """What a list depends on, besides the revision of the collection."""
-        return owner, self.form.fingerprint, request.path, request.query_string
 
     def read(self, id: str) -> Reply:
         """One item, or some of its fields; 304 if the client has it already. Raises NotFound."""
@@ -358,10 +355,6 @@ class Items:
                     others = Query(filters=(Filter(name, Op.EQ, value), Filter("id", Op.NE, record.id)))
                     taken |= {name} if self.store.count(self.name, others, most=1) else set()
         return [*taken.difference(unique), *(name for name in unique if name in taken)]
-
-    def _list_request(self) -> ListRequest:
-        args = request.args if request.query_string else NO_ARGS
-        return parse(args, self.form.queryable, self.config.page_limit, self.config.page_limit_max)
 
     def _read_page(self, list_request: ListRequest, query: Query) -> _CachedPage:
         page = self.store.page(self.name, query, self.config.page_bytes)

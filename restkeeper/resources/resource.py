@@ -267,11 +267,6 @@ class Resource:
         return frozenset(name for name, field in self._schema.fields.items() if isinstance(field, fields.String | Time))
 
     @property
-    def is_stored(self) -> bool:
-        """Whether the representation of an item is what is stored of it: yes, once it is of the present schema."""
-        return True
-
-    @property
     def changed_at(self) -> str:
         """When this form last changed by the clock: never."""
         return ""
@@ -380,7 +375,7 @@ class Resource:
         What the patch does not name is not made into values before it is clear that all of it together is no larger
         than an item may be.
         """
-        current = {name: text for name, text in self._members(record).items() if name in self._own}
+        current = {name: text for name, text in exactjson.cut(self.body(record)).items() if name in self._own}
         refused = {name: None for name in patch if patch[name] is None and name not in self._own}
         try:
             merged = exactjson.dumps(merge_patch(current, patch) | refused)
@@ -471,9 +466,6 @@ class Resource:
         """A representation reduced to these fields."""
         members = exactjson.cut(body)
         return exactjson.joined({name: members.get(name, b"null") for name in names})
-
-    def _members(self, record: Record) -> Members:
-        return exactjson.cut(self.body(record))
 
     @cached_property
     def _schema(self) -> Schema:

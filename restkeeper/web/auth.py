@@ -248,11 +248,16 @@ class Guard:
             work_for(digest)  # others at the same address have a share of the store of their own
         else:
             failures.require_room(environ, digest)
+        who = None
         try:
-            who = self._resolved(token, digest)
+            for resolve in self.resolvers:
+                if (who := resolve(token, digest)) is not None:
+                    break
         except InvalidCredential:
+            pass
+        if who is None:
             failures.note_failure(environ)
-            raise self._unauthorized(_INVALID, authorization or "") from None
+            raise self._unauthorized(_INVALID, authorization or "")
         if not known:
             failures.note_success(environ, digest)
         return who
@@ -264,12 +269,6 @@ class Guard:
         else:
             challenge = f'Bearer {_REALM}, error="invalid_token"'
         return Unauthorized(detail, headers={"WWW-Authenticate": challenge})
-
-    def _resolved(self, token: str, digest: str) -> Caller:
-        for resolve in self.resolvers:
-            if (who := resolve(token, digest)) is not None:
-                return who
-        raise InvalidCredential
 
     def _token_in(self, authorization: str) -> str:
         """The token in an Authorization field. Raises Unauthorized for an unknown scheme."""

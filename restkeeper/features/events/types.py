@@ -42,8 +42,6 @@ class EventForms:
 
     def __init__(self, service: Service, version: str) -> None:
         self._forms = {each.name: service.hooks.form(each, version) for each in service.resources if each.events}
-        stored = {each.name: each.fingerprint for each in service.resources}
-        self._unchanged = {(name, stored[name]) for name, form in self._forms.items() if form.is_stored}
 
     @property
     def fingerprint(self) -> str:
@@ -52,10 +50,10 @@ class EventForms:
 
     def converted(self, event: StoredEvent) -> StoredEvent:
         """The event with its data in this form: without the fields whose values have no equivalent in it."""
-        if (event.collection, event.fingerprint) in self._unchanged or event.collection not in self._forms:
+        form = self._forms.get(event.collection)
+        if form is None or form.fingerprint == event.fingerprint:  # that of no item, if this form is not as stored
             return event
         record = Record("", 0, event.at, event.fingerprint, event.data, older=event.older)
-        form = self._forms[event.collection]
         try:
             return event._replace(data=form.body(record))
         except NotConvertible as error:

@@ -27,7 +27,6 @@ from restkeeper.web.queries import Queryable
 class OlderForm:
     """See `Form`: the items of a collection in one of its older revisions."""
 
-    is_stored = False
     changed_at = ""
 
     def __init__(self, resource: Resource, revision: int) -> None:
@@ -194,8 +193,6 @@ class OlderForm:
 class SunsetForm:
     """See `Form`: at each moment it is the given form without the fields whose sunset is over."""
 
-    is_stored = False
-
     def __init__(self, form: Form, deprecations: Sequence[Deprecation], clock: Clock) -> None:
         ordered = sorted(deprecations, key=lambda each: each.sunset)
         self._ends = [seconds_of(each.sunset) for each in ordered]
@@ -208,8 +205,6 @@ class SunsetForm:
 
 class ReducedForm:
     """See `Form`: a form without these fields."""
-
-    is_stored = False
 
     def __init__(self, form: Form, gone: Sequence[Deprecation]) -> None:
         self._form = form

@@ -72,13 +72,13 @@ def limit_requests(
             raise use.refusal(f"{use.quota.name} requests")
 
     def add_headers(request: Request, response: Response) -> None:
-        if not is_limited(request.endpoint):
-            return
         environ = request.environ
-        try:
+        if _COUNTED in environ:
             use = environ[_COUNTED]
-        except KeyError:  # refused before the caller was resolved
+        elif is_limited(request.endpoint):  # refused before the caller was resolved
             use = count(request, address_keys(environ))
+        else:
+            return
         add = response.headers.add
         add("RateLimit-Policy", policy)
         if use:

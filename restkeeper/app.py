@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from flask import Blueprint
 
-from restkeeper.cli import commands
+from restkeeper.cli.main import add_commands, is_running
 from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
 from restkeeper.errors import Unavailable
@@ -103,7 +103,7 @@ def create_app(
     is_program = config is None
     try:
         if config is None:
-            config, serves = Config.from_env(), not commands.is_running()
+            config, serves = Config.from_env(), not is_running()
         elif config.webhook_worker == "inside":
             raise ConfigError(
                 "webhook_worker='inside': only a server delivers: set WEBHOOK_WORKER=inside, and call create_app "
@@ -182,7 +182,7 @@ def _application(
     for check in app.ready:
         check()
 
-    commands.install(app)  # flask keys | import | export | backup | restore | migrate | reap | deliver
+    add_commands(app)  # flask keys | import | export | backup | restore | migrate | reap | deliver
     return app
 
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 
-from restkeeper.cli.loading import python_path
+from restkeeper.cli.main import python_path
 
 START_SECONDS = 30.0
 STOP_SECONDS = 30.0

@@ -15,7 +15,7 @@ import pytest
 from click.testing import Result
 from flask.testing import FlaskCliRunner
 
-from restkeeper.cli.upkeep import BATCH
+from restkeeper.cli.running import BATCH
 from restkeeper.clock import rfc3339
 from restkeeper.config import Config
 from restkeeper.storage import open_store
@@ -480,8 +480,8 @@ def test_migrate_blocks_writers_for_a_short_time(
     app: Application, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A transaction is limited in time, however many items there are."""
-    monkeypatch.setattr("restkeeper.cli.batches.HOLD_SECONDS", 0.0)
-    monkeypatch.setattr("restkeeper.cli.batches.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("restkeeper.cli.common.HOLD_SECONDS", 0.0)
+    monkeypatch.setattr("restkeeper.cli.common.PAUSE_SECONDS", 0.0)
     store = app.extensions["restkeeper"].store
     old = Record("old", 4, old_item()["updated_at"], "older", json.dumps({**old_item(), "colour": "red"}).encode())
     for number in range(7):

@@ -17,7 +17,7 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from restkeeper import ItemSchema, Resource, Text
-from restkeeper.cli import copying as command
+from restkeeper.cli import upkeep as command
 from restkeeper.config import Config
 from restkeeper.service import Service, service_of
 from restkeeper.storage import locate, open_store

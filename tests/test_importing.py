@@ -16,7 +16,7 @@ from click.testing import Result
 
 import restkeeper
 from restkeeper import Remove, Resource, Text, Version, Versions
-from restkeeper.cli.batches import HOLD_SECONDS, READ_AHEAD, in_batches
+from restkeeper.cli.common import HOLD_SECONDS, READ_AHEAD, in_batches
 from restkeeper.cli.importing import id_at
 from restkeeper.config import Config
 from restkeeper.storage.contract import Store, Transaction
@@ -88,8 +88,8 @@ def test_an_interrupted_import_can_be_continued(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Committed items are reported and stay; the same command adds the rest, each once."""
-    monkeypatch.setattr("restkeeper.cli.batches.HOLD_SECONDS", 0.0)
-    monkeypatch.setattr("restkeeper.cli.batches.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("restkeeper.cli.common.HOLD_SECONDS", 0.0)
+    monkeypatch.setattr("restkeeper.cli.common.PAUSE_SECONDS", 0.0)
     file = lines(tmp_path / "a.ndjson", *({"name": f"{n}"} for n in range(9)))
     with monkeypatch.context() as patch:
         Writes(store, patch, fails=5)
@@ -165,7 +165,7 @@ def test_atomic_is_all_or_nothing(
     assert (result.exit_code, names(app)) == (1, [])
     assert result.stderr.startswith("inserting 3 in one transaction: no other write for about 0 s\n")
     assert result.stderr.endswith("Error: nothing was imported: 1 of 3 are bad\n")
-    monkeypatch.setattr("restkeeper.cli.batches.HOLD_SECONDS", 0.0)
+    monkeypatch.setattr("restkeeper.cli.common.HOLD_SECONDS", 0.0)
     writes = Writes(store, monkeypatch)
     assert first_line(run("--atomic", "--skip-bad", file)) == "imported 2 products, skipped 1"
     assert writes.count == 1

@@ -91,9 +91,8 @@ def test_a_worker_that_waits_for_the_store_can_be_stopped(tmp_path: Path, monkey
     """No store is created."""
     url = stores.without_store(f"sqlite:///{tmp_path}/typo.db")
     checks: list[int] = []
-    module = sys.modules["restkeeper.cli.deliver"]  # in the package, the command of this name hides the module
     monkeypatch.setattr(running, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(module, "stop_requested", lambda: lambda: checks.append(1) or len(checks) > 3)
+    monkeypatch.setattr(running, "stop_requested", lambda: lambda: checks.append(1) or len(checks) > 3)
     app = create_app(Config(database_url=url), RESOURCES, serves=False)
     result = app.test_cli_runner().invoke(args=["deliver"])
     assert (result.exit_code, len(checks)) == (1, 4)
@@ -104,9 +103,8 @@ def test_a_worker_that_waits_for_the_store_can_be_stopped(tmp_path: Path, monkey
 def test_a_worker_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistyped place ends it after GIVE_UP_SECONDS."""
     url = stores.without_store(f"sqlite:///{tmp_path}/typo.db")
-    module = sys.modules["restkeeper.cli.deliver"]
     monkeypatch.setattr(running, "GIVE_UP_SECONDS", 0.0)
-    monkeypatch.setattr(module, "stop_requested", lambda: lambda: False)
+    monkeypatch.setattr(running, "stop_requested", lambda: lambda: False)
     app = create_app(Config(database_url=url), RESOURCES, serves=False)
     result = app.test_cli_runner().invoke(args=["deliver"])
     assert result.exit_code == 1 and "there is no store " in result.stderr

@@ -27,7 +27,7 @@ from tests.shop import RESOURCES, create_app
 from tests.waiting import SECONDS, until
 
 PROCFILE = dict(line.split(": ", 1) for line in (ROOT / "Procfile").read_text().splitlines())
-UPKEEP = "restkeeper.cli.upkeep"
+UPKEEP = "restkeeper.cli.running"
 
 
 def command_of(process: str) -> list[str]:

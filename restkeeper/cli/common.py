@@ -1,6 +1,11 @@
-"""The common parts of all commands: their service, and errors of one line."""
+"""The common parts of the commands: their service, errors of one line, progress bars, and many changes in batches."""
 
-from typing import Any
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, TypeVar
 
 import click
 from flask import current_app
@@ -9,10 +14,17 @@ from restkeeper.errors import Problem
 from restkeeper.resources.form import Form
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service, service_of
+from restkeeper.storage.contract import Store, Transaction
 from restkeeper.storage.errors import StoreError
 from restkeeper.web.errors import problem_of
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 MOST_FAILURES = 20  # that are listed
+READ_AHEAD = 200  # entries that are read before a transaction begins
+HOLD_SECONDS = 0.15  # of work in one transaction; with its commit, others wait for at most 0.25 s
+PAUSE_SECONDS = 0.005  # between two transactions: other writers retry every half millisecond, and have their turn
 
 
 class Refused(click.ClickException):
@@ -81,3 +93,40 @@ def message_of(problem: Problem | StoreError) -> str:
     problem = problem_of(problem) if isinstance(problem, StoreError) else problem
     faults = [f"{fault['pointer']}: {fault['detail']}" for fault in problem.members.get("errors", ())]
     return "; ".join(faults) or str(problem)
+
+
+def progress_bar(label: str, length: int) -> Any:
+    """A progress bar, if stderr is a terminal."""
+    hidden = not (length and sys.stderr.isatty())
+    steps = length // 200 + 1
+    return click.progressbar(length=length, label=label, hidden=hidden, file=sys.stderr, update_min_steps=steps)
+
+
+def in_batches(
+    store: Store,
+    entries: Iterable[T],
+    each: Callable[[Transaction, T], R],
+    *,
+    now: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> Iterator[list[R]]:
+    """Call `each` with every entry, in transactions of HOLD_SECONDS; yields the results after each commit.
+
+    No entry is read inside a transaction. Raises the errors of `Store.write`; earlier commits remain.
+    """
+    entries = iter(entries)
+    waiting: deque[T] = deque()
+
+    def work(transaction: Transaction) -> list[R]:
+        end, done = now() + HOLD_SECONDS, []
+        while waiting:
+            done.append(each(transaction, waiting.popleft()))
+            if now() >= end:
+                break
+        return done
+
+    waiting.extend(islice(entries, READ_AHEAD))
+    while waiting:
+        yield store.write(work)
+        pause(PAUSE_SECONDS)
+        waiting.extend(islice(entries, READ_AHEAD - len(waiting)))

@@ -21,8 +21,16 @@ import click
 import orjson
 from flask.cli import with_appcontext
 
-from restkeeper.cli.batches import in_batches
-from restkeeper.cli.common import Command, form_of, message_of, resource_of, service_of_app
+from restkeeper.cli.common import (
+    MOST_FAILURES,
+    Command,
+    form_of,
+    in_batches,
+    message_of,
+    progress_bar,
+    resource_of,
+    service_of_app,
+)
 from restkeeper.cli.formats import BOM, FORMS, READERS, Entries, format_of
 from restkeeper.clock import rfc3339
 from restkeeper.errors import BodyTooLarge, InvalidJson, NotConvertible, Problem, ValidationFailed
@@ -35,7 +43,6 @@ from restkeeper.storage.contract import Record, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound
 from restkeeper.web import exactjson
 
-SHOWN = 20  # bad lines that are listed in full
 WRITE_COST = 1.0  # seconds of inserting for each second of validating, about
 
 
@@ -63,11 +70,12 @@ def import_items(name: str, file: str, form: str | None, version: str | None, sk
     service = service_of_app(creates=True)
     resource = resource_of(service, name)
     shown = form_of(service, resource, version)
-    with _opened(file, service) as source, _temporary(service) as spool:
+    # Temporary files are on the store's disk, which needs space for the items anyway.
+    with _opened(file, service) as source, tempfile.TemporaryFile(dir=service.location.folder) as spool:
         digest = hashlib.file_digest(source, "blake2b").digest()  # type: ignore[arg-type]
         size = source.tell()
         source.seek(0)
-        with _bar(size, "reading") as bar:
+        with progress_bar("reading", size) as bar:
             lines = _counted(source, bar.update)
             first = next(lines, b"").removeprefix(BOM)
             form = form or format_of(file, first)
@@ -83,15 +91,15 @@ def import_items(name: str, file: str, form: str | None, version: str | None, sk
 
 
 class _Item(NamedTuple):
-    """A valid item in the temporary file: its place in the input, its own server fields, and its record."""
+    """A valid item in the temporary file: its place in the input, the fields that it did not have, and its record."""
 
     number: int
-    given: list[str]
+    made: list[str]
     id: str
     version: int
     updated_at: str
     body: str
-    older: str | None
+    older: str
 
 
 class _Import:
@@ -136,7 +144,7 @@ class _Import:
             self.done = self._inserted
             return
         try:
-            with _bar(self.good, "writing") as bar:
+            with progress_bar("writing", self.good) as bar:
                 for batch in in_batches(self._store, items, self._insert):
                     self.done = self._inserted
                     bar.update(len(batch))
@@ -155,8 +163,8 @@ class _Import:
         """Print the bad lines to stderr, the first of them in full."""
         for line in self._listed:
             click.echo(line, err=True)
-        if self.bad > SHOWN:
-            click.echo(f"and {self.bad - SHOWN} more", err=True)
+        if self.bad > MOST_FAILURES:
+            click.echo(f"and {self.bad - MOST_FAILURES} more", err=True)
 
     @property
     def _is_over(self) -> bool:
@@ -171,10 +179,9 @@ class _Import:
         if not isinstance(value, dict):
             raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
         record = self._form.restore(value, id=id, now=self._now, limits=self._limits)
-        given = [name for name in READ_ONLY if name in value]
-        return _Item(
-            number, given, record.id, record.version, record.updated_at, record.body.decode(), _text(record.older)
-        )
+        made = [name for name in READ_ONLY if name not in value]
+        older = record.older.decode() if record.older else ""
+        return _Item(number, made, record.id, record.version, record.updated_at, record.body.decode(), older)
 
     def _insert_all(self, transaction: Transaction, items: Iterable[_Item]) -> None:
         for item in items:
@@ -186,38 +193,40 @@ class _Import:
     def _insert(self, transaction: Transaction, item: _Item) -> None:
         if self._is_over:
             return
-        older = item.older.encode() if item.older else None
-        body, fingerprint = item.body.encode(), self._resource.fingerprint
+        body, older, fingerprint = item.body.encode(), item.older.encode() or None, self._resource.fingerprint
         record = Record(item.id, item.version, item.updated_at, fingerprint, body, older=older)
         try:
             with transaction.savepoint():
                 self._hooks.apply(transaction, Change("created", self._resource, None, record, self._now))
             self._inserted += 1
         except DuplicateValue as problem:
-            self._note_existing(transaction, item, record, problem)
+            try:
+                found = transaction.read(self._resource.name, item.id)
+            except RecordNotFound:  # another item has the value
+                self._note(item.number, problem)
+                return
+            if self._is_same(found, record, item.made):
+                self.existing += 1
+            else:
+                detail = f"the item {item.id} is there already, with other content"
+                self._note(item.number, ValidationFailed(errors=[{"pointer": "#/id", "detail": detail}]))
 
-    def _note_existing(self, transaction: Transaction, item: _Item, record: Record, problem: DuplicateValue) -> None:
-        """Count an item that the store has, in the form of the file; note one that has only its id, or a value."""
-        made = set(READ_ONLY) - set(item.given)
+    def _is_same(self, found: Record, record: Record, made: list[str]) -> bool:
+        """Whether the store has an item of the file, in the form of the file and but for the fields `made` for it."""
+        if "id" in made and found.version > record.version:  # its id is of this file: it was imported, and then changed
+            return True
         try:
-            found = transaction.read(self._resource.name, item.id)
-        except RecordNotFound:
-            self._note(item.number, problem)
-            return
-        is_changed = "id" in made and found.version > record.version  # its id is of this file: it was imported before
-        try:
-            is_same = is_changed or _without(self._form.body(found), made) == _without(self._form.body(record), made)
+            old, new = (exactjson.loads(self._form.body(each)) for each in (found, record))
         except NotConvertible:
-            is_same = False
-        if is_same:
-            self.existing += 1
-            return
-        detail = f"the item {item.id} is there already, with other content"
-        self._note(item.number, ValidationFailed(errors=[{"pointer": "#/id", "detail": detail}]))
+            return False
+        for name in made:
+            old.pop(name, None)
+            new.pop(name, None)
+        return exactjson.dumps(old, sort=True) == exactjson.dumps(new, sort=True)
 
     def _note(self, number: int, problem: Problem | DuplicateValue) -> None:
         self.bad += 1
-        if self.bad <= SHOWN:
+        if self.bad <= MOST_FAILURES:
             self._listed.append(f"{self._unit} {number}: {message_of(problem)}")
 
 
@@ -231,38 +240,16 @@ def id_at(digest: bytes, number: int) -> str:
     return str(UUID(int=first << 80 | 0x8 << 76 | second << 64 | 0b10 << 62 | (number & 0xFFFFFFFF) << 30 | last))
 
 
-def _text(data: bytes | None) -> str | None:
-    return data.decode() if data else None
-
-
-def _without(body: bytes, names: set[str]) -> bytes:
-    item = exactjson.loads(body)
-    return exactjson.dumps({name: value for name, value in item.items() if name not in names}, sort=True)
-
-
 def _opened(file: str, service: Service) -> BinaryIO:
     """The file; for a pipe or a device, a temporary copy."""
     source = sys.stdin.buffer if file == "-" else Path(file).open("rb")
     if file != "-" and stat.S_ISREG(os.fstat(source.fileno()).st_mode):
         return source
-    spool = _temporary(service)
+    spool = tempfile.TemporaryFile(dir=service.location.folder)
     with source:
         shutil.copyfileobj(source, spool)
     spool.seek(0)
     return spool
-
-
-def _temporary(service: Service) -> BinaryIO:
-    """A file without a name on the store's disk, which needs space for the items anyway."""
-    return tempfile.TemporaryFile(dir=service.location.folder)
-
-
-def _bar(length: int, label: str) -> Any:
-    """A progress bar, if stderr is a terminal."""
-    hidden = not (length and sys.stderr.isatty())
-    return click.progressbar(
-        length=length, label=label, hidden=hidden, file=sys.stderr, update_min_steps=length // 200 + 1
-    )
 
 
 def _counted(lines: Iterable[bytes], count: Callable[[int], None]) -> Iterator[bytes]:

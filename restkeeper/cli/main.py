@@ -4,14 +4,21 @@ A command is imported when it is called (click's "lazily loading subcommands"): 
 before any other import, and `restkeeper new` starts faster.
 """
 
+import os
+import sys
+import sysconfig
+from collections.abc import Callable
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 import click
+from flask import Flask
 from flask.cli import ScriptInfo
 
 import restkeeper
-from restkeeper.cli.loading import load_application
+from restkeeper.web.application import Application
 
 COMMANDS = {
     "new": "restkeeper.cli.new:new",
@@ -21,13 +28,16 @@ COMMANDS = {
     "export": "restkeeper.cli.exporting:export_items",
     "backup": "restkeeper.cli.upkeep:backup",
     "restore": "restkeeper.cli.upkeep:restore",
-    "copy": "restkeeper.cli.copying:copy",
+    "copy": "restkeeper.cli.upkeep:copy",
     "migrate": "restkeeper.cli.upkeep:migrate",
-    "reap": "restkeeper.cli.upkeep:reap",
-    "deliver": "restkeeper.cli.deliver:deliver",
+    "reap": "restkeeper.cli.running:reap",
+    "deliver": "restkeeper.cli.running:deliver",
     "contract": "restkeeper.cli.contract:contract",
 }
 WITHOUT_SERVICE = {"new", "serve", "contract", "copy"}  # they need none, or load it themselves
+FILE = "app.py"
+INSTALLED = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+ENGINE = str(Path(__file__).parent.parent.parent)  # the folder that the engine is imported from
 
 
 class _Commands(click.Group):
@@ -35,11 +45,7 @@ class _Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, name = COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(import_module(module), name)
-        return command
+        return _command(cmd_name) if cmd_name in COMMANDS else None
 
 
 @click.group(cls=_Commands)
@@ -49,3 +55,56 @@ def main(context: click.Context) -> None:
     """Create, serve and maintain a service of REST resources: the app.py of the present folder."""
     if context.invoked_subcommand not in WITHOUT_SERVICE:
         context.obj = ScriptInfo(create_app=lambda: load_application(Path.cwd()))
+
+
+def add_commands(app: Flask) -> None:
+    """Add the commands that work with a service to `flask`."""
+    for name in COMMANDS.keys() - {"new", "serve"}:
+        app.cli.add_command(_command(name))
+
+
+def is_running() -> bool:
+    """Whether a command loads the application."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.find_object(ScriptInfo) is not None
+
+
+def load_application(folder: Path, call: Callable[..., Any] | None = None) -> Application:
+    """The application of `create_app()` in app.py of `folder`; exits with one line if that is not a Restkeeper service.
+
+    `call` calls that function, if it needs arguments. The folder's other modules can then be imported, but hide none of
+    the standard library.
+    """
+    file = folder / FILE
+    if not file.is_file():
+        sys.exit(f"restkeeper: {file} does not exist; `restkeeper new NAME` makes a service to start from")
+    if ENGINE in sys.path and ENGINE not in INSTALLED and ENGINE != str(folder):
+        sys.path.remove(ENGINE)  # a checkout: its top folder has a service, too
+        sys.path.append(ENGINE)
+    if str(folder) not in sys.path:  # after the standard library, before installed packages
+        place = next((place for place, path in enumerate(sys.path) if path in INSTALLED), len(sys.path))
+        sys.path.insert(place, str(folder))
+    spec = spec_from_file_location("app", file)
+    assert spec and spec.loader  # noqa: S101 - it is a file that ends in .py
+    module = sys.modules["app"] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    create = getattr(module, "create_app", None)
+    if not callable(create):
+        sys.exit(f"restkeeper: {file} has no create_app(), so it is no Restkeeper service")
+    if not isinstance(made := call(create) if call else create(), Application):
+        sys.exit(
+            f"restkeeper: {file} must return a restkeeper.Application from create_app(), not {type(made).__name__}"
+        )
+    return made
+
+
+def python_path() -> str:
+    """PYTHONPATH for a program that imports this engine: the present value, preceded by a checkout's folder."""
+    checkout = None if ENGINE in INSTALLED else ENGINE
+    return os.pathsep.join(filter(None, [checkout, os.environ.get("PYTHONPATH")]))
+
+
+def _command(name: str) -> click.Command:
+    module, _, attribute = COMMANDS[name].partition(":")
+    command: click.Command = getattr(import_module(module), attribute)
+    return command

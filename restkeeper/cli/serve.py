@@ -12,7 +12,7 @@ from typing import Any
 import click
 from gunicorn.app.base import BaseApplication
 
-from restkeeper.cli.loading import load_application, python_path
+from restkeeper.cli.main import load_application, python_path
 from restkeeper.config import Config, ConfigError
 
 SETTINGS = "restkeeper.server.settings"

@@ -1,25 +1,18 @@
-"""`restkeeper backup`, `restore`, `migrate` and `reap`: maintenance of the store."""
+"""`restkeeper backup`, `restore`, `copy` and `migrate`: what is done with a store as a whole."""
 
-from collections.abc import Callable
+import time
 from functools import partial
 from pathlib import Path
 
 import click
 from flask.cli import with_appcontext
 
-from restkeeper.cli.batches import in_batches
-from restkeeper.cli.common import MOST_FAILURES, Command, service_of_app
-from restkeeper.cli.running import pause, service_in_time, stop_requested
-from restkeeper.clock import rfc3339
+from restkeeper.cli.common import MOST_FAILURES, Command, Refused, in_batches, progress_bar, service_of_app
 from restkeeper.errors import NotConvertible
-from restkeeper.features.idempotency import Idempotency
 from restkeeper.resources.resource import Resource
-from restkeeper.service import Service
+from restkeeper.storage import Location, copying, locate
 from restkeeper.storage.contract import Store, Transaction
-from restkeeper.storage.errors import DuplicateValue, RecordNotFound, StoreGone, StoreUnavailable
-
-BATCH = 500  # records per transaction: limits how long other writes wait
-LONGEST_PAUSE = 24 * 3600  # seconds between two runs of `restkeeper reap`
+from restkeeper.storage.errors import DuplicateValue, RecordNotFound
 
 
 @click.command(cls=Command)
@@ -51,6 +44,25 @@ def restore(file: Path | None, discard: bool) -> None:
     click.echo(f"restored {file or service.location.name}: {items}{newest}")
     if done.replaced:
         click.echo(f"the former store is {done.replaced}")
+
+
+@click.command("copy", cls=Command)
+@click.argument("source")
+@click.argument("target")
+def copy(source: str, target: str) -> None:
+    """Move everything from the store SOURCE to the store TARGET; both are URLs as in DATABASE_URL.
+
+    Stop the service, its workers and all commands first. TARGET must be empty. When the command ends, let the service
+    use TARGET: ETags, cursors, ids of events and stored responses stay valid there, and SOURCE is not opened any more.
+    After an interruption, run the same command again: it begins anew.
+
+    A password need not be in the URL: PGPASSWORD and ~/.pgpass work.
+    """
+    origin, destination = _located(source), _located(target)
+    origin.require()
+    for each in copying.copy(origin, destination, progress_bar, time):
+        click.echo(f"{each.table}: {each.rows} rows, digest {each.digest}")
+    click.echo(f"moved {origin.name} to {destination.name}: set DATABASE_URL and start the service again")
 
 
 @click.command(cls=Command)
@@ -111,55 +123,12 @@ def _migrate_item(resource: Resource, failures: list[str], transaction: Transact
     return True
 
 
-@click.command(cls=Command)
-@click.option(
-    "--every",
-    type=click.IntRange(1, LONGEST_PAUSE),
-    metavar="SECONDS",
-    help="Repeat it after so many seconds (a day at most), until SIGTERM or Ctrl-C.",
-)
-@with_appcontext
-def reap(every: int | None) -> None:
-    """Delete what has expired. Run it once a day or more often.
-
-    That is responses stored for idempotency keys (IDEMPOTENCY_TTL), and events with their deliveries (EVENTS_TTL).
-    """
-    if every is None:
-        _reap(service_of_app(), lambda: False)
-        return
-    is_stopping = stop_requested()
-    service = service_in_time(is_stopping)
-    while not is_stopping():
-        try:
-            _reap(service, is_stopping)
-        except StoreGone:
-            raise
-        except StoreUnavailable as error:
-            click.echo(f"nothing deleted, next attempt in {every} s: {error.detail}", err=True)
-        pause(every, is_stopping)
-
-
-def _reap(service: Service, is_stopping: Callable[[], bool]) -> None:
-    """Delete what has expired, and print how much. It ends early if `is_stopping`."""
-    ttl, clock = service.config.events_ttl, service.clock
-    idempotency, now = Idempotency(service.config.idempotency_ttl, now=clock.time), clock.time()
-    sweep_events = partial(_sweep_events, rfc3339(now - ttl), rfc3339(now + ttl))
-    responses = events = 0
-    if "idempotency" in service.features:
-        responses = _sweep_all(service.store, lambda transaction: idempotency.sweep(transaction, BATCH), is_stopping)
-    if "events" in service.features:
-        service.store.last_event()  # it gives all events an id, without which PostgreSQL sweeps none
-        events = _sweep_all(service.store, sweep_events, is_stopping)
-    click.echo(f"deleted {responses} expired responses and {events} expired events")
-
-
-def _sweep_events(before: str, latest: str, transaction: Transaction) -> int:
-    return transaction.sweep_events(before, BATCH, latest=latest)
-
-
-def _sweep_all(store: Store, sweep: Callable[[Transaction], int], is_stopping: Callable[[], bool]) -> int:
-    """Sweep until nothing is left, or `is_stopping`; returns the number of deleted records."""
-    total = 0
-    while not is_stopping() and (count := store.write(sweep, use_reserve=True)):
-        total += count
-    return total
+def _located(url: str) -> Location:
+    """Raises Refused for a URL of no store that stays."""
+    try:
+        location = locate(url)
+    except ValueError as error:
+        raise Refused(f"the URL of a store must be {error}") from None
+    if location.temporary:
+        raise Refused(f"{location.name} ends with its process, so it cannot be copied")
+    return location

@@ -5,8 +5,8 @@ the environment of the check does not change its result. No store is opened but 
 """
 
 import json
-from collections.abc import Callable, Iterable
-from datetime import UTC, date, datetime
+from collections.abc import Callable
+from datetime import UTC, datetime
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -38,27 +38,26 @@ def contract() -> None:
     """
 
 
-def _options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of both commands."""
-    window = click.option(
-        "--window",
-        type=click.IntRange(0, 3660),
-        default=Config.deprecation_window,
-        show_default=True,
-        help="The fewest days from a deprecation to its sunset.",
-    )
-    today = click.option(
-        "--today",
-        type=click.DateTime(["%Y-%m-%d"]),
-        help="The day by which windows are judged, instead of the present one (UTC).",
-    )
-    return window(today(command))
+_window = click.option(
+    "--window",
+    type=click.IntRange(0, 3660),
+    default=Config.deprecation_window,
+    show_default=True,
+    help="The fewest days from a deprecation to its sunset.",
+)
+_today = click.option(
+    "--today",
+    type=click.DateTime(["%Y-%m-%d"]),
+    default=lambda: datetime.now(UTC).date().isoformat(),
+    help="The day by which windows are judged, instead of the present one (UTC).",
+)
 
 
 @contract.command(cls=Command)
 @click.option("--strict", is_flag=True, help="Fail also if something new is not accepted yet.")
-@_options
-def check(strict: bool, today: datetime | None, window: int) -> None:
+@_window
+@_today
+def check(strict: bool, today: datetime, window: int) -> None:
     """Fail if a client could break: for each change that has not been through its deprecation, say what, whom, and how.
 
     A change that needs a person's judgement is shown, and does not fail the check.
@@ -67,11 +66,11 @@ def check(strict: bool, today: datetime | None, window: int) -> None:
     if missing := sorted(present.keys() - _accepted(Path.cwd()).keys()):
         raise click.ClickException(f"{FOLDER}/{missing[0]}.json does not exist; `restkeeper contract accept` writes it")
     findings = _findings(Path.cwd(), present, today, window)
-    new = _of(findings, Severity.COMPATIBLE)
+    new = [each for each in findings if each.severity is Severity.COMPATIBLE]
     for each in findings:
         if strict or each not in new:
             click.echo(each.paragraph())
-    if broken := _of(findings, Severity.BREAKING):
+    if broken := [each for each in findings if each.severity is Severity.BREAKING]:
         raise click.ClickException(f"{_count(broken)} would break clients")
     if strict and findings:
         raise click.ClickException(f"{_count(findings)} not accepted yet: `restkeeper contract accept`")
@@ -81,15 +80,16 @@ def check(strict: bool, today: datetime | None, window: int) -> None:
 
 @contract.command(cls=Command)
 @click.option("--force", metavar="REASON", help="Accept what breaks clients, too; the document will have the reason.")
-@_options
-def accept(force: str | None, today: datetime | None, window: int) -> None:
+@_window
+@_today
+def accept(force: str | None, today: datetime, window: int) -> None:
     """Record what the service would serve as promised, and show what is new. Refused if a client could break."""
     folder, present = Path.cwd(), served_documents(Path.cwd())
     findings = _findings(folder, present, today, window)
     accepted = _accepted(folder)
     for each in findings if accepted else ():
         click.echo(each.paragraph())
-    broken = _of(findings, Severity.BREAKING)
+    broken = [each for each in findings if each.severity is Severity.BREAKING]
     if broken and not force:
         raise click.ClickException(f"nothing was accepted: {_count(broken)} would break clients")
     (folder / FOLDER).mkdir(exist_ok=True)
@@ -97,7 +97,7 @@ def accept(force: str | None, today: datetime | None, window: int) -> None:
         reasons = accepted.get(version, {}).get("info", {}).get(FORCED, [])
         here = [each.headline for each in broken if each.version == version]
         if here:
-            reasons = [*reasons, {"date": str(_day(today)), "reason": force, "changes": here}]
+            reasons = [*reasons, {"date": str(today.date()), "reason": force, "changes": here}]
         whole = {**new, "info": {**new["info"], **({FORCED: reasons} if reasons else {})}}
         text = json.dumps(whole, indent=1, sort_keys=True, ensure_ascii=False)  # shows each change as few lines
         (folder / FOLDER / f"{version}.json").write_text(f"{text}\n", encoding="utf-8")
@@ -126,14 +126,14 @@ def _as_deployed(create: Callable[..., Any]) -> Any:
         raise Refused(str(error)) from None
 
 
-def _findings(folder: Path, present: dict[str, Json], today: datetime | None, window: int) -> list[Finding]:
+def _findings(folder: Path, present: dict[str, Json], today: datetime, window: int) -> list[Finding]:
     """The findings of all versions. Raises Refused for a document that cannot be compared."""
     accepted = _accepted(folder)
     moved = accepted.keys() ^ present.keys()
     found = [added(version) for version in sorted(present.keys() - accepted.keys())]
     for version, promised in accepted.items():
         try:
-            found += compare(version, promised, present.get(version), today=_day(today), window=window, moved=moved)
+            found += compare(version, promised, present.get(version), today=today.date(), window=window, moved=moved)
         except ValueError as error:
             raise Refused(f"{folder / FOLDER / version}.json: {error}") from None
         except (TypeError, AttributeError, LookupError, RecursionError) as error:  # no such document was ever accepted
@@ -141,10 +141,6 @@ def _findings(folder: Path, present: dict[str, Json], today: datetime | None, wi
                 f"{folder / FOLDER / version}.json is no OpenAPI document that can be compared: {error}"
             ) from None
     return found
-
-
-def _day(today: datetime | None) -> date:
-    return (today or datetime.now(UTC)).date()
 
 
 def _accepted(folder: Path) -> dict[str, Json]:
@@ -160,10 +156,6 @@ def _accepted(folder: Path) -> dict[str, Json]:
                 raise Refused(f"{path} is no OpenAPI document")
             accepted[path.stem] = read
     return accepted
-
-
-def _of(findings: Iterable[Finding], severity: Severity) -> list[Finding]:
-    return [each for each in findings if each.severity is severity]
 
 
 def _count(found: list[Finding]) -> str:

@@ -9,9 +9,18 @@ from typing import Any
 
 from restkeeper.contract.decisions import BOUNDS, OTHER, PRESENCE, TABLE, Severity
 from restkeeper.contract.facts import RESPONSE, Facts, Json, Key, Place
-from restkeeper.contract.findings import Change, Finding, findings
-from restkeeper.contract.remedies import Remedies, Subject
-from restkeeper.contract.windows import WINDOWED, Calendar, Step, marked, removal
+from restkeeper.contract.findings import (
+    WINDOWED,
+    Calendar,
+    Change,
+    Finding,
+    Remedies,
+    Step,
+    Subject,
+    findings,
+    marked,
+    removal,
+)
 
 UNCOUNTED = BOUNDS | {"pattern", "multipleOf"}  # say nothing of a list of values
 SAYS = {

@@ -3,7 +3,7 @@
 import errno
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -14,8 +14,6 @@ from flask.cli import with_appcontext
 from restkeeper.cli.common import MOST_FAILURES, Command, form_of, resource_of, service_of_app
 from restkeeper.cli.formats import FORMS, WRITERS, format_by_name
 from restkeeper.errors import NotConvertible
-from restkeeper.resources.form import Form
-from restkeeper.storage.contract import Record
 
 
 @click.command("export", cls=Command)
@@ -36,17 +34,27 @@ def export_items(name: str, file: str, form: str | None, version: str | None) ->
     is complete. `restkeeper import` reads NDJSON and JSON back exactly. CSV has no null: null and an empty text are
     both an empty cell.
     """
-    service, left_out = service_of_app(), Counter[str]()
+    service = service_of_app()
     shown = form_of(service, resource_of(service, name), version)
     refused: list[str] = []
-    bodies = _bodies(_noted(service.store.scan(name), left_out), shown, refused)
+    left_out = 0  # items with fields that the newest form does not have
     formulas: Counter[str] = Counter()
+
+    def bodies() -> Iterator[bytes]:
+        nonlocal left_out
+        for record in service.store.scan(name):
+            left_out += bool(record.older)
+            try:
+                yield shown.body(record)
+            except NotConvertible as error:
+                refused.append(error.detail)
+
     with _written(file) as out:
-        for chunk in WRITERS[form or format_by_name(file) or "ndjson"](bodies, shown, formulas):
+        for chunk in WRITERS[form or format_by_name(file) or "ndjson"](bodies(), shown, formulas):
             out.write(chunk)
     if left_out and not version:
         click.echo(
-            f"warning: {left_out.total()} items have fields that only older versions show; `--version NAME` of one of "
+            f"warning: {left_out} items have fields that only older versions show; `--version NAME` of one of "
             "these exports them",
             err=True,
         )
@@ -59,25 +67,6 @@ def export_items(name: str, file: str, form: str | None, version: str | None) ->
         )
     if refused:
         raise click.ClickException("\n".join([*refused[:MOST_FAILURES], f"{len(refused)} items are not in the file"]))
-
-
-def _bodies(records: Iterable[Record], shown: Form, refused: list[str]) -> Iterator[bytes]:
-    """The representations of the records; `refused` gets the reasons why others have none."""
-    for record in records:
-        try:
-            body = shown.body(record)
-        except NotConvertible as error:
-            refused.append(error.detail)
-        else:
-            yield body
-
-
-def _noted(records: Iterable[Record], left_out: Counter[str]) -> Iterator[Record]:
-    """The records; counts those with fields that the newest form does not have."""
-    for record in records:
-        if record.older:
-            left_out[record.fingerprint] += 1
-        yield record
 
 
 @contextmanager

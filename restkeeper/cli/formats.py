@@ -93,20 +93,16 @@ def _end_of_value(text: str, at: int) -> int:
 
 def _read_csv(lines: Iterable[bytes], form: Form, config: Config) -> Entries:
     csv.field_size_limit(2 * config.max_body)  # an item can be longer in CSV than in JSON
-    rows = _rows(csv.reader(_texts(lines), strict=True))
-    _, header = next(rows, (1, []))
-    _require_fields(header, form)
-    for number, row in rows:
-        yield number, partial(_item, row, header, form, config.max_depth)
-
-
-def _rows(reader: Any) -> Iterator[tuple[int, list[str]]]:
-    """The rows that are not blank, each with its first line number."""
-    begins = 1
+    reader = csv.reader(_texts(lines), strict=True)
+    header: list[str] = []
+    begins = 1  # the first line of the next row
     try:
         for row in reader:
-            if row:
-                yield begins, row
+            if row and not header:
+                header = row
+                _require_fields(header, form)
+            elif row:
+                yield begins, partial(_item, row, header, form, config.max_depth)
             begins = reader.line_num + 1
     except csv.Error as error:
         raise click.ClickException(f"line {begins}: not CSV: {error}") from None
@@ -134,8 +130,7 @@ def _item(row: list[str], header: list[str], form: Form, max_depth: int) -> Json
         detail = f"must have {len(header)} cells, as the first line; it has {len(row)}"
         raise ValidationFailed(errors=[{"pointer": "#", "detail": detail}])
     cells = zip(header, row, strict=True)
-    item = {name: cell if name in form.texts else _value(cell, max_depth - 1) for name, cell in cells if cell}
-    return item
+    return {name: cell if name in form.texts else _value(cell, max_depth - 1) for name, cell in cells if cell}
 
 
 def _value(cell: str, max_depth: int) -> Any:

@@ -22,7 +22,6 @@ _QUOTA = re.compile(r"([1-9]\d{0,8}) ?(?:per|/) ?(?:([1-9]\d{0,3}) ?)?(second|mi
 DEFAULT_QUOTA = "600 per minute"
 SHORTEST_KEY = 24  # characters of ADMIN_KEY and METRICS_TOKEN: too many to guess
 
-
 OPEN_IS_LOCAL = (
     "AUTH=open lets every caller do everything, so it can listen on 127.0.0.1 or ::1 only; set AUTH=required and "
     "create keys, or AUTH=open-to-all if that is what you want"
@@ -60,10 +59,6 @@ def _flag(value: Any) -> bool:
 def _key(value: Any) -> str:
     if 0 < len(str(value)) < SHORTEST_KEY or not str(value).isascii() or str(value) != str(value).strip():
         raise ValueError(f"must be at least {SHORTEST_KEY} ASCII characters, random ones: openssl rand -hex 32")
-    return str(value)
-
-
-def _text(value: Any) -> str:
     return str(value)
 
 
@@ -141,7 +136,7 @@ class Config:
 
     database_url: str = _setting(
         "memory://",
-        _text,
+        str,
         "where items are stored: `sqlite:///FILE` (without parameters such as `?mode=ro`), "
         "[`postgresql://…`](postgresql.md) or `memory://` (one process, gone at the end)",
         secret=True,  # it may contain a password
@@ -157,7 +152,7 @@ class Config:
         "`full`: an acknowledged write survives power loss; `normal`: a process crash only",
     )
     host: str = _setting(
-        "127.0.0.1", _text, "address to listen on. Default: `0.0.0.0` when `PORT` is set and `AUTH` is not `open`"
+        "127.0.0.1", str, "address to listen on. Default: `0.0.0.0` when `PORT` is set and `AUTH` is not `open`"
     )
     port: int = _setting(8000, _whole(0, 65535), "port to listen on")
     web_concurrency: int = _setting(2, _whole(1, 256), "worker processes under gunicorn")
@@ -250,11 +245,11 @@ class Config:
         "bearer token for `/metrics`, 24 characters or more; closed while unset",
         secret=True,
     )
-    jwt_issuer: str = _setting("", _text, "issuer (`iss`) whose tokens are accepted; set it together with the next two")
-    jwt_audience: str = _setting("", _text, "audience (`aud`) that a token must be for: the name of this service there")
+    jwt_issuer: str = _setting("", str, "issuer (`iss`) whose tokens are accepted; set it together with the next two")
+    jwt_audience: str = _setting("", str, "audience (`aud`) that a token must be for: the name of this service there")
     jwt_jwks: str = _setting(
         "",
-        _text,
+        str,
         "the issuer's public keys (JWK Set): a file, read again when it changes, or a URL with https, read every five "
         "minutes and when a token names a new key",
     )
@@ -299,7 +294,8 @@ class Config:
     @property
     def quotas(self) -> dict[str, str]:
         """The quotas of requests by class, "read" and "write"; a class without a limit is omitted."""
-        reading = self.rate_limit or self._default_quota
+        default = "off" if self.auth == "open" else DEFAULT_QUOTA  # then only this machine can send requests
+        reading = self.rate_limit or default
         quotas = {"read": reading, "write": self.rate_limit_write or reading}
         return {name: quota for name, quota in quotas.items() if quota != "off"}
 
@@ -307,11 +303,6 @@ class Config:
     def failure_quota(self) -> str:
         """The failures that an address may have; empty without a limit."""
         return "" if self.failure_limit == "off" else self.failure_limit
-
-    @property
-    def _default_quota(self) -> str:
-        """RATE_LIMIT if it is not set: with AUTH=open only this machine can send requests."""
-        return "off" if self.auth == "open" else DEFAULT_QUOTA
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> "Config":
@@ -360,11 +351,10 @@ def _is_misspelt(name: str, known: str) -> bool:
     if len(known_words) == 1:  # a short word is similar to many others: only a doubled letter counts
         return _DOUBLED.sub(r"\1", name) == known
     different = [pair for pair in zip(words, known_words, strict=False) if pair[0] != pair[1]]
-    return len(words) == len(known_words) and len(different) == 1 and _is_similar(*different[0])
-
-
-def _is_similar(word: str, known: str) -> bool:
-    return abs(len(word) - len(known)) <= 2 and SequenceMatcher(None, word, known).ratio() >= _SIMILAR
+    if len(words) != len(known_words) or len(different) != 1:
+        return False
+    word, right = different[0]
+    return abs(len(word) - len(right)) <= 2 and SequenceMatcher(None, word, right).ratio() >= _SIMILAR
 
 
 def _checked(setting: Any, key: str, value: Any) -> Any:

@@ -10,7 +10,7 @@ import sysconfig
 import traceback
 from inspect import CO_OPTIMIZED
 from pathlib import Path
-from types import TracebackType
+from types import CodeType, TracebackType
 
 _ENGINE = os.path.join(Path(__file__).parent, "")
 _LIBRARIES = (*(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "purelib", "platlib")), "<")
@@ -19,23 +19,24 @@ _MAIN = "app.py"  # which creates the application
 
 def mistake_in(error: BaseException) -> str:
     """The line for an error of the declarations of a service, while they are loaded; empty for any other error."""
-    places: list[tuple[str, int, TracebackType | None]] = [
-        (os.path.abspath(each.tb_frame.f_code.co_filename), each.tb_lineno, each)
-        for each in _entries(error.__traceback__)
-        if not _is_library(each)
-    ]
+    places: list[tuple[str, int, CodeType | None]] = []
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        name = frame.f_code.co_filename
+        if name.startswith(_ENGINE) or not name.startswith(_LIBRARIES):
+            places.append((os.path.abspath(name), number, frame.f_code))
     if isinstance(error, SyntaxError) and error.filename:
         places.append((os.path.abspath(error.filename), error.lineno or 0, None))
     own = [place for place in places if not place[0].startswith(_ENGINE)]
     folder = next((os.path.dirname(file) for file, _, _ in own if os.path.basename(file) == _MAIN), None)
     if folder is None or not own[-1][0].startswith(os.path.join(folder, "")):
         return ""
-    file, line, last = own[-1]
-    code = last.tb_frame.f_code if last else None
+    file, line, code = own[-1]
     place = f"{os.path.relpath(file, folder)}:{line}: "
     if places[-1] == own[-1]:
         in_function = code and code.co_flags & CO_OPTIMIZED and code.co_name != "create_app"
-        return "" if in_function else place + _text(error)
+        # The last line of a traceback, such as "NameError: name 'Verson' is not defined. Did you mean: 'Version'?".
+        text = list(traceback.TracebackException.from_exception(error).format_exception_only())[-1]
+        return "" if in_function else place + " ".join(text.split())
     return place + str(error) if type(error) is ValueError else ""  # by the engine, about a declaration
 
 
@@ -50,21 +51,3 @@ def install() -> None:
             former(kind, error, entries)
 
     sys.excepthook = show
-
-
-def _entries(last: TracebackType | None) -> list[TracebackType]:
-    entries = []
-    while last:
-        entries.append(last)
-        last = last.tb_next
-    return entries
-
-
-def _is_library(entry: TracebackType) -> bool:
-    file = entry.tb_frame.f_code.co_filename
-    return file.startswith(_LIBRARIES) and not file.startswith(_ENGINE)
-
-
-def _text(error: BaseException) -> str:
-    """The last line of a traceback, such as "NameError: name 'Verson' is not defined. Did you mean: 'Version'?"."""
-    return " ".join(list(traceback.TracebackException.from_exception(error).format_exception_only())[-1].split())

@@ -13,7 +13,8 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from jwt import get_algorithm_by_name
 
-from restkeeper.features.jwt.tokens import InvalidToken, Tokens
+from restkeeper.features.jwt.tokens import Tokens
+from restkeeper.web.auth import InvalidCredential
 
 ISSUER = "https://login.example"
 AUDIENCE = "restkeeper"
@@ -117,7 +118,7 @@ def is_valid(tokens: Tokens, text: str) -> bool:
     """Whether a token is accepted."""
     try:
         return tokens.verify(text).subject == "ada"
-    except InvalidToken:
+    except InvalidCredential:
         return False
 
 

@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from http.client import HTTPException
 from math import inf
 from typing import Any
@@ -117,22 +118,17 @@ def usable_keys(text: bytes) -> list[PyJWK]:
     document = orjson.loads(text)
     if not isinstance(document, dict) or not isinstance(members := document.get("keys"), list):
         raise ValueError('it is not a JWK Set: {"keys": […]}')
-    return [key for member in members for key in _keys_of(member)]
-
-
-def _keys_of(jwk: Any) -> list[PyJWK]:
-    try:
-        kid, use, operations = jwk.get("kid"), jwk.get("use", "sig"), jwk.get("key_ops", ["verify"])
-        if "d" in jwk:
-            _log.warning("a key set contains a private key, which is not used: every reader of the set can make tokens")
-            return []
-        algorithms = ALGORITHMS.get((jwk.get("kty"), jwk.get("crv")), ())
-        if use != "sig" or "verify" not in list(operations) or not isinstance(kid, str | None):
-            return []
-        keys = [PyJWK(jwk, name) for name in algorithms if jwk.get("alg", name) == name]
-        return [key for key in keys if not key.Algorithm.check_key_length(key.key)]
-    except (PyJWTError, UnsupportedAlgorithm, AttributeError, TypeError, ValueError):
-        return []
+    usable: list[PyJWK] = []
+    for jwk in members:
+        with suppress(PyJWTError, UnsupportedAlgorithm, AttributeError, TypeError, ValueError):
+            kid, use, operations = jwk.get("kid"), jwk.get("use", "sig"), jwk.get("key_ops", ["verify"])
+            algorithms = ALGORITHMS.get((jwk.get("kty"), jwk.get("crv")), ())
+            if "d" in jwk:
+                _log.warning("a key set contains a private key, which is not used: every reader can make tokens")
+            elif use == "sig" and "verify" in list(operations) and isinstance(kid, str | None):
+                keys = [PyJWK(jwk, name) for name in algorithms if jwk.get("alg", name) == name]
+                usable += [key for key in keys if not key.Algorithm.check_key_length(key.key)]
+    return usable
 
 
 def _matching(keys: list[PyJWK] | None, algorithm: object, kid: str | None) -> PyJWK | None:

@@ -33,18 +33,9 @@ _log = logging.getLogger("restkeeper")
 class Claims(NamedTuple):
     """The claims of a verified token."""
 
-    issuer: str
     subject: str
     scopes: frozenset[str]
     expires: float  # seconds since the epoch
-
-
-class InvalidToken(InvalidCredential):
-    """An invalid token. `cause` is for the log only; the response is the same for every cause."""
-
-    def __init__(self, cause: str) -> None:
-        super().__init__(cause)
-        self.cause = cause
 
 
 def is_token(text: str) -> bool:
@@ -75,11 +66,12 @@ class Tokens:
     def verify(self, token: str) -> Claims:
         """The claims of a token.
 
-        Raises InvalidToken if it is not valid, and Unavailable if no key set could be read yet.
+        Raises InvalidCredential if it is not valid: the text is for the log, the response is the same for every cause.
+        Raises Unavailable if no key set could be read yet.
         """
         try:
             if len(token) > MOST_CHARACTERS:
-                raise InvalidToken("too long")
+                raise InvalidCredential("too long")
             self._source.refresh()
             verified = self._source.verified  # of the present keys
             digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
@@ -87,17 +79,17 @@ class Tokens:
                 claims = self._verified(token)
                 verified.add(digest, claims, len(token))
             if claims.expires <= self._now():
-                raise InvalidToken("expired")
+                raise InvalidCredential("expired")
             return claims
-        except InvalidToken as refusal:
-            _log.info("token refused: %s", refusal.cause)
+        except InvalidCredential as cause:
+            _log.info("token refused: %s", cause)
             raise
 
     def _verified(self, token: str) -> Claims:
         """The claims of a token whose signature is verified."""
         algorithm, kid = _header(token)
         if (key := self._source.find(algorithm, kid)) is None:
-            raise InvalidToken("no key matches")
+            raise InvalidCredential("no key matches")
         try:
             payload = jwt.decode(
                 token,
@@ -113,37 +105,37 @@ class Tokens:
                 },
             )
         except jwt.PyJWTError as error:  # its text may quote the token
-            raise InvalidToken(type(error).__name__) from None
+            raise InvalidCredential(type(error).__name__) from None
         for name in ("nbf", "iat"):
             if name in payload and _time(payload, name) > self._now() + LEEWAY:
-                raise InvalidToken(f"{name} is in the future")
+                raise InvalidCredential(f"{name} is in the future")
         subject = payload["sub"]  # it is stored, compared and logged as it is
         if not subject or not subject.isprintable():
-            raise InvalidToken("sub is not a printable text")
+            raise InvalidCredential("sub is not a printable text")
         if len(subject) > LONGEST_SUBJECT:
-            raise InvalidToken("sub is too long")
-        return Claims(self._issuer, subject, _scopes(payload), _time(payload, "exp"))
+            raise InvalidCredential("sub is too long")
+        return Claims(subject, _scopes(payload), _time(payload, "exp"))
 
 
 def _header(token: str) -> tuple[Any, str | None]:
     """The algorithm and the key id in a token's header."""
     if not is_token(token):
-        raise InvalidToken("not three parts in base64url")
+        raise InvalidCredential("not three parts in base64url")
     try:
         header = jwt.get_unverified_header(token)
     except jwt.PyJWTError as error:
-        raise InvalidToken(type(error).__name__) from None
+        raise InvalidCredential(type(error).__name__) from None
     if "crit" in header:  # RFC 7515, section 4.1.11: we know no extension
-        raise InvalidToken("the header has critical extensions")
+        raise InvalidCredential("the header has critical extensions")
     if str(header.get("typ", "JWT")).lower().removeprefix("application/") not in TYPES:
-        raise InvalidToken("typ is of another kind of token")
+        raise InvalidCredential("typ is of another kind of token")
     return header.get("alg"), header.get("kid")
 
 
 def _time(payload: dict[str, Any], name: str) -> float:
     value = payload[name]
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not -_FAR < value < _FAR:
-        raise InvalidToken(f"{name} is not a time")
+        raise InvalidCredential(f"{name} is not a time")
     return float(value)
 
 
@@ -155,5 +147,5 @@ def _scopes(payload: dict[str, Any]) -> frozenset[str]:
     if value is None:
         return frozenset()
     if not isinstance(words, list) or not all(isinstance(word, str) and word.isprintable() for word in words):
-        raise InvalidToken(f"{name} is not a list of texts")
+        raise InvalidCredential(f"{name} is not a list of texts")
     return frozenset(words) - {""}

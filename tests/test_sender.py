@@ -598,13 +598,12 @@ def test_malformed_hosts_are_refused(guarded: Sender) -> None:
         assert endpoint.connected == 0
 
 
-@pytest.mark.parametrize(
-    "url", ["", "hook", "//hook", "https", "https://", "https:///x", "https://h:99999/", "https:h"]
-)
-def test_an_invalid_url_is_a_failure(sender: Sender, url: str) -> None:
-    """Nothing is raised."""
-    response = sender(url, {}, b"{}")
-    assert response.status is None and response.excerpt.startswith("refused: ")
+def test_an_invalid_url_is_a_failure(sender: Sender) -> None:
+    """Nothing is raised. Where private addresses are allowed, only http and https are called."""
+    malformed = ("", "hook", "//hook", "https", "https://", "https:///x", "https://h:99999/", "https:h")
+    for url in (*malformed, "ftp://127.0.0.1/", "gopher://127.0.0.1/", "file:///etc/passwd", "unix:/run/x"):
+        response = sender(url, {}, b"{}")
+        assert response.status is None and response.excerpt.startswith("refused: "), url
 
 
 def test_the_checked_address_is_the_one_that_is_called(guarded: Sender, net: Net) -> None:
@@ -635,21 +634,12 @@ def test_an_unreachable_address_leaves_time_for_the_others(guarded: Sender, net:
     assert first <= 10 and first < second <= 15 and second < third <= 30
 
 
-@pytest.mark.parametrize(
-    "url", ["http://hook.example/", "HTTP://hook.example/", "ftp://hook.example/", "file:///etc/x"]
-)
-def test_only_https_is_called(guarded: Sender, net: Net, url: str) -> None:
+def test_only_https_is_called(guarded: Sender, net: Net) -> None:
     """Other schemes are refused before a name is resolved."""
-    assert guarded(url, {}, b"{}") == DeliveryResult(
-        None, "refused: only https is allowed (WEBHOOK_ALLOW_PRIVATE)", None
-    )
+    refusal = DeliveryResult(None, "refused: only https is allowed (WEBHOOK_ALLOW_PRIVATE)", None)
+    for url in ("http://hook.example/", "HTTP://hook.example/", "ftp://hook.example/", "file:///etc/x"):
+        assert guarded(url, {}, b"{}") == refusal, url
     assert net.lookups == []
-
-
-@pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "gopher://127.0.0.1/", "file:///etc/passwd", "unix:/run/x"])
-def test_no_other_scheme_is_ever_called(sender: Sender, url: str) -> None:
-    """Where private addresses are allowed, only http and https are called."""
-    assert sender(url, {}, b"{}").excerpt.startswith("refused: ")
 
 
 def test_userinfo_is_refused(sender: Sender) -> None:

@@ -89,48 +89,32 @@ def test_an_audience_may_be_one_of_several(tokens: Tokens) -> None:
     assert tokens.verify(token(aud=["other", AUDIENCE])).subject == "ada"
 
 
-@pytest.mark.parametrize(
-    ("claims", "cause"),
-    [
-        ({"iss": "https://evil.example"}, "InvalidIssuerError"),
-        ({"iss": ISSUER + "/"}, "InvalidIssuerError"),
-        ({"iss": None}, "MissingRequiredClaimError"),
-        ({"aud": "other"}, "InvalidAudienceError"),
-        ({"aud": AUDIENCE + "x"}, "InvalidAudienceError"),
-        ({"aud": ["other"]}, "InvalidAudienceError"),
-        ({"aud": [AUDIENCE, 5]}, "InvalidAudienceError"),
-        ({"aud": {AUDIENCE: 1}}, "InvalidAudienceError"),
-        ({"aud": None}, "MissingRequiredClaimError"),
-        ({"aud": []}, "MissingRequiredClaimError"),
-        ({"sub": None}, "MissingRequiredClaimError"),
-        ({"sub": ""}, "sub is not a printable text"),
-        ({"sub": "a\nb"}, "sub is not a printable text"),
-        ({"sub": "\ud800"}, "sub is not a printable text"),
-        ({"sub": "x" * 256}, "sub is too long"),
-        ({"sub": 5}, "InvalidSubjectError"),
-        ({"exp": None}, "MissingRequiredClaimError"),
-        ({"exp": START}, "expired"),
-        ({"exp": START - 1}, "expired"),
-        ({"exp": -1}, "expired"),
-        ({"exp": str(START + 600)}, "exp is not a time"),
-        ({"exp": True}, "exp is not a time"),
-        ({"exp": 10**400}, "exp is not a time"),
-        ({"exp": float("nan")}, "exp is not a time"),
-        ({"exp": float("inf")}, "exp is not a time"),
-        ({"nbf": START + 31}, "nbf is in the future"),
-        ({"nbf": "soon"}, "nbf is not a time"),
-        ({"iat": START + 31}, "iat is in the future"),
-        ({"iat": []}, "iat is not a time"),
-        ({"scope": ["a"]}, "scope is not a list of texts"),
-        ({"scope": "a\ud800"}, "scope is not a list of texts"),
-        ({"scope": None, "scp": [1]}, "scp is not a list of texts"),
-        ({"scope": None, "scp": {"a": 1}}, "scp is not a list of texts"),
-    ],
-)
-def test_an_invalid_claim_is_refused(tokens: Tokens, claims: dict[str, Any], cause: str) -> None:
+def test_an_invalid_claim_is_refused(tokens: Tokens) -> None:
     """Issuer, audience, subject, times and scopes are each checked, also with a valid signature."""
-    payload = {name: value for name, value in (GOOD | claims).items() if value is not None}
-    assert refused(tokens, signed(ES, payload)) == cause
+    wrong: dict[str, list[tuple[str, Any]]] = {
+        "InvalidIssuerError": [("iss", "https://evil.example"), ("iss", ISSUER + "/")],
+        "InvalidAudienceError": [
+            ("aud", each) for each in ("other", AUDIENCE + "x", ["other"], [AUDIENCE, 5], {AUDIENCE: 1})
+        ],
+        "MissingRequiredClaimError": [("iss", None), ("aud", None), ("aud", []), ("sub", None), ("exp", None)],
+        "sub is not a printable text": [("sub", ""), ("sub", "a\nb"), ("sub", "\ud800")],
+        "sub is too long": [("sub", "x" * 256)],
+        "InvalidSubjectError": [("sub", 5)],
+        "expired": [("exp", START), ("exp", START - 1), ("exp", -1)],
+        "exp is not a time": [("exp", each) for each in (str(START + 600), True, 10**400, float("nan"), float("inf"))],
+        "nbf is in the future": [("nbf", START + 31)],
+        "nbf is not a time": [("nbf", "soon")],
+        "iat is in the future": [("iat", START + 31)],
+        "iat is not a time": [("iat", [])],
+        "scope is not a list of texts": [("scope", ["a"]), ("scope", "a\ud800")],
+    }
+    for cause, claims in wrong.items():
+        for name, value in claims:
+            payload = {each: claim for each, claim in (GOOD | {name: value}).items() if claim is not None}
+            assert refused(tokens, signed(ES, payload)) == cause, (name, value)
+    for scp in ([1], {"a": 1}):
+        payload = {each: claim for each, claim in GOOD.items() if each != "scope"} | {"scp": scp}
+        assert refused(tokens, signed(ES, payload)) == "scp is not a list of texts"
 
 
 def test_the_issuers_clock_may_be_a_little_ahead(tokens: Tokens) -> None:
@@ -138,54 +122,29 @@ def test_the_issuers_clock_may_be_a_little_ahead(tokens: Tokens) -> None:
     assert tokens.verify(token(nbf=START + 30, iat=START + 30)).subject == "ada"
 
 
-@pytest.mark.parametrize("payload", [b"", b"[]", b"null", b"\xff", b'{"iss"', b"[" * 6000, b"9" * 6000])
-def test_a_payload_that_is_no_object_is_refused(tokens: Tokens, payload: bytes) -> None:
-    """A payload must be a JSON object, also with a valid signature."""
-    assert refused(tokens, signed(ES, payload)) in ("DecodeError", "not three parts in base64url")
+def test_a_header_or_payload_that_is_no_object_is_refused(tokens: Tokens) -> None:
+    """Both must be JSON objects, also with a valid signature."""
+    causes = {"DecodeError", "not three parts in base64url"}
+    for payload in (b"", b"[]", b"null", b"\xff", b'{"iss"', b"[" * 6000, b"9" * 6000):
+        assert refused(tokens, signed(ES, payload)) in causes, payload[:10]
+    for header in (b"", b"\xff\xfe", b"null", b"[]", b'"ES256"', b'{"alg":', b"[" * 9000):
+        assert refused(tokens, signed(header, GOOD)) in causes, header[:10]
 
 
-@pytest.mark.parametrize(
-    ("header", "cause"),
-    [
-        ({"alg": "none"}, "no key matches"),
-        ({"alg": "None"}, "no key matches"),
-        ({"alg": "HS256"}, "no key matches"),
-        ({"alg": "es256"}, "no key matches"),
-        ({"alg": "ES384"}, "no key matches"),
-        ({"alg": "ES256K"}, "no key matches"),
-        ({"alg": "RS256"}, "no key matches"),
-        ({"alg": ["ES256"]}, "no key matches"),
-        ({"alg": None}, "no key matches"),
-        ({"kid": "second"}, "no key matches"),
-        ({"kid": "../../dev/null"}, "no key matches"),
-        ({"kid": "first' OR '1'='1"}, "no key matches"),
-        ({"kid": "first\x00"}, "no key matches"),
-        ({"kid": ""}, "no key matches"),
-        ({"kid": None}, "InvalidTokenError"),
-        ({"kid": 1}, "InvalidTokenError"),
-        ({"kid": ["first"]}, "InvalidTokenError"),
-        ({"crit": ["exp"]}, "InvalidTokenError"),
-        ({"crit": ["b64"], "b64": True}, "the header has critical extensions"),
-        ({"crit": []}, "InvalidTokenError"),
-        ({"b64": False}, "DecodeError"),
-        ({"typ": "logout+jwt"}, "typ is of another kind of token"),
-        ({"typ": "dpop+jwt"}, "typ is of another kind of token"),
-        ({"typ": 5}, "typ is of another kind of token"),
-        ({"typ": None}, "typ is of another kind of token"),
-    ],
-)
-def test_an_invalid_header_is_refused(tokens: Tokens, header: dict[str, Any], cause: str) -> None:
+def test_an_invalid_header_is_refused(tokens: Tokens) -> None:
     """It names an allowed algorithm and a key of the set for that algorithm, whatever the signature is."""
-    assert refused(tokens, signed(ES | header, GOOD)) == cause
-
-
-@pytest.mark.parametrize("header", [b"", b"\xff\xfe", b"null", b"[]", b'"ES256"', b'{"alg":', b"[" * 9000])
-def test_a_header_that_is_no_object_is_refused(tokens: Tokens, header: bytes) -> None:
-    """A header must be a JSON object."""
-    assert refused(tokens, signed(header, GOOD)) in (
-        "DecodeError",
-        "not three parts in base64url",
-    )
+    algorithms = ("none", "None", "HS256", "es256", "ES384", "ES256K", "RS256", ["ES256"], None)
+    ids = ("second", "../../dev/null", "first' OR '1'='1", "first\x00", "")
+    wrong: dict[str, list[dict[str, Any]]] = {
+        "no key matches": [*({"alg": each} for each in algorithms), *({"kid": each} for each in ids)],
+        "InvalidTokenError": [*({"kid": each} for each in (None, 1, ["first"])), {"crit": ["exp"]}, {"crit": []}],
+        "the header has critical extensions": [{"crit": ["b64"], "b64": True}],
+        "DecodeError": [{"b64": False}],
+        "typ is of another kind of token": [{"typ": each} for each in ("logout+jwt", "dpop+jwt", 5, None)],
+    }
+    for cause, headers in wrong.items():
+        for header in headers:
+            assert refused(tokens, signed(ES | header, GOOD)) == cause, header
 
 
 def test_a_public_key_is_no_secret(trust: Callable[..., Tokens]) -> None:

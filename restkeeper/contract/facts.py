@@ -48,11 +48,6 @@ class Place(NamedTuple):
         """Whether it is no operation's."""
         return self.part in (REQUEST, RESPONSE)
 
-    @property
-    def webhook(self) -> str:
-        """The name of the webhook that it is of, if it is of one."""
-        return self.holder.removeprefix("webhook ") if self.holder.startswith("webhook ") else ""
-
 
 class Key(NamedTuple):
     """What a fact is about: a value at a place, and a row of the table of decisions.

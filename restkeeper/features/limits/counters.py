@@ -88,18 +88,15 @@ class RedisOrOwn:
         try:
             count = operation(self._redis)
         except self._redis.base_exceptions as error:
-            self._note_failure(error)
+            self._retry_at = self._clock() + RETRY_SECONDS
+            if not self._has_failed:
+                self._has_failed = True
+                _log.warning("Redis does not respond (%s): until it does, each machine counts for itself", error)
             return operation(self._own)
         if self._has_failed:
             self._has_failed = False
             _log.warning("Redis responds again: limits are counted there")
         return count
-
-    def _note_failure(self, error: Exception) -> None:
-        self._retry_at = self._clock() + RETRY_SECONDS
-        if not self._has_failed:
-            self._has_failed = True
-            _log.warning("Redis does not respond (%s): until it does, each machine counts for itself", error)
 
 
 Counters = Storage | RedisOrOwn

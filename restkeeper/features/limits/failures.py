@@ -54,15 +54,10 @@ class Failures(FailureLimit):
 
         Others of that address may have been looked up at the same time.
         """
-        self._count(environ)
-
-    def count_refused_host(self, environ: Environ) -> None:
-        """Count a refused host. Raises TooManyRequests if the address is over its quota."""
-        self._count(environ)
-
-    def _count(self, environ: Environ) -> None:
         if self._quota and (use := self._quota.add(address_keys(environ))).used > self._quota.amount:
             raise use.refusal("failures")
+
+    count_refused_host = note_failure
 
     def _keys(self, environ: Environ, digest: str) -> list[str]:
         """The keys of a success today and yesterday."""

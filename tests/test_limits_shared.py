@@ -178,14 +178,17 @@ def test_a_forked_process_excludes_its_parent() -> None:
     table = Table()
     storage = shared(table=table)
     storage.incr("a", 600)
-    begun, end = os.pipe()
+    locked, lock = os.pipe()
+    begun, begin = os.pipe()
 
     def count() -> None:
-        os.write(end, b"x")
+        os.read(locked, 1)
+        os.write(begin, b"x")
         shared(table=table).incr("a", 600)
 
     child = forked(count)
     with table:
+        os.write(lock, b"x")
         os.read(begun, 1)
         assert os.waitpid(child, os.WNOHANG) == (0, 0)
         slot, _ = table.find("a", 0.0)

@@ -97,11 +97,11 @@ def test_a_private_key_in_a_set_is_logged(caplog: pytest.LogCaptureFixture) -> N
     assert "private key" in caplog.text and "c2VjcmV0" not in caplog.text
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"null", b"{}", b'{"keys": {}}', b"\xff", b"[" * 5000])
-def test_an_invalid_key_set_raises_an_error(text: bytes) -> None:
+def test_an_invalid_key_set_raises_an_error() -> None:
     """A document that is not a JWK Set raises ValueError."""
-    with pytest.raises(ValueError):
-        usable_keys(text)
+    for text in (b"", b"{", b"[]", b"null", b"{}", b'{"keys": {}}', b"\xff", b"[" * 5000):
+        with pytest.raises(ValueError):
+            usable_keys(text)
 
 
 def test_a_token_without_kid_needs_one_key_that_fits(clock: Clock) -> None:

@@ -1,38 +1,26 @@
-"""SQL expressions of fields: those that queries, indexes and orders are made of.
+"""Fields as expressions of PostgreSQL: what its queries, indexes and orders are made of.
 
-Field names come from the declaration only; values are always parameters. An entry of an index has at most 2,704 bytes,
-so indexes have the beginnings of texts only, and items are sorted by these.
+An entry of an index has at most 2,704 bytes, so indexes have the beginnings of texts only, and items are sorted by
+these.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Sequence
 
-from restkeeper.storage.contract import Collection, Field, Kind
+from restkeeper.storage import queries
+from restkeeper.storage.contract import Filter, Kind, Op
 from restkeeper.storage.sql import literal
 
 BEGINNING = 500  # characters of a text in an index
 
-_OWN_COLUMN = {"id", "version", "updated_at"}
 _NUMBERS = (Kind.INTEGER, Kind.NUMBER, Kind.BOOLEAN)
-_LOWEST = {Kind.INTEGER: "'-Infinity'::numeric", Kind.NUMBER: "'-Infinity'::numeric", Kind.BOOLEAN: "-1::numeric"}
+_COMPARISON = {Op.EQ: "=", Op.NE: "<>", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
 
 
-@dataclass(frozen=True)
-class Column:
-    """A field of a collection, as expressions over a row of the table of items.
+class Column(queries.Column):
+    """See `queries.Column`."""
 
-    `folds` says whether texts are compared without case, `is_indexed` and `is_unique` whether there are such indexes.
-    """
-
-    field: Field
-    folds: bool
-    is_indexed: bool
-    is_unique: bool
-
-    @property
-    def is_own(self) -> bool:
-        """Whether the table has a column for it."""
-        return self.field.name in _OWN_COLUMN
+    parameter = "%({})s"
+    lowest = {Kind.INTEGER: "'-Infinity'::numeric", Kind.NUMBER: "'-Infinity'::numeric", Kind.BOOLEAN: "-1::numeric"}
 
     @property
     def is_text(self) -> bool:
@@ -43,12 +31,12 @@ class Column:
         """The SQL type of values that are compared with it."""
         return type_of(self.field.kind)
 
-    @cached_property
+    @property
     def json(self) -> str:
         """The JSON value."""
         return f"fields -> {literal(self.field.name)}"
 
-    @cached_property
+    @property
     def value(self) -> str:
         """The value as its type, which is null if an older item has another kind of value there."""
         if self.is_own:
@@ -59,26 +47,54 @@ class Column:
             return f"CASE {self.json} WHEN 'true'::jsonb THEN 1::numeric WHEN 'false'::jsonb THEN 0::numeric END"
         return f'((fields ->> {literal(self.field.name)}) COLLATE "C")'
 
-    @cached_property
-    def folded(self) -> str:
-        """The value, folded if texts are compared without case."""
-        return f"lower({self.value})" if self.folds else self.value
-
-    @cached_property
-    def key(self) -> str:
-        """What is compared and sorted: never null."""
-        lowest = _LOWEST.get(self.field.kind, "''")
-        return self.folded if self.is_own else f"coalesce({self.folded}, {lowest})"
-
-    @cached_property
+    @property
     def order(self) -> str:
         """What an index and an order have: of a text the beginning."""
         return beginning(self.key) if self.is_text and self.field.name != "id" else f"({self.key})"
 
-    @cached_property
+    @property
     def unique(self) -> str:
         """What a unique index has; null does not occur in it."""
         return unique_text(self.folded) if self.is_text else f"({self.folded})"
+
+    def condition(self, filter: Filter, given: str) -> str:
+        if self.field.kind is Kind.LIST and filter.op in (Op.EQ, Op.IN):
+            contains = f"?| {given}::text[]" if filter.op is Op.IN else f"? {given}::text"
+            return f"coalesce({self.json} {contains}, false)"
+        if filter.op is Op.LIKE:
+            return self.contains(given)
+        value = "each" if filter.op is Op.IN else f"{given}::{self.type}"
+        left, right = self._sides(filter, value)
+        if filter.op is not Op.IN:
+            term = f"{in_row(left)} {_COMPARISON[filter.op]} {in_row(right)}"
+        elif right == [value]:
+            term = f"{in_row(left)} = ANY({given}::{self.type}[])"  # which the planner can estimate, unlike a subquery
+        else:
+            values = f"SELECT {', '.join(right)} FROM unnest({given}::{self.type}[]) AS each"  # noqa: S608
+            term = f"{in_row(left)} IN ({values})"
+        if not self.field.nullable:
+            return term
+        return f"({self.value} IS NULL OR {term})" if filter.op is Op.NE else f"({term} AND {self.value} IS NOT NULL)"
+
+    def _sides(self, filter: Filter, value: str) -> tuple[list[str], list[str]]:
+        """The expressions of the two sides of a comparison: those of an index, if there is one.
+
+        A text that is not long is less than, equal to or greater than the beginning of another one as it is to all of
+        it; a longer one is compared with the beginning and then with all.
+        """
+        if self.folds:
+            value = f'lower({value} COLLATE "C")'
+        if self.is_text and self.is_unique and filter.op in (Op.EQ, Op.IN):
+            return [self.unique], [unique_text(value)]
+        if self.is_text and self.is_indexed and filter.op is not Op.NE:
+            if is_long(filter):
+                return [self.order, self.key], [beginning(value), value]
+            return [self.order], [value]
+        return [self.key], [value]
+
+    @classmethod
+    def found(cls, columns: Sequence["Column"], given: str) -> str:
+        return f"({' OR '.join(each.contains(given) for each in columns)})" if columns else "false"
 
     def contains(self, given: str) -> str:
         """Whether the text, or an element of a list, contains a folded text; false for null."""
@@ -91,17 +107,6 @@ class Column:
         if self.is_own:
             text = f"lower({self.field.name}::text)"
         return f"coalesce(strpos({text}, {given}) > 0, false)"
-
-
-def column(collection: Collection, name: str) -> Column:
-    """The column of a field."""
-    of_field = [index for index in collection.indexes if index.field == name]
-    return Column(
-        collection.fields[name],
-        folds=any(index.fold for index in of_field),
-        is_indexed=any(not index.unique for index in of_field),
-        is_unique=any(index.unique for index in of_field),
-    )
 
 
 def type_of(kind: Kind) -> str:
@@ -117,3 +122,15 @@ def beginning(text: str) -> str:
 def unique_text(text: str) -> str:
     """A text in a unique index: the text itself, or of a long one its beginning and a digest."""
     return f"({beginning(text)} || CASE WHEN length({text}) > {BEGINNING} THEN md5({text}) ELSE '' END)"
+
+
+def in_row(expressions: Iterable[str]) -> str:
+    """Some expressions as one that is compared."""
+    first, *others = expressions
+    return f"({', '.join([first, *others])})" if others else first
+
+
+def is_long(filter: Filter) -> bool:
+    """Whether a text of a filter may be longer than those in indexes."""
+    values = filter.value if isinstance(filter.value, tuple) else (filter.value,)
+    return any(isinstance(each, str) and len(each) >= BEGINNING for each in values)

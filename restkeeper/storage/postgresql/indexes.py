@@ -3,7 +3,7 @@
 from hashlib import blake2b
 
 from restkeeper.storage.contract import Collection, Index
-from restkeeper.storage.postgresql.expressions import column
+from restkeeper.storage.postgresql.expressions import Column
 from restkeeper.storage.sql import literal, of_other_revision
 
 LONGEST_NAME = 23  # characters of the names of a collection and a field in the name of an index, which has 63 bytes
@@ -42,7 +42,7 @@ def field_of(index: str) -> str:
 
 
 def _index(collection: Collection, index: Index) -> tuple[str, bool, str]:
-    indexed = column(collection, index.field)
+    indexed = Column.of(collection, index.field)
     where = f"collection = {literal(collection.name)}"
     if not index.unique:
         return index.field, False, f"({indexed.order}, id) WHERE {where}"

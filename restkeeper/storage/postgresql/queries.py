@@ -1,22 +1,24 @@
-"""SQL of queries. Names come from the declaration only; values are always parameters.
+"""Queries in PostgreSQL.
 
 The declared indexes are partial, so the name of the collection is a literal. Limits are literals, too: a statement is
 planned once, and the plan for a page is good only if its length is known.
 """
 
-from collections.abc import Iterable, Iterator
+import sys
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from restkeeper.storage.contract import Collection, Filter, Kind, Op, Query, Scalar, Sort
-from restkeeper.storage.postgresql.expressions import BEGINNING, Column, beginning, column, type_of, unique_text
+from restkeeper.storage.contract import Collection, Filter, Kind, Op, Page, Query, Scalar, Sort
+from restkeeper.storage.postgresql.counters import revision
+from restkeeper.storage.postgresql.expressions import BEGINNING, Column, in_row, is_long, type_of
 from restkeeper.storage.postgresql.fields import clean
+from restkeeper.storage.postgresql.session import Session
+from restkeeper.storage.queries import conditions, order_of, outline, page_of
 from restkeeper.storage.sql import literal, select_other_fingerprints
 
 HIGHEST = 400  # decimal exponents beyond those of any stored number
 
-_COMPARISON = {Op.EQ: "=", Op.NE: "<>", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
 _INFINITY = Decimal("Infinity")
 _LONG = "x" * BEGINNING
 
@@ -27,6 +29,25 @@ class SortKey(NamedTuple):
     expression: str
     kind: Kind
     descending: bool
+
+
+def find_page(session: Session, collection: Collection, query: Query, max_bytes: int | None) -> Page:
+    """See `contract.ItemStore.page`: one statement, which reads at most one row more."""
+    statement, parameters = select_page(collection, query)
+    found = session.rows(statement, {**parameters, "most_bytes": sys.maxsize if max_bytes is None else max_bytes})
+    epoch, changes, items, others, *_ = found[0]
+    total = None if query.narrows else items or 0
+    page = page_of((row[4:] for row in found if row[4] is not None), query, max_bytes, _plain)
+    return page._replace(revision=revision(epoch, changes or 0), total=total, others=others)
+
+
+def _plain(key: Any) -> Any:
+    """A sort key of a position. A double has all digits of the numbers in items; null is below all."""
+    if not isinstance(key, Decimal):
+        return key
+    if not key.is_finite():
+        return None
+    return int(key) if key == key.to_integral_value() and abs(key) < 2**63 else float(key)
 
 
 def select_page(collection: Collection, query: Query) -> tuple[str, dict[str, Any]]:
@@ -43,15 +64,13 @@ def select_page(collection: Collection, query: Query) -> tuple[str, dict[str, An
     for n, (key, value) in enumerate(zip(keys, query.after, strict=False)):
         is_id = n == len(keys) - 1
         parameters[f"a{n}"] = _comparable(key.kind, value if is_id else _shortened(value))
-    return _page_statement(collection, _outline(query)), parameters
+    outlined = outline(query, _length, limit=query.limit, offset=min(query.offset, 1))
+    return _page_statement(collection, outlined), parameters
 
 
-def _outline(query: Query) -> Query:
-    """The query without the values of its parameters: queries with the same outline have the same statement."""
-    filters = tuple(Filter(each.field, each.op, _LONG if _is_long(each) else None) for each in query.filters)
-    owner = None if query.owner is None else "?"
-    after, offset = query.after and ("?",), min(query.offset, 1)
-    return Query(filters, query.search and "?", query.sort, query.limit, offset, after, query.backward, owner)
+def _length(filter: Filter) -> str | None:
+    """What a statement depends on of the value of a filter."""
+    return _LONG if is_long(filter) else None
 
 
 @lru_cache(maxsize=64)  # combinations of filters, sort and limit
@@ -62,8 +81,7 @@ def _page_statement(collection: Collection, query: Query) -> str:
     order = ", ".join(
         f"{name}{' DESC' if key.descending else ''}" for key, name in zip(keys, [*names, "id"], strict=True)
     )
-    conditions = [*_conditions(collection, query), *([_beyond(keys)] if query.after else [])]
-    where = " AND ".join(conditions)
+    where = conditions(collection, query, Column) + (f" AND {_beyond(keys)}" if query.after else "")
     shown = "".join(f",\n        {name}" for name in names)
     limit = "ALL" if query.limit is None else query.limit + 1
     others = select_other_fingerprints(collection) if query.uses_fields else ""
@@ -111,25 +129,20 @@ FROM (
 def select_count(collection: Collection, query: Query) -> tuple[str, dict[str, Any]]:
     """The statement that counts the items of a query, and its parameters without `most`; null means all."""
     counted = Query(query.filters, query.search, owner=query.owner)
-    return _count_statement(collection, _outline(counted)), _parameters(collection, query)
+    return _count_statement(collection, outline(counted, _length)), _parameters(collection, query)
 
 
 @lru_cache(maxsize=64)
 def _count_statement(collection: Collection, query: Query) -> str:
-    counted = f"SELECT 1 FROM items WHERE {' AND '.join(_conditions(collection, query))} LIMIT %(most)s"  # noqa: S608
+    counted = f"SELECT 1 FROM items WHERE {conditions(collection, query, Column)} LIMIT %(most)s"  # noqa: S608
     return f"SELECT count(*) FROM ({counted}) AS counted"  # noqa: S608 - likewise
 
 
 @lru_cache(maxsize=64)
 def _sort_keys(collection: Collection, sort: tuple[Sort, ...], backward: bool) -> list[SortKey]:
     """The sort keys, the id last; reversed for a backward query."""
-    sort = (*sort, Sort("id", bool(sort) and sort[-1].descending))
-    sort = sort[: [key.field for key in sort].index("id") + 1]  # the id is unique
-    columns = [column(collection, each.field) for each in sort]
-    return [
-        SortKey(each.order, each.field.kind, key.descending is not backward)
-        for each, key in zip(columns, sort, strict=True)
-    ]
+    columns = [(Column.of(collection, each.field), each) for each in order_of(Query(sort=sort, backward=backward))]
+    return [SortKey(column.order, column.field.kind, each.descending) for column, each in columns]
 
 
 def _beyond(keys: list[SortKey]) -> str:
@@ -137,7 +150,7 @@ def _beyond(keys: list[SortKey]) -> str:
     names = [f"%(a{n})s::{type_of(key.kind)}" for n, key in enumerate(keys)]
     if len({key.descending for key in keys}) == 1:
         sign = "<" if keys[0].descending else ">"
-        return f"{_row(key.expression for key in keys)} {sign} {_row(names)}"
+        return f"{in_row(key.expression for key in keys)} {sign} {in_row(names)}"
     condition = ""
     for key, name in reversed(list(zip(keys, names, strict=True))):
         sign = "<" if key.descending else ">"
@@ -145,66 +158,6 @@ def _beyond(keys: list[SortKey]) -> str:
         condition = f"({key.expression} {sign} {name}{tied})"
     sign = "<=" if keys[0].descending else ">="
     return f"{keys[0].expression} {sign} {names[0]} AND {condition}"  # the first part is a range of the index
-
-
-def _conditions(collection: Collection, query: Query) -> Iterator[str]:
-    yield f"collection = {literal(collection.name)}"
-    if query.owner is not None:
-        yield "owner = %(owner)s"
-    for n, each in enumerate(query.filters):
-        yield _condition(column(collection, each.field), each.op, f"%(f{n})s", is_long=_is_long(each))
-    if query.search:
-        found = [column(collection, name).contains("%(search)s") for name in collection.search]
-        yield f"({' OR '.join(found)})" if found else "false"
-
-
-def _condition(compared: Column, op: Op, given: str, *, is_long: bool) -> str:
-    """The condition that compares a column with the parameter `given`. Null satisfies NE only."""
-    if compared.field.kind is Kind.LIST and op in (Op.EQ, Op.IN):
-        contains = f"?| {given}::text[]" if op is Op.IN else f"? {given}::text"
-        return f"coalesce({compared.json} {contains}, false)"
-    if op is Op.LIKE:
-        return compared.contains(given)
-    value = "each" if op is Op.IN else f"{given}::{compared.type}"
-    left, right = _sides(compared, op, value, is_long=is_long)
-    if op is not Op.IN:
-        term = f"{_row(left)} {_COMPARISON[op]} {_row(right)}"
-    elif right == [value]:
-        term = f"{_row(left)} = ANY({given}::{compared.type}[])"  # which the planner can estimate, unlike a subquery
-    else:
-        values = f"SELECT {', '.join(right)} FROM unnest({given}::{compared.type}[]) AS each"  # noqa: S608
-        term = f"{_row(left)} IN ({values})"
-    if not compared.field.nullable:
-        return term
-    return f"({compared.value} IS NULL OR {term})" if op is Op.NE else f"({term} AND {compared.value} IS NOT NULL)"
-
-
-def _sides(compared: Column, op: Op, value: str, *, is_long: bool) -> tuple[list[str], list[str]]:
-    """The expressions of the two sides of a comparison: those of an index, if there is one.
-
-    A text that is not `is_long` is less than, equal to or greater than the beginning of another one as it is to all of
-    it; a longer one is compared with the beginning and then with all.
-    """
-    if compared.folds:
-        value = f'lower({value} COLLATE "C")'
-    if compared.is_text and compared.is_unique and op in (Op.EQ, Op.IN):
-        return [compared.unique], [unique_text(value)]
-    if compared.is_text and compared.is_indexed and op is not Op.NE:
-        if is_long:
-            return [compared.order, compared.key], [beginning(value), value]
-        return [compared.order], [value]
-    return [compared.key], [value]
-
-
-def _row(expressions: Iterable[str]) -> str:
-    first, *others = expressions
-    return f"({', '.join([first, *others])})" if others else first
-
-
-def _is_long(filter: Filter) -> bool:
-    """Whether a text of a filter may be longer than those in indexes."""
-    values = filter.value if isinstance(filter.value, tuple) else (filter.value,)
-    return any(isinstance(each, str) and len(each) >= BEGINNING for each in values)
 
 
 def _parameters(collection: Collection, query: Query) -> dict[str, Any]:

@@ -54,9 +54,8 @@ from restkeeper.storage.postgresql.migrations import (
     require_readable,
 )
 from restkeeper.storage.postgresql.migrations.locks import TABLES, share
-from restkeeper.storage.postgresql.pages import find_page
 from restkeeper.storage.postgresql.pool import Connections
-from restkeeper.storage.postgresql.queries import select_count
+from restkeeper.storage.postgresql.queries import find_page, select_count
 from restkeeper.storage.postgresql.session import Session, connect
 from restkeeper.storage.schemas import Registry, read_schemas
 from restkeeper.storage.spool import records_in, spool

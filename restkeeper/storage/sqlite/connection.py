@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from restkeeper.clock import Clock
 from restkeeper.storage.errors import StoreBusy, StoreFull, StoreUnavailable
-from restkeeper.storage.sqlite import sql
 from restkeeper.storage.sqlite.files import LOG_BYTES
+from restkeeper.storage.sqlite.queries import fold, is_found
 
 BUSY_SECONDS = 5.0  # for which a write waits, from its call on
 RETRY_SECONDS = 0.0005  # about one durable commit on a fast disk
@@ -33,8 +33,8 @@ def connect(path: str, synchronous: str, clock: Clock, *, system: str = "unix") 
         cached_statements=STATEMENTS,
         uri=True,
     )
-    connection.create_function("fold", 1, sql.fold, deterministic=True)
-    connection.create_function("is_found", -1, sql.is_found, deterministic=True)
+    connection.create_function("fold", 1, fold, deterministic=True)
+    connection.create_function("is_found", -1, is_found, deterministic=True)
     deadline = clock.monotonic() + BUSY_SECONDS
     try:
         execute_waiting(connection, "PRAGMA journal_mode = WAL", deadline, clock)  # it ignores the busy time-out

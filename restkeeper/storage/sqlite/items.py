@@ -13,20 +13,20 @@ from restkeeper.storage.contract import Collection, Record, StoredResponse
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ResponseStored
 from restkeeper.storage.schemas import Registry
 from restkeeper.storage.sql import of_other_revision, select_other_fingerprints
-from restkeeper.storage.sqlite import sql
 from restkeeper.storage.sqlite.deliveries import Outbox
 from restkeeper.storage.sqlite.dialect import SqliteDatabase
 from restkeeper.storage.sqlite.identity import revision
+from restkeeper.storage.sqlite.queries import COLUMNS, field_of
 
 _READ = f"""\
 SELECT
-{sql.COLUMNS}
+{COLUMNS}
 FROM items
 WHERE collection = ? AND id = ?"""  # noqa: S608 - constant columns
 
 _OF_FINGERPRINTS = f"""\
 SELECT
-{sql.COLUMNS}
+{COLUMNS}
 FROM items
 WHERE fingerprint IN (SELECT value FROM json_each(?))"""  # noqa: S608 - constant columns
 
@@ -127,7 +127,7 @@ class SqliteTransaction(Outbox):
             cursor = self._connection.execute(statement, parameters)
         except sqlite3.IntegrityError as error:
             index = re.search(r"index '(.+)'", str(error))
-            raise self._failed(DuplicateValue(sql.field_of(index[1]) if index else "id")) from None
+            raise self._failed(DuplicateValue(field_of(index[1]) if index else "id")) from None
         if cursor.rowcount == 0:
             raise self._failed(RecordNotFound(_NOT_FOUND))
 

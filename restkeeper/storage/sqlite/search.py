@@ -1,18 +1,15 @@
 """Searches in SQLite: limited in time and bytes, and interrupted so that other requests continue."""
 
 import sqlite3
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from restkeeper.clock import TURN, Clock
-from restkeeper.storage.contract import Collection, Page, Query
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.shares import Shares
-from restkeeper.storage.sqlite import sql
 from restkeeper.storage.sqlite.connection import snapshot
 from restkeeper.storage.sqlite.files import LogLimit
 
@@ -141,50 +138,3 @@ def time_limit(
         connection.set_progress_handler(None, STEPS)
         if has_turn:
             turn.release()
-
-
-def find_page(connection: sqlite3.Connection, collection: Collection, query: Query, max_bytes: int | None) -> Page:
-    """The page of a query, without its revision. It reads at most one row more."""
-    rows, cut = _rows(connection, collection, query, max_bytes)
-    more = cut or (query.limit is not None and len(rows) > query.limit)
-    if more and not cut:
-        rows.pop()
-    if query.backward:
-        rows.reverse()
-    if not rows:
-        return Page([], [], [])
-    _, fingerprints, bodies, older, *_ = zip(*rows, strict=True)
-    return Page(list(bodies), list(fingerprints), list(older), more, _position(rows[0]), _position(rows[-1]), cut)
-
-
-def count_items(connection: sqlite3.Connection, collection: Collection, query: Query, most: int | None) -> int:
-    """The number of items of a query, at most so many."""
-    statement, parameters = sql.select_count(collection, query)
-    return int(connection.execute(statement, {**parameters, "most": -1 if most is None else most}).fetchone()[0])
-
-
-def _rows(
-    connection: sqlite3.Connection, collection: Collection, query: Query, max_bytes: int | None
-) -> tuple[list[Any], bool]:
-    """Rows of `sql.select_page`, if possible one more than the limit, and whether the limit of bytes ended them."""
-    statements, parameters = sql.select_page(collection, query)
-    most = sys.maxsize if query.limit is None else query.limit + 1  # the last one shows that there are more
-    most_bytes = sys.maxsize if max_bytes is None else max_bytes
-    rows: list[Any] = []
-    size = 0
-    for statement in statements:
-        parameters["limit"] = most - len(rows)
-        for row in connection.execute(statement, parameters):
-            size += len(row[2]) + len(row[3] or b"")
-            if size > most_bytes and rows and len(rows) + 1 < most:
-                return rows, True
-            rows.append(row)
-        if len(rows) == most:
-            break
-    return rows, False
-
-
-def _position(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The position of a row of `select_page`: its sort keys and its id."""
-    id, _, _, _, *keys = row
-    return (*(None if key == -float("inf") else key for key in keys), id)

@@ -36,7 +36,7 @@ from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscriptio
 from restkeeper.storage.schemas import Registry, read_schemas
 from restkeeper.storage.spool import records_in, spool
 from restkeeper.storage.sql import is_search
-from restkeeper.storage.sqlite import health, sql
+from restkeeper.storage.sqlite import health
 from restkeeper.storage.sqlite.connection import connect, is_full, snapshot, store_error, translated
 from restkeeper.storage.sqlite.dialect import SqliteDatabase
 from restkeeper.storage.sqlite.feed import find_events
@@ -52,7 +52,8 @@ from restkeeper.storage.sqlite.identity import epoch_of, revision_of, secret_of,
 from restkeeper.storage.sqlite.items import find_other_fingerprints, find_others, find_response, read_item
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, require_present
-from restkeeper.storage.sqlite.search import Searches, count_items, find_page
+from restkeeper.storage.sqlite.queries import COLUMNS, count_items, find_page
+from restkeeper.storage.sqlite.search import Searches
 from restkeeper.storage.sqlite.writer import Writer
 
 T = TypeVar("T")
@@ -64,7 +65,7 @@ CLOSE_SECONDS = 2.0  # for which `close` waits for a write of this process, and 
 
 _SCAN = f"""\
 SELECT
-{sql.COLUMNS}
+{COLUMNS}
 FROM items
 WHERE collection = ?
 ORDER BY id"""  # noqa: S608 - constant columns

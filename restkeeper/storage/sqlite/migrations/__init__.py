@@ -13,7 +13,7 @@ from restkeeper.storage import schemas
 from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.sql import literal, oldest_of, require_current, require_known
-from restkeeper.storage.sqlite import sql
+from restkeeper.storage.sqlite import queries
 from restkeeper.storage.sqlite.dialect import SqliteDatabase
 from restkeeper.storage.sqlite.identity import epoch_of, note_schema
 
@@ -122,20 +122,20 @@ def _missing(connection: sqlite3.Connection, collection: Collection) -> Iterator
     if not connection.execute("SELECT 1 FROM counters WHERE collection = ?", (collection.name,)).fetchone():
         yield f"INSERT INTO counters (collection) VALUES ({name})"  # noqa: S608 - a checked literal
     present = _present(connection, collection)
-    for index, statement in sql.indexes_of(collection).items():
-        if sql.definition_of(index, statement) not in present.values():
-            yield sql.renamed(index, statement) if index in present else statement
+    for index, statement in queries.indexes_of(collection).items():
+        if queries.definition_of(index, statement) not in present.values():
+            yield queries.renamed(index, statement) if index in present else statement
 
 
 def _undeclared(connection: sqlite3.Connection, collection: Collection) -> list[str]:
     """The names of the indexes that a collection does not declare."""
-    declared = {sql.definition_of(*index) for index in sql.indexes_of(collection).items()}
+    declared = {queries.definition_of(*index) for index in queries.indexes_of(collection).items()}
     return [name for name, definition in _present(connection, collection).items() if definition not in declared]
 
 
 def _present(connection: sqlite3.Connection, collection: Collection) -> dict[str, str]:
     """The indexes of a collection in the file: name to definition."""
-    prefix = sql.index_prefix(collection)
+    prefix = queries.index_prefix(collection)
     query = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND substr(name, 1, ?) = ?"
     rows = connection.execute(query, (len(prefix), prefix)).fetchall()
-    return {name: sql.definition_of(name, statement) for name, statement in rows}
+    return {name: queries.definition_of(name, statement) for name, statement in rows}

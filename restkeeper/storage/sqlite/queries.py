@@ -1,20 +1,25 @@
-"""SQL of queries. Field names come from the declaration only; values are always parameters.
+"""Queries in SQLite, and the declared indexes.
 
 A field's `key` is the expression by which it is compared and sorted. The declared indexes are on these expressions, and
 partial: their condition is the collection's name, which is therefore a literal here too. They start with the (constant)
 collection, because without statistics SQLite would otherwise prefer the primary key, and sort.
 """
 
-from collections.abc import Iterator
+import sqlite3
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import chain
 from typing import Any
 
 import orjson
 
-from restkeeper.storage.contract import Collection, Field, Filter, Index, Kind, Op, Query, Sort
+from restkeeper.storage import queries
+from restkeeper.storage.contract import Collection, Filter, Index, Kind, Op, Page, Query
+from restkeeper.storage.queries import conditions, order_of, outline, page_of
 from restkeeper.storage.sql import literal, of_other_revision
 
 COLUMNS = """\
@@ -32,12 +37,6 @@ _PAGE_COLUMNS = """\
     CAST(body AS BLOB),
     CAST(older AS BLOB)"""
 
-# Fields that have a column, besides being in the body.
-_OWN_COLUMN = {"id", "version", "updated_at"}
-
-# The sort key of null: below every value of its kind.
-_LOWEST = {Kind.INTEGER: "-9e999", Kind.NUMBER: "-9e999", Kind.BOOLEAN: "-1"}
-
 _COMPARISON = {Op.EQ: "=", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
 
 # Comparisons with the nearest double instead of the number, if the double is below the number, or above it.
@@ -45,31 +44,53 @@ _IF_BELOW = {Op.LT: Op.LTE, Op.LTE: Op.LTE, Op.GT: Op.GT, Op.GTE: Op.GT}
 _IF_ABOVE = {Op.LT: Op.LT, Op.LTE: Op.LT, Op.GT: Op.GTE, Op.GTE: Op.GTE}
 
 
-def value_of(field: Field) -> str:
-    """The expression for a field's value in the body, which can be null."""
-    literal(field.name)
-    return field.name if field.name in _OWN_COLUMN else f"json_extract(body, '$.{field.name}')"
+class Column(queries.Column):
+    """See `queries.Column`. The key of a field is what the indexes have."""
 
+    parameter = ":{}"
+    lowest = {Kind.INTEGER: "-9e999", Kind.NUMBER: "-9e999", Kind.BOOLEAN: "-1"}
 
-def key_of(collection: Collection, field: Field) -> str:
-    """The expression by which a field is compared and sorted: never null, and folded if its index folds.
+    @property
+    def value(self) -> str:
+        literal(self.field.name)
+        return self.field.name if self.is_own else f"json_extract(body, '$.{self.field.name}')"
 
-    An item of an older schema may not have a field that cannot be null: a page that is sorted by it must not lose it.
-    """
-    key = _folded(collection, field)
-    if field.name in _OWN_COLUMN:
-        return key
-    return f"coalesce({key}, {_LOWEST.get(field.kind, chr(39) * 2)})"
+    def condition(self, filter: Filter, given: str) -> str:
+        is_nullable = self.field.nullable
+        key = self.folded if filter.op in (Op.EQ, Op.IN) and self.is_unique else self.key
+        value = f"+CAST({given} AS NUMERIC)" if self.field.kind is Kind.NUMBER else given  # with an affinity: no index
+        value = f"lower({value})" if self.folds else value
+        match filter.op, self.field.kind:
+            case (Op.EQ, Kind.LIST):
+                return f"EXISTS (SELECT 1 FROM json_each(body, '$.{self.field.name}') WHERE value = {given})"  # noqa: S608
+            case (Op.IN, Kind.LIST):
+                some = f"SELECT value FROM json_each({given})"  # noqa: S608
+                return f"EXISTS (SELECT 1 FROM json_each(body, '$.{self.field.name}') WHERE value IN ({some}))"  # noqa: S608
+            case (Op.IN, _):
+                term = f"{key} IN (SELECT {'lower(value)' if self.folds else 'value'} FROM json_each({given}))"  # noqa: S608
+            case (Op.LIKE, _):
+                term = f"instr(fold({self.value}), {given})"
+            case (Op.NE, _):
+                return f"({self.value} IS NULL OR {key} <> {value})" if is_nullable else f"{key} <> {value}"
+            case (op, _):
+                term = f"{key} {_COMPARISON[op]} {value}"
+        if not is_nullable:
+            return term
+        # Of numbers the index knows which are null; of texts it has the same for null and the empty text.
+        lowest = self.lowest.get(self.field.kind)
+        return f"({term} AND {self.key} > {lowest})" if lowest else f"({term} AND {self.value} IS NOT NULL)"
 
+    @classmethod
+    def found(cls, columns: Sequence["Column"], given: str) -> str:
+        lists = "".join("01"[each.field.kind is Kind.LIST] for each in columns)
+        values = ", ".join(each.searched for each in columns)
+        return f"is_found({given}, '{lists}', {values})" if columns else "0"
 
-def _is_unique(collection: Collection, field: Field) -> bool:
-    return any(index.field == field.name and index.unique for index in collection.indexes)
-
-
-def _folded(collection: Collection, field: Field) -> str:
-    """The expression for unique values: folded if the index folds; it can be null."""
-    value = value_of(field)
-    return f"lower({value})" if any(index.fold for index in collection.indexes if index.field == field.name) else value
+    @property
+    def searched(self) -> str:
+        """What a search looks into: null for a list's field whose stored value is none."""
+        is_list = f"json_type(body, '$.{self.field.name}') = 'array'"
+        return f"CASE WHEN {is_list} THEN {self.value} END" if self.field.kind is Kind.LIST else self.value
 
 
 def index_prefix(collection: Collection) -> str:
@@ -101,13 +122,13 @@ def indexes_of(collection: Collection) -> dict[str, str]:
 
 
 def _index(collection: Collection, index: Index) -> tuple[str, str]:
-    field = collection.fields[index.field]
+    column = Column.of(collection, index.field)
     name = f"{index_prefix(collection)}{index.field}" + (".unique" if index.unique else "")
     where = f"collection = {literal(collection.name)}"
-    terms = f"collection, {key_of(collection, field)}, id"
+    terms = f"collection, {column.key}, id"
     if index.unique:  # in a unique index nulls are all different
-        terms = f"collection, {_folded(collection, field)}"
-        where += f" AND {value_of(field)} IS NOT NULL" if field.nullable else ""
+        terms = f"collection, {column.folded}"
+        where += f" AND {column.value} IS NOT NULL" if column.field.nullable else ""
     return name, f'CREATE {"UNIQUE INDEX" if index.unique else "INDEX"} "{name}" ON items ({terms}) WHERE {where}'
 
 
@@ -117,33 +138,38 @@ def renamed(name: str, statement: str) -> str:
     return statement.replace(f'"{name}"', f'"{name}.{digest}"', 1)
 
 
-def select_page(collection: Collection, query: Query) -> tuple[list[str], dict[str, Any]]:
-    """The statements whose rows together are the page, and their parameters without :limit.
+def find_page(connection: sqlite3.Connection, collection: Collection, query: Query, max_bytes: int | None) -> Page:
+    """The page of a query, without its revision. It reads at most one row more."""
+    statements, parameters = select_page(collection, query)
+    parameters["limit"] = sys.maxsize if query.limit is None else query.limit + 1  # the last shows that there are more
+    rows = chain.from_iterable(connection.execute(statement, parameters) for statement in statements)
+    return page_of(rows, query, max_bytes, _plain)
 
-    A row has _PAGE_COLUMNS, then the sort keys without the id. There is one statement, but for a page after a
-    position there is one for each number of leading keys that are equal to the position's: first all keys but the id,
-    then all but the last two, and so on. SQLite uses an index for these, and not for a comparison of row values.
+
+def _plain(key: Any) -> Any:
+    return None if key == -float("inf") else key
+
+
+def select_page(collection: Collection, query: Query) -> tuple[list[str], dict[str, Any]]:
+    """The statements whose rows together are the page, and their parameters without :limit. See `page_of`.
+
+    There is one statement, but for a page after a position there is one for each number of leading keys that are equal
+    to the position's: first all keys but the id, then all but the last two, and so on. SQLite uses an index for these,
+    and not for a comparison of row values.
     """
     query = _exact(collection, query)
-    statements = _page_statements(collection, _outline(query))
-    parameters = _parameters(collection, query)
+    statements = _page_statements(collection, outline(query))
+    parameters = _parameters(query)
     parameters |= {f"a{n}": -float("inf") if value is None else value for n, value in enumerate(query.after)}
     parameters["offset"] = query.offset
     return statements, parameters
 
 
-def _outline(query: Query) -> Query:
-    """The query without the values of its parameters: queries with the same outline have the same statements."""
-    filters = tuple(Filter(each.field, each.op, None) for each in query.filters)
-    owner = None if query.owner is None else "?"
-    return Query(filters, query.search and "?", query.sort, None, 0, query.after and ("?",), query.backward, owner)
-
-
 @lru_cache(maxsize=64)  # combinations of filters and sort; some take 100 KiB
 def _page_statements(collection: Collection, query: Query) -> list[str]:
-    keys = _sort_keys(collection, query)
+    keys = [(Column.of(collection, each.field).key, each.descending) for each in order_of(query)]
     order = [f"{key} DESC" if descending else key for key, descending in keys]
-    where = " AND ".join(_conditions(collection, query))
+    where = conditions(collection, query, Column)
     select = _select_by_index if _has_index(collection, query) else _select_sorted
     return [
         select(
@@ -177,19 +203,17 @@ def _select_sorted(keys: list[str], condition: str) -> str:
     )
 
 
+def count_items(connection: sqlite3.Connection, collection: Collection, query: Query, most: int | None) -> int:
+    """The number of items of a query, at most so many."""
+    statement, parameters = select_count(collection, query)
+    return int(connection.execute(statement, {**parameters, "most": -1 if most is None else most}).fetchone()[0])
+
+
 def select_count(collection: Collection, query: Query) -> tuple[str, dict[str, Any]]:
     """The statement that counts the items of a query, and its parameters without `most`; -1 means all."""
     query = _exact(collection, query)
-    where = " AND ".join(_conditions(collection, query))
-    counted = f"SELECT 1 FROM items WHERE {where} LIMIT :most"  # noqa: S608 - declared names only
-    return f"SELECT count(*) FROM ({counted})", _parameters(collection, query)  # noqa: S608 - likewise
-
-
-def _sort_keys(collection: Collection, query: Query) -> list[tuple[str, bool]]:
-    """The sort expressions with their directions, the id last; reversed for a backward query."""
-    sort = (*query.sort, Sort("id", bool(query.sort) and query.sort[-1].descending))
-    sort = sort[: [key.field for key in sort].index("id") + 1]  # the id is unique
-    return [(key_of(collection, collection.fields[key.field]), key.descending is not query.backward) for key in sort]
+    counted = f"SELECT 1 FROM items WHERE {conditions(collection, query, Column)} LIMIT :most"  # noqa: S608 - declared names only
+    return f"SELECT count(*) FROM ({counted})", _parameters(query)  # noqa: S608 - likewise
 
 
 def _beyond(keys: list[tuple[str, bool]], query: Query) -> Iterator[tuple[int, str]]:
@@ -204,26 +228,6 @@ def _beyond(keys: list[tuple[str, bool]], query: Query) -> Iterator[tuple[int, s
         same = "".join(f" AND {key} = :a{n}" for n, (key, _) in enumerate(keys[:ties]))
         key, descending = keys[ties]
         yield ties, f"{same} AND {key} {'<' if descending else '>'} :a{ties}"
-
-
-def _conditions(collection: Collection, query: Query) -> Iterator[str]:
-    yield f"collection = {literal(collection.name)}"
-    if query.owner is not None:
-        yield "owner = :owner"
-    for n, each in enumerate(query.filters):
-        yield _condition(collection, each, f"f{n}")
-    if query.search:
-        searched = [collection.fields[name] for name in collection.search]
-        lists = "".join("01"[field.kind is Kind.LIST] for field in searched)
-        values = ", ".join(map(_searched, searched))
-        yield f"is_found(:search, '{lists}', {values})" if searched else "0"
-
-
-def _searched(field: Field) -> str:
-    """The expression for what a search looks into: null for a list's field whose stored value is none."""
-    value = value_of(field)
-    is_list = f"json_type(body, '$.{field.name}') = 'array'"
-    return f"CASE WHEN {is_list} THEN {value} END" if field.kind is Kind.LIST else value
 
 
 def _exact(collection: Collection, query: Query) -> Query:
@@ -256,35 +260,7 @@ def _nearest(number: Decimal) -> Decimal:
     return Decimal(repr(float(number)))
 
 
-def _condition(collection: Collection, filter: Filter, name: str) -> str:
-    field = collection.fields[filter.field]
-    value, key, lowest = value_of(field), key_of(collection, field), _LOWEST.get(field.kind)
-    if filter.op in (Op.EQ, Op.IN) and _is_unique(collection, field):
-        key = _folded(collection, field)
-    given = f"+CAST(:{name} AS NUMERIC)" if field.kind is Kind.NUMBER else f":{name}"  # with an affinity: no index
-    given = f"lower({given})" if "lower(" in key else given
-    match filter.op, field.kind:
-        case (Op.EQ, Kind.LIST):
-            return f"EXISTS (SELECT 1 FROM json_each(body, '$.{field.name}') WHERE value = :{name})"  # noqa: S608
-        case (Op.IN, Kind.LIST):
-            some = f"SELECT value FROM json_each(:{name})"  # noqa: S608
-            return f"EXISTS (SELECT 1 FROM json_each(body, '$.{field.name}') WHERE value IN ({some}))"  # noqa: S608
-        case (Op.IN, _):
-            each = "lower(value)" if "lower(" in key else "value"
-            term = f"{key} IN (SELECT {each} FROM json_each(:{name}))"  # noqa: S608
-        case (Op.LIKE, _):
-            term = f"instr(fold({value}), :{name})"
-        case (Op.NE, _):
-            return f"({value} IS NULL OR {key} <> {given})" if field.nullable else f"{key} <> {given}"
-        case (op, _):
-            term = f"{key} {_COMPARISON[op]} {given}"
-    if not field.nullable:
-        return term
-    # Of numbers the index knows which are null; of texts it has the same for null and the empty text.
-    return f"({term} AND {key_of(collection, field)} > {lowest})" if lowest else f"({term} AND {value} IS NOT NULL)"
-
-
-def _parameters(collection: Collection, query: Query) -> dict[str, Any]:
+def _parameters(query: Query) -> dict[str, Any]:
     values = {f"f{n}": _bound(each) for n, each in enumerate(query.filters)}
     if query.owner is not None:
         values["owner"] = query.owner

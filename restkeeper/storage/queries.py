@@ -1,0 +1,137 @@
+"""Queries, as far as all databases have the same: fields as expressions, conditions, orders, and pages of rows.
+
+Names come from the declaration only; values are always parameters.
+"""
+
+import sys
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from restkeeper.storage.contract import Collection, Field, Filter, Kind, Page, Query, Scalar, Sort
+from restkeeper.storage.sql import Row, literal
+
+_OWN_COLUMN = {"id", "version", "updated_at"}  # fields that have a column, besides being in the body
+
+
+@dataclass(frozen=True)
+class Column:
+    """A field of a collection, as expressions over a row of the table of items.
+
+    `folds` says whether texts are compared without case, `is_indexed` and `is_unique` whether there are such indexes.
+    `parameter` is how the database writes a parameter. `lowest` are the sort keys of null: below every value of a kind.
+    """
+
+    field: Field
+    folds: bool
+    is_indexed: bool
+    is_unique: bool
+
+    parameter: ClassVar[str]
+    lowest: ClassVar[Mapping[Kind, str]]
+
+    @classmethod
+    def of(cls, collection: Collection, name: str) -> Self:
+        """The column of a field."""
+        of_field = [index for index in collection.indexes if index.field == name]
+        return cls(
+            collection.fields[name],
+            folds=any(index.fold for index in of_field),
+            is_indexed=any(not index.unique for index in of_field),
+            is_unique=any(index.unique for index in of_field),
+        )
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the table has a column for it."""
+        return self.field.name in _OWN_COLUMN
+
+    @property
+    @abstractmethod
+    def value(self) -> str:
+        """The value, which can be null."""
+
+    @property
+    def folded(self) -> str:
+        """The value, folded if texts are compared without case."""
+        return f"lower({self.value})" if self.folds else self.value
+
+    @property
+    def key(self) -> str:
+        """What is compared and sorted: never null, also if an item of an older schema does not have the field."""
+        lowest = self.lowest.get(self.field.kind, "''")
+        return self.folded if self.is_own else f"coalesce({self.folded}, {lowest})"
+
+    @abstractmethod
+    def condition(self, filter: Filter, given: str) -> str:
+        """The condition of a filter of this field, whose value is the parameter `given`. Null satisfies NE only."""
+
+    @classmethod
+    @abstractmethod
+    def found(cls, columns: Sequence[Self], given: str) -> str:
+        """The condition that one of some texts, or an element of a list, contains a folded text."""
+
+
+def conditions(collection: Collection, query: Query, kind: type[Column]) -> str:
+    """The condition for the items of a query, from all of which a page is chosen.
+
+    Its parameters are `owner`, `f0`, `f1` … for the filters, and `search`.
+    """
+    found = [f"collection = {literal(collection.name)}"]
+    if query.owner is not None:
+        found.append(f"owner = {kind.parameter.format('owner')}")
+    for n, each in enumerate(query.filters):
+        found.append(kind.of(collection, each.field).condition(each, kind.parameter.format(f"f{n}")))
+    if query.search:
+        searched = [kind.of(collection, name) for name in collection.search]
+        found.append(kind.found(searched, kind.parameter.format("search")))
+    return " AND ".join(found)
+
+
+def order_of(query: Query) -> list[Sort]:
+    """The sort keys, the id last; reversed for a backward query."""
+    sort = (*query.sort, Sort("id", bool(query.sort) and query.sort[-1].descending))
+    sort = sort[: [key.field for key in sort].index("id") + 1]  # the id is unique
+    return [Sort(key.field, key.descending is not query.backward) for key in sort]
+
+
+def outline(
+    query: Query, value: Callable[[Filter], Scalar] = lambda filter: None, *, limit: int | None = None, offset: int = 0
+) -> Query:
+    """The query without the values of its parameters: queries with the same outline have the same statement.
+
+    `value`, `limit` and `offset` are what the statement depends on.
+    """
+    filters = tuple(Filter(each.field, each.op, value(each)) for each in query.filters)
+    owner = None if query.owner is None else "?"
+    return Query(
+        filters, query.search and "?", query.sort, limit, offset, query.after and ("?",), query.backward, owner
+    )
+
+
+def page_of(rows: Iterable[Row], query: Query, max_bytes: int | None, plain: Callable[[Any], Any]) -> Page:
+    """The page of a query, without its revision, of rows in its order. It takes one row more, if there are more.
+
+    A row has id, fingerprint, body, older, and the sort keys without the id. `plain` makes a key as it is in JSON.
+    """
+    most_bytes = sys.maxsize if max_bytes is None else max_bytes
+    chosen: list[Row] = []
+    size, limit = 0, query.limit
+    more = cut = False
+    for row in rows:
+        size += len(row[2]) + len(row[3] or b"")
+        if len(chosen) == limit:
+            more = True
+            break
+        if size > most_bytes and chosen:
+            more = cut = True
+            break
+        chosen.append(row)
+    if not chosen:
+        return Page([], [], [])
+    if query.backward:
+        chosen.reverse()
+    _, fingerprints, bodies, older, *_ = zip(*chosen, strict=True)
+    first, last = ((*map(plain, row[4:]), row[0]) for row in (chosen[0], chosen[-1]))
+    return Page(list(bodies), list(fingerprints), list(older), more, first, last, cut)

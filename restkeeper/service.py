@@ -27,9 +27,9 @@ EXTENSION = "restkeeper"  # the name in `Flask.extensions`
 START_SECONDS = 60.0  # for which a start waits for a store that is away or locked
 START_PAUSE_SECONDS = 0.25  # between two attempts
 
-# The secrets of the stores that the start of the service has opened, by the location: the server's workers inherit it.
-# They do not create a store that is missing: its disk may not be mounted.
-started_stores: dict[str, str] = {}
+# The names of the stores that the start of the service has opened: the server's workers inherit them. They create no
+# store that is missing: its disk may not be mounted.
+started_stores: set[str] = set()
 
 
 @dataclass(frozen=True)

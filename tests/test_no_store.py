@@ -13,7 +13,7 @@ import pytest
 
 from restkeeper.cli import running
 from restkeeper.config import Config
-from restkeeper.service import START_PAUSE_SECONDS, started_stores
+from restkeeper.service import START_PAUSE_SECONDS
 from restkeeper.storage import locate
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.sqlite import connection
@@ -151,7 +151,7 @@ def test_only_a_start_fails_for_its_store(tmp_path: Path, monkeypatch: pytest.Mo
     file.write_text("no store")
     with pytest.raises(StoreUnavailable, match="^DATABASE_URL='.*file is not a database"):
         create_app(Config(database_url=url), RESOURCES)
-    monkeypatch.setitem(started_stores, url, "secret")
+    monkeypatch.setattr("restkeeper.service.started_stores", {url})
     app = create_app(Config(database_url=url), RESOURCES)
     for path in ("/products", "/readyz", "/products/x"):
         refused = app.test_client().get(path)

@@ -147,7 +147,7 @@ def on_starting(server: Any) -> None:
         )
     if (found := _try_application(server.app)) is None:
         sys.exit(1)
-    started_stores.update(found.pop("stores", {}))
+    started_stores.update(found.pop("stores", []))
     _found.update(found)
 
 
@@ -177,7 +177,8 @@ def _try_application(app: Any) -> dict[str, Any] | None:
                     document(made, service, version.name)  # so that a wrong declaration is found now
             has_docs = any(rule.rule == "/docs" for rule in made.url_map.iter_rules())
             found = {"collections": [each.name for each in service.resources], "can_call": can_call, "docs": has_docs}
-            found["stores"] = {} if service.location.temporary else {service.location.name: service.store.secret}
+            service.store.open()
+            found["stores"] = [] if service.location.temporary else [service.location.name]
             service.store.close()
             os.write(writing, json.dumps(found).encode())
         status = 0

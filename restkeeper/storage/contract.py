@@ -314,10 +314,6 @@ class Store(ItemStore, OutboxStore, Protocol):
     that this one cannot work with.
     """
 
-    @property
-    def secret(self) -> str:
-        """A random text that readers of the store know, and that no copy has."""
-
     def open(self, *, alone: bool = False) -> None:
         """Open the store; create and migrate it, create missing indexes and register new schemas, if necessary.
 

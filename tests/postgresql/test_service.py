@@ -13,7 +13,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from restkeeper.config import Config
-from restkeeper.service import START_SECONDS, service_of, started_stores
+from restkeeper.service import START_SECONDS, service_of
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.postgresql import failures, limits, store
 from restkeeper.web.application import Application
@@ -176,7 +176,7 @@ def test_missing_rights_are_named(
     service_of(create_app(Config(database_url=url))).store.close()
     role = urlsplit(guest).username
     execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}; REVOKE ALL ON items FROM {role}")
-    monkeypatch.setitem(started_stores, guest, "secret")
+    monkeypatch.setattr("restkeeper.service.started_stores", {guest})
     app = create_app(Config(database_url=guest))
     failures._logged.clear()
     refused = app.test_client().get("/readyz"), app.test_client().get("/products")

@@ -68,9 +68,3 @@ def epoch_of(session: Session) -> str:
     """The epoch."""
     row = session.row("SELECT epoch FROM store")
     return str(row[0]) if row else ""
-
-
-def secret_of(session: Session) -> str:
-    """The secret of the store, 32 hexadecimal digits."""
-    row = session.row("SELECT secret FROM store")
-    return str(row[0]) if row else ""

@@ -36,7 +36,7 @@ from restkeeper.storage.postgresql import feed, limits
 from restkeeper.storage.postgresql.counters import revision_of, state_of
 from restkeeper.storage.postgresql.dialect import PostgresDatabase
 from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line, log_rarely, store_error
-from restkeeper.storage.postgresql.identity import epoch_of, make_epoch, note_loss, note_place, secret_of
+from restkeeper.storage.postgresql.identity import epoch_of, make_epoch, note_loss, note_place
 from restkeeper.storage.postgresql.indexes import unique_fields
 from restkeeper.storage.postgresql.items import (
     COLUMNS,
@@ -114,7 +114,6 @@ class PostgresStore:
         }
         self._connections: Connections | None = None
         self._opening = Opening(clock, creates=creates, pause=limits.RECONNECT_SECONDS)
-        self._secret = ""
         self._epoch = ""  # when it was read last
         self._seen = 0  # the highest position of an event that this process has seen in that epoch
         self._next_loss = 0.0  # when a client's id of an event is believed again, if the database does not have it
@@ -131,7 +130,6 @@ class PostgresStore:
                 raise StoreGone("the database has no store")
             share(session)
             migrate(session, list(self._collections.values()), self._clock)
-            self._secret = secret_of(session)
         except psycopg.Error as error:
             raise change_error(error, self._unique) from cause_of(error)
         finally:
@@ -161,11 +159,6 @@ class PostgresStore:
         while (connections := self._connections) is None:
             self.open()
         return connections
-
-    @property
-    def secret(self) -> str:
-        self.open()
-        return self._secret
 
     @property
     def epoch(self) -> str:

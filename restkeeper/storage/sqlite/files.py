@@ -112,7 +112,7 @@ def sync(path: Path) -> None:
 
 
 def forget_identity(path: str) -> None:
-    """Delete epoch and secret from a copy. It gets a new epoch and secret when it is opened."""
+    """Delete the epoch from a copy, which gets a new one when it is opened."""
     with closing(sqlite3.connect(path, isolation_level=None)) as copy:
         copy.execute("PRAGMA journal_mode = MEMORY")  # no -wal file
-        copy.execute("UPDATE store SET epoch = '', secret = ''")
+        copy.execute("UPDATE store SET epoch = ''")

@@ -39,14 +39,6 @@ def make_epoch(connection: sqlite3.Connection) -> None:
     note_schema(connection)
 
 
-def secret_of(connection: sqlite3.Connection) -> str:
-    """The secret of the store, 32 hexadecimal digits. It is created if it is missing."""
-    if not (secret := connection.execute("SELECT secret FROM store").fetchone()[0]):
-        connection.execute("UPDATE store SET secret = lower(hex(randomblob(16))) WHERE secret = ''")
-        (secret,) = connection.execute("SELECT secret FROM store").fetchone()
-    return str(secret)
-
-
 def note_schema(connection: sqlite3.Connection) -> None:
     """Keep the epoch valid after a change of the schema, in the transaction of the change."""
     connection.execute("UPDATE store SET schema_cookie = (SELECT schema_version FROM pragma_schema_version)")

@@ -48,7 +48,7 @@ from restkeeper.storage.sqlite.files import (
     free_space_of,
     size_of,
 )
-from restkeeper.storage.sqlite.identity import epoch_of, revision_of, secret_of, state_of
+from restkeeper.storage.sqlite.identity import epoch_of, revision_of, state_of
 from restkeeper.storage.sqlite.items import find_other_fingerprints, find_others, find_response, read_item
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, require_present
@@ -80,7 +80,6 @@ class _Opened:
 
     writer: Writer
     connect: Callable[[], sqlite3.Connection]
-    secret: str
     lock: LockFile | None
     file: health.StoreFile | None
     idle: list[sqlite3.Connection] = field(default_factory=list)
@@ -170,7 +169,6 @@ class SqliteStore:
             connect, connection = self._first_connection(alone)
             made.enter_context(closing(connection))
             migrate(connection, list(self._collections.values()))
-            secret = secret_of(connection)
             connection.execute("PRAGMA busy_timeout = 0")  # `execute_waiting` waits
             connection.execute("PRAGMA temp_store = MEMORY")  # for savepoints; the default is a file at each commit
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
@@ -186,7 +184,7 @@ class SqliteStore:
             registry=self._registry,
             clock=self._clock,
         )
-        return _Opened(writer, connect, secret, lock, file)
+        return _Opened(writer, connect, lock, file)
 
     def _first_connection(self, alone: bool) -> tuple[Callable[[], sqlite3.Connection], sqlite3.Connection]:
         """How to open connections, and one: on a disk without space for `-shm` only `alone`."""
@@ -208,10 +206,6 @@ class SqliteStore:
     @property
     def _writer(self) -> Writer:
         return self._parts.writer
-
-    @property
-    def secret(self) -> str:
-        return self._parts.secret
 
     @property
     def epoch(self) -> str:

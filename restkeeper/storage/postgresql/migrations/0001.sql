@@ -110,7 +110,6 @@ CREATE INDEX deliveries_event ON deliveries (event);
 CREATE TABLE store (
     epoch     text COLLATE "C" NOT NULL,
     place     text COLLATE "C" NOT NULL,
-    secret    text COLLATE "C" NOT NULL,
     migration integer NOT NULL,
     oldest    integer NOT NULL,
     moved_to  text COLLATE "C" NOT NULL DEFAULT ''

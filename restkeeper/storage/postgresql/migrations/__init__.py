@@ -6,7 +6,6 @@ built after it and one by one, while others read and write (`CREATE INDEX CONCUR
 created with its tables, which is faster.
 """
 
-import secrets
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -129,8 +128,8 @@ def run_missing(session: Session) -> None:
         oldest = oldest_of(script)
         session.execute(script.encode())  # without parameters it may have several statements
         if number == 1:
-            row = (new_epoch(), secrets.token_hex(16))
-            session.change("INSERT INTO store (epoch, place, secret, migration, oldest) VALUES (%s, '', %s, 1, 1)", row)
+            insert = "INSERT INTO store (epoch, place, migration, oldest) VALUES (%s, '', 1, 1)"
+            session.change(insert, (new_epoch(),))
         session.change("UPDATE store SET migration = %s, oldest = greatest(oldest, %s)", (number, oldest))
 
 

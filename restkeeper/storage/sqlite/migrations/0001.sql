@@ -94,13 +94,11 @@ CREATE INDEX deliveries_event ON deliveries (event);
 
 -- The identity of this store (`identity.py`): no ETag of one store is valid in another. `schema_cookie` is the file's
 -- schema version (PRAGMA schema_version) when the epoch was created, or when this program last changed the schema: if it
--- is another one now, the file was replaced by a copy. `secret` is a text that readers of the store know, for the names
--- of what its processes share; no backup has it. `oldest` is the number of migrations that a program must have at least,
--- and `moved_to` names the store that continues this one, after `restkeeper copy`.
+-- is another one now, the file was replaced by a copy. `oldest` is the number of migrations that a program must have at
+-- least, and `moved_to` names the store that continues this one, after `restkeeper copy`.
 CREATE TABLE store (
     epoch         TEXT NOT NULL,
     schema_cookie INTEGER NOT NULL DEFAULT 0,
-    secret        TEXT NOT NULL DEFAULT '',
     oldest        INTEGER NOT NULL DEFAULT 0,
     moved_to      TEXT NOT NULL DEFAULT ''
 ) STRICT;

@@ -28,6 +28,7 @@ from restkeeper.storage.outbox import (
     id_of,
     parse_id,
 )
+from restkeeper.storage.schemas import Registry
 from restkeeper.storage.sql import Database
 
 _LOCK = "SELECT 1 FROM subscriptions WHERE webhook = :webhook {for_update}"
@@ -233,6 +234,7 @@ class Deliveries(ABC):
     """See `outbox.OutboxTransaction`."""
 
     _database: Database
+    _registry: Registry
 
     @abstractmethod
     def _record_now(self, event: Event) -> tuple[int, str]:
@@ -241,10 +243,6 @@ class Deliveries(ABC):
     @abstractmethod
     def _number_all(self) -> None:
         """Give all committed events their positions."""
-
-    @abstractmethod
-    def _register_schema(self, collection: str, fingerprint: str) -> None:
-        """Register the schema of an event that is read."""
 
     def sweep_events(self, before: str, limit: int, *, latest: str = "9999") -> int:
         expired = {"before": before, "latest": latest, "limit": limit}
@@ -295,7 +293,7 @@ class Deliveries(ABC):
         ids = [id for (id,) in self._database.rows(_LEASE_MANUAL if manual_only else _LEASE_ALL, wanted)]
         leased = [_delivery(*row) for row in self._database.rows(_LEASED, {"ids": ids})] if ids else []
         for each in leased:
-            self._register_schema(each.event.collection, each.event.fingerprint)
+            self._registry.learn(self._database, each.event.collection, each.event.fingerprint)
         return leased
 
     def _free(self, webhook: str, now: float) -> None:

@@ -1,10 +1,10 @@
 """The registry of schemas: which schemas the items of a store have, and in which order they came."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from restkeeper.storage.contract import MOST_SCHEMAS, Collection, StoredSchema
+from restkeeper.storage.contract import MOST_SCHEMAS, Collection, Record, StoredSchema
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.sql import Database
+from restkeeper.storage.sql import Database, of_other_revision
 
 _SELECT = """\
 SELECT
@@ -35,6 +35,13 @@ SELECT EXISTS (SELECT 1 FROM items WHERE collection = :collection AND fingerprin
     OR EXISTS (SELECT 1 FROM events WHERE collection = :collection AND fingerprint = :fingerprint)"""
 
 
+_OF_FINGERPRINTS = """\
+SELECT
+{item}
+FROM items
+WHERE {is_of_fingerprints}"""
+
+
 class Registry:
     """The schemas that the collections of a process have learned of.
 
@@ -60,6 +67,12 @@ class Registry:
 def read_schemas(database: Database, collection: str) -> list[StoredSchema]:
     """See `contract.ItemStore.schemas`."""
     return list(map(StoredSchema._make, database.rows(_SELECT, {"collection": collection})))
+
+
+def find_others(database: Database, collection: Collection, fingerprints: Sequence[str], limit: int) -> list[Record]:
+    """See `contract.ItemStore.of_fingerprints`."""
+    statement = f"{_OF_FINGERPRINTS} AND {of_other_revision(collection)} LIMIT :limit"
+    return list(map(Record._make, database.rows(statement, {"fingerprints": list(fingerprints), "limit": limit})))
 
 
 def is_registered(database: Database, collection: Collection) -> bool:

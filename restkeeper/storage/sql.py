@@ -80,6 +80,11 @@ def select_other_fingerprints(collection: Collection) -> str:
     )
 
 
+def revision(epoch: str, changes: int) -> str:
+    """The revision of a collection with this number of changes."""
+    return f"{epoch}-{changes:x}"
+
+
 def is_sorted(query: Query) -> bool:
     """Whether the items of a page are sorted although an index has them: it has several values, in another order."""
     order = query.sort[0].field if query.sort else "id"

@@ -17,6 +17,7 @@ from restkeeper.storage.postgresql import feed
 from restkeeper.storage.postgresql.deliveries import Outbox
 from restkeeper.storage.postgresql.dialect import PostgresDatabase
 from restkeeper.storage.postgresql.session import Session, connect
+from restkeeper.storage.schemas import Registry
 from tests.waiting import SECONDS
 
 T = TypeVar("T")
@@ -56,7 +57,7 @@ class OutboxOnly:
         """A transaction that is committed at the end of the block."""
         with self.session() as session:
             session.begin()
-            yield Outbox(session, ignore)
+            yield Outbox(session, Registry([]))
             session.commit()
 
     def write(self, work: Callable[[Outbox], T]) -> T:

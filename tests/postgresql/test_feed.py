@@ -10,8 +10,9 @@ import pytest
 from restkeeper.storage.outbox import EventFilter
 from restkeeper.storage.postgresql import feed
 from restkeeper.storage.postgresql.deliveries import Outbox
+from restkeeper.storage.schemas import Registry
 from tests.outbox import SECRETS, THINGS, all_of, event, lease
-from tests.postgresql.helpers import EPOCH, OutboxOnly, Parallel, ignore
+from tests.postgresql.helpers import EPOCH, OutboxOnly, Parallel
 
 WRITERS, CHANGES, ITEMS = 8, 60, 3
 
@@ -34,7 +35,7 @@ def write(outbox: OutboxOnly, number: int) -> None:
     for _ in range(CHANGES):
         with outbox.session() as session:
             session.begin()
-            transaction = Outbox(session, ignore)
+            transaction = Outbox(session, Registry([]))
             for item in sorted(chance.sample("abc"[:ITEMS], chance.randint(1, 2))):
                 row = session.row(
                     "UPDATE versions SET version = version + 1 WHERE item = %s RETURNING version", (item,)

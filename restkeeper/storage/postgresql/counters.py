@@ -8,6 +8,7 @@ sum: no two states of a collection have the same.
 from collections import Counter
 
 from restkeeper.storage.postgresql.session import Session
+from restkeeper.storage.sql import revision
 
 SHARDS = 16  # rows of each collection
 
@@ -74,11 +75,6 @@ class Counters:
         self._session.queue(_LOCK, (collection,))
         self.send()
         self._session.flush()
-
-
-def revision(epoch: str, changes: int) -> str:
-    """The revision of a collection with this number of changes."""
-    return f"{epoch}-{changes:x}"
 
 
 def revision_of(session: Session, collection: str) -> str:

@@ -1,12 +1,11 @@
 """Deliveries in PostgreSQL: what differs, see `storage/deliveries.py`; and the recording of events."""
 
-from collections.abc import Callable
-
 from restkeeper.storage.deliveries import Deliveries
 from restkeeper.storage.outbox import Event
 from restkeeper.storage.postgresql.dialect import PostgresDatabase
 from restkeeper.storage.postgresql.feed import LOCK_FEED, NUMBER_ITEM, sequence_inside
 from restkeeper.storage.postgresql.session import Session
+from restkeeper.storage.schemas import Registry
 
 _RECORD = """\
 INSERT INTO events
@@ -17,10 +16,10 @@ VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"""
 class Outbox(Deliveries):
     """See `outbox.OutboxTransaction`."""
 
-    def __init__(self, session: Session, learn_of: Callable[[str, str], None]) -> None:
+    def __init__(self, session: Session, registry: Registry) -> None:
         self._session = session
         self._database = PostgresDatabase(session)
-        self._learn_of = learn_of
+        self._registry = registry
 
     def record(self, event: Event) -> None:
         self._session.queue(_RECORD, _row(event))
@@ -35,9 +34,6 @@ class Outbox(Deliveries):
 
     def _number_all(self) -> None:
         sequence_inside(self._session)
-
-    def _register_schema(self, collection: str, fingerprint: str) -> None:
-        self._learn_of(collection, fingerprint)
 
 
 def _row(event: Event) -> tuple[str | None, ...]:

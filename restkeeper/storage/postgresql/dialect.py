@@ -8,6 +8,16 @@ from restkeeper.storage.postgresql.fields import clean
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.sql import Dialect, Row
 
+# The columns of a record.
+COLUMNS = """\
+    id,
+    version,
+    updated_at,
+    fingerprint,
+    convert_to(body, 'UTF8'),
+    owner,
+    convert_to(older, 'UTF8')"""
+
 # The columns of a stored event, for `stored_event`.
 EVENT = """\
 position,
@@ -39,6 +49,8 @@ _dialect = Dialect(
     is_leased="leased",
     is_chosen="deliveries.id = ANY(%(ids)s)",
     is_active="webhook = ANY(%(active)s::text[])",
+    item=COLUMNS,
+    is_of_fingerprints="fingerprint = ANY(%(fingerprints)s)",
     event=EVENT,
     wanted=WANTED,
 )

@@ -1,6 +1,6 @@
 """Items and responses in PostgreSQL."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from math import inf
@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from restkeeper.storage.contract import Collection, Found, Key, Record, StoredResponse
+from restkeeper.storage.contract import Found, Key, Record, StoredResponse
 from restkeeper.storage.errors import (
     DuplicateValue,
     RecordChanged,
@@ -17,34 +17,21 @@ from restkeeper.storage.errors import (
     StoreError,
     StoreUnavailable,
 )
-from restkeeper.storage.postgresql.counters import Counters, revision, revision_of
+from restkeeper.storage.postgresql.counters import Counters, revision_of
 from restkeeper.storage.postgresql.deliveries import Outbox
+from restkeeper.storage.postgresql.dialect import COLUMNS
 from restkeeper.storage.postgresql.failures import OTHERS, log_rarely, store_error
 from restkeeper.storage.postgresql.fields import clean, fields_of
 from restkeeper.storage.postgresql.indexes import field_of
 from restkeeper.storage.postgresql.session import Session
-from restkeeper.storage.sql import of_other_revision, select_other_fingerprints
-
-COLUMNS = """\
-    id,
-    version,
-    updated_at,
-    fingerprint,
-    convert_to(body, 'UTF8'),
-    owner,
-    convert_to(older, 'UTF8')"""
+from restkeeper.storage.schemas import Registry, find_others
+from restkeeper.storage.sql import revision, select_other_fingerprints
 
 _READ = f"""\
 SELECT
 {COLUMNS}
 FROM items
 WHERE collection = %s AND id = %s"""  # noqa: S608 - constant columns
-
-_OF_FINGERPRINTS = f"""\
-SELECT
-{COLUMNS}
-FROM items
-WHERE fingerprint = ANY(%s)"""  # noqa: S608 - constant columns
 
 _REQUIRE = """\
 SELECT 1
@@ -130,22 +117,15 @@ _NOT_FOUND = "there is no such item"
 class PostgresTransaction(Outbox):
     """See `contract.Transaction`. Changes are made together, before the next read or at the end."""
 
-    def __init__(
-        self,
-        session: Session,
-        learn_of: Callable[..., None],
-        collections: Mapping[str, Collection],
-        unique: Mapping[str, str],
-    ) -> None:
-        super().__init__(session, learn_of)
+    def __init__(self, session: Session, registry: Registry, unique: Mapping[str, str]) -> None:
+        super().__init__(session, registry)
         self._unique = unique
-        self._collections = collections
         self._counters = Counters(session)
         self._locked: set[tuple[str, str]] = set()  # items that this transaction has read: they exist
 
     def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
         record = read_item(self._session, collection, id, " FOR UPDATE" if lock else "")
-        self._learn_of(collection, record.fingerprint)
+        self._registry.learn(self._database, collection, record.fingerprint)
         if lock:
             self._locked.add((collection, id))
         return record
@@ -160,14 +140,15 @@ class PostgresTransaction(Outbox):
         return revision_of(self._session, collection)
 
     def other_fingerprints(self, collection: str) -> list[str]:
-        statement = select_other_fingerprints(self._collections[collection])
+        if (declared := self._registry.collections.get(collection)) is None:
+            return []
         rows = self._session.rows if self._counters.has_changes else self._session.rows_before
-        found = [fingerprint for (fingerprint,) in rows(statement)] if statement else []
-        self._learn_of(collection, *found)
+        found = [fingerprint for (fingerprint,) in rows(select_other_fingerprints(declared))]
+        self._registry.learn(self._database, collection, *found)
         return found
 
     def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
-        return find_others(self._session, self._collections[collection], fingerprints, limit)
+        return find_others(self._database, self._registry.collections[collection], fingerprints, limit)
 
     def insert(self, collection: str, record: Record) -> None:
         self._session.queue(_INSERT, (collection, clean(record.id), *_columns(record)))
@@ -218,12 +199,6 @@ def read_item(session: Session, collection: str, id: str, suffix: str = "") -> R
     if (row := session.row(_READ + suffix, (collection, clean(id)))) is None:
         raise RecordNotFound(_NOT_FOUND)
     return Record._make(row)
-
-
-def find_others(session: Session, collection: Collection, fingerprints: Sequence[str], limit: int) -> list[Record]:
-    """See `contract.ItemStore.of_fingerprints`."""
-    statement = f"{_OF_FINGERPRINTS} AND {of_other_revision(collection)} LIMIT %s"
-    return list(map(Record._make, session.rows(statement, (list(fingerprints), limit))))
 
 
 def look_up(session: Session, keys: Sequence[Key]) -> list[Found]:

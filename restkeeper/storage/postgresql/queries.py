@@ -10,12 +10,11 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from restkeeper.storage.contract import Collection, Filter, Kind, Op, Page, Query, Scalar, Sort
-from restkeeper.storage.postgresql.counters import revision
 from restkeeper.storage.postgresql.expressions import BEGINNING, Column, in_row, is_long, type_of
 from restkeeper.storage.postgresql.fields import clean
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.queries import conditions, order_of, outline, page_of
-from restkeeper.storage.sql import literal, select_other_fingerprints
+from restkeeper.storage.sql import literal, revision, select_other_fingerprints
 
 HIGHEST = 400  # decimal exponents beyond those of any stored number
 

@@ -1,16 +1,17 @@
 """A connection to PostgreSQL, which sends the changes of a transaction together, in one round trip."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import psycopg
+from gevent import get_hub, monkey
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from restkeeper.storage.errors import StoreError, StoreUnavailable
-from restkeeper.storage.postgresql import limits, waiting
+from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.failures import cause_of, store_error
 
 # Each limit that the server knows (PostgreSQL 17 has one for transactions), if the URL's `options` do not set it. The
@@ -40,6 +41,7 @@ _DEFAULTS = {
 
 _IDLE = psycopg.pq.TransactionStatus.IDLE
 
+T = TypeVar("T")
 Row = tuple[Any, ...]
 Parameters = Mapping[str, Any] | Sequence[Any] | None
 
@@ -91,8 +93,8 @@ class Session(psycopg.Connection[Row]):
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         """See `psycopg.Connection.wait`: all that is sent and received comes through here."""
-        if timeout is None and waiting.is_patched():
-            return waiting.run(gen, self.pgconn.socket)
+        if timeout is None and monkey.is_module_patched("select"):
+            return _wait_with_gevent(gen, self.pgconn.socket)
         return super().wait(gen, interval, timeout)
 
     def rows(self, statement: str, parameters: Parameters = None) -> list[Row]:
@@ -204,6 +206,28 @@ class Session(psycopg.Connection[Row]):
         """Note the first error of a transaction. Who catches it cannot commit: the server would roll back silently."""
         if self.info.transaction_status != _IDLE:
             self._failure = self._failure or error
+
+
+def _wait_with_gevent(generator: Generator[int, int, T], fileno: int) -> T:
+    """The result of a generator of psycopg, which yields the events it waits for; other greenlets run meanwhile.
+
+    psycopg and gevent's loop have the same numbers for them. It is told that all have come, when one has: psycopg then
+    reads nothing, or waits again for its turn to write. Its own way, on gevent's `select.poll`, takes twice the
+    processor time for a short statement.
+    """
+    hub = get_hub()
+    try:
+        events = next(generator)
+        while True:
+            watcher: Any = hub.loop.io(fileno, events)
+            try:
+                hub.wait(watcher)
+            finally:
+                watcher.close()
+            events = generator.send(events)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 @lru_cache(maxsize=16)  # all that there are

@@ -34,15 +34,13 @@ from restkeeper.storage.opening import Opening
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription, parse_id
 from restkeeper.storage.postgresql import feed, limits
 from restkeeper.storage.postgresql.counters import revision_of, state_of
-from restkeeper.storage.postgresql.dialect import PostgresDatabase
+from restkeeper.storage.postgresql.dialect import COLUMNS, PostgresDatabase
 from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line, log_rarely, store_error
 from restkeeper.storage.postgresql.identity import epoch_of, make_epoch, note_loss, note_place
 from restkeeper.storage.postgresql.indexes import unique_fields
 from restkeeper.storage.postgresql.items import (
-    COLUMNS,
     PostgresTransaction,
     change_error,
-    find_others,
     look_up,
     read_item,
 )
@@ -57,7 +55,7 @@ from restkeeper.storage.postgresql.migrations.locks import TABLES, share
 from restkeeper.storage.postgresql.pool import Connections
 from restkeeper.storage.postgresql.queries import find_page, select_count
 from restkeeper.storage.postgresql.session import Session, connect
-from restkeeper.storage.schemas import Registry, read_schemas
+from restkeeper.storage.schemas import Registry, find_others, read_schemas
 from restkeeper.storage.spool import records_in, spool
 from restkeeper.storage.sql import is_search, is_sorted
 
@@ -193,7 +191,8 @@ class PostgresStore:
         return self._read(lambda session: read_schemas(PostgresDatabase(session), collection))
 
     def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
-        return self._read(find_others, self._collections[collection], fingerprints, limit)
+        declared = self._collections[collection]
+        return self._read(lambda session: find_others(PostgresDatabase(session), declared, fingerprints, limit))
 
     def last_event(self) -> str:
         newest = self._read(_newest_id)
@@ -269,8 +268,7 @@ class PostgresStore:
             session.begin()
             if (left := deadline - self._clock.monotonic()) < limits.ANSWER_SECONDS - WAITED_SECONDS:
                 session.queue(_LIMIT_WAITS, (str(max(1, round(left * 1000))),))
-            learn_of = partial(self._learn_of, session)
-            transaction = PostgresTransaction(session, learn_of, self._collections, self._unique)
+            transaction = PostgresTransaction(session, self._registry, self._unique)
             is_ending = False
             try:
                 result = work(transaction)

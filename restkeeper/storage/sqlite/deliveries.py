@@ -51,6 +51,3 @@ class Outbox(Deliveries):
 
     def _number_all(self) -> None:
         """See `Deliveries`: they have their positions from the beginning."""
-
-    def _register_schema(self, collection: str, fingerprint: str) -> None:
-        self._registry.learn(self._database, collection, fingerprint)

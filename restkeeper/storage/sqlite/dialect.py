@@ -9,6 +9,7 @@ import orjson
 from restkeeper.storage.outbox import EventFilter
 from restkeeper.storage.sql import Dialect, Row
 from restkeeper.storage.sqlite.identity import EPOCH
+from restkeeper.storage.sqlite.queries import COLUMNS
 
 # The columns of a stored event, for `stored_event`.
 EVENT = """\
@@ -42,6 +43,8 @@ _dialect = Dialect(
     is_leased="leased = 1",  # as in the condition of its index
     is_chosen="deliveries.id IN (SELECT value FROM json_each(:ids))",
     is_active="webhook IN (SELECT value FROM json_each(:active))",
+    item=COLUMNS,
+    is_of_fingerprints="fingerprint IN (SELECT value FROM json_each(:fingerprints))",
     event=EVENT,
     wanted=WANTED,
 )

@@ -15,6 +15,8 @@ need, which costs clients their cached responses.
 
 import sqlite3
 
+from restkeeper.storage.sql import revision
+
 EPOCH = "CASE schema_cookie WHEN schema_version THEN epoch ELSE '' END"
 
 _SELECT_EPOCH = f"SELECT {EPOCH} FROM store, pragma_schema_version"  # noqa: S608 - a constant expression
@@ -53,8 +55,3 @@ def state_of(connection: sqlite3.Connection, collection: str) -> tuple[str, int]
     """The revision of a collection, as `revision_of`, and the number of its items."""
     epoch, number, items = connection.execute(_SELECT_COLLECTION, (collection,)).fetchone()
     return revision(epoch, number) if epoch else "", items
-
-
-def revision(epoch: str, number: int) -> str:
-    """The revision of a collection with this number of changes."""
-    return f"{epoch}-{number:x}"

@@ -7,15 +7,12 @@ from contextlib import contextmanager
 from math import inf
 from typing import Any
 
-import orjson
-
-from restkeeper.storage.contract import Collection, Record, StoredResponse
+from restkeeper.storage.contract import Record, StoredResponse
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ResponseStored
-from restkeeper.storage.schemas import Registry
-from restkeeper.storage.sql import of_other_revision, select_other_fingerprints
+from restkeeper.storage.schemas import Registry, find_others
+from restkeeper.storage.sql import revision, select_other_fingerprints
 from restkeeper.storage.sqlite.deliveries import Outbox
 from restkeeper.storage.sqlite.dialect import SqliteDatabase
-from restkeeper.storage.sqlite.identity import revision
 from restkeeper.storage.sqlite.queries import COLUMNS, field_of
 
 _READ = f"""\
@@ -23,12 +20,6 @@ SELECT
 {COLUMNS}
 FROM items
 WHERE collection = ? AND id = ?"""  # noqa: S608 - constant columns
-
-_OF_FINGERPRINTS = f"""\
-SELECT
-{COLUMNS}
-FROM items
-WHERE fingerprint IN (SELECT value FROM json_each(?))"""  # noqa: S608 - constant columns
 
 _INSERT = """\
 INSERT INTO items
@@ -98,7 +89,7 @@ class SqliteTransaction(Outbox):
         return find_other_fingerprints(self._connection, collection, self._registry)
 
     def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
-        return find_others(self._connection, self._registry.collections[collection], fingerprints, limit)
+        return find_others(self._database, self._registry.collections[collection], fingerprints, limit)
 
     def insert(self, collection: str, record: Record) -> None:
         self._execute(_INSERT, (collection, record.id, *_columns(record)))
@@ -147,15 +138,6 @@ def find_other_fingerprints(connection: sqlite3.Connection, collection: str, reg
     return found
 
 
-def find_others(
-    connection: sqlite3.Connection, collection: Collection, fingerprints: Sequence[str], limit: int
-) -> list[Record]:
-    """See `contract.ItemStore.of_fingerprints`."""
-    statement = f"{_OF_FINGERPRINTS} AND {of_other_revision(collection)} LIMIT ?"
-    chosen = orjson.dumps(list(fingerprints)).decode()
-    return list(map(Record._make, connection.execute(statement, (chosen, limit))))
-
-
 def read_item(connection: sqlite3.Connection, collection: str, id: str, registry: Registry) -> Record:
     """See `contract.ItemStore.read`."""
     row = connection.execute(_READ, (collection, id)).fetchone()
@@ -167,6 +149,6 @@ def read_item(connection: sqlite3.Connection, collection: str, id: str, registry
 
 
 def find_response(connection: sqlite3.Connection, id: bytes) -> StoredResponse | None:
-    """See `contract.Store.find_response`."""
+    """The response to a request, if it is stored."""
     row = connection.execute("SELECT given, body FROM answers WHERE id = ?", (id,)).fetchone()
     return StoredResponse._make(row) if row else None

@@ -33,7 +33,7 @@ from restkeeper.storage.errors import RecordNotFound, StoreFull, StoreGone, Stor
 from restkeeper.storage.feed import newest_id
 from restkeeper.storage.opening import Opening
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
-from restkeeper.storage.schemas import Registry, read_schemas
+from restkeeper.storage.schemas import Registry, find_others, read_schemas
 from restkeeper.storage.spool import records_in, spool
 from restkeeper.storage.sql import is_search
 from restkeeper.storage.sqlite import health
@@ -49,7 +49,7 @@ from restkeeper.storage.sqlite.files import (
     size_of,
 )
 from restkeeper.storage.sqlite.identity import epoch_of, revision_of, state_of
-from restkeeper.storage.sqlite.items import find_other_fingerprints, find_others, find_response, read_item
+from restkeeper.storage.sqlite.items import find_other_fingerprints, find_response, read_item
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, require_present
 from restkeeper.storage.sqlite.queries import COLUMNS, count_items, find_page
@@ -332,7 +332,8 @@ class SqliteStore:
         return f"the disk of the store has {free} free bytes, and {self._min_free_space} of them are reserved"
 
     def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
-        return self._read(find_others, self._collections[collection], fingerprints, limit)
+        declared = self._collections[collection]
+        return self._read(lambda connection: find_others(SqliteDatabase(connection), declared, fingerprints, limit))
 
     def scan(self, collection: str) -> Iterator[Record]:
         fingerprint = None

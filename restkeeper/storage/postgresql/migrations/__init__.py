@@ -71,7 +71,8 @@ def _complete(session: Session, collections: Sequence[Collection]) -> None:
         schemas.register(PostgresDatabase(session), collection)
         session.change(counters.CREATE, (collection.name,))
         if is_new:
-            _create_indexes(session, collection)
+            for statement in indexes.indexes_of(collection).values():
+                session.queue(statement.replace(" CONCURRENTLY", "", 1))
     run_missing(session)
 
 
@@ -136,11 +137,6 @@ def run_missing(session: Session) -> None:
 def _is_declared(session: Session, collection: Collection) -> bool:
     counted = session.row("SELECT count(*) FROM counters WHERE collection = %s", (collection.name,))
     return counted == (counters.SHARDS,) and schemas.is_registered(PostgresDatabase(session), collection)
-
-
-def _create_indexes(session: Session, collection: Collection) -> None:
-    for statement in indexes.indexes_of(collection).values():
-        session.queue(statement.replace(" CONCURRENTLY", "", 1))
 
 
 def _build_indexes(session: Session, collections: Iterable[Collection], clock: Clock) -> None:

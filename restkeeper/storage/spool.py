@@ -1,6 +1,6 @@
 """Records in a temporary file, so that a slow reader of a whole collection keeps no transaction open."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from tempfile import SpooledTemporaryFile
 from typing import IO
 
@@ -28,10 +28,17 @@ def spool(
     return file
 
 
-def records_in(file: IO[bytes]) -> Iterator[Record]:
-    """The records in a file that `spool` wrote; it is closed at the end."""
+def records_in(file: IO[bytes], learn: Callable[[str], None]) -> Iterator[Record]:
+    """The records in a file that `spool` wrote; it is closed at the end.
+
+    It calls `learn` with the fingerprint of a record that has another one than the record before.
+    """
+    known = None
     with file:
         for head in iter(file.readline, b""):
             size, rest, id, version, updated_at, fingerprint, owner = orjson.loads(head)
-            body = file.read(size)
-            yield Record(id, version, updated_at, fingerprint, body, owner, None if rest < 0 else file.read(rest))
+            record = file.read(size), owner, None if rest < 0 else file.read(rest)
+            if fingerprint != known:
+                known = fingerprint
+                learn(fingerprint)
+            yield Record(id, version, updated_at, fingerprint, *record)

@@ -14,8 +14,8 @@ from restkeeper.storage.deliveries import find_subscriptions, read_log
 from restkeeper.storage.feed import newest_id
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
 from restkeeper.storage.postgresql import feed
-from restkeeper.storage.postgresql.deliveries import Outbox
 from restkeeper.storage.postgresql.dialect import PostgresDatabase
+from restkeeper.storage.postgresql.feed import Outbox
 from restkeeper.storage.postgresql.session import Session, connect
 from restkeeper.storage.schemas import Registry
 from tests.waiting import SECONDS

@@ -9,7 +9,7 @@ import pytest
 
 from restkeeper.storage.outbox import EventFilter
 from restkeeper.storage.postgresql import feed
-from restkeeper.storage.postgresql.deliveries import Outbox
+from restkeeper.storage.postgresql.feed import Outbox
 from restkeeper.storage.schemas import Registry
 from tests.outbox import SECRETS, THINGS, all_of, event, lease
 from tests.postgresql.helpers import EPOCH, OutboxOnly, Parallel

@@ -69,13 +69,8 @@ class PostgresDatabase:
         self._session.queue(_dialect(statement), _cleaned(parameters))
 
     def parameters_of(self, filter: EventFilter) -> dict[str, Any]:
-        return filter_parameters(filter)
-
-
-def filter_parameters(filter: EventFilter) -> dict[str, Any]:
-    """The parameters of WANTED."""
-    types, collections, own = list(map(_like, filter.types)), list(filter.collections), list(filter.own)
-    return _cleaned({"types": types, "collections": collections, "own": own, "owner": filter.owner})
+        types, collections, own = list(map(_like, filter.types)), list(filter.collections), list(filter.own)
+        return _cleaned({"types": types, "collections": collections, "own": own, "owner": filter.owner})
 
 
 def _cleaned(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""The feed in PostgreSQL: the sequencer, which gives each committed event its position, and reading.
+"""Events in PostgreSQL: the sequencer, which gives each committed one its position, reading, and recording.
+
+What the outbox has in all databases is in `storage/deliveries.py` and `storage/feed.py`.
 
 Transactions commit in another order than the one in which they recorded their events. So an event has no position until
 its transaction has committed. The sequencer locks the row of `feed`, and its next statement, which sees all that was
@@ -8,13 +10,20 @@ gap, and nothing is inserted before what they have read. A transaction that stay
 
 from collections.abc import Callable
 
+from restkeeper.storage.deliveries import Deliveries
 from restkeeper.storage.feed import Stretch, events_of
-from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, EventFilter, Events, parse_id
-from restkeeper.storage.postgresql.dialect import EVENT, IS_UNNUMBERED, WANTED, filter_parameters
+from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, Event, EventFilter, Events, parse_id
+from restkeeper.storage.postgresql.dialect import EVENT, IS_UNNUMBERED, WANTED, PostgresDatabase
 from restkeeper.storage.postgresql.session import Session
+from restkeeper.storage.schemas import Registry
 
 NUMBERED = 2000  # events that one run of the sequencer numbers, in some 100 milliseconds
 MOST_RUNS = 20  # for one reader
+
+_RECORD = """\
+INSERT INTO events
+    (type, collection, item, at, data, owner, fingerprint, older)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"""
 
 _WAIT_FOR_NOBODY = "SET LOCAL lock_timeout = 1"  # millisecond; 0 would be for ever
 LOCK_FEED = "SELECT newest FROM feed FOR UPDATE"
@@ -135,7 +144,7 @@ def find_events(
     """See `feed.events_of`."""
     position, _ = parse_id(after)
     wanted = {"after": position if after else None, "most": MOST_EXAMINED, "limit": limit, "bytes": PAGE_BYTES}
-    wanted |= filter_parameters(filter)
+    wanted |= PostgresDatabase(session).parameters_of(filter)
     rows = session.rows(_SELECT, wanted)
     if rows[0][0]:
         sequence_all(session)
@@ -145,3 +154,32 @@ def find_events(
         end, end_origin, *_ = stretch.rows[-1]
         stretch = stretch._replace(end=end, end_origin=end_origin)
     return events_of(stretch, after, learn)
+
+
+class Outbox(Deliveries):
+    """See `outbox.OutboxTransaction`."""
+
+    def __init__(self, session: Session, registry: Registry) -> None:
+        self._session = session
+        self._database = PostgresDatabase(session)
+        self._registry = registry
+
+    def record(self, event: Event) -> None:
+        self._session.queue(_RECORD, _row(event))
+
+    def _record_now(self, event: Event) -> tuple[int, str]:
+        """See `Deliveries`. Earlier events of its item come before it; the sequencer waits until the end."""
+        ((seq,),) = self._session.rows(f"{_RECORD} RETURNING seq", _row(event))
+        self._session.queue(LOCK_FEED)
+        self._session.queue(NUMBER_ITEM, {"collection": event.collection, "item": event.item, "limit": None})
+        ((position, origin),) = self._session.rows("SELECT position, origin FROM events WHERE seq = %s", (seq,))
+        return position, origin
+
+    def _number_all(self) -> None:
+        sequence_inside(self._session)
+
+
+def _row(event: Event) -> tuple[str | None, ...]:
+    """The parameters of _RECORD."""
+    type, collection, item, at, data, owner, fingerprint, older = event
+    return type, collection, item, at, data.decode(), owner, fingerprint, None if older is None else older.decode()

@@ -292,13 +292,8 @@ class PostgresStore:
                 self._seen = max(self._seen, feed.sequence(session, waits=False)[1])
 
     def scan(self, collection: str) -> Iterator[Record]:
-        fingerprint = None
-        for record in records_in(self._spooled(collection)):
-            if record.fingerprint != fingerprint:
-                fingerprint = record.fingerprint
-                with self._open_connections.session() as session:
-                    self._learn_of(session, collection, fingerprint)
-            yield record
+        records = self._spooled(collection)
+        yield from records_in(records, lambda fingerprint: self._read(self._learn_of, collection, fingerprint))
 
     def _spooled(self, collection: str) -> IO[bytes]:
         with self._open_connections.session(is_long=True) as session:

@@ -64,10 +64,5 @@ class SqliteDatabase:
         self.rows(statement, parameters)
 
     def parameters_of(self, filter: EventFilter) -> dict[str, Any]:
-        return filter_parameters(filter)
-
-
-def filter_parameters(filter: EventFilter) -> dict[str, str | None]:
-    """The parameters of WANTED."""
-    lists = {"types": filter.types, "collections": filter.collections, "own": filter.own}
-    return {name: orjson.dumps(value).decode() for name, value in lists.items()} | {"owner": filter.owner}
+        lists = {"types": filter.types, "collections": filter.collections, "own": filter.own}
+        return {name: orjson.dumps(value).decode() for name, value in lists.items()} | {"owner": filter.owner}

@@ -11,8 +11,8 @@ from restkeeper.storage.contract import Record, StoredResponse
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ResponseStored
 from restkeeper.storage.schemas import Registry, find_others
 from restkeeper.storage.sql import revision, select_other_fingerprints
-from restkeeper.storage.sqlite.deliveries import Outbox
 from restkeeper.storage.sqlite.dialect import SqliteDatabase
+from restkeeper.storage.sqlite.feed import Outbox
 from restkeeper.storage.sqlite.queries import COLUMNS, field_of
 
 _READ = f"""\

@@ -336,12 +336,8 @@ class SqliteStore:
         return self._read(lambda connection: find_others(SqliteDatabase(connection), declared, fingerprints, limit))
 
     def scan(self, collection: str) -> Iterator[Record]:
-        fingerprint = None
-        for record in records_in(self._read(_spool_items, collection, self._path)):
-            if record.fingerprint != fingerprint:
-                fingerprint = record.fingerprint
-                self._read(self._learn, collection, fingerprint)
-            yield record
+        records = self._read(_spool_items, collection, self._path)
+        yield from records_in(records, lambda fingerprint: self._read(self._learn, collection, fingerprint))
 
     def _learn(self, connection: sqlite3.Connection, collection: str, fingerprint: str) -> None:
         self._registry.learn(SqliteDatabase(connection), collection, fingerprint)

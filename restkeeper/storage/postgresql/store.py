@@ -195,7 +195,7 @@ class PostgresStore:
         return self._read(lambda session: find_others(PostgresDatabase(session), declared, fingerprints, limit))
 
     def last_event(self) -> str:
-        newest = self._read(_newest_id)
+        newest = self._read(lambda session: newest_id(PostgresDatabase(session), partial(feed.sequence_all, session)))
         self._follow(parse_id(newest)[1])
         return self._note(newest)
 
@@ -328,10 +328,6 @@ class PostgresStore:
         connections, self._connections = self._connections, None
         if connections:
             connections.close()
-
-
-def _newest_id(session: Session) -> str:
-    return newest_id(PostgresDatabase(session), partial(feed.sequence_all, session))
 
 
 def size_of(url: str) -> int | None:

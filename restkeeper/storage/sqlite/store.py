@@ -277,7 +277,9 @@ class SqliteStore:
             try:
                 connection = opened.idle.pop()
             except IndexError:
-                connection = self._add_reader(opened)
+                self._require_file()  # the log of this file would damage another one
+                connection = opened.connect()
+                opened.readers += 1
             try:
                 return read(connection, *arguments, **options)
             finally:
@@ -286,12 +288,6 @@ class SqliteStore:
                 opened.idle.append(connection)
         except sqlite3.Error as error:
             raise store_error("the store does not answer", error) from error
-
-    def _add_reader(self, opened: _Opened) -> sqlite3.Connection:
-        self._require_file()  # the log of this file would damage another one
-        connection = opened.connect()
-        opened.readers += 1
-        return connection
 
     def look_up(self, keys: Sequence[Key]) -> list[Found]:
         return self._read(_look_up, keys, self._registry)

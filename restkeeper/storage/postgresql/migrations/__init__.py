@@ -157,10 +157,11 @@ def _build_indexes(session: Session, collections: Iterable[Collection], clock: C
 
 def _build(session: Session, collection: Collection, name: str, statement: str) -> None:
     """Build an index, unless another program has done it meanwhile."""
-    if (is_valid := _is_valid(session, name)) is False:
-        session.change(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
-    if is_valid:
+    found = session.row("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)", (f'"{name}"',))
+    if found == (True,):
         return
+    if found:
+        session.change(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
     holders = holders_of_tables(session)
     log.info("builds the index %s (see pg_stat_progress_create_index); this waits for: %s", name, holders)
     try:
@@ -170,12 +171,6 @@ def _build(session: Session, collection: Collection, name: str, statement: str) 
         field = indexes.unique_fields(collection)[name]
         message = f"some items of {collection.name} have the same {field}, which must be unique"
         raise StoreUnavailable(message) from error
-
-
-def _is_valid(session: Session, name: str) -> bool | None:
-    """Whether an index is complete; None if it does not exist."""
-    row = session.row("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)", (f'"{name}"',))
-    return None if row is None else bool(row[0])
 
 
 def _present(session: Session, collection: Collection) -> dict[str, bool]:

@@ -102,10 +102,12 @@ def _statements(script: str) -> Iterator[str]:
 def drop_undeclared(connection: sqlite3.Connection, collections: Iterable[Collection]) -> str:
     """Drop an index of these collections that they do not declare; return its name, or an empty text."""
     for collection in collections:
-        for name in _undeclared(connection, collection):
-            connection.execute(f'DROP INDEX "{name}"')
-            note_schema(connection)
-            return name
+        declared = {queries.definition_of(*index) for index in queries.indexes_of(collection).items()}
+        for name, definition in _present(connection, collection).items():
+            if definition not in declared:
+                connection.execute(f'DROP INDEX "{name}"')
+                note_schema(connection)
+                return name
     return ""
 
 
@@ -125,12 +127,6 @@ def _missing(connection: sqlite3.Connection, collection: Collection) -> Iterator
     for index, statement in queries.indexes_of(collection).items():
         if queries.definition_of(index, statement) not in present.values():
             yield queries.renamed(index, statement) if index in present else statement
-
-
-def _undeclared(connection: sqlite3.Connection, collection: Collection) -> list[str]:
-    """The names of the indexes that a collection does not declare."""
-    declared = {queries.definition_of(*index) for index in queries.indexes_of(collection).items()}
-    return [name for name, definition in _present(connection, collection).items() if definition not in declared]
 
 
 def _present(connection: sqlite3.Connection, collection: Collection) -> dict[str, str]:

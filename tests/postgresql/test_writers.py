@@ -14,7 +14,7 @@ from restkeeper.config import Config
 from restkeeper.service import service_of
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Store, StoredResponse, Transaction
-from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ResponseStored, StoreUnavailable
+from restkeeper.storage.errors import RecordChanged, RecordNotFound, ResponseStored, StoreUnavailable
 from restkeeper.storage.postgresql import limits
 from restkeeper.web.application import Application
 from tests.postgresql.helpers import Parallel
@@ -263,21 +263,4 @@ def test_a_refused_change_leaves_its_connection_in_order(url: str) -> None:
             store.write(lambda transaction: transaction.update("things", record("unknown")))
         insert(store, record(f"{number}"))
     assert store.count("things") == 12
-    store.close()
-
-
-def test_a_refused_change_leaves_its_transaction_in_order(url: str) -> None:
-    """If it is in a savepoint, also at the twelfth time, as in an import of items that are there."""
-    store = open_store(url, [THINGS])
-    insert(store, record("a"))
-
-    def work(transaction: Transaction) -> None:
-        for number in range(12):
-            with pytest.raises(DuplicateValue), transaction.savepoint():
-                transaction.insert("things", record("a"))
-            with transaction.savepoint():
-                transaction.insert("things", record(f"{number}"))
-
-    store.write(work)
-    assert store.count("things") == 13
     store.close()

@@ -177,9 +177,8 @@ class Session(psycopg.Connection[Row]):
         self.flush()
         before = self._failure
         try:
-            with (
-                self.transaction()
-            ):  # not ROLLBACK TO alone: psycopg then forgets what an aborted pipeline did not prepare
+            # Not ROLLBACK TO alone: psycopg then forgets what an aborted pipeline did not prepare.
+            with self.transaction():
                 yield
                 self.flush()
                 if self._failure:

@@ -19,11 +19,11 @@ from tests.postgresql_server import Databases
 from tests.shop import RESOURCES, create_app
 
 
-def secret_of(url: str) -> str:
-    """The secret of the store in a database."""
+def epoch_of(url: str) -> str:
+    """The epoch of the store in a database."""
     with psycopg.connect(url) as connection:
-        ((secret,),) = connection.execute("SELECT secret FROM store")
-    return str(secret)
+        ((epoch,),) = connection.execute("SELECT epoch FROM store")
+    return str(epoch)
 
 
 def everything_in(url: str) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def service(url: str, *resources: Resource) -> Iterator[FlaskClient]:
 
 @pytest.mark.needs("events", "idempotency", "webhooks")
 def test_a_database_that_is_used_again_is_as_new(databases: Databases) -> None:
-    """No row, no number of a sequence and no index is left; the store has another secret."""
+    """No row, no number of a sequence and no index is left; the store has another epoch."""
     reused, collections = Reused(databases), stored_collections(RESOURCES)
     new, used = databases.create_database(), reused.take(collections)
     with service(new):
@@ -62,11 +62,11 @@ def test_a_database_that_is_used_again_is_as_new(databases: Databases) -> None:
     as_new, as_used = everything_in(new), everything_in(used)
     changed = {"items", "schemas", "counters", "answers", "events", "feed", "subscriptions", "deliveries", ""}
     assert changed <= {name for name in as_new if as_new[name] != as_used[name]}
-    secret = secret_of(used)
+    epoch = epoch_of(used)
     reused.give_back(used)
     assert reused.take(collections) == used
     with service(used):
         pass
-    assert everything_in(used) == as_new and secret_of(used) != secret
+    assert everything_in(used) == as_new and epoch_of(used) != epoch
     for url in (new, used):
         databases.drop_database(url)

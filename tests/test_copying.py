@@ -1,5 +1,6 @@
 """`restkeeper copy`: another store continues exactly where the first one was, and only that one is opened."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -25,9 +26,11 @@ from restkeeper.storage.contract import Collection, Record, StoredSchema, Transa
 from restkeeper.storage.copying import Table
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.outbox import Attempt, Event, EventFilter, LogEntry
-from restkeeper.storage.postgresql.copying import PostgresCopyable
+from restkeeper.storage.postgresql import copying as postgresql_copying
+from restkeeper.storage.postgresql.copying import PostgresCopy, PostgresCopyable
+from restkeeper.storage.sqlite import copying as sqlite_copying
 from restkeeper.storage.sqlite import lockfile
-from restkeeper.storage.sqlite.copying import SqliteCopyable
+from restkeeper.storage.sqlite.copying import SqliteCopy, SqliteCopyable
 from restkeeper.web.application import Application
 from tests.live import ROOT, Gunicorn
 from tests.postgresql_server import Databases
@@ -50,8 +53,8 @@ NOW = 1_800_000_000.0
 STOPPED_COPY = """\
 import sys, threading
 from restkeeper.cli.main import main
-from restkeeper.storage.postgresql.copying import PostgresCopyable
-from restkeeper.storage.sqlite.copying import SqliteCopyable
+from restkeeper.storage.postgresql.copying import PostgresCopy
+from restkeeper.storage.sqlite.copying import SqliteCopy
 
 def stopped(add):
     def begin(rows):
@@ -62,7 +65,7 @@ def stopped(add):
             yield row
     return lambda store, table, rows: add(store, table, begin(rows))
 
-for each in (PostgresCopyable, SqliteCopyable):
+for each in (PostgresCopy, SqliteCopy):
     each.add = stopped(each.add)
 main(["copy", *sys.argv[1:]])
 """
@@ -425,6 +428,21 @@ class TestInterrupted:
         moved(source, target)
         assert state(target) == before
 
+    def test_a_target_that_cannot_be_finished_moves_nothing(
+        self, source: str, kind: str, url: Url, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As on a full disk: the source can be used as before, and the same command copies all later."""
+        target, before = url(kind), state(source)
+        with monkeypatch.context() as patch:
+            patch.setattr(sqlite_copying, "sync", lambda path: os.open(f"{path}/none", os.O_RDONLY))
+            patch.setattr(postgresql_copying, "_NUMBERS", ("SELECT 1 / 0",))
+            message = copy(source, target).output
+        assert ("Not a directory" if kind == "sqlite" else "division by zero") in message
+        assert not has_store(target)
+        open_store(source, [THINGS]).close()
+        assert state(source) == before
+        moved(source, target)
+
     def test_a_difference_is_found(self, kind: str, url: Url, monkeypatch: pytest.MonkeyPatch) -> None:
         """A row that is changed or missing: nothing is moved."""
         source, target = url("sqlite"), url(kind)
@@ -436,7 +454,7 @@ class TestInterrupted:
         }
         for message, change in changes.items():
             with monkeypatch.context() as patch:
-                for each in (SqliteCopyable, PostgresCopyable):
+                for each in (SqliteCopy, PostgresCopy):
                     patch.setattr(each, "add", changed(each.add, change))
                 result = copy(source, target)
             assert result.exit_code == 1 and re.search(message, result.output)

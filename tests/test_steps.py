@@ -1,5 +1,7 @@
 """Steps between the revisions of a collection's items: every step and every chain of them converts without loss."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import cache
@@ -30,6 +32,7 @@ from restkeeper.resources.resource import ItemLimits
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.storage.contract import Filter, Op, Query, Record, Sort
 from restkeeper.web import exactjson
+from tests.live import ROOT
 
 NOW, LATER = "2026-01-01T00:00:00.000000Z", "2026-01-02T00:00:00.000000Z"
 
@@ -336,6 +339,22 @@ def test_the_fingerprint_changes_with_the_steps() -> None:
     assert len({books([[step]]).older.fingerprint for step in steps}) == len(steps)
     assert books([[split()]]).older.fingerprint == books([[STEPS["one becomes two"]]]).older.fingerprint
     assert " at 0x" not in "".join(step.fingerprint for step in [*steps, *STEPS.values()])
+
+
+def test_the_fingerprint_is_the_same_in_every_process() -> None:
+    """Also of a function with a set, whose order depends on the process."""
+    code = (
+        "from restkeeper import Convert, Text\n"
+        "known = lambda text: text in {'a', 'b', 'c', 'd', 'e'}\n"
+        "print(Convert({'state': Text(load_default='')}, ['state'], known, str).fingerprint)"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, cwd=ROOT, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(found) == 1
 
 
 def test_an_item_and_what_is_beside_it_are_limited_each() -> None:

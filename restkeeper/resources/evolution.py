@@ -249,6 +249,10 @@ def _code_of(value: Any) -> str:
     code = getattr(value, "__code__", value)
     if isinstance(code, CodeType):
         return repr((code.co_code, [_code_of(each) for each in code.co_consts], code.co_names))
+    if isinstance(value, frozenset):  # the order of whose elements is another one in each process
+        return repr(sorted(map(_code_of, value)))
+    if isinstance(value, tuple):
+        return repr([_code_of(each) for each in value])
     return repr(getattr(value, "__qualname__", type(value))) if callable(value) else repr(value)
 
 

@@ -67,11 +67,18 @@ class Copyable(Protocol):
     def rows(self, table: Table) -> Iterator[Row]:
         """All rows in order. Read them to the end before any other call."""
 
+    def end(self, moved_to: str) -> None:
+        """From now on no program opens the store: it was moved."""
+
+
+class Copy(Copyable, Protocol):
+    """A copy that is being made."""
+
     def add(self, table: Table, rows: Iterable[Row]) -> None:
         """Add rows."""
 
-    def end(self, moved_to: str) -> None:
-        """From now on no program opens the store: it was moved."""
+    def finish(self) -> None:
+        """Do all that can fail but what makes the copy appear, which the end of the context does."""
 
 
 class Place(Protocol):
@@ -82,7 +89,7 @@ class Place(Protocol):
 
     def as_source(self, clock: Clock) -> AbstractContextManager[Copyable]: ...
 
-    def as_target(self, epoch: str, clock: Clock) -> AbstractContextManager[Copyable]: ...
+    def as_target(self, epoch: str, clock: Clock) -> AbstractContextManager[Copy]: ...
 
 
 class Copied(NamedTuple):
@@ -116,6 +123,7 @@ def copy(source: Place, target: Place, progress: Progress, clock: Clock) -> list
                         f"the copy of {one.table} differs from its source ({other.rows} of {one.rows} rows, digest "
                         f"{other.digest} and not {one.digest}): nothing was moved"
                     )
+            new.finish()
             old.end(target.name)
     return read
 

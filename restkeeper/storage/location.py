@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple, Protocol
 
 from restkeeper.clock import Clock
 from restkeeper.storage.contract import Collection, Store
-from restkeeper.storage.copying import Copyable
+from restkeeper.storage.copying import Copy, Copyable
 
 
 class Restored(NamedTuple):
@@ -72,7 +72,7 @@ class Location(Protocol):
         Raises StoreUnavailable if somebody does, or if it is missing or damaged.
         """
 
-    def as_target(self, epoch: str, clock: Clock) -> AbstractContextManager[Copyable]:
+    def as_target(self, epoch: str, clock: Clock) -> AbstractContextManager[Copy]:
         """A new store without rows, and with this epoch; without an exception it exists from the end of the context on.
 
         Raises StoreUnavailable if there is a store.

@@ -129,4 +129,6 @@ def require_known(migration: int, oldest: int, known: int, name: str = "the stor
 def require_current(moved_to: str) -> None:
     """Raises StoreUnavailable if a store was moved to another one, of this name."""
     if moved_to:
-        raise StoreUnavailable(f"the store was moved to {moved_to}: set DATABASE_URL to that one")
+        raise StoreUnavailable(
+            f"the store was moved to {moved_to}: set DATABASE_URL to that one, or if that copy did not end, repeat it"
+        )

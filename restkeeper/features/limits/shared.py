@@ -56,11 +56,17 @@ class Table:
 
     def __enter__(self) -> None:
         self._threads.acquire()
-        lockf(self._descriptor, LOCK_EX)
+        try:
+            lockf(self._descriptor, LOCK_EX)
+        except BaseException:
+            self._threads.release()
+            raise
 
     def __exit__(self, *error: object) -> None:
-        lockf(self._descriptor, LOCK_UN)
-        self._threads.release()
+        try:
+            lockf(self._descriptor, LOCK_UN)
+        finally:
+            self._threads.release()
 
     def find(self, key: str, now: float) -> tuple[int, bool]:
         """The slot of a key, and whether the key is in it; if not, a free slot, or else that of the lowest count.

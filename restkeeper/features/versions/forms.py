@@ -239,7 +239,11 @@ class ReducedForm:
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """The item with other content, and with what it has of the fields that are gone."""
-        members = exactjson.cut(self._form.body(record))
+        try:
+            body = self._form.body(record)
+        except NotConvertible as error:  # it is mended by this
+            body = error.rest.body
+        members = exactjson.cut(body)
         kept = {name: exactjson.stored(members[name]) for name in self._gone if name in members}
         return self._read(sent, lambda own: self._form.replace(record, own | kept, now=now, limits=limits))
 

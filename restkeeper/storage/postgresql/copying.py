@@ -60,15 +60,26 @@ class PostgresCopyable:
             cursor.itersize = FETCHED
             yield from cursor.execute(statement)
 
+    def end(self, moved_to: str) -> None:
+        self._session.change("UPDATE store SET moved_to = %s", (moved_to,))
+        self._session.commit()
+
+
+class PostgresCopy(PostgresCopyable):
+    """See `copying.Copy`."""
+
     def add(self, table: Table, rows: Iterable[Row]) -> None:
         columns = ", ".join((*table.columns, *_OWN_COLUMNS.get(table.name, ())))
         with self._session.cursor() as cursor, cursor.copy(f"COPY {table.name} ({columns}) FROM STDIN") as copy:
             for row in rows:
                 copy.write_row((*row, *_own_values(table, row)))
 
-    def end(self, moved_to: str) -> None:
-        self._session.change("UPDATE store SET moved_to = %s", (moved_to,))
-        self._session.commit()
+    def finish(self) -> None:
+        for statement in _NUMBERS:
+            self._session.change(statement)
+        for (collection,) in self._session.rows("SELECT collection FROM counters"):
+            self._session.change(counters.CREATE, (collection,))
+        self._session.change(f"ANALYZE {', '.join(locks.TABLES)}")
 
 
 def _rows_of(table: Table) -> str:
@@ -104,24 +115,22 @@ def as_source(url: str, clock: Clock) -> Iterator[PostgresCopyable]:
 
 
 @contextmanager
-def as_target(url: str, epoch: str, clock: Clock) -> Iterator[PostgresCopyable]:
+def as_target(url: str, epoch: str, clock: Clock) -> Iterator[PostgresCopy]:
     """See `location.Location`. All of the copy is one transaction; programs that start meanwhile wait for its end."""
     with _connected(url) as session:
         if not is_empty(session):
             raise StoreUnavailable("the database has a store already: name an empty one")
         with locks.holding(session, locks.MIGRATES, clock):
             session.begin()
-            if not is_empty(session):  # another program was first
-                raise StoreUnavailable("the database has a store already: name an empty one")
-            run_missing(session)
-            session.change("UPDATE store SET epoch = %s", (epoch,))
-            yield PostgresCopyable(session, epoch)
-            for statement in _NUMBERS:
-                session.change(statement)
-            for (collection,) in session.rows("SELECT collection FROM counters"):
-                session.change(counters.CREATE, (collection,))
-            session.change(f"ANALYZE {', '.join(locks.TABLES)}")
-            session.commit()
+            try:
+                if not is_empty(session):  # another program was first
+                    raise StoreUnavailable("the database has a store already: name an empty one")
+                run_missing(session)
+                session.change("UPDATE store SET epoch = %s", (epoch,))
+                yield PostgresCopy(session, epoch)
+                session.commit()
+            finally:
+                session.undo()  # before the lock is released, which an aborted transaction could not do
 
 
 @contextmanager

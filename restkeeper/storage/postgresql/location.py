@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from restkeeper.clock import Clock
 from restkeeper.storage.contract import Collection, Store
-from restkeeper.storage.copying import Copyable
+from restkeeper.storage.copying import Copy, Copyable
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.location import Restored
 
@@ -61,8 +61,8 @@ class PostgresLocation:
     def as_source(self, clock: Clock) -> AbstractContextManager[Copyable]:
         return cast(AbstractContextManager[Copyable], _backend("copying").as_source(self._url, clock))
 
-    def as_target(self, epoch: str, clock: Clock) -> AbstractContextManager[Copyable]:
-        return cast(AbstractContextManager[Copyable], _backend("copying").as_target(self._url, epoch, clock))
+    def as_target(self, epoch: str, clock: Clock) -> AbstractContextManager[Copy]:
+        return cast(AbstractContextManager[Copy], _backend("copying").as_target(self._url, epoch, clock))
 
 
 def _backend(module: str = "store") -> Any:

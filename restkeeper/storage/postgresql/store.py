@@ -196,7 +196,6 @@ class PostgresStore:
 
     def last_event(self) -> str:
         newest = self._read(lambda session: newest_id(PostgresDatabase(session), partial(feed.sequence_all, session)))
-        self._follow(parse_id(newest)[1])
         return self._note(newest)
 
     def events(self, after: str, filter: EventFilter, limit: int) -> Events:

@@ -38,14 +38,33 @@ class SqliteCopyable:
             else:
                 yield row
 
+    def end(self, moved_to: str) -> None:
+        self._connection.execute("UPDATE store SET moved_to = ?", (moved_to,))
+        self._connection.execute("COMMIT")
+
+
+class SqliteCopy(SqliteCopyable):
+    """See `copying.Copy`. `file` is that of the connection, `like` has its future owner."""
+
+    def __init__(self, connection: sqlite3.Connection, epoch: str, file: Path, like: Path) -> None:
+        super().__init__(connection, epoch)
+        self._file, self._like = file, like
+
     def add(self, table: Table, rows: Iterable[Row]) -> None:
         values = ", ".join("?" * len(table.columns))
         statement = f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES ({values})"  # noqa: S608
         self._connection.executemany(statement, rows)
 
-    def end(self, moved_to: str) -> None:
-        self._connection.execute("UPDATE store SET moved_to = ?", (moved_to,))
+    def finish(self) -> None:
+        self._connection.execute("UPDATE store SET epoch = ?", (self.epoch,))
+        note_schema(self._connection)
         self._connection.execute("COMMIT")
+        self._connection.close()
+        try:
+            give_to_owner_of(self._file, self._like)
+            sync(self._file)
+        except OSError as error:
+            raise StoreUnavailable(f"{_FAILED}: {error.strerror}") from error
 
 
 @contextmanager
@@ -71,7 +90,7 @@ def as_source(path: str, clock: Clock) -> Iterator[SqliteCopyable]:
 
 
 @contextmanager
-def as_target(path: str, epoch: str) -> Iterator[SqliteCopyable]:
+def as_target(path: str, epoch: str) -> Iterator[SqliteCopy]:
     """See `location.Location`. The copy gets its name when it is complete, and on the disk."""
     target = Path(os.path.realpath(path))
     _require_nothing(target)
@@ -86,12 +105,7 @@ def as_target(path: str, epoch: str) -> Iterator[SqliteCopyable]:
                 connection.execute("PRAGMA synchronous = OFF")
                 connection.execute("BEGIN")
                 run_missing(connection)
-                yield SqliteCopyable(connection, epoch)
-                connection.execute("UPDATE store SET epoch = ?", (epoch,))
-                note_schema(connection)
-                connection.execute("COMMIT")
-            give_to_owner_of(copy, target if target.exists() else target.parent)
-            sync(copy)
+                yield SqliteCopy(connection, epoch, copy, target if target.exists() else target.parent)
             copy.rename(target)
             sync(target.parent)
         finally:

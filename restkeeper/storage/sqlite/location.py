@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from restkeeper.clock import Clock
 from restkeeper.storage.contract import Collection, Store
-from restkeeper.storage.copying import Copyable
+from restkeeper.storage.copying import Copy, Copyable
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.location import Restored
 from restkeeper.storage.sqlite import copying
@@ -71,7 +71,7 @@ class SqliteFile:
     def as_source(self, clock: Clock) -> AbstractContextManager[Copyable]:
         return copying.as_source(self._path, clock)
 
-    def as_target(self, epoch: str, clock: Clock) -> AbstractContextManager[Copyable]:
+    def as_target(self, epoch: str, clock: Clock) -> AbstractContextManager[Copy]:
         return copying.as_target(self._path, epoch)
 
 

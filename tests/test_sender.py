@@ -328,6 +328,14 @@ def test_idle_connections_are_limited(sender: Sender, monkeypatch: pytest.Monkey
         assert [one.connected, two.connected, three.connected] == [2, 1, 1]
 
 
+def test_a_connection_is_not_idle_for_long(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A firewall may have forgotten it without a word: each request on one would wait in vain."""
+    with serving(OK) as endpoint:
+        for seconds, connected in ((30.0, 1), (30.0, 1), (0.0, 2)):
+            monkeypatch.setattr("restkeeper.features.webhooks.sender.IDLE_SECONDS", seconds)
+            assert (sender(endpoint.url, {}, b"{}").status, endpoint.connected) == (200, connected)
+
+
 def test_a_new_connection_that_breaks_is_a_failure(sender: Sender) -> None:
     """The request is not sent again, because the endpoint may have received it."""
 

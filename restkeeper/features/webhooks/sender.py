@@ -26,6 +26,7 @@ from restkeeper.net import is_public
 EXCERPT = 1024  # bytes of a response's content that are stored
 MOST_BYTES = 128 * 1024  # of a response with its head; more ends the connection
 MAX_IDLE = 128  # idle connections for reuse, to all hosts together
+IDLE_SECONDS = 30.0  # for which one may be idle: what is between forgets connections silently, and addresses change
 
 
 class DeliveryResult(NamedTuple):
@@ -59,6 +60,7 @@ class _Connection:
         self.protocol = h11.Connection(h11.CLIENT, max_incomplete_event_size=MOST_BYTES)
         self.received = 0  # bytes of the current response
         self.until = until
+        self.idle_since = 0.0  # by time.monotonic
         self._sock = sock
 
     def begin_tls(self, context: ssl.SSLContext) -> None:
@@ -214,7 +216,7 @@ class Sender:
                 found = next((each for each in reversed(self._idle) if each.place == place), None)
                 if found:
                     self._idle.remove(found)
-            if found is None or found.is_reusable():
+            if found is None or (found.is_reusable() and time.monotonic() - found.idle_since < IDLE_SECONDS):
                 return found
             found.close()
 
@@ -239,6 +241,7 @@ class Sender:
         finally:
             surplus: _Connection | None = connection
             if is_whole and connection.is_reusable():
+                connection.idle_since = time.monotonic()
                 with self._lock:
                     self._idle.append(connection)
                     surplus = self._idle.pop(0) if self._closed or len(self._idle) > MAX_IDLE else None

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from math import inf
 from typing import Any
 
 import psycopg
 
-from restkeeper.storage.contract import Found, Key, Record, StoredResponse
+from restkeeper.storage.contract import Record, StoredResponse
 from restkeeper.storage.errors import (
     DuplicateValue,
     RecordChanged,
@@ -25,7 +24,7 @@ from restkeeper.storage.postgresql.fields import clean, fields_of
 from restkeeper.storage.postgresql.indexes import field_of
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.schemas import Registry, find_others
-from restkeeper.storage.sql import revision, select_other_fingerprints
+from restkeeper.storage.sql import select_other_fingerprints
 
 _READ = f"""\
 SELECT
@@ -39,42 +38,6 @@ FROM items
 WHERE collection = %s AND id = %s AND version = %s AND updated_at = %s AND fingerprint = %s AND body = %s
     AND owner IS NOT DISTINCT FROM %s AND older IS NOT DISTINCT FROM %s
 FOR UPDATE"""
-
-_FIND_ITEM = f"""\
-SELECT
-    {{n}},
-    NULL::double precision,
-{COLUMNS}
-FROM items
-WHERE collection = %(c{{n}})s AND id = %(k{{n}})s"""  # noqa: S608 - constant columns
-
-_FIND_RESPONSE = """\
-SELECT
-    {n},
-    given,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    body,
-    NULL,
-    NULL
-FROM answers
-WHERE id = %(k{n})s"""
-
-_FIND_REVISION = """\
-SELECT
-    {n},
-    NULL,
-    (SELECT epoch FROM store),
-    sum(changes)::bigint,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL
-FROM counters
-WHERE collection = %(k{n})s"""
 
 _INSERT = """\
 INSERT INTO items
@@ -199,27 +162,6 @@ def read_item(session: Session, collection: str, id: str, suffix: str = "") -> R
     if (row := session.row(_READ + suffix, (collection, clean(id)))) is None:
         raise RecordNotFound(_NOT_FOUND)
     return Record._make(row)
-
-
-def look_up(session: Session, keys: Sequence[Key]) -> list[Found]:
-    """See `contract.Store.look_up`."""
-    parameters: dict[str, Any] = {}
-    for n, key in enumerate(keys):
-        parameters |= {f"c{n}": key[0], f"k{n}": clean(key[1])} if isinstance(key, tuple) else {f"k{n}": key}
-    found: list[Found] = [None] * len(keys)
-    for number, stored_at, *row in session.rows(_look_up(tuple(map(type, keys))), parameters):
-        if isinstance(keys[number], str):
-            found[number] = revision(row[0], row[1] or 0)
-        else:
-            found[number] = Record._make(row) if stored_at is None else StoredResponse(stored_at, row[4])
-    return found
-
-
-@lru_cache(maxsize=16)  # of an item, a response and a revision, two at most
-def _look_up(kinds: tuple[type, ...]) -> str:
-    """The statement that looks up keys of these types, each in a row with its number and, of a response, its time."""
-    of_kind: dict[type, str] = {tuple: _FIND_ITEM, bytes: _FIND_RESPONSE, str: _FIND_REVISION}
-    return "\nUNION ALL\n".join(of_kind[kind].format(n=n) for n, kind in enumerate(kinds))
 
 
 def change_error(error: psycopg.Error, unique: Mapping[str, str]) -> StoreError:

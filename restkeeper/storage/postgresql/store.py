@@ -30,6 +30,7 @@ from restkeeper.storage.contract import (
 from restkeeper.storage.deliveries import find_subscriptions, read_log
 from restkeeper.storage.errors import EventsExpired, StoreGone, StoreUnavailable
 from restkeeper.storage.feed import newest_id
+from restkeeper.storage.lookup import look_up
 from restkeeper.storage.opening import Opening
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription, parse_id
 from restkeeper.storage.postgresql import feed, limits
@@ -41,7 +42,6 @@ from restkeeper.storage.postgresql.indexes import unique_fields
 from restkeeper.storage.postgresql.items import (
     PostgresTransaction,
     change_error,
-    look_up,
     read_item,
 )
 from restkeeper.storage.postgresql.migrations import (
@@ -233,11 +233,7 @@ class PostgresStore:
 
     def look_up(self, keys: Sequence[Key]) -> list[Found]:
         with self._open_connections.session() as session:
-            found = look_up(session, keys)
-            for key, each in zip(keys, found, strict=True):
-                if isinstance(each, Record):
-                    self._learn_of(session, str(key[0]), each.fingerprint)
-            return found
+            return look_up(PostgresDatabase(session), keys, self._registry)
 
     def _read(self, read: Callable[Concatenate[Session, P], T], *arguments: P.args, **options: P.kwargs) -> T:
         with self._open_connections.session() as session:

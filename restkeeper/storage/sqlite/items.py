@@ -146,9 +146,3 @@ def read_item(connection: sqlite3.Connection, collection: str, id: str, registry
     record = Record._make(row)
     registry.learn(SqliteDatabase(connection), collection, record.fingerprint)
     return record
-
-
-def find_response(connection: sqlite3.Connection, id: bytes) -> StoredResponse | None:
-    """The response to a request, if it is stored."""
-    row = connection.execute("SELECT given, body FROM answers WHERE id = ?", (id,)).fetchone()
-    return StoredResponse._make(row) if row else None

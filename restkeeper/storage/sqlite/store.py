@@ -10,7 +10,7 @@ import sqlite3
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, nullcontext, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,8 +29,9 @@ from restkeeper.storage.contract import (
     Transaction,
 )
 from restkeeper.storage.deliveries import find_subscriptions, read_log
-from restkeeper.storage.errors import RecordNotFound, StoreFull, StoreGone, StoreUnavailable
+from restkeeper.storage.errors import StoreFull, StoreGone, StoreUnavailable
 from restkeeper.storage.feed import newest_id
+from restkeeper.storage.lookup import look_up
 from restkeeper.storage.opening import Opening
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
 from restkeeper.storage.schemas import Registry, find_others, read_schemas
@@ -49,7 +50,7 @@ from restkeeper.storage.sqlite.files import (
     size_of,
 )
 from restkeeper.storage.sqlite.identity import epoch_of, revision_of, state_of
-from restkeeper.storage.sqlite.items import find_other_fingerprints, find_response, read_item
+from restkeeper.storage.sqlite.items import find_other_fingerprints, read_item
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, require_present
 from restkeeper.storage.sqlite.queries import COLUMNS, count_items, find_page
@@ -290,7 +291,7 @@ class SqliteStore:
             raise store_error("the store does not answer", error) from error
 
     def look_up(self, keys: Sequence[Key]) -> list[Found]:
-        return self._read(_look_up, keys, self._registry)
+        return self._read(lambda connection: look_up(SqliteDatabase(connection), keys, self._registry))
 
     def write(
         self,
@@ -430,21 +431,6 @@ def _find_page(
         registry.learn(SqliteDatabase(connection), collection.name, *page.fingerprints)
         others = find_other_fingerprints(connection, collection.name, registry) if query.uses_fields else ()
         return page._replace(revision=revision, total=None if query.narrows else items, others=others)
-
-
-def _look_up(connection: sqlite3.Connection, keys: Sequence[Key], registry: Registry) -> list[Found]:
-    with snapshot(connection) if len(keys) > 1 else nullcontext():
-        return [_found(connection, key, registry) for key in keys]
-
-
-def _found(connection: sqlite3.Connection, key: Key, registry: Registry) -> Found:
-    if isinstance(key, str):
-        return revision_of(connection, key) or None
-    if isinstance(key, bytes):
-        return find_response(connection, key)
-    with suppress(RecordNotFound):
-        return read_item(connection, *key, registry)
-    return None
 
 
 def _spool_items(connection: sqlite3.Connection, collection: str, path: str) -> IO[bytes]:

@@ -1,34 +1,36 @@
-"""The check of a version: its accepted document against the one that the service would serve."""
+"""The check of a version: its accepted document against the one that the service would serve.
+
+A version, an operation or a field may go after its sunset, which was accepted long enough before.
+"""
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import date
+from datetime import date, timedelta
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
-from restkeeper.contract.decisions import BOUNDS, OTHER, PRESENCE, TABLE, Severity
-from restkeeper.contract.facts import RESPONSE, Facts, Json, Key, Place
-from restkeeper.contract.findings import (
-    WINDOWED,
-    Calendar,
-    Change,
-    Finding,
-    Remedies,
-    Step,
-    Subject,
-    findings,
-    marked,
-    removal,
-)
+from restkeeper.contract.decisions import BOUNDS, OTHER, PRESENCE, SHARED, TABLE, WINDOWED, Severity
+from restkeeper.contract.facts import Facts, Json, Key
+from restkeeper.contract.findings import READERS, SENDERS, WHOM, Change, Finding, Subject, findings
 
-UNCOUNTED = BOUNDS | {"pattern", "multipleOf"}  # say nothing of a list of values
+UNCOUNTED = {*BOUNDS, "pattern", "multipleOf"}  # say nothing of a list of values
 SAYS = {
     "never null": ("can no longer be null", "can be null"),
     "closed": ("fields that are not declared are forbidden now", "fields that are not declared are allowed now"),
     "choice": ("is one of several schemas now", "is no longer one of several schemas"),
 }
+DEPRECATE = "deprecate"  # the remedy is a declaration
 _HEAD = re.compile(r'"?-?(\w*)')  # of a value: of "-name" a field, of "note.created" and "notes:read" what it is of
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_ARGUMENT = re.compile(r"\{(\w+)\}")
+
+
+class Step(NamedTuple):
+    """A step in the life of an element: what it means, what happened, and how it is done without breaking a client."""
+
+    severity: Severity
+    what: str
+    remedy: str = ""
 
 
 def compare(
@@ -42,7 +44,7 @@ def compare(
     before, after = Facts(accepted), Facts(present or accepted)
     if present is None:
         after.facts.clear()
-    return findings(version, _Comparison(version, before, after, Calendar(today, window), {*moved}).changes())
+    return findings(version, _Comparison(version, before, after, today, window, {*moved}).changes())
 
 
 def added(version: str) -> Finding:
@@ -58,84 +60,63 @@ class _Comparison:
     webhooks of a collection, the filters of a field.
     """
 
-    def __init__(self, version: str, before: Facts, after: Facts, calendar: Calendar, moved: set[str]) -> None:
-        self._version, self._before, self._after, self._calendar = version, before, after, calendar
-        self._remedies = Remedies(version, after.revisions | before.revisions, [*after.tags], calendar)
-        self._tags = after.tags | before.tags
-        self._moved = {how: moved | _only(*each) for how, each in _by_side(before, after).items()}
-        self._fields = {
-            (how, tag): one.fields.get(tag, set()) - other.fields.get(tag, set())
-            for how, (one, other) in _by_side(before, after).items()
-            for tag in {*self._tags.values()}
-        }
+    def __init__(self, version: str, before: Facts, after: Facts, today: date, window: int, moved: set[str]) -> None:
+        self._version, self._before, self._after = version, before, after
+        self._today, self._window, self._earliest = today, window, today + timedelta(days=window)
+        self._sides = {"removed": (before, after), "added": (after, before)}  # first the one that has it
+        self._moved = {how: moved | _only(*sides) for how, sides in self._sides.items()}
 
-    def changes(self) -> Iterator[tuple[Change, list[Place]]]:
-        """All changes, each with the places where it is seen."""
+    def changes(self) -> Iterator[tuple[Change, str]]:
+        """All changes, each with the places where it is seen. Of what came or went, its parts are not told."""
         was, now = self._before.facts, self._after.facts
-        keys = [key for key in sorted({**was, **now}) if was.get(key) != now.get(key)]
-        parts = {key[:2] for key in keys if key.row in PRESENCE}
+        keys = [key for key in {**was, **now} if was.get(key) != now.get(key)]
+        keys.sort(key=lambda key: (key.component or key.holder, key))
+        parts = {key.whole for key in keys if key.row in PRESENCE}
         for key in keys:
-            above = {*key.above()} - ({key[:2]} if key.row in PRESENCE else set())
-            places = [key.place]
-            if key.place.is_component:  # one that only one document has is told by what refers to it
-                places = self._before.places.get(key.place, []) if key.place in self._after.places else []
-            if places and not parts & above:
-                yield from ((change, places) for change in self._of(key, was.get(key), now.get(key), places))
+            above = {*key.above()} - ({key.whole} if key.row in PRESENCE else set())
+            if not parts & above:
+                for change in self._of(key, was.get(key), now.get(key)):
+                    yield change, ", ".join(filter(None, (key.holder, key.part)))
 
-    def _of(self, key: Key, was: Any, now: Any, places: list[Place]) -> Iterator[Change]:
+    def _of(self, key: Key, was: Any, now: Any) -> Iterator[Change]:
         """The changes from a fact to another one; None is what is not there."""
         row, how = key.row, "added" if was is None else "removed" if now is None else "changed"
-        tag = Counter(self._tags.get(each.holder, "") for each in places).most_common(1)[0][0]
-        subject = _subject(key, places[0], tag, self._version)
         enums = [facts.get(key._replace(row="enum")) for facts in (self._before.facts, self._after.facts)]
         if row == "sunset":
-            if step := marked(was, now, self._calendar):
-                yield self._change(key, subject, row, how, step.what, step)
+            if step := self._marked(was, now):
+                yield self._change(key, row, how, step.what, step)
         elif row in PRESENCE:
-            yield from self._presence(key, subject, how)
+            yield from self._presence(key, how)
         elif row == "x-transitions":
-            yield from self._values(key, subject, *(_moves(moves, enums) for moves in (was, now)))
+            yield from self._values(key, *(_moves(moves, enums) for moves in (was, now)))
         elif isinstance(was, frozenset) and isinstance(now, frozenset):
-            yield from self._values(key, subject, was, now)
+            yield from self._values(key, was, now)
         elif row != "x-extensible" and not (row in UNCOUNTED and None not in enums):
             if how == "changed" and row in BOUNDS:
                 how = "raised" if now > was else "lowered"
-            yield self._change(key, subject, row, how, _what(row, how, was, now))
+            yield self._change(key, row, how, _what(row, how, was, now))
 
-    def _presence(self, key: Key, subject: Subject, how: str) -> Iterator[Change]:
+    def _presence(self, key: Key, how: str) -> Iterator[Change]:
         """A part was added or removed."""
-        row, what, step = key.row, how, None
-        whole = key._replace(name=key.name.rpartition("|")[0], row="x-extensible")
-        if row == "alternative" and key.place.direction == RESPONSE and whole in self._before.facts:
-            return  # clients ignore it
+        row, what, subject, step = key.row, how, self._subject(key), None
+        list_of_all = key._replace(name=key.name.rpartition("|")[0], row="x-extensible")
+        if row == "component" or (row == "alternative" and key.in_response and list_of_all in self._before.facts):
+            return  # what refers to the component tells it; clients ignore the alternative
         if row in ("webhook", "parameter") and _head(subject.name) in self._told(how, subject):
             return
-        if row in WINDOWED and how == "removed":
-            step = removal(self._before.facts.get(key._replace(row="sunset")), self._calendar)
-        elif (
-            row == "parameter" and how == "removed" and _head(subject.name) in self._before.fields.get(subject.tag, ())
-        ):
-            step = removal(self._field_sunset(subject), self._calendar)
+        filtered = self._before.fields.get(subject.tag, {}) if row == "parameter" else {}
+        if how == "removed" and row in WINDOWED:
+            step = self._removal(self._before.facts.get(key._replace(row="sunset")))
+        elif how == "removed" and _head(subject.name) in filtered:  # with the field, which may stay as another one
+            step = self._removal(filtered[_head(subject.name)])
         elif how == "added" and key._replace(row="required") in self._after.facts and f"required {row}" in TABLE:
             row, what = f"required {row}", "added, and it is required"
-        if row == "operation" and subject.tag in self._moved[how]:
-            subject = subject._replace(kind="collection", name=subject.tag)
-        yield self._change(key, subject, row, how, step.what if step else what, step)
+        yield self._change(key, row, how, step.what if step else what, step)
 
-    def _field_sunset(self, filter: Subject) -> str | None:
-        """The accepted sunset of the field of a filter: with it the filter goes, too, though the field may stay."""
-        holders, name = self._before.shown.get(filter.tag, set()), _head(filter.name)
-        sunsets = (
-            fact
-            for key, fact in self._before.facts.items()
-            if (key.row, key.name) == ("sunset", name) and key.place.holder in holders
-        )
-        return next(sunsets, None)
-
-    def _values(self, key: Key, subject: Subject, was: frozenset[Any], now: frozenset[Any]) -> Iterator[Change]:
+    def _values(self, key: Key, was: frozenset[Any], now: frozenset[Any]) -> Iterator[Change]:
         """The values of a list that are no longer in it, and those that are new."""
+        subject = self._subject(key)
         is_open = key.row == "enum" and key._replace(row="x-extensible") in self._before.facts
-        row = "enum of x-extensible" if is_open else key.row
         for how, side, values, says in (
             ("fewer", "removed", was - now, "no longer {}"),
             ("more", "added", now - was, "{}, too"),
@@ -143,18 +124,38 @@ class _Comparison:
             told = self._told(side, subject) if is_open or subject.kind == "parameter" else set()
             if left := [each for each in values if isinstance(each, tuple) or _head(each) not in told]:
                 listed = ", ".join(sorted(" → ".join(each) if isinstance(each, tuple) else each for each in left))
-                yield self._change(key, subject, row, how, f"{key.row}: {says.format(listed)}")
+                row = "enum of x-extensible" if is_open else key.row
+                yield self._change(key, row, how, f"{key.row}: {says.format(listed)}")
 
     def _told(self, how: str, subject: Subject) -> set[str]:
         """The names that came or went as something else: versions, collections; of a parameter also fields."""
-        return self._moved[how] | (self._fields[how, subject.tag] if subject.kind == "parameter" else set())
+        one, other = (each.fields.get(subject.tag, {}).keys() for each in self._sides[how])
+        return self._moved[how] | (one - other if subject.kind == "parameter" else set())
 
-    def _change(self, key: Key, subject: Subject, row: str, how: str, what: str, step: Step | None = None) -> Change:
-        in_response = key.place.direction == RESPONSE
-        severity = step.severity if step else TABLE.get(row, OTHER)[how][in_response]
+    def _subject(self, key: Key) -> Subject:
+        """What a fact is about, as it is called in findings."""
+        tag = (self._after.tags | self._before.tags).get(key.holder, "")
+        words = key.part.split()
+        if "parameter" in words or "header" in words:
+            return Subject(words[-2], words[-1] + key.name, tag)
+        if key.component:
+            tag = (self._after.owners | self._before.owners)[key.component]
+            return Subject("field" if key.name else "schema", key.name or key.component, tag, key.component)
+        if key.row.endswith("status"):
+            return Subject("status", words[1], tag)
+        if words:
+            return Subject("field" if key.name else "body", key.name, tag)
+        if key.row == "operation" and tag in self._moved["added" if key in self._after.facts else "removed"]:
+            return Subject("collection", tag, tag)
+        kind = "version" if not key.holder else "webhook" if key.holder.startswith("webhook ") else "operation"
+        return Subject(kind, key.holder.removeprefix("webhook ") or self._version, tag)
+
+    def _change(self, key: Key, row: str, how: str, what: str, step: Step | None = None) -> Change:
+        subject = self._subject(key)
+        severity = step.severity if step else TABLE.get(row, OTHER)[how][key.in_response]
         field = re.split(r"[.\[*|]", subject.name)[0] if subject.kind in ("field", "parameter") else ""
-        is_filter = step and subject.kind == "parameter"
-        instead = self._remedies.remedy(Subject("field", field, subject.tag) if is_filter else subject, row, step)
+        about = Subject("field", field, subject.tag) if step and subject.kind == "parameter" else subject
+        instead = self._remedy(about, row, step)
         cause = f"{subject} {what}"
         if row == "sunset":
             cause = what
@@ -162,36 +163,90 @@ class _Comparison:
             cause = f"{subject.tag}.{field}"
         elif subject.kind in ("operation", "webhook", "collection"):
             cause = f"{row} {instead if row in PRESENCE else what}"
-        return Change(severity, subject, what, subject.whom(in_response=in_response), instead, cause, row, how)
+        whom = WHOM.get(subject.kind, READERS if key.in_response else SENDERS)
+        return Change(severity, subject, what, whom, instead, cause, row, how)
 
+    def _removal(self, sunset: str | None) -> Step:
+        """The removal of an element with that accepted sunset: harmless after it. None is without a deprecation."""
+        day = _day_of(sunset)
+        if not day:
+            return Step(Severity.BREAKING, "removed, and it was not deprecated with a sunset", DEPRECATE)
+        if day <= self._today:
+            return Step(Severity.COMPATIBLE, f"removed after its sunset, {day}")
+        days = (day - self._today).days
+        what = f"removed {days} day{'s' * (days != 1)} before its sunset, {day}"
+        return Step(Severity.BREAKING, what, f"keep it until {day}")
 
-def _by_side(before: Facts, after: Facts) -> dict[str, tuple[Facts, Facts]]:
-    """The document that has what was removed, and that which has what was added; each with the other one."""
-    return {"removed": (before, after), "added": (after, before)}
+    def _marked(self, accepted: str | None, declared: str | None) -> Step | None:
+        """What changed in the deprecation of an element that stays."""
+        later = f"declare a sunset at {self._earliest} or later: the window is {self._window} days"
+        if declared is None:
+            return Step(Severity.COMPATIBLE, "no longer deprecated")
+        day, before = _day_of(declared), _day_of(accepted)
+        if not day:
+            return Step(Severity.BREAKING, f"deprecated without a day as its sunset: {declared!r}", later)
+        if before and day < before:
+            what = f"its sunset is {day} now, and {before} was accepted"
+            return Step(Severity.BREAKING, what, f"leave the sunset at {before} or later")
+        if before:
+            return Step(Severity.COMPATIBLE, f"its sunset was moved from {before} to {day}")
+        if day < self._earliest:
+            days = (day - self._today).days
+            what = f"its sunset {day} is {days} days away, and the window is {self._window}"
+            return Step(Severity.BREAKING, what, later)
+        return Step(Severity.COMPATIBLE, f"deprecated, with its sunset at {day}")
+
+    def _remedy(self, subject: Subject, row: str, step: Step | None) -> str:
+        """What to do instead of a change, or in the course of a deprecation."""
+        if step and step.remedy != DEPRECATE:
+            return step.remedy
+        if step:
+            days = (("since", self._today), ("sunset", self._earliest))
+            dates = [f"{name}=date({day.year}, {day.month}, {day.day})" for name, day in days]
+            declared = ", ".join([*self._deprecated(subject), *dates])
+            return f"keep it, and deprecate it first: Deprecation({declared}); it may go after its sunset"
+        if row in SHARED:
+            return "leave it as it is: all versions share it, so that a new one does not help"
+        kept = f"leave it as it is in {self._version}"
+        if subject.kind in ("field", "schema"):
+            revision = (self._after.revisions | self._before.revisions).get(subject.tag, 1)
+            shown = f"Version({self._version!r}, revisions={{{subject.tag!r}: {revision}}})"
+            kept += f", and make the change in a new version: {shown} shows the items as of revision {revision}"
+        return f"make it optional; or {kept}" if row.startswith("required") else kept
+
+    def _deprecated(self, subject: Subject) -> Iterator[str]:
+        """The arguments of a deprecation that say what it is of. The unversioned paths are deprecated as a whole."""
+        method, _, path = subject.name.partition(" ")
+        named = path if path.startswith("/api/") else f"/api/{self._version}{path}"
+        if subject.kind == "operation" and named != path and f"{method} {named}" in self._after.tags:
+            yield "version=''"
+            return
+        yield f"version={self._version!r}"
+        if subject.kind == "operation":
+            route = _ARGUMENT.sub(r"<\1>", named.removeprefix(f"/api/{self._version}"))  # as Flask has it
+            stays = any(each.partition(" ")[2] == path for each in self._after.tags)
+            yield f"path={route!r}" + (f", method={method!r}" if stays else "")
+        elif subject.kind == "collection":
+            yield f"path='/{subject.name}'"
+        elif subject.kind == "field":
+            yield f"field={f'{subject.tag}.{subject.name}'!r}"
 
 
 def _only(one: Facts, other: Facts) -> set[str]:
     """The names of collections that only one document has, and those of their items in the names of webhooks."""
     tags = {*one.tags.values()} - {*other.tags.values()}
-    shown = {name for tag in tags for name in one.shown.get(tag, ())}
-    holders = {key.place.holder for key, fact in one.facts.items() if key.row == "$ref" and fact in shown}
-    return tags | {_head(each.removeprefix("webhook ")) for each in holders if each.startswith("webhook ")}
+    parts = [key for key in one.facts if key.row == "component"]
+    shown = {key.component for key in parts if key.is_shown and one.tags[key.holder] in tags}
+    sent = [key.holder for key in parts if key.component in shown and key.holder.startswith("webhook ")]
+    return tags | {_head(each.removeprefix("webhook ")) for each in sent}
 
 
-def _subject(key: Key, place: Place, tag: str, version: str) -> Subject:
-    """What a fact is about, as it is called in findings."""
-    words = place.part.split()
-    if "parameter" in words or "header" in words:
-        return Subject(words[-2], words[-1] + key.name, tag)
-    if key.place.is_component:
-        name = key.place.holder
-        return Subject("field", key.name, tag, name) if key.name else Subject("schema", name, tag, name)
-    if key.row.endswith("status"):
-        return Subject("status", words[1], tag)
-    if words:
-        return Subject("field" if key.name else "body", key.name, tag)
-    kind = "version" if not place.holder else "webhook" if place.holder.startswith("webhook ") else "operation"
-    return Subject(kind, place.holder.removeprefix("webhook ") or version, tag)
+def _day_of(sunset: str | None) -> date | None:
+    """The day that a text such as 2027-06-01 names."""
+    try:
+        return date.fromisoformat(sunset) if sunset and _DAY.fullmatch(sunset) else None
+    except ValueError:
+        return None
 
 
 def _moves(moves: frozenset[tuple[str, str]] | None, enums: list[Any]) -> frozenset[tuple[str, str]]:
@@ -210,9 +265,9 @@ def _what(row: str, how: str, was: Any, now: Any) -> str:
     before, after = (", ".join(sorted(each)) if isinstance(each, frozenset) else each for each in (was, now))
     if how == "added":
         return f"{row} is {after} now, and there was none"
-    return (
-        f"{row} was {before}, and there is none now" if how == "removed" else f"{row} changed from {before} to {after}"
-    )
+    if how == "removed":
+        return f"{row} was {before}, and there is none now"
+    return f"{row} changed from {before} to {after}"
 
 
 def _head(value: str) -> str:

@@ -5,15 +5,14 @@ Each fact of a schema restricts its values, so that without facts every value is
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from restkeeper.contract.decisions import BOUNDS
 
 Json = dict[str, Any]
 
-REQUEST, RESPONSE = "request", "response"
-METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 PROSE = {"title", "description", "example", "examples", "externalDocs", "$comment", "discriminator"}
 READ = PROSE | {  # keywords that are read one by one
     *("$ref", "type", "enum", "const", "properties", "required", "items", "additionalProperties"),
@@ -22,54 +21,53 @@ READ = PROSE | {  # keywords that are read one by one
 SAID = PROSE | {"default", "deprecated"}  # beside a schema, without a further restriction
 FLAGS = {"uniqueItems", "x-unique", "x-fold", "x-extensible"}
 COUNTED = {"minLength", "minItems", "minProperties"}  # 0 is no bound
-BITS = {"int32": 32, "int64": 64, "float": 32, "double": 64}
+BITS = {"int32": 32, "int64": 64}
 SCHEME = ("type", "scheme", "in", "name", "openIdConnectUrl")
 OWNERSHIPS = {"none": {"all may read", "all may change"}, "changes": {"all may read"}, "all": set[str]()}
 NULL = {"type": "null"}
 _REFERENCE = re.compile(r"#/components/(\w+)/([^/]+)")
 
 
-class Place(NamedTuple):
-    """A part of an operation or webhook, such as "response 200"; or a component in a request or a response."""
+class Key(NamedTuple):
+    """What a fact is about, and the row of the table of decisions that judges it.
+
+    A `holder` is an operation or a webhook, a `part` of it for example "response 200", and a `component` a schema that
+    is reached there. The `name` of a field is in dotted words; "[]" are the elements of an array, "*" fields that are
+    not declared, "|" one of several alternatives. Without a name it is about the whole.
+    """
 
     holder: str = ""
     part: str = ""
-
-    def __str__(self) -> str:
-        return ", ".join(filter(None, self))
-
-    @property
-    def direction(self) -> str:
-        """Who writes what is there: the client a request, the service a response and the message of a webhook."""
-        return RESPONSE if self.part.startswith((RESPONSE, "message")) else REQUEST
+    component: str = ""
+    name: str = ""
+    row: str = ""
 
     @property
-    def is_component(self) -> bool:
-        """Whether it is no operation's."""
-        return self.part in (REQUEST, RESPONSE)
+    def in_response(self) -> bool:
+        """Whether the service writes what is there, in a response or in the message of a webhook."""
+        return self.part.startswith(("response", "message"))
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether it is in a response of success."""
+        return self.part.startswith("response 2")
 
-class Key(NamedTuple):
-    """What a fact is about: a value at a place, and a row of the table of decisions.
+    @property
+    def whole(self) -> "Key":
+        """What the fact is about, without the row."""
+        return self._replace(row="")
 
-    The `name` of a field is in dotted words; "[]" are the elements of an array, "*" fields that are not declared,
-    "|" one of several alternatives. Without a name it is about the place.
-    """
-
-    place: Place
-    name: str
-    row: str
-
-    def above(self) -> Iterator[tuple[Place, str]]:
-        """The places and names of which this is a part."""
-        words = self.place.part.split(" ")
-        yield Place(), ""
-        yield from ((Place(self.place.holder, " ".join(words[:end])), "") for end in range(len(words)))
-        yield from ((self.place, self.name[: each.start()]) for each in re.finditer(r"[.\[*|]|$", self.name))
+    def above(self) -> Iterator["Key"]:
+        """All that this is a part of, and itself."""
+        yield Key()
+        words = self.part.split(" ")
+        yield from (Key(self.holder, " ".join(words[:end])) for end in range(len(words) + 1))
+        for each in re.finditer(r"^|[.\[*|]|$", self.name):
+            yield Key(self.holder, self.part, self.component, self.name[: each.start()])
 
 
 class Facts:
-    """The facts of a document; the places where a component is used, and the tags of operations.
+    """The facts of a document, the tags of its operations, and the fields that those of a tag return.
 
     Raises ValueError for a reference to nothing.
     """
@@ -78,42 +76,34 @@ class Facts:
         self._document = document
         self.facts: dict[Key, Any] = {}
         self.tags: dict[str, str] = {}
-        self._used: dict[Place, dict[Place, None]] = {}  # the components that a place refers to
         state = document.get("info", {}).get("x-version", {})
         self.revisions: dict[str, int] = state.get("revisions", {})
-        self._note(Place(), "", {"version": True, "sunset": state.get("sunset")})
-        self._note(Place(), "", {"x-dialects": frozenset(document.get("x-dialects", ()))})
+        self._note(Key(), {"version": True, "sunset": state.get("sunset")})
+        self._note(Key(), {"x-dialects": frozenset(document.get("x-dialects", ()))})
         for path, item in document.get("paths", {}).items():
-            for method in [each for each in METHODS if each in item]:
-                self._operation(f"{method.upper()} {path}", item[method], item.get("parameters", ()))
+            for method, own in item.items():
+                if isinstance(own, dict):
+                    self._operation(Key(f"{method.upper()} {path}"), own, item.get("parameters", []))
         for name, item in document.get("webhooks", {}).items():
-            self._webhook(f"webhook {name}", item["post"])
-        self.places: dict[Place, list[Place]] = {}  # of operations and webhooks, by the components that are used there
-        self.shown: dict[
-            str, set[str]
-        ] = {}  # the components that operations return, and the names of their fields, by tag
-        self.fields: dict[str, set[str]] = {}
-        names: dict[str, set[str]] = {}
-        for key in [each for each in self.facts if each.row == "field"]:
-            names.setdefault(key.place.holder, set()).add(key.name)
-        for place in [each for each in self._used if each.holder in self.tags]:
-            reached = [*self._used[place]]
-            for component in reached:  # which grows meanwhile
-                self.places.setdefault(component, []).append(place)
-                reached += [each for each in self._used[component] if each not in reached]
-            if place.part.startswith("response 2"):
-                tag, holders = self.tags[place.holder], {component.holder for component in reached}
-                self.shown.setdefault(tag, set()).update(holders)
-                self.fields.setdefault(tag, set()).update(*(names.get(each, ()) for each in holders))
+            self._webhook(Key(f"webhook {name}"), item["post"])
+        self.fields: dict[str, dict[str, str | None]] = {}  # with their sunsets
+        users: dict[str, Counter[str]] = {}
+        for key in self.facts:
+            if key.row == "field" and key.is_shown:
+                fields = self.fields.setdefault(self.tags[key.holder], {})
+                fields[key.name] = fields.get(key.name) or self.facts.get(key._replace(row="sunset"))
+            elif key.row == "component":
+                users.setdefault(key.component, Counter())[self.tags[key.holder]] += 1
+        self.owners = {name: tags.most_common(1)[0][0] for name, tags in users.items()}  # the tags of components
 
-    def _note(self, place: Place, name: str, facts: Json) -> None:
+    def _note(self, about: Key, facts: Json) -> None:
         """Note facts, which are neither none nor false."""
         for row, fact in facts.items():
             if fact is not None and fact is not False:
-                self.facts[Key(place, name, row)] = fact
+                self.facts[about._replace(row=row)] = fact
 
-    def _operation(self, holder: str, own: Json, common: Iterable[Json]) -> None:
-        self.tags[holder] = next(iter(own.get("tags", ())), "")
+    def _operation(self, about: Key, own: Json, common: list[Json]) -> None:
+        self.tags[about.holder] = next(iter(own.get("tags", ())), "")
         schemes = self._document.get("components", {}).get("securitySchemes", {})
         ways: Any = own.get("security", self._document.get("security", []))
         needed = {" with ".join(sorted(_way(name, schemes.get(name, {})) for name in way)) for way in ways}
@@ -126,41 +116,41 @@ class Facts:
             "x-required-scope": frozenset({scope, "admin"}) if scope else None,
             "x-ownership": frozenset(OWNERSHIPS[own.get("x-ownership", "none")]),
         }
-        self._note(Place(holder), "", facts)
+        self._note(about, facts)
         for each in map(self._resolve, [*common, *own.get("parameters", ())]):
-            self._parameter(Place(holder, f"{each['in']} parameter {each['name']}"), "parameter", each)
-        self._body(Place(holder, "request body"), own.get("requestBody", {}))
+            self._parameter(about._replace(part=f"{each['in']} parameter {each['name']}"), "parameter", each)
+        self._body(about._replace(part="request body"), own.get("requestBody", {}))
         for status, each in own.get("responses", {}).items():
-            place, response = Place(holder, f"response {status}"), self._resolve(each)
-            self._note(place, "", {"success status" if status.startswith("2") else "error status": True})
-            self._content(place, response)
+            inner, response = about._replace(part=f"response {status}"), self._resolve(each)
+            self._note(inner, {"success status" if status.startswith("2") else "error status": True})
+            self._content(inner, response)
             for name, header in response.get("headers", {}).items():
-                self._parameter(Place(holder, f"response {status} header {name}"), "header", self._resolve(header))
+                self._parameter(inner._replace(part=f"{inner.part} header {name}"), "header", self._resolve(header))
 
-    def _webhook(self, holder: str, own: Json) -> None:
+    def _webhook(self, about: Key, own: Json) -> None:
         """A webhook: what the service sends, and the statuses by which the client accepts it."""
-        self.tags[holder] = next(iter(own.get("tags", ())), "")
-        self._note(Place(holder), "", {"webhook": True})
+        self.tags[about.holder] = next(iter(own.get("tags", ())), "")
+        self._note(about, {"webhook": True})
         for each in map(self._resolve, own.get("parameters", ())):
-            self._parameter(Place(holder, f"message header {each['name']}"), "header", each)
-        self._body(Place(holder, "message"), own.get("requestBody", {}))
+            self._parameter(about._replace(part=f"message header {each['name']}"), "header", each)
+        self._body(about._replace(part="message"), own.get("requestBody", {}))
         for status in own.get("responses", {}):
-            self._note(Place(holder, f"answer {status}"), "", {"success status": status.startswith("2")})
+            self._note(about._replace(part=f"answer {status}"), {"success status": status.startswith("2")})
 
-    def _parameter(self, place: Place, row: str, each: Json) -> None:
-        is_id, is_needed = place.part.startswith("path"), bool(each.get("required"))
-        self._note(place, "", {row: True, "required": is_needed})
-        self._schema(each.get("schema", {}), place, is_id=is_id, is_needed=is_needed)
+    def _parameter(self, about: Key, row: str, each: Json) -> None:
+        is_id, is_needed = about.part.startswith("path"), bool(each.get("required"))
+        self._note(about, {row: True, "required": is_needed})
+        self._schema(each.get("schema", {}), about, is_id=is_id, is_needed=is_needed)
 
-    def _body(self, place: Place, part: Json) -> None:
+    def _body(self, about: Key, part: Json) -> None:
         if body := self._resolve(part):
-            self._note(place, "", {"body": True, "required": body.get("required")})
-            self._content(place, body)
+            self._note(about, {"body": True, "required": body.get("required")})
+            self._content(about, body)
 
-    def _content(self, place: Place, body: Json) -> None:
+    def _content(self, about: Key, body: Json) -> None:
         for name, each in body.get("content", {}).items():
-            inner = Place(place.holder, f"{place.part} {name}")
-            self._note(inner, "", {"media type": True})
+            inner = about._replace(part=f"{about.part} {name}")
+            self._note(inner, {"media type": True})
             self._schema(each.get("schema", {}), inner)
 
     def _resolve(self, part: Json) -> Json:
@@ -173,42 +163,31 @@ class Facts:
             raise ValueError(f"{part['$ref']} is a reference to nothing")
         return self._resolve(resolved)
 
-    # Schemas
-
-    def _component(self, reference: str, place: Place) -> str:
-        """Note the facts of a component that a place refers to, in the direction of the place; its name."""
-        name = reference.rpartition("/")[2]
-        component = Place(name, place.direction)
-        self._used.setdefault(place, {})[component] = None
-        if component not in self._used:
-            self._used[component] = {}
-            self._schema(self._resolve({"$ref": reference}), component)
-        return name
-
-    def _schema(
-        self, schema: Json | bool, place: Place, name: str = "", *, is_id: bool = False, is_needed: bool = False
-    ) -> None:
+    def _schema(self, schema: Json | bool, about: Key, *, is_id: bool = False, is_needed: bool = False) -> None:
         """Note the facts of a schema. One that `is_needed` is always sent, so that its default has no meaning."""
         plain, has_null = _without_null({} if schema is True else {"not": {}} if schema is False else schema)
         if "$ref" in plain:
-            self._note(place, name, {"$ref": self._component(plain["$ref"], place)})
-        self._note(place, name, _values(plain, has_null) | _keywords(plain, is_id=is_id))
-        if is_needed:
-            self.facts.pop(Key(place, name, "default"), None)
-        unseen, needed = "readOnly" if place.direction == REQUEST else "writeOnly", plain.get("required", ())
-        for field, each in {**dict.fromkeys(needed, True), **plain.get("properties", {})}.items():
+            component = about._replace(component=plain["$ref"].rpartition("/")[2], name="")
+            self._note(about, {"$ref": component.component})
+            if component._replace(row="component") not in self.facts:
+                self._note(component, {"component": True})
+                self._schema(self._resolve({"$ref": plain["$ref"]}), component)
+        facts = _values(plain, has_null) | _keywords(plain, is_id=is_id)
+        self._note(about, facts | {"default": None} if is_needed else facts)
+        unseen, needed = "writeOnly" if about.in_response else "readOnly", plain.get("required", ())
+        for name, each in {**dict.fromkeys(needed, True), **plain.get("properties", {})}.items():
             own = each if isinstance(each, dict) else {}
             if not own.get(unseen):
-                dotted, is_id = f"{name}.{field}".lstrip("."), field == "id" and place.direction == RESPONSE
-                self._note(place, dotted, {"field": True, "required": field in needed, "sunset": _sunset(own)})
-                self._schema(each, place, dotted, is_id=is_id, is_needed=field in needed)
+                field = about._replace(name=f"{about.name}.{name}".lstrip("."))
+                self._note(field, {"field": True, "required": name in needed, "sunset": _sunset(own)})
+                self._schema(each, field, is_id=name == "id" and about.in_response, is_needed=name in needed)
         for keyword, end in (("items", "[]"), ("additionalProperties", "*")):
             if isinstance(inner := plain.get(keyword), dict):
-                self._schema(inner, place, f"{name}{end}")
+                self._schema(inner, about._replace(name=f"{about.name}{end}"))
         for each in (*plain.get("anyOf", ()), *plain.get("oneOf", ())):
-            branch = f"{name}|{each.get('$ref', '').rpartition('/')[2] or _text(each)}"
-            self._note(place, branch, {"alternative": True})
-            self._schema(each, place, branch)
+            branch = about._replace(name=f"{about.name}|{each.get('$ref', '').rpartition('/')[2] or _text(each)}")
+            self._note(branch, {"alternative": True})
+            self._schema(each, branch)
 
 
 def _sunset(part: Json) -> str | None:

@@ -182,23 +182,23 @@ def test_imported_ids_times_and_versions_are_checked(run: Callable[..., Result],
 def test_json_array(run: Callable[..., Result], tmp_path: Path) -> None:
     """In a JSON array an error names the number of the element; an ambiguous element does not affect others."""
     file = tmp_path / "a.json"
-    file.write_text('\ufeff[ {"name":"a"},\n {"name":"b","name":"c"} ,{"name":"]"}, {"name":"\\u0000"}, NaN ]\n')
+    file.write_text('\ufeff[ {"name":"a"},\n {"name":"b","name":"c"} ,{"name":"]"}, {"name":"\\u0000"} ]\n')
     result = run("import", "products", "--skip-bad", file)
-    assert first_line(result) == "imported 2 products, skipped 3"
+    assert first_line(result) == "imported 2 products, skipped 2"
     assert result.stderr.splitlines() == [
         "element 2: the name 'name' occurs twice in one object",
         "element 4: #/name: must not hold NUL",
-        "element 5: NaN is not a JSON number",
     ]
 
 
 def test_json_that_is_not_one_array(run: Callable[..., Result], tmp_path: Path) -> None:
     """A file that is not one JSON array is refused in one line, even with --skip-bad."""
     read = []
-    for text in (b"[", b"[1", b"[1,]", b"[1 2]", b"[1] x", b'["', b"{}", b"[" * 100_000, b"[\xff]", b"[,]"):
+    for text in (b"[", b"[1", b"[1,]", b"[1 2]", b"[1] x", b'["', b"{}", b"[" * 100_000, b"[\xff]", b"[,]", b"[NaN]"):
         (tmp_path / "a").write_bytes(text)
         result = run("import", "products", "--skip-bad", "--format", "json", tmp_path / "a")
-        if (result.exit_code, result.stderr.count("\n"), result.stderr[:7]) != (1, 1, "Error: "):
+        begin = "Error: the file is no JSON array: "
+        if (result.exit_code, result.stderr.count("\n"), result.stderr[: len(begin)]) != (1, 1, begin):
             read.append(text[:10])
     assert not read
 

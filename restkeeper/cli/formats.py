@@ -2,8 +2,6 @@
 
 import csv
 import io
-import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from restkeeper.config import Config
 from restkeeper.errors import InvalidJson, ValidationFailed
@@ -53,42 +52,12 @@ def _line(line: bytes, max_depth: int) -> Any:
 
 
 def _read_json(lines: Iterable[bytes], _: Form, config: Config) -> Entries:
-    text = b"".join(lines).decode()
-    for number, element in enumerate(_elements(text), start=1):
-        yield number, partial(exactjson.loads, element, config.max_depth)
-
-
-_MARK = re.compile(r"[ \t\n\r]*(.?)[ \t\n\r]*", re.DOTALL)
-_ROUGH = json.JSONDecoder(parse_int=str, parse_float=str)  # finds where a value ends; the result is not used
-
-
-def _elements(text: str) -> Iterator[str]:
-    """The texts of an array's elements, so that each is parsed by itself. Raises InvalidJson."""
-    mark = _mark(text, 0, "[")
-    if _MARK.match(text, mark.end())[1] == "]":  # type: ignore[index]  # it matches anything
-        mark = _mark(text, mark.end(), "]")
-    while mark[1] != "]":
-        end = _end_of_value(text, mark.end())
-        yield text[mark.end() : end]
-        mark = _mark(text, end, ",]")
-    if mark.end() < len(text):
-        raise InvalidJson(f"something follows the array at character {mark.end()}")
-
-
-def _mark(text: str, at: int, allowed: str) -> re.Match[str]:
-    mark = _MARK.match(text, at)
-    if not mark or not mark[1] or mark[1] not in allowed:
-        raise InvalidJson(f"a JSON array needs {' or '.join(allowed)} at character {at}")
-    return mark
-
-
-def _end_of_value(text: str, at: int) -> int:
     try:
-        return _ROUGH.raw_decode(text, at)[1]
-    except json.JSONDecodeError as error:
-        raise InvalidJson(f"{error.msg} (line {error.lineno}, column {error.colno})") from None
-    except RecursionError:
-        raise InvalidJson(f"nesting is too deep at character {at}") from None
+        elements = msgspec.json.decode(b"".join(lines), type=list[msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidJson(f"the file is no JSON array: {error}") from None
+    for number, element in enumerate(elements, start=1):
+        yield number, partial(exactjson.loads, bytes(element), config.max_depth)
 
 
 def _read_csv(lines: Iterable[bytes], form: Form, config: Config) -> Entries:

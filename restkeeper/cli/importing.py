@@ -6,6 +6,7 @@ the store locked, for short times.
 
 import hashlib
 import os
+import pickle
 import shutil
 import stat
 import sys
@@ -14,11 +15,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 from uuid import UUID
 
 import click
-import orjson
 from flask.cli import with_appcontext
 
 from restkeeper.cli.common import (
@@ -43,6 +43,7 @@ from restkeeper.storage.contract import Record, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound
 from restkeeper.web import exactjson
 
+Item = tuple[int, list[str], tuple[Any, ...]]  # its place in the input, the fields that it did not have, its record
 WRITE_COST = 1.0  # seconds of inserting for each second of validating, about
 
 
@@ -90,44 +91,33 @@ def import_items(name: str, file: str, form: str | None, version: str | None, sk
     click.echo(f"the store has {service.location.size():,} bytes now")
 
 
-class _Item(NamedTuple):
-    """A valid item in the temporary file: its place in the input, the fields that it did not have, and its record."""
-
-    number: int
-    made: list[str]
-    id: str
-    version: int
-    updated_at: str
-    body: str
-    older: str
-
-
 class _Import:
-    """One run of `restkeeper import`: `done` is the number of committed items."""
+    """One run of `restkeeper import`: how many items are good, bad, there already, and committed (`done`)."""
 
     def __init__(self, service: Service, resource: Resource, form: Form, unit: str, skip_bad: bool) -> None:
-        self._store = service.store
-        self._hooks = service.hooks
-        self._resource = resource
-        self._form = form
-        self._limits = ItemLimits(*service.config.item_limits)
-        self._unit = unit
-        self._skip_bad = skip_bad
+        self._service, self._resource, self._form = service, resource, form
+        self._unit, self._skip_bad = unit, skip_bad
         self._now = rfc3339(service.clock.time())
         self._listed: list[str] = []
         self._validated = 0.0  # seconds
         self._inserted = 0
-        self.good = 0
-        self.bad = 0
-        self.existing = 0
-        self.done = 0
+        self.good = self.bad = self.existing = self.done = 0
+
+    @property
+    def _is_over(self) -> bool:
+        return bool(self.bad) and not self._skip_bad
 
     def validate(self, entries: Entries, digest: bytes, spool: BinaryIO) -> None:
         """Write valid items to the temporary file. Raises ClickException if one is bad, without --skip-bad."""
-        began = time.monotonic()
+        began, limits = time.monotonic(), ItemLimits(*self._service.config.item_limits)
         for number, read in entries:
             try:
-                spool.write(orjson.dumps([*self._item(number, read(), id_at(digest, number))]) + b"\n")
+                value = read()
+                if not isinstance(value, dict):
+                    raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
+                record = self._form.restore(value, id=id_at(digest, number), now=self._now, limits=limits)
+                made = [name for name in READ_ONLY if name not in value]
+                pickle.dump((number, made, tuple(record)), spool)
                 self.good += 1
             except (BodyTooLarge, InvalidJson, ValidationFailed) as problem:
                 self._note(number, problem)
@@ -136,16 +126,16 @@ class _Import:
 
     def insert(self, spool: BinaryIO, atomic: bool) -> None:
         """Insert the items of the temporary file. Raises ClickException for a duplicate, without --skip-bad."""
-        items = (_Item(*orjson.loads(line)) for line in spool)
+        store, items = self._service.store, (pickle.load(spool) for _ in range(self.good))  # noqa: S301 - our own file
         if atomic:
             seconds = self._validated * WRITE_COST
             click.echo(f"inserting {self.good} in one transaction: no other write for about {seconds:.0f} s", err=True)
-            self._store.write(lambda transaction: self._insert_all(transaction, items))
+            store.write(lambda transaction: self._insert_all(transaction, items))
             self.done = self._inserted
             return
         try:
             with progress_bar("writing", self.good) as bar:
-                for batch in in_batches(self._store, items, self._insert):
+                for batch in in_batches(store, items, self._insert):
                     self.done = self._inserted
                     bar.update(len(batch))
                     if self._is_over:
@@ -166,50 +156,39 @@ class _Import:
         if self.bad > MOST_FAILURES:
             click.echo(f"and {self.bad - MOST_FAILURES} more", err=True)
 
-    @property
-    def _is_over(self) -> bool:
-        return bool(self.bad) and not self._skip_bad
-
     def _require_none_bad(self) -> None:
         if self._is_over:
             self.report()
             raise click.ClickException(f"nothing was imported: {self.bad} of {self.good + self.bad} are bad")
 
-    def _item(self, number: int, value: Any, id: str) -> _Item:
-        if not isinstance(value, dict):
-            raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
-        record = self._form.restore(value, id=id, now=self._now, limits=self._limits)
-        made = [name for name in READ_ONLY if name not in value]
-        older = record.older.decode() if record.older else ""
-        return _Item(number, made, record.id, record.version, record.updated_at, record.body.decode(), older)
-
-    def _insert_all(self, transaction: Transaction, items: Iterable[_Item]) -> None:
+    def _insert_all(self, transaction: Transaction, items: Iterable[Item]) -> None:
         for item in items:
             self._insert(transaction, item)
         if self._is_over:
             self.good -= self.bad  # they were valid, and are duplicates
         self._require_none_bad()
 
-    def _insert(self, transaction: Transaction, item: _Item) -> None:
+    def _insert(self, transaction: Transaction, item: Item) -> None:
         if self._is_over:
             return
-        body, older, fingerprint = item.body.encode(), item.older.encode() or None, self._resource.fingerprint
-        record = Record(item.id, item.version, item.updated_at, fingerprint, body, older=older)
+        number, made, fields = item
+        record = Record(*fields)
         try:
             with transaction.savepoint():
-                self._hooks.apply(transaction, Change("created", self._resource, None, record, self._now))
+                change = Change("created", self._resource, None, record, self._now)
+                self._service.hooks.apply(transaction, change)
             self._inserted += 1
         except DuplicateValue as problem:
             try:
-                found = transaction.read(self._resource.name, item.id)
+                found = transaction.read(self._resource.name, record.id)
             except RecordNotFound:  # another item has the value
-                self._note(item.number, problem)
+                self._note(number, problem)
                 return
-            if self._is_same(found, record, item.made):
+            if self._is_same(found, record, made):
                 self.existing += 1
             else:
-                detail = f"the item {item.id} is there already, with other content"
-                self._note(item.number, ValidationFailed(errors=[{"pointer": "#/id", "detail": detail}]))
+                detail = f"the item {record.id} is there already, with other content"
+                self._note(number, ValidationFailed(errors=[{"pointer": "#/id", "detail": detail}]))
 
     def _is_same(self, found: Record, record: Record, made: list[str]) -> bool:
         """Whether the store has an item of the file, in the form of the file and but for the fields `made` for it."""

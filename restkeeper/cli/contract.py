@@ -62,10 +62,10 @@ def check(strict: bool, today: datetime, window: int) -> None:
 
     A change that needs a person's judgement is shown, and does not fail the check.
     """
-    present = served_documents(Path.cwd())
-    if missing := sorted(present.keys() - _accepted(Path.cwd()).keys()):
+    present, accepted = served_documents(Path.cwd()), _accepted(Path.cwd())
+    if missing := sorted(present.keys() - accepted.keys()):
         raise click.ClickException(f"{FOLDER}/{missing[0]}.json does not exist; `restkeeper contract accept` writes it")
-    findings = _findings(Path.cwd(), present, today, window)
+    findings = _findings(accepted, present, today, window)
     new = [each for each in findings if each.severity is Severity.COMPATIBLE]
     for each in findings:
         if strict or each not in new:
@@ -84,15 +84,15 @@ def check(strict: bool, today: datetime, window: int) -> None:
 @_today
 def accept(force: str | None, today: datetime, window: int) -> None:
     """Record what the service would serve as promised, and show what is new. Refused if a client could break."""
-    folder, present = Path.cwd(), served_documents(Path.cwd())
-    findings = _findings(folder, present, today, window)
-    accepted = _accepted(folder)
+    folder = Path.cwd() / FOLDER
+    present, accepted = served_documents(Path.cwd()), _accepted(Path.cwd())
+    findings = _findings(accepted, present, today, window)
     for each in findings if accepted else ():
         click.echo(each.paragraph())
     broken = [each for each in findings if each.severity is Severity.BREAKING]
     if broken and not force:
         raise click.ClickException(f"nothing was accepted: {_count(broken)} would break clients")
-    (folder / FOLDER).mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True)
     for version, new in present.items():
         reasons = accepted.get(version, {}).get("info", {}).get(FORCED, [])
         here = [each.headline for each in broken if each.version == version]
@@ -100,9 +100,9 @@ def accept(force: str | None, today: datetime, window: int) -> None:
             reasons = [*reasons, {"date": str(today.date()), "reason": force, "changes": here}]
         whole = {**new, "info": {**new["info"], **({FORCED: reasons} if reasons else {})}}
         text = json.dumps(whole, indent=1, sort_keys=True, ensure_ascii=False)  # shows each change as few lines
-        (folder / FOLDER / f"{version}.json").write_text(f"{text}\n", encoding="utf-8")
+        (folder / f"{version}.json").write_text(f"{text}\n", encoding="utf-8")
     for version in accepted.keys() - present.keys():
-        (folder / FOLDER / f"{version}.json").unlink()
+        (folder / f"{version}.json").unlink()
     what = _count(findings) if accepted else "the first documents"
     click.echo(f"{', '.join(present)}: accepted {what}")
 
@@ -126,20 +126,16 @@ def _as_deployed(create: Callable[..., Any]) -> Any:
         raise Refused(str(error)) from None
 
 
-def _findings(folder: Path, present: dict[str, Json], today: datetime, window: int) -> list[Finding]:
+def _findings(accepted: dict[str, Json], present: dict[str, Json], today: datetime, window: int) -> list[Finding]:
     """The findings of all versions. Raises Refused for a document that cannot be compared."""
-    accepted = _accepted(folder)
     moved = accepted.keys() ^ present.keys()
     found = [added(version) for version in sorted(present.keys() - accepted.keys())]
     for version, promised in accepted.items():
         try:
             found += compare(version, promised, present.get(version), today=today.date(), window=window, moved=moved)
-        except ValueError as error:
-            raise Refused(f"{folder / FOLDER / version}.json: {error}") from None
-        except (TypeError, AttributeError, LookupError, RecursionError) as error:  # no such document was ever accepted
-            raise Refused(
-                f"{folder / FOLDER / version}.json is no OpenAPI document that can be compared: {error}"
-            ) from None
+        except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+            wrong = "is no OpenAPI document that can be compared"  # no such document was ever accepted
+            raise Refused(f"{FOLDER}/{version}.json {wrong}: {error}") from None
     return found
 
 

@@ -75,14 +75,9 @@ def reap(every: int | None) -> None:
 
 def _reap(service: Service, is_stopping: Callable[[], bool]) -> None:
     """Delete what has expired, and print how much. It ends early if `is_stopping`."""
-    ttl, clock = service.config.events_ttl, service.clock
-    idempotency, now = Idempotency(service.config.idempotency_ttl, now=clock.time), clock.time()
-
-    def sweep_responses(transaction: Transaction) -> int:
-        return idempotency.sweep(transaction, BATCH)
-
-    def sweep_events(transaction: Transaction) -> int:
-        return transaction.sweep_events(rfc3339(now - ttl), BATCH, latest=rfc3339(now + ttl))
+    config, now = service.config, service.clock.time()
+    idempotency = Idempotency(config.idempotency_ttl, now=service.clock.time)
+    before, latest = rfc3339(now - config.events_ttl), rfc3339(now + config.events_ttl)
 
     def sweep_all(sweep: Callable[[Transaction], int]) -> int:
         total = 0
@@ -90,11 +85,12 @@ def _reap(service: Service, is_stopping: Callable[[], bool]) -> None:
             total += count
         return total
 
-    responses = sweep_all(sweep_responses) if "idempotency" in service.features else 0
-    events = 0
+    responses = events = 0
+    if "idempotency" in service.features:
+        responses = sweep_all(lambda transaction: idempotency.sweep(transaction, BATCH))
     if "events" in service.features:
         service.store.last_event()  # it gives all events an id, without which PostgreSQL sweeps none
-        events = sweep_all(sweep_events)
+        events = sweep_all(lambda transaction: transaction.sweep_events(before, BATCH, latest=latest))
     click.echo(f"deleted {responses} expired responses and {events} expired events")
 
 

@@ -144,16 +144,22 @@ def test_generated_ids_depend_on_the_file() -> None:
 
 
 def test_a_duplicate_stops_the_import(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
-    """The items before it are imported, and the message says how to continue."""
-    file = lines(tmp_path / "a.ndjson", {"name": "a", "sku": "A"}, {"name": "b", "sku": "A"}, {"name": "c"})
-    result = run(file)
-    assert (result.exit_code, names(app)) == (1, ["a"])
-    assert result.stderr.splitlines() == [
-        "line 2: #/sku: is taken by another item",
-        "Error: stopped there: 1 of 3 were imported; the same command with --skip-bad continues",
-    ]
+    """Of a unique value or an id, in the store or in the file. What is before it stays; the message says how on."""
+    app.test_client().post("/products", json={"name": "0", "sku": "0"})
+    for other, done, message in (
+        ({"sku": "A"}, 1, "#/sku: is taken by another item"),
+        ({"sku": "0"}, 0, "#/sku: is taken by another item"),
+        ({"id": "a"}, 0, "#/id: the item a is there already, with other content"),
+    ):
+        file = lines(tmp_path / "a.ndjson", {"name": "a", "sku": "A", "id": "a"}, {"name": "b", **other}, {"name": "c"})
+        result = run(file)
+        assert (result.exit_code, sorted(names(app))) == (1, ["0", "a"])
+        assert result.stderr.splitlines() == [
+            f"line 2: {message}",
+            f"Error: stopped there: {done} of 3 were imported; the same command with --skip-bad continues",
+        ]
     assert first_line(run("--skip-bad", file)) == "imported 1 products, 1 already there, skipped 1"
-    assert names(app) == ["a", "c"]
+    assert sorted(names(app)) == ["0", "a", "c"]
 
 
 def test_atomic_is_all_or_nothing(
@@ -205,24 +211,17 @@ def test_temporary_files_are_beside_the_store(
     run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other folders may be in memory, or on a smaller disk."""
-    folders: list[str] = []
-    make = tempfile.TemporaryFile
-
-    def record_folder(**options: Any) -> Any:
-        folders.append(options["dir"])
-        return make(**options)
-
-    monkeypatch.setattr("restkeeper.cli.importing.tempfile.TemporaryFile", record_folder)
-    run(lines(tmp_path / "a.ndjson", {"name": "a"}))
-    assert folders == [str(tmp_path)]
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    assert first_line(run(lines(tmp_path / "a.ndjson", {"name": "a"}))) == "imported 1 products"
 
 
 @pytest.mark.sqlite
 def test_the_size_of_the_store_is_reported(run: Callable[..., Result], tmp_path: Path) -> None:
-    """That of the file and its log."""
-    message = run(lines(tmp_path / "a.ndjson", {"name": "a"})).stdout.splitlines()[1]
+    """That of the file and its log. A log file has only the lines at the end."""
+    result = run(lines(tmp_path / "a.ndjson", {"name": "a"}))
+    message = result.stdout.splitlines()[1]
     size = sum((tmp_path / name).stat().st_size for name in ("restkeeper.db", "restkeeper.db-wal"))
-    assert message == f"the store has {size:,} bytes now"
+    assert message == f"the store has {size:,} bytes now" and result.stderr == ""  # without a terminal no progress
 
 
 def test_a_terminal_shows_the_progress(tmp_path: Path) -> None:
@@ -242,11 +241,6 @@ def test_a_terminal_shows_the_progress(tmp_path: Path) -> None:
     assert shown.rpartition("reading")[0].count("%") >= 2  # by each line's bytes
     first, second = done.stdout.decode().splitlines()
     assert first == "imported 3 products" and second.startswith("the store has ")
-
-
-def test_a_log_file_has_no_progress(run: Callable[..., Result], tmp_path: Path) -> None:
-    """It has only the lines at the end."""
-    assert run(lines(tmp_path / "a.ndjson", {"name": "a"})).stderr == ""
 
 
 def test_a_transaction_is_limited_in_time(store: Store) -> None:

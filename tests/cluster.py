@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.live import Gunicorn, HttpResponse
-from tests.ports import free_ports
+from tests.ports import free_ports, is_free
 from tests.postgresql_server import URL, Databases, PostgresServer
-from tests.processes import of_session
 from tests.redis_server import empty_redis
 from tests.waiting import SECONDS, until
 
@@ -96,7 +95,7 @@ class Cluster:
         killed = self.instances[number]
         os.killpg(killed.process.pid, signal.SIGKILL)
         killed.process.wait(SECONDS)
-        until(lambda: not of_session(killed.process.pid))  # else its port is still in use
+        until(lambda: is_free(self._ports[number]))  # a killed process may have threads that have not ended yet
         self.instances[number] = self._new(number).__enter__()
 
     def lines(self) -> list[str]:

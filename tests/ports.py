@@ -15,3 +15,11 @@ def free_ports(number: int) -> list[int]:
                 probe.bind(("", random.randrange(10_000, 32_000)))  # noqa: S311
                 ports.append(probe.getsockname()[1])
     return ports
+
+
+def is_free(port: int) -> bool:
+    """Whether a server can have a port: all processes that had it have ended."""
+    with suppress(OSError):
+        socket.create_server(("127.0.0.1", port)).close()
+        return True
+    return False

@@ -12,12 +12,10 @@ from typing import Any
 import pytest
 
 from tests.cluster import Cluster, running
-from tests.follow import follow
 from tests.live import HttpResponse
 from tests.receiver import Receiver
+from tests.recorder import next_of
 from tests.shop import BOUNDS, WINDOW
-from tests.soak import soak
-from tests.soak_webhooks import soak as soak_webhooks
 from tests.waiting import SECONDS
 
 QUOTA = 60
@@ -34,32 +32,10 @@ def cluster() -> Iterator[Cluster]:
         yield made
 
 
-def next_of(response: HttpResponse) -> str:
-    """The path of the next page."""
-    links = (link.split(">")[0][1:] for link in response.headers["link"].split(", ") if 'rel="next"' in link)
-    return next(links, "")
-
-
 def create(cluster: Cluster, **values: Any) -> HttpResponse:
     response = cluster.post("/products", values)
     assert response.status == 200, response
     return response
-
-
-def test_each_item_is_created_once_under_kills() -> None:
-    """Clients retry at the next instance while workers and instances are killed with -9."""
-    tally = soak(300, 6, store="postgresql")
-    assert tally.kills == 6 and tally.instances_killed > 0
-
-
-def test_the_feed_of_any_instance_skips_nothing() -> None:
-    """Writers and the reader use all instances in turn."""
-    follow(400, store="postgresql")
-
-
-def test_webhooks_arrive_under_kills() -> None:
-    """All workers of all instances deliver, and more beside them; some are killed."""
-    soak_webhooks(100, 4, store="postgresql")
 
 
 def test_a_delivery_is_sent_by_one_worker() -> None:

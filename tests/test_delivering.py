@@ -6,13 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests import stores
 from tests.live import ROOT, Gunicorn
 from tests.receiver import Receiver
 from tests.shop import BOUNDS
-from tests.soak_webhooks import soak
 
 SECONDS = 30.0
 
@@ -47,12 +44,6 @@ def deliver(folder: Path, *arguments: str, **settings: str) -> "subprocess.Popen
     }
     command = [*worker_command(), *arguments]
     return subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-@pytest.mark.matrix
-def test_nothing_is_lost_when_workers_are_killed() -> None:
-    """While workers of both kinds are killed, all events arrive at the endpoints, verified and in order."""
-    soak(changes=250, kills=5)
 
 
 def test_a_slow_endpoint_does_not_block_the_service(tmp_path: Path) -> None:

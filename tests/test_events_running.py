@@ -1,4 +1,4 @@
-"""The feed under gunicorn: with writers in several processes, with many waiting readers, and at a stop."""
+"""The feed under gunicorn: with many waiting readers, and at a stop."""
 
 import json
 import signal
@@ -6,16 +6,10 @@ import socket
 import time
 from pathlib import Path
 
-from tests.follow import follow
 from tests.live import Gunicorn
 from tests.recorder import next_of
 
 WAITERS = 200
-
-
-def test_a_reader_gets_every_event_exactly_once() -> None:
-    """While two workers write, a reader gets each change once, and those of an item in order."""
-    follow(2000)
 
 
 def waiter(server: Gunicorn, path: str) -> socket.socket:

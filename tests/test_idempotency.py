@@ -20,7 +20,6 @@ from tests import stores
 from tests.clock import SetClock
 from tests.live import Gunicorn, HttpResponse
 from tests.shop import RESOURCES, create_app
-from tests.soak import soak
 
 pytestmark = pytest.mark.needs("idempotency")
 
@@ -308,13 +307,6 @@ def test_concurrent_duplicates_create_one_item(live: Gunicorn) -> None:
             assert len({response.body for response in responses}) == 1
             assert sum("idempotent-replayed" not in response.headers for response in responses) == 1
     assert live.get("/products").headers["x-total-count"] == "25"
-
-
-def test_retries_and_killed_workers_create_each_item_once() -> None:
-    """Clients retry until there is a response, and workers are killed at any moment: each item exists once."""
-    tally = soak(items=300, kills=6)
-    assert tally.kills >= 5
-    assert tally.broken > 0
 
 
 def test_an_invalid_body_is_refused_without_waiting(tmp_path: Path) -> None:

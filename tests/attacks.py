@@ -1,0 +1,262 @@
+"""The largest items and the most connections, at full length: nobody else waits long for a running service.
+
+`python -m tests.attacks [NAME …]`, also with `--store postgresql`. A function `attack_…` gets a running service,
+asserts what must be true, and returns a line with its measurements.
+"""
+
+import argparse
+import json
+import multiprocessing
+import random
+import resource
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+
+from bench.load import run
+from restkeeper.app import stored_collections
+from restkeeper.clock import uuid7
+from restkeeper.storage import open_store
+from tests.cluster import Cluster, running
+from tests.shop import RESOURCES
+from tests.shop.products import RESOURCE
+from tests.waiting import SECONDS
+
+LOAD_SECONDS = 4.0  # for each kind of request
+HELD_UP = 0.25  # seconds that /healthz may take meanwhile
+PAUSE = 0.005  # seconds between two requests of /healthz
+MOST_MEMORY = 200  # MiB of a worker
+NOW = "2026-01-01T00:00:00.000000Z"
+JSON = {"Content-Type": "application/json"}
+HEALTHZ = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@contextmanager
+def health_times(port: int) -> Iterator[list[float]]:
+    """The response times of /healthz in seconds, which is requested on four connections while the block runs."""
+    times: list[float] = []
+    over = threading.Event()
+
+    def probe() -> None:
+        with closing(HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+            while not over.wait(PAUSE):
+                began = time.perf_counter()
+                connection.request("GET", "/healthz")
+                response = connection.getresponse()
+                response.read()
+                assert response.status == 200
+                times.append(time.perf_counter() - began)
+
+    with ThreadPoolExecutor(4) as pool:
+        probes = [pool.submit(probe) for _ in range(4)]
+        try:
+            yield times
+        finally:
+            over.set()
+    for each in probes:
+        each.result()
+
+
+def send_repeatedly(port: int, method: str, paths: Sequence[str], body: str) -> Counter[int]:
+    """Send a request to each path in turn, on one connection; the number of responses by status."""
+    found: Counter[int] = Counter()
+    until = time.monotonic() + LOAD_SECONDS
+    with closing(HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        while time.monotonic() < until:
+            turn = found.total()
+            content = body.replace("TURN", str(turn)).encode() or None
+            connection.request(method, paths[turn % len(paths)], content, JSON)
+            response = connection.getresponse()
+            response.read()
+            found[response.status] += 1
+    return found
+
+
+def load(port: int, method: str, turns: Sequence[Sequence[str]], body: str) -> Counter[int]:
+    """Run one connection for each list of paths."""
+    with ThreadPoolExecutor(len(turns)) as pool:
+        return sum(pool.map(lambda paths: send_repeatedly(port, method, paths, body), turns), Counter[int]())
+
+
+def health_beside(
+    cluster: Cluster, method: str, paths: list[str], body: str = "", connections: int = 8, limit: float = HELD_UP
+) -> str:
+    """Measure /healthz beside a load, which is in another process, so that no measurement waits for it."""
+    port = cluster.instances[0].port
+    turns = [paths[n % len(paths) :] + paths[: n % len(paths)] for n in range(connections)]
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
+        loading = pool.submit(load, port, method, turns, body)
+        with health_times(port) as times:
+            found = loading.result()
+    what = f"{method} {paths[0][:60]}: {dict(found)}, /healthz {max(times) * 1000:.0f} ms"
+    assert max(times) < limit, what
+    return what
+
+
+def largest() -> Iterator[dict[str, object]]:
+    """Attributes of items at the limits: of decimals, of empty arrays, of nested objects, and of text."""
+    chance = random.Random(1)  # noqa: S311
+    yield {"v": [round(chance.random(), 9) for _ in range(9900)]}
+    yield {"v": [[]] * 9900}
+    yield {f"n{n}": {"a": [n, None]} for n in range(2400)}
+    yield {"v": '\\"é' * 20_000}
+
+
+def attack_items_at_the_limits(cluster: Cluster) -> str:
+    """Eight connections read, list, change and create the largest valid items."""
+    bodies = [json.dumps({"name": "TURN", "attributes": each}, ensure_ascii=False) for each in largest()]
+    paths = []
+    for body in bodies:
+        made = cluster.request("POST", "/products", body.encode(), JSON)
+        assert made.status == 200, made.body[:300]
+        paths.append(made.headers["location"])
+    results = [
+        health_beside(cluster, "GET", paths),
+        health_beside(cluster, "GET", ["/products?fields=id&limit=100"]),
+        *(health_beside(cluster, "POST", ["/products"], body) for body in bodies[:3]),
+        health_beside(cluster, "PUT", paths, bodies[0]),
+        health_beside(cluster, "PATCH", paths, '{"attributes":{"x":TURN}}'),
+    ]
+    return "; ".join(results)
+
+
+def attack_items_beyond_the_limits(cluster: Cluster) -> str:
+    """A hundred items of a megabyte, as a service with higher limits may have left them, are read and changed."""
+    store = open_store(cluster.database_url, stored_collections(RESOURCES))
+    kinds: list[dict[str, object]] = [{"v": [[]] * 349_000}, {"v": [0.123456] * 115_000}, {"v": "x" * 1_047_000}]
+    paths = []
+    for number in range(100):
+        item = {"name": "old", "description": None, "attributes": kinds[number % 3]}
+        record = RESOURCE.create(item, id=uuid7(), now=NOW)
+        if number % 2:
+            record = record._replace(fingerprint="other")
+        store.write(lambda transaction, record=record: transaction.insert("products", record))
+        paths.append(f"/products/{record.id}")
+    store.close()
+    queries = (
+        "fields=id&limit=100",
+        "limit=100",
+        "sort=-name&limit=100",
+        "q=old",
+        "name[like]=l",
+        "stock[lt]=5&offset=3",
+    )
+    results = [
+        *(health_beside(cluster, "GET", [f"/products?{query}"]) for query in queries),
+        health_beside(cluster, "GET", paths),
+        health_beside(cluster, "GET", [f"{path}?fields=id" for path in paths]),
+        health_beside(cluster, "PATCH", paths, '{"stock":TURN}'),
+        health_beside(cluster, "PATCH", paths, '{"attributes":{"x":TURN}}'),
+        health_beside(cluster, "PUT", paths[50:], '{"name":"TURN"}'),
+    ]
+    return "; ".join(results)
+
+
+def attack_too_large_bodies(cluster: Cluster) -> str:
+    """Megabytes of brackets, faults and names are refused at once, with little memory."""
+    nul = json.dumps({"x": {"a" * 50_000: ["\0"] * 20_000}})
+    bodies = ["[" * 2**20, '{"v":[' + "[]," * 349_000, nul, nul[:-1] + " " * 500_000 + "}"]
+    bodies += [json.dumps({"name": "x", "attributes": {"n" * 20_000: ["\0"] * 9000}})]
+    results = [health_beside(cluster, "POST", ["/products"], body) for body in bodies]
+    memory = max(peak_memory(pid) for pid in cluster.worker_pids())
+    assert memory < MOST_MEMORY, f"{memory} MiB"
+    return "; ".join([*results, f"{memory} MiB"])
+
+
+def peak_memory(pid: int) -> int:
+    """The largest memory that a process has used, in MiB."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) // 1024
+
+
+def attack_patches(cluster: Cluster) -> str:
+    """64 connections change the largest items by some bytes."""
+    items = [{"name": "x", "attributes": attributes} for attributes in largest() for _ in range(16)]
+    paths = [cluster.post("/products", item).headers["location"] for item in items]
+    return health_beside(cluster, "PATCH", paths, '{"stock":TURN}', connections=64, limit=1.0)
+
+
+def attack_idle_connections(cluster: Cluster) -> str:
+    """2,300 connections that send nothing, from one address, then from many; others can still connect."""
+    return ", ".join(f"{addresses} addresses: {_idle(cluster, addresses)}" for addresses in (1, 200))
+
+
+def _idle(cluster: Cluster, addresses: int) -> str:
+    times = []
+    with ExitStack() as stack:
+        for n in range(2300):
+            idle = stack.enter_context(connect(cluster, f"127.0.2.{n % addresses + 1}"))
+            if n % 3 == 0:
+                idle.sendall(HEALTHZ[:-2])
+            if n % 50 == 0:
+                times.append(seconds_of_health(cluster))
+    assert max(times) < 1
+    return f"others answered after at most {max(times) * 1000:.0f} ms"
+
+
+def attack_busy_connections(cluster: Cluster) -> str:
+    """64 connections are never idle; each new one gets a response in its turn."""
+    times = []
+    with ThreadPoolExecutor(1) as pool:
+        busy = pool.submit(run, [cluster.instances[0].port], [HEALTHZ], connections=64, seconds=6)
+        while not busy.done():
+            times.append(seconds_of_health(cluster))
+    p50, p99 = (1000 * sorted(times)[int(len(times) * part)] for part in (0.5, 0.99))
+    assert p99 < 500
+    beside = f"{len(times)} new connections beside 64 busy ones (p99 {busy.result(SECONDS).p99:.0f} ms)"
+    return f"{beside}: p50 {p50:.0f} ms, p99 {p99:.0f} ms"
+
+
+def connect(cluster: Cluster, source: str = "127.0.0.1") -> socket.socket:
+    """A connection from an address of this machine."""
+    return socket.create_connection(("127.0.0.1", cluster.instances[0].port), SECONDS, source_address=(source, 0))
+
+
+def seconds_of_health(cluster: Cluster) -> float:
+    """The time of /healthz on a new connection."""
+    with connect(cluster) as client:
+        began = time.perf_counter()
+        client.sendall(HEALTHZ)
+        assert client.recv(65536).startswith(b"HTTP/1.1 200 OK")
+        return time.perf_counter() - began
+
+
+Attack = Callable[[Cluster], str]
+
+
+def main(names: list[str], store: str) -> None:
+    """Run the attacks one after the other; exit with the names of those that failed, if any."""
+    attacks: dict[str, Attack] = {name: each for name, each in globals().items() if name.startswith("attack_")}
+    chosen = [name for name in attacks if not names or any(word in name for word in names)]
+    if not chosen:
+        sys.exit(f"no attack is called so: {' '.join(names)}")
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
+    failed = []
+    for name in chosen:
+        began = time.perf_counter()
+        try:
+            with running(store, instances=1, RATE_LIMIT="off", LOG_LEVEL="error") as cluster:
+                outcome = attacks[name](cluster)
+        except Exception:
+            failed.append(name)
+            outcome = f"FAILED\n{traceback.format_exc()}"
+        print(f"{name}: {outcome} ({time.perf_counter() - began:.0f} s)", flush=True)
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    options = argparse.ArgumentParser(prog="python -m tests.attacks")
+    options.add_argument("names", nargs="*")
+    options.add_argument("--store", choices=["sqlite", "postgresql"], default="sqlite")
+    arguments = options.parse_args()
+    main(arguments.names, arguments.store)

@@ -24,7 +24,7 @@ class Worker(restkeeper.server.worker.Worker):
 class Hasty(Worker):
     """A worker with time-outs so short that a test can wait for them."""
 
-    header_timeout = stall_timeout = send_timeout = 1.0
+    header_timeout = stall_timeout = send_timeout = 2.0
 
 
 class Patient(restkeeper.server.worker.Worker):

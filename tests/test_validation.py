@@ -94,6 +94,8 @@ INVALID_JSON = [
     (b'{"name": "x", "attributes": {"a":' + b"[" * 31 + b"]" * 31 + b"}}", "deeper than 32"),
     (b'{"name": "x", "attributes": {"a":' + b"[" * 9000 + b"]" * 9000 + b"}}", "deeper than 32"),
     (b'{"name": "x", "price": 0e99999999999999999999999}', "out of range"),
+    (b"[" * 9000, "deeper than 32"),
+    (b'{"a":' * 9000, "deeper than 32"),
     (b'{"name": "x", "price": 01}', "line 1"),
     (b'{"name": "x", "price": .5}', "line 1"),
 ]

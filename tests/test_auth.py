@@ -11,12 +11,12 @@ from flask.testing import FlaskClient
 from restkeeper.config import Config
 from restkeeper.web.application import Application
 from tests import stores
+from tests.callers import ADMIN, ADMIN_KEY, bearer, make_key
 from tests.clock import SetClock
 from tests.shop import RESOURCES, create_app
 
 pytestmark = pytest.mark.needs("keys")
 
-ADMIN_KEY = "an-admin-key-of-enough-characters"
 WAIT_SECONDS = 5.0  # for which a change waits for others, in each kind of store
 INVALID = "the credentials are not valid, or not any more"
 
@@ -38,21 +38,8 @@ def client(app: Application) -> FlaskClient:
     return app.test_client()
 
 
-def bearer(token: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"}
-
-
 def basic(user: str, password: str) -> dict[str, str]:
     return {"Authorization": "Basic " + b64encode(f"{user}:{password}".encode()).decode()}
-
-
-def make_key(client: FlaskClient, *scopes: str, **fields: Any) -> dict[str, Any]:
-    """A new key as the service returns it, with its secret."""
-    sent = {"name": "test", "scopes": list(scopes), **fields}
-    response = client.post("/api/v1/keys", json=sent, headers=bearer(ADMIN_KEY))
-    assert response.status_code == 200, response.text
-    key: dict[str, Any] = response.json
-    return key
 
 
 def test_requests_without_credentials_return_401(client: FlaskClient) -> None:
@@ -65,7 +52,7 @@ def test_requests_without_credentials_return_401(client: FlaskClient) -> None:
 
 def test_a_key_is_accepted_in_all_three_headers(client: FlaskClient) -> None:
     """Bearer, X-API-Key, and Basic with the key's id and secret, or with the whole token as the password."""
-    key = make_key(client, "products:read")
+    key = make_key(client)
     token = key["secret"]
     ways = [bearer(token), {"X-API-Key": token}, basic(key["id"], token.split("_", 2)[2]), basic("x", token)]
     for way in ways:
@@ -74,7 +61,7 @@ def test_a_key_is_accepted_in_all_three_headers(client: FlaskClient) -> None:
 
 def test_the_admin_key_has_all_permissions(client: FlaskClient) -> None:
     """ADMIN_KEY works like a key in all headers, so that a first deployment needs no shell."""
-    for way in (bearer(ADMIN_KEY), {"X-API-Key": ADMIN_KEY}, basic("admin", ADMIN_KEY)):
+    for way in (ADMIN, bearer(ADMIN_KEY), basic("admin", ADMIN_KEY)):
         assert client.post("/products", json={"name": "x"}, headers=way).status_code == 200
 
 
@@ -96,28 +83,28 @@ def test_bad_credentials_are_never_anonymous(auth: str) -> None:
 
 def test_two_credentials_are_refused(client: FlaskClient) -> None:
     """The service does not guess which of them is meant."""
-    response = client.get("/products", headers=bearer(ADMIN_KEY) | {"X-API-Key": ADMIN_KEY})
+    response = client.get("/products", headers=ADMIN | bearer(ADMIN_KEY))
     assert (response.status_code, response.json["detail"]) == (400, "send Authorization or X-API-Key, not both")
 
 
 def test_an_expired_key_is_refused(client: FlaskClient, clock: SetClock) -> None:
     """A key works until its expiry and not after it; then it cannot be rotated, as its new secret would be expired."""
-    key = make_key(client, "products:read", expires_at="2100-01-01T00:00:00Z")
+    key = make_key(client, expires_at="2100-01-01T00:00:00Z")
     assert client.get("/products", headers=bearer(key["secret"])).status_code == 200
     clock.now = 4102444800.0  # 2100-01-01
     assert client.get("/products", headers=bearer(key["secret"])).status_code == 401
-    response = client.post(f"/api/v1/keys/{key['id']}/rotate", headers=bearer(ADMIN_KEY))
+    response = client.post(f"/api/v1/keys/{key['id']}/rotate", headers=ADMIN)
     assert (response.status_code, response.json["errors"][0]["pointer"]) == (422, "#/expires_at")
 
 
 def test_a_secret_is_shown_once_and_never_stored(client: FlaskClient) -> None:
     """Only the response that creates the key has its secret; the store has only a hash."""
-    key = make_key(client, "products:read")
+    key = make_key(client)
     assert key["secret"].startswith(f"rk_{key['id']}_")
     own = {"id", "name", "scopes", "expires_at", "last_used_at", "created_at", "updated_at", "version"}
     assert key.keys() == own | {"secret"}
-    assert "secret" not in client.get(f"/api/v1/keys/{key['id']}", headers=bearer(ADMIN_KEY)).json
-    assert key["secret"] not in client.get("/api/v1/keys", headers=bearer(ADMIN_KEY)).text
+    assert "secret" not in client.get(f"/api/v1/keys/{key['id']}", headers=ADMIN).json
+    assert key["secret"] not in client.get("/api/v1/keys", headers=ADMIN).text
     store = client.application.extensions["restkeeper"].store
     for collection in ("keys", "_credentials"):
         stored = b"".join(record.body for record in store.scan(collection))
@@ -129,22 +116,22 @@ def test_a_revoked_key_is_refused_at_once(client: FlaskClient) -> None:
 
     Unknown and wrong keys get the same response as a revoked one, which does not reveal the keys that exist.
     """
-    key = make_key(client, "products:read")
+    key = make_key(client)
     assert client.get("/products", headers=bearer(key["secret"])).status_code == 200
     wrong = client.get("/products", headers=bearer(key["secret"][:-1] + "!"))
-    assert client.delete(f"/api/v1/keys/{key['id']}", headers=bearer(ADMIN_KEY)).json["id"] == key["id"]
+    assert client.delete(f"/api/v1/keys/{key['id']}", headers=ADMIN).json["id"] == key["id"]
     unknown, revoked = (
         client.get("/products", headers=bearer(token)) for token in (f"rk_{'0' * 16}_{'x' * 43}", key["secret"])
     )
     assert [each.status_code for each in (wrong, unknown, revoked)] == [401] * 3
     assert [each.json["detail"] for each in (wrong, unknown, revoked)] == [INVALID] * 3
-    assert client.get(f"/api/v1/keys/{key['id']}", headers=bearer(ADMIN_KEY)).status_code == 404
+    assert client.get(f"/api/v1/keys/{key['id']}", headers=ADMIN).status_code == 404
 
 
 def test_a_rotated_key_has_another_secret(client: FlaskClient) -> None:
     """Rotating preserves the key's id and scopes, revokes the former secret, and returns the new one."""
-    key = make_key(client, "products:read")
-    rotated = client.post(f"/api/v1/keys/{key['id']}/rotate", headers=bearer(ADMIN_KEY)).json
+    key = make_key(client)
+    rotated = client.post(f"/api/v1/keys/{key['id']}/rotate", headers=ADMIN).json
     assert (rotated["id"], rotated["scopes"]) == (key["id"], key["scopes"])
     assert client.get("/products", headers=bearer(key["secret"])).status_code == 401
     assert client.get("/products", headers=bearer(rotated["secret"])).status_code == 200
@@ -152,13 +139,13 @@ def test_a_rotated_key_has_another_secret(client: FlaskClient) -> None:
 
 def test_the_last_use_is_stored_to_the_minute(client: FlaskClient, clock: SetClock) -> None:
     """`last_used_at` has the first use; it is not written again at 60 seconds, but just after them."""
-    key = make_key(client, "products:read")
+    key = make_key(client)
     assert key["last_used_at"] is None
     began, noted = clock.now, []
     for seconds in (0, 0, 60, 60.5):
         clock.now = began + seconds
         assert client.get("/products", headers=bearer(key["secret"])).status_code == 200
-        noted.append(client.get(f"/api/v1/keys/{key['id']}", headers=bearer(ADMIN_KEY)).json["last_used_at"])
+        noted.append(client.get(f"/api/v1/keys/{key['id']}", headers=ADMIN).json["last_used_at"])
     assert None is not noted[0] == noted[1] == noted[2] < noted[3]
 
 
@@ -166,25 +153,25 @@ def test_processes_share_the_last_use(tmp_path: Path) -> None:
     """The time of the last use is stored once a minute, by any process."""
     config = Config(database_url=f"sqlite:///{tmp_path}/a.db", auth="required", admin_key=ADMIN_KEY)
     one, other = (create_app(config).test_client() for _ in range(2))
-    key = make_key(one, "products:read")
+    key = make_key(one)
     found = []
     for client in (one, other):
         assert client.get("/products", headers=bearer(key["secret"])).status_code == 200
-        found.append(one.get(f"/api/v1/keys/{key['id']}", headers=bearer(ADMIN_KEY)).json["last_used_at"])
+        found.append(one.get(f"/api/v1/keys/{key['id']}", headers=ADMIN).json["last_used_at"])
     assert found[0] == found[1] is not None
 
 
 def test_a_use_does_not_change_the_version(client: FlaskClient) -> None:
     """A key that was used has a new representation, with a new ETag, and the same version."""
-    key = make_key(client, "products:read")
+    key = make_key(client)
     path = f"/api/v1/keys/{key['id']}"
-    before = client.get(path, headers=bearer(ADMIN_KEY))
+    before = client.get(path, headers=ADMIN)
     client.get("/products", headers=bearer(key["secret"]))
-    after = client.get(path, headers=bearer(ADMIN_KEY))
+    after = client.get(path, headers=ADMIN)
     assert (before.json["version"], before.headers["ETag"]) != (after.json["version"], after.headers["ETag"])
     assert before.json == {**after.json, "last_used_at": None}
     for seen, status in ((before, 412), (after, 200)):
-        headers = bearer(ADMIN_KEY) | {"If-Match": seen.headers["ETag"]}
+        headers = ADMIN | {"If-Match": seen.headers["ETag"]}
         assert client.delete(path, headers=headers).status_code == status
 
 
@@ -192,27 +179,27 @@ def test_a_request_does_not_wait_to_store_the_last_use(tmp_path: Path) -> None:
     """While another process writes, a key is accepted, and its request does not wait."""
     url = f"sqlite:///{tmp_path}/a.db"
     client = create_app(Config(database_url=url, auth="required", admin_key=ADMIN_KEY)).test_client()
-    key = make_key(client, "products:read")
+    key = make_key(client)
     with stores.held(url):
         start = time.monotonic()
         assert client.get("/products", headers=bearer(key["secret"])).status_code == 200
         assert time.monotonic() - start < WAIT_SECONDS
     path = f"/api/v1/keys/{key['id']}"
-    assert client.get(path, headers=bearer(ADMIN_KEY)).json["last_used_at"] is None
+    assert client.get(path, headers=ADMIN).json["last_used_at"] is None
 
 
 def test_keys_are_created_like_items(client: FlaskClient) -> None:
     """With an ETag and a Location, and with If-Match on the list; rotating needs no condition."""
-    tag = client.get("/api/v1/keys", headers=bearer(ADMIN_KEY)).headers["ETag"]
+    tag = client.get("/api/v1/keys", headers=ADMIN).headers["ETag"]
     sent = {"name": "x", "scopes": ["admin"]}
-    made = client.post("/api/v1/keys", json=sent, headers=bearer(ADMIN_KEY) | {"If-Match": tag})
+    made = client.post("/api/v1/keys", json=sent, headers=ADMIN | {"If-Match": tag})
     assert made.status_code == 200
     path = made.headers["Location"]
-    assert client.get(path, headers=bearer(ADMIN_KEY)).headers["ETag"] == made.headers["ETag"]
-    assert client.post("/api/v1/keys", json=sent, headers=bearer(ADMIN_KEY) | {"If-Match": tag}).status_code == 412
-    rotated = client.post(f"{path}/rotate", headers=bearer(ADMIN_KEY) | {"If-Match": made.headers["ETag"]})
+    assert client.get(path, headers=ADMIN).headers["ETag"] == made.headers["ETag"]
+    assert client.post("/api/v1/keys", json=sent, headers=ADMIN | {"If-Match": tag}).status_code == 412
+    rotated = client.post(f"{path}/rotate", headers=ADMIN | {"If-Match": made.headers["ETag"]})
     assert rotated.status_code == 200 and rotated.headers["ETag"] != made.headers["ETag"]
-    assert client.post(f"{path}/rotate", headers=bearer(ADMIN_KEY) | {"If-Match": tag}).status_code == 412
+    assert client.post(f"{path}/rotate", headers=ADMIN | {"If-Match": tag}).status_code == 412
 
 
 def test_an_invalid_key_is_refused(client: FlaskClient) -> None:
@@ -229,7 +216,7 @@ def test_an_invalid_key_is_refused(client: FlaskClient) -> None:
         (good | {"secret": "mine"}, "#/secret"),
     ]
     for sent, pointer in cases:
-        response = client.post("/api/v1/keys", json=sent, headers=bearer(ADMIN_KEY))
+        response = client.post("/api/v1/keys", json=sent, headers=ADMIN)
         assert response.status_code == 422
         assert [fault["pointer"] for fault in response.json["errors"]] == [pointer]
 

@@ -17,14 +17,13 @@ from restkeeper.features.limits.counters import SITE_QUOTAS, Quota
 from restkeeper.features.limits.failures import KNOWN_SECONDS, NOTED, NOTED_SECONDS, Failures
 from restkeeper.features.limits.shared import Table
 from tests import issuer
+from tests.callers import ADMIN, ADMIN_KEY, bearer, make_key
 from tests.redis_server import Redis
 from tests.shop import create_app
 
 pytestmark = pytest.mark.needs("keys", "limits")
 
-ADMIN_KEY = "an-admin-key-of-enough-characters"
 METRICS_TOKEN = "a-metrics-token-of-enough-characters"  # noqa: S105
-ADMIN = {"X-API-Key": ADMIN_KEY}
 LIMIT = 3
 DAY = 24 * 3600
 
@@ -39,15 +38,9 @@ def secured(**settings: Any) -> FlaskClient:
 
 
 def key_of(client: FlaskClient) -> str:
-    """The secret of a new key, created from another address."""
-    sent = {"name": "test", "scopes": ["products:read"]}
-    made = client.post("/api/v1/keys", json=sent, headers=ADMIN, environ_base={"REMOTE_ADDR": "192.0.2.250"})
-    secret: str = made.json["secret"]
+    """The secret of a new key."""
+    secret: str = make_key(client)["secret"]
     return secret
-
-
-def bearer(token: str) -> Headers:
-    return {"Authorization": f"Bearer {token}"}
 
 
 def by_bearer(client: FlaskClient, token: str) -> int:

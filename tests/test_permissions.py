@@ -14,15 +14,13 @@ from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import service_of
 from restkeeper.web.application import Application
 from restkeeper.web.auth import KNOWN, OWN, PROBE, PUBLIC, needs
+from tests.callers import ADMIN, ADMIN_KEY, make_key
 from tests.shop import create_app
 from tests.shop.products import RESOURCE as PRODUCTS
 from tests.shop.products import ProductSchema
 from tests.shop.users import RESOURCE as USERS
 
 pytestmark = pytest.mark.needs("keys", "ownership")
-
-ADMIN_KEY = "an-admin-key-of-enough-characters"
-ADMIN = {"X-API-Key": ADMIN_KEY}
 
 
 class NoteSchema(ProductSchema):
@@ -55,8 +53,7 @@ def client() -> FlaskClient:
 
 def key(client: FlaskClient, *scopes: str) -> dict[str, str]:
     """The credentials header of a new key with these scopes."""
-    response = client.post("/api/v1/keys", json={"name": "test", "scopes": list(scopes)}, headers=ADMIN)
-    return {"X-API-Key": response.json["secret"]}
+    return {"X-API-Key": make_key(client, *scopes)["secret"]}
 
 
 def routes(app: Application) -> Iterator[tuple[str, str, str]]:

@@ -10,13 +10,12 @@ from flask.testing import FlaskClient
 from restkeeper.config import Config
 from restkeeper.service import service_of
 from tests import stores
+from tests.callers import ADMIN, ADMIN_KEY, make_key
 from tests.clock import SetClock
 from tests.shop import create_app
 
 pytestmark = [pytest.mark.needs("keys"), pytest.mark.needs("idempotency"), pytest.mark.needs("limits")]
 
-ADMIN_KEY = "an-admin-key-of-enough-characters"
-ADMIN = {"X-API-Key": ADMIN_KEY}
 EXPIRES = "2027-01-15T09:00:00Z"  # an hour after the clock's start
 
 
@@ -28,9 +27,7 @@ class Shop:
         config = Config(database_url=url, auth="required", admin_key=ADMIN_KEY)
         self.apps = [create_app(config, clock=self.clock) for _ in range(2)]
         self.first, self.other = (app.test_client() for app in self.apps)
-        scopes = ["products:read", "products:write"]
-        sent = {"name": "test", "scopes": scopes, "expires_at": EXPIRES}
-        made = self.first.post("/api/v1/keys", json=sent, headers=ADMIN).json
+        made = make_key(self.first, "products:read", "products:write", expires_at=EXPIRES)
         self.key, self.token = made["id"], made["secret"]
         self.path = self.send("POST", "/products", json={"name": "first"}, once="first").headers["Location"]
         for path in (self.path, "/products"):

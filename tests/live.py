@@ -30,6 +30,14 @@ class HttpResponse(NamedTuple):
         return json.loads(self.body)
 
 
+def read_all(connection: socket.socket) -> bytes:
+    """All that arrives until the other end closes the connection."""
+    received = b""
+    while data := connection.recv(65536):
+        received += data
+    return received
+
+
 class Gunicorn:
     """gunicorn with the project's configuration, in `folder`; `settings` become environment variables.
 
@@ -93,6 +101,10 @@ class Gunicorn:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         self.process.wait(timeout=SECONDS)
+
+    def connect(self, source: str = "127.0.0.1") -> socket.socket:
+        """A connection, from an address of this machine."""
+        return socket.create_connection(("127.0.0.1", self.port), SECONDS, source_address=(source, 0))
 
     def request(
         self,

@@ -1,7 +1,6 @@
 """The edge: hosts, limits while a body is read, HEAD and OPTIONS, and security headers of every response."""
 
 import encodings.idna
-import socket
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +10,7 @@ from werkzeug.test import create_environ, run_wsgi_app
 from restkeeper.config import Config, ConfigError
 from restkeeper.server.worker import Worker
 from restkeeper.web.application import Application
-from tests.live import Gunicorn
+from tests.live import Gunicorn, read_all
 from tests.shop import WINDOW, create_app
 
 HTML = {"Accept": "text/html"}
@@ -151,17 +150,9 @@ def head(server: Gunicorn, *fields: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-def read_all(client: socket.socket) -> bytes:
-    """Read until the connection is closed."""
-    response = b""
-    while chunk := client.recv(65536):
-        response += chunk
-    return response
-
-
 def test_a_too_large_content_length_is_refused_at_once(edge: Gunicorn) -> None:
     """A Content-Length of 10 GB is refused before the body is read, and the connection is closed."""
-    with socket.create_connection(("127.0.0.1", edge.port), timeout=10) as client:
+    with edge.connect() as client:
         client.sendall(head(edge, f"Content-Length: {10 * 2**30}"))
         response = read_all(client)
     assert response.startswith(b"HTTP/1.1 413 ") and b"/problems/body-too-large" in response
@@ -172,7 +163,7 @@ def test_a_chunked_body_is_refused_at_the_limit(edge: Gunicorn) -> None:
     """It has no Content-Length; it is refused when it exceeds the limit, before it ends."""
     chunk = b"4000\r\n" + b" " * 0x4000 + b"\r\n"
     sent = 0
-    with socket.create_connection(("127.0.0.1", edge.port), timeout=10) as client:
+    with edge.connect() as client:
         client.sendall(head(edge, "Transfer-Encoding: chunked"))
         client.sendall(chunk * (MAX_BODY // 0x4000 + 1))
         response = client.recv(65536)  # before the body has ended
@@ -200,7 +191,7 @@ def test_no_100_continue_before_a_refusal(guarded: Gunicorn) -> None:
     made = guarded.request("POST", "/api/v1/keys", {"name": "reader", "scopes": ["products:read"]}, admin)
     reader = made.json()["secret"]
     for status, key, length in (401, "no", 9), (403, reader, 9), (413, ADMIN, 2 * 2**20), (429, ADMIN, 9):
-        with socket.create_connection(("127.0.0.1", guarded.port), timeout=10) as client:
+        with guarded.connect() as client:
             fields = (f"Authorization: Bearer {key}", f"Content-Length: {length}", "Expect: 100-continue")
             client.sendall(head(guarded, *fields))
             response = read_all(client)

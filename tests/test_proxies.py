@@ -1,13 +1,12 @@
 """Proxies: trusted ones give the address and the scheme of the caller; others are ignored."""
 
-import socket
 from pathlib import Path
 
 import pytest
 from flask import request
 
 from restkeeper.config import Config
-from tests.live import Gunicorn
+from tests.live import Gunicorn, read_all
 from tests.shop import create_app
 
 
@@ -89,9 +88,9 @@ def test_several_header_lines_are_one_list(tmp_path: Path) -> None:
     lines = b"X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-For: 7.7.7.7, 1.1.1.1\r\nX-Forwarded-Proto: https\r\n"
     settings = {"TRUSTED_PROXIES": "1", "LOG_FORMAT": "json", "TRUSTED_HOSTS": "x,127.0.0.1"}
     with Gunicorn(tmp_path, workers=1, AUTH="open-to-all", **settings) as server:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+        with server.connect() as client:
             client.sendall(b"GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + lines + b"\r\n")
-            response = b"".join(iter(lambda: client.recv(65536), b""))
+            response = read_all(client)
     assert b"https://x/problems/not-found" in response
     (line,) = [line for line in server.log.read_text().splitlines() if '"/nothing"' in line]
     assert '"caller":"1.1.1.1"' in line

@@ -8,19 +8,20 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPConnection
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+from flask.testing import FlaskClient
 
 from restkeeper.clock import rfc3339, uuid7
-from restkeeper.config import Config
 from restkeeper.storage import Store, open_store
 from restkeeper.storage.contract import Record, Transaction
 from tests import stores
-from tests.live import Gunicorn, HttpResponse
+from tests.live import Gunicorn, HttpResponse, read_all
+from tests.recorder import next_of
 from tests.shop.products import RESOURCE
 from tests.waiting import SECONDS, join, until
 
@@ -57,12 +58,8 @@ def test_of_racing_writers_one_wins(server: Gunicorn) -> None:
     made = server.post("/products", {"name": "contested"})
     where, tag = made.headers["location"], made.headers["etag"]
     for round in range(30):
-        responses = at_once(
-            4,
-            lambda n, tag=tag, round=round: server.request(
-                "PATCH", where, {"stock": round * 4 + n + 1}, {"If-Match": tag}
-            ),  # type: ignore[misc]
-        )
+        change = partial(server.request, "PATCH", where, headers={"If-Match": tag})
+        responses = at_once(4, lambda n, change=change, round=round: change(body={"stock": round * 4 + n + 1}))
         (won,) = [response for response in responses if response.status == 200]
         assert {response.status for response in responses if response is not won} == {412}
         assert server.get(where).body == won.body
@@ -73,7 +70,7 @@ def test_of_racing_writers_one_wins(server: Gunicorn) -> None:
 def test_of_racing_creators_one_gets_the_unique_value(server: Gunicorn) -> None:
     """Concurrent creates with the same unique value: exactly one returns 200, the others 409."""
     for round in range(20):
-        responses = at_once(4, lambda _, round=round: server.post("/users", {"email": f"race{round}@x.org"}))  # type: ignore[misc]
+        responses = at_once(4, lambda _, round=round: server.post("/users", {"email": f"race{round}@x.org"}))
         assert sorted(response.status for response in responses) == [200, 409, 409, 409]
 
 
@@ -98,16 +95,11 @@ def test_paging_over_100_000_items_while_two_write(tmp_path: Path) -> None:
         writers = [threading.Thread(target=_disturb, args=(server, stop)) for _ in range(2)]
         for writer in writers:
             writer.start()
-        connection = HTTPConnection("127.0.0.1", server.port, timeout=30)
-        path: str | None = "/products?limit=100&fields=id,name"
-        seen: list[str] = []
-        while path:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            seen += [item["id"] for item in json.loads(response.read()) if item["name"] != "passing"]
-            following = re.search(r'<([^>]*)>; rel="next"', response.headers["Link"])
-            path = following[1] if following and len(seen) < 2 * len(staying) else None
-        connection.close()
+        path, seen = "/products?limit=100&fields=id,name", []
+        while path and len(seen) < 2 * len(staying):
+            page = server.get(path)
+            seen += [item["id"] for item in page.json() if item["name"] != "passing"]
+            path = next_of(page)
         stop.set()
         join(*writers)
     assert sorted(seen) == sorted(staying)
@@ -137,11 +129,11 @@ def test_every_request_has_a_line_in_the_log(server: Gunicorn) -> None:
         assert "fields" not in json.dumps(line)
 
 
-@pytest.mark.parametrize("id", ["", "a b", "x" * 129, "é", "<script>", '"', "-", "\t"])
-def test_an_invalid_request_id_is_replaced(server: Gunicorn, id: str) -> None:
+def test_an_invalid_request_id_is_replaced(client: FlaskClient) -> None:
     """An id that could break the log is replaced by a generated one."""
-    given = server.get("/healthz", {"X-Request-Id": id.encode("utf-8").decode("latin-1")}).headers["x-request-id"]
-    assert re.fullmatch("[0-9a-f]{32}", given)
+    for id in ("", "a b", "x" * 129, "é", "<script>", '"', "-", "\t"):
+        found = client.get("/products", headers={"X-Request-Id": id}).headers["X-Request-Id"]
+        assert re.fullmatch("[0-9a-f]{32}", found), id
 
 
 def _log_lines(server: Gunicorn, request_id: str) -> list[dict[str, Any]]:
@@ -209,65 +201,54 @@ def test_a_long_search_does_not_block_other_requests(tmp_path: Path) -> None:
 def test_requests_in_flight_finish(tmp_path: Path) -> None:
     """On SIGTERM a request whose body is still arriving gets its response, and then the service ends."""
     with Gunicorn(tmp_path, workers=1) as server:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as slow:
-            body = b'{"name": "late"}'
+        with server.connect() as slow:
             head = b"POST /products HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            slow.sendall(head + b"Content-Length: %d\r\n" % len(body) + b"Expect: 100-continue\r\n\r\n")
+            slow.sendall(head + b"Content-Length: 16\r\nExpect: 100-continue\r\n\r\n")
             assert slow.recv(100).startswith(b"HTTP/1.1 100")  # the application is reading the body now
-            slow.sendall(body[:5])
+            slow.sendall(b'{"name"')
             server.process.send_signal(signal.SIGTERM)
-            _await_refusal(server)
-            slow.sendall(body[5:])
-            response = b""
-            while chunk := slow.recv(65536):
-                response += chunk
-            assert response.startswith(b"HTTP/1.1 200 OK")
-        assert server.process.wait(timeout=20) == 0
+            until(lambda: not accepts_connections(server))
+            slow.sendall(b': "late"}')
+            assert read_all(slow).startswith(b"HTTP/1.1 200 OK")
+        assert server.process.wait(SECONDS) == 0
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
+def accepts_connections(server: Gunicorn) -> bool:
+    try:
+        server.connect().close()
+    except OSError:
+        return False
+    return True
+
+
+def test_unreadable_content_returns_400(server: Gunicorn) -> None:
+    """Malformed chunks and incomplete content are the client's fault; the response closes the connection."""
+    for content in (
         b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
         b'Transfer-Encoding: chunked\r\n\r\n2\r\n{"name": "longer than said"}\r\n0\r\n\r\n',
         b"Content-Length: 50\r\n\r\n{}",
-    ],
-)
-def test_unreadable_content_returns_400(server: Gunicorn, content: bytes) -> None:
-    """Malformed chunks and incomplete content are the client's fault; the response closes the connection."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
-        client.sendall(b"POST /products HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + content)
-        client.shutdown(socket.SHUT_WR)
-        response = b""
-        while chunk := client.recv(65536):
-            response += chunk
-    assert response.startswith(b"HTTP/1.1 400 ")
-    assert response.count(b"HTTP/1.1") == 1
-    assert b"/problems/bad-request" in response
-
-
-def _await_refusal(server: Gunicorn) -> None:
-    """Wait until no new connection is accepted."""
-    until = time.monotonic() + 20
-    while time.monotonic() < until:
-        try:
-            socket.create_connection(("127.0.0.1", server.port), timeout=5).close()
-        except OSError:
-            return
-    raise AssertionError("connections are still accepted")
+    ):
+        with server.connect() as client:
+            client.sendall(b"POST /products HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + content)
+            client.shutdown(socket.SHUT_WR)
+            response = read_all(client)
+        assert response.startswith(b"HTTP/1.1 400 ") and response.count(b"HTTP/1.1") == 1
+        assert b"/problems/bad-request" in response
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("arguments", "settings", "message"),
     [
-        ({"PAGE_LIMIT": "0"}, "PAGE_LIMIT='0': must be a whole number from 1 to 10000"),
-        pytest.param({"DATABASE_URL": "memory://"}, "WEB_CONCURRENCY must be 1", marks=pytest.mark.sqlite),
-        pytest.param({"DATABASE_URL": "sqlite:////no/x.db"}, "No such file or directory", marks=pytest.mark.sqlite),
+        ((), {"PAGE_LIMIT": "0"}, "PAGE_LIMIT='0': must be a whole number from 1 to 10000"),
+        pytest.param(("-w", "2"), {"DATABASE_URL": "memory://"}, "must be 1 (it is 2)", marks=pytest.mark.sqlite),
+        pytest.param((), {"DATABASE_URL": "sqlite:////no/x.db"}, "No such file", marks=pytest.mark.sqlite),
     ],
 )
-def test_a_bad_setting_stops_the_start(tmp_path: Path, settings: dict[str, str], message: str) -> None:
-    """One line names key, value and the allowed values, and nothing is served."""
-    failed = Gunicorn(tmp_path, **settings)
+def test_a_bad_setting_stops_the_start(
+    tmp_path: Path, arguments: tuple[str, ...], settings: dict[str, str], message: str
+) -> None:
+    """One line names key, value and the allowed values, and nothing is served; gunicorn's own options count, too."""
+    failed = Gunicorn(tmp_path, *arguments, workers=1, **settings)
     assert failed.process.wait(timeout=30) != 0
     (line,) = failed.lines()
     assert line.startswith("restkeeper: ") and message in line
@@ -286,12 +267,3 @@ def test_memory_serves_with_one_worker(tmp_path: Path) -> None:
     with Gunicorn(tmp_path, workers=1, DATABASE_URL="memory://") as server:
         assert server.post("/products", {"name": "x"}).status == 200
         assert len(server.get("/products").json()) == 1
-    assert Config().database_url == "memory://"
-
-
-@pytest.mark.sqlite
-def test_memory_is_refused_with_two_workers_by_an_option(tmp_path: Path) -> None:
-    """gunicorn's own `-w` counts, too."""
-    failed = Gunicorn(tmp_path, "-w", "2", workers=1, DATABASE_URL="memory://")
-    assert failed.process.wait(timeout=30) == 1
-    assert "WEB_CONCURRENCY must be 1 (it is 2)" in failed.log.read_text()

@@ -1,7 +1,6 @@
 """Old and new programs on one store: no item loses a field, and none is returned in a form that it does not have."""
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from restkeeper.storage.contract import Index, Record
 from restkeeper.storage.outbox import EventFilter
 from tests.shop import create_app
 from tests.test_stored import resource
-from tests.waiting import join
 
 TITLE = Text(1, 50, required=True)
 OLD = resource({"title": TITLE, "tags": Items(Text(), load_default=list)})
@@ -70,28 +68,6 @@ def test_old_and_new_programs_change_an_item_in_turn(both: tuple[FlaskClient, Fl
         assert changed.json == expected and list(changed.json) == list(expected)
         assert stored(old, where).fingerprint == declared.fingerprint
         assert changed.headers["ETag"] == new.get(where).headers["ETag"] == old.get(where).headers["ETag"]
-
-
-def test_old_and_new_programs_change_an_item_at_the_same_time(both: tuple[FlaskClient, FlaskClient, Resource]) -> None:
-    """Each change is made to the item as it is, so that the last one of each program is in it."""
-    old, new, _ = both
-    where = old.post("/notes", json={"title": "a"}).headers["Location"]
-    failures = []
-
-    def change(client: FlaskClient, name: str, values: Sequence[Any]) -> None:
-        responses = [client.application.test_client().patch(where, json={name: value}) for value in values]
-        failures.extend(each.json for each in responses if each.status_code != 200)
-
-    threads = [
-        threading.Thread(target=change, args=arguments)
-        for arguments in ((old, "title", list("bcdefghij")), (new, "weight", range(10, 19)))
-    ]
-    for thread in threads:
-        thread.start()
-    join(*threads)
-    assert failures == []
-    item = old.get(where).json
-    assert (item["title"], item["weight"], item["version"]) == ("j", 18, 19) and item == new.get(where).json
 
 
 def test_a_client_sends_an_item_back_to_an_old_program(both: tuple[FlaskClient, FlaskClient, Resource]) -> None:

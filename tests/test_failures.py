@@ -14,7 +14,7 @@ from restkeeper.config import Config
 from restkeeper.errors import TooManyRequests
 from restkeeper.features import limits
 from restkeeper.features.limits.counters import SITE_QUOTAS, Quota
-from restkeeper.features.limits.failures import KNOWN_SECONDS, NOTED, NOTED_SECONDS, Failures
+from restkeeper.features.limits.requests import KNOWN_SECONDS, NOTED, NOTED_SECONDS, Failures
 from restkeeper.features.limits.shared import Table
 from tests import issuer
 from tests.callers import ADMIN, ADMIN_KEY, bearer, make_key

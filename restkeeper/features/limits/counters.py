@@ -37,17 +37,12 @@ _REDIS_OPTIONS = {
 _log = logging.getLogger("restkeeper")
 
 
-def open_counters(
-    app: Flask, table: Table | None = None, redis_url: str = "", *, clock: Clock = time
-) -> "Storage | RedisOrOwn":
-    """The counters of `app`: shared by all processes that have inherited `table`; with None, this process's own.
+def open_counters(app: Flask, table: Table, redis_url: str = "", *, clock: Clock = time) -> "Storage | RedisOrOwn":
+    """The counters of `app`: shared by all processes that have inherited `table`.
 
     With `redis_url` all machines that use that Redis share counters, while it responds.
     """
-    if table:
-        own = _storage(app, "shared://", table=table, now=clock.time)
-    else:
-        own = _storage(app, "memory://")
+    own = _storage(app, "shared://", table=table, now=clock.time)
     return RedisOrOwn(_storage(app, redis_url, **_REDIS_OPTIONS), own, clock.monotonic) if redis_url else own
 
 
@@ -81,10 +76,9 @@ class RedisOrOwn:
 
     def _count(self, operation: Callable[[Storage], int]) -> int:
         if self._has_failed:
-            moment = self._clock()
-            if moment < self._retry_at:
+            if self._clock() < self._retry_at:
                 return operation(self._own)
-            self._retry_at = moment + RETRY_SECONDS  # one request tries; the others do not wait for it
+            self._retry_at = self._clock() + RETRY_SECONDS  # one request tries; the others do not wait for it
         try:
             count = operation(self._redis)
         except self._redis.base_exceptions as error:

@@ -167,11 +167,8 @@ class SharedStorage(Storage):
         """Whether counting is possible."""
         return True
 
-    def reset(self) -> int:
-        """Delete all counts and return their number."""
+    def reset(self) -> None:
+        """Delete all counts."""
         with self._table:
-            now, times = self._now(), self._table.times
-            live = [slot for slot in range(_EXPIRY, len(times), _SLOT_WORDS) if times[slot] > now]
-            for slot in live:
-                times[slot] = 0.0
-            return len(live)
+            for slot in range(_EXPIRY, len(self._table.times), _SLOT_WORDS):
+                self._table.times[slot] = 0.0

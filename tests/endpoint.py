@@ -76,6 +76,17 @@ def responding_with(response: bytes) -> Script:
     return script
 
 
+def replying(*responses: bytes) -> Script:
+    """Read a request before each of these responses, and then close the connection."""
+
+    def script(connection: EndpointConnection) -> None:
+        for response in responses:
+            connection.request()
+            connection.send(response)
+
+    return script
+
+
 OK = responding_with(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
 

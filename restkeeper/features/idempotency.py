@@ -113,7 +113,10 @@ class Idempotency:
             return IdempotencyRecord()
         key = read_key(field)
         id = _id_of(environ, caller_in(environ).id, key)
-        seal = _seal_of(environ, key) if secret else None
+        seal = None
+        if secret:
+            secrets = [environ.get("HTTP_AUTHORIZATION", ""), environ.get("HTTP_X_API_KEY", ""), key]
+            seal = Fernet(urlsafe_b64encode(sha256(orjson.dumps(secrets)).digest()))
         now = self._now()
         return _Keyed(id, _print_of(sent), seal, now, now - self.seconds)
 
@@ -136,11 +139,6 @@ def response_key(request: Request, caller: str) -> bytes | None:
 def _id_of(environ: dict[str, Any], caller: str, key: str) -> bytes:
     place = [environ.get("SCRIPT_NAME", ""), environ.get("PATH_INFO", "")]  # PEP 3333: they may be missing
     return sha256(orjson.dumps([caller, *place, key])).digest()
-
-
-def _seal_of(environ: dict[str, Any], key: str) -> Fernet:
-    secrets = [environ.get("HTTP_AUTHORIZATION", ""), environ.get("HTTP_X_API_KEY", ""), key]
-    return Fernet(urlsafe_b64encode(sha256(orjson.dumps(secrets)).digest()))
 
 
 def _print_of(sent: Any) -> str:

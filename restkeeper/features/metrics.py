@@ -86,22 +86,19 @@ class Metrics:
         """Metrics for Prometheus. The credential is the metrics token."""
         if not self._digest:
             raise MetricsClosed("set METRICS_TOKEN to open them to callers with that token")
+        unauthorized = Unauthorized("send the metrics token as Authorization: Bearer", headers=_BEARER)
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not self._is_valid(token):
-            raise Unauthorized("send the metrics token as Authorization: Bearer", headers=_BEARER)
+        if scheme.lower() != "bearer":
+            raise unauthorized
+        digest, failures = digest_of(token), self._guard.failures
+        failures.require_room(request.environ, digest)
+        if not hmac.compare_digest(digest, self._digest):
+            failures.note_failure(request.environ)
+            raise unauthorized
+        failures.note_success(request.environ, digest)
         registry = self._registry
         if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
             registry = CollectorRegistry()
             MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         headers = {"Cache-Control": "no-store"}
         return Reply(generate_latest(registry), content_type=PROMETHEUS, headers=headers)
-
-    def _is_valid(self, token: str) -> bool:
-        """Raises TooManyRequests for an address with too many failures."""
-        digest, failures = digest_of(token), self._guard.failures
-        failures.require_room(request.environ, digest)
-        if not hmac.compare_digest(digest, self._digest):
-            failures.note_failure(request.environ)
-            return False
-        failures.note_success(request.environ, digest)
-        return True

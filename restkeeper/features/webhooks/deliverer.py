@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Event as Flag
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -40,19 +40,13 @@ Send = Callable[[str, Mapping[str, str], bytes], DeliveryResult]
 _log = logging.getLogger("restkeeper")
 
 
-class _Endpoint(NamedTuple):
-    url: str
-    types: tuple[str, ...]
-    active: bool
-    version: str  # of the API: the form of the events
-
-
 class _Job(NamedTuple):
-    """A leased delivery, the end of its lease, its endpoint, and the secrets to send it with."""
+    """A leased delivery, the end of its lease, its webhook's URL and version of the API, and the secrets to sign it."""
 
     delivery: Delivery
     until: float
-    endpoint: _Endpoint
+    url: str
+    version: str
     secrets: tuple[str, ...]
 
     @property
@@ -175,7 +169,7 @@ class Deliverer:
     def _waiting(self, now: float) -> list[tuple[Subscription, int]]:
         """The subscriptions with work, and how many deliveries of each may start; in random order, to be fair."""
         if (revision := self._store.revision(WEBHOOKS.name)) != self._revision:
-            self._active = [record.id for record in self._store.scan(WEBHOOKS.name) if _endpoint(record).active]
+            self._active = [each.id for each in self._store.scan(WEBHOOKS.name) if _webhook(each)["status"] == "active"]
             self._revision = revision
         found = self._store.subscriptions(self._active, now)
         under_way = Counter(self._under_way.values())
@@ -205,25 +199,25 @@ class Deliverer:
         """Queue events and lease deliveries; returns those to start, and the number of events read."""
         jobs: list[_Job] = []
         queued, until = 0, now + self._timeout + LEASE_SECONDS
-        for (webhook, signing, is_behind, is_due, is_open), room in waiting:
+        for (id, signing, is_behind, is_due, is_open), room in waiting:
             try:
-                endpoint = _endpoint(transaction.read(WEBHOOKS.name, webhook, lock=False))  # as it is now
+                webhook = _webhook(transaction.read(WEBHOOKS.name, id, lock=False))  # as it is now
             except RecordNotFound:
                 continue
-            if endpoint.active and is_behind and not is_due:
-                own = (WEBHOOKS.name,) if any(type.startswith("webhook.") for type in endpoint.types) else ()
-                wanted = EventFilter((*self._collections, *own), endpoint.types)
-                queued += transaction.queue(webhook, wanted, now, QUEUED - queued)
+            is_active, types = webhook["status"] == "active", tuple(webhook["types"])
+            if is_active and is_behind and not is_due:
+                own = (WEBHOOKS.name,) if any(type.startswith("webhook.") for type in types) else ()
+                queued += transaction.queue(id, EventFilter((*self._collections, *own), types), now, QUEUED - queued)
             secrets = tuple(each.value for each in signing if each.until is None or each.until > now)
-            leased = transaction.lease(webhook, now, until, room, manual_only=not (endpoint.active and is_open))
-            jobs += [_Job(each, until, endpoint, secrets) for each in leased]
+            leased = transaction.lease(id, now, until, room, manual_only=not (is_active and is_open))
+            jobs += [_Job(each, until, webhook["url"], webhook["api_version"], secrets) for each in leased]
         return jobs, queued
 
     def _start(self, job: _Job) -> None:
         """Start a delivery in a thread; if that cannot be, its lease will expire."""
         delivery = job.delivery
         try:
-            event = reduced(self._convert(delivery.event, job.endpoint.version))
+            event = reduced(self._convert(delivery.event, job.version))
         except Exception:  # such as the event of a newer program, which another process can send
             _log.exception("webhook %s: delivery %d", delivery.webhook, delivery.id)
             return
@@ -241,7 +235,7 @@ class Deliverer:
             if began <= job.until - self._timeout:  # else this process was suspended: another one may have leased it
                 body = enveloped(delivery.event)
                 headers = signed(delivery.event.id, body, job.secrets, now=began)
-                result = self._send(job.endpoint.url, headers, body)
+                result = self._send(job.url, headers, body)
                 at, chance = self._now(), self._chance()
                 attempt = attempt_of(delivery, result, began=began, at=at, retries=self._retries, chance=chance)
         except Exception:
@@ -251,9 +245,9 @@ class Deliverer:
             self._news.set()
 
 
-def _endpoint(record: Record) -> _Endpoint:
-    webhook = orjson.loads(record.body)
-    return _Endpoint(webhook["url"], tuple(webhook["types"]), webhook["status"] == "active", webhook["api_version"])
+def _webhook(record: Record) -> dict[str, Any]:
+    webhook: dict[str, Any] = orjson.loads(record.body)
+    return webhook
 
 
 def reduced(event: StoredEvent) -> StoredEvent:

@@ -25,19 +25,12 @@ def contribution_of(service: Service) -> Contribution:
 
 
 def _build(service: Service, texts: dict[str, Any], description: Description) -> None:
-    for name, part in texts["parameters"].items():
-        description.components.parameter(name, part["in"], part, lazy=True)
-    _add_schemas(description, texts["schemas"])
-    sent = (*event_types(service), EventType(PING, "Webhook", ""))
-    messages = {each.name: {"post": _message(description, each, texts)} for each in sent}
-    description.options["webhooks"] = messages
-
-
-def _add_schemas(description: Description, texts: dict[str, Any]) -> None:
-    """Add the schemas of a new webhook, a disabled one, a delivery, and an item that is too large to be sent."""
+    """Add the schemas of a new webhook, a disabled one, a delivery, and an item that is too large; and the messages."""
     components, examples = description.components, description.examples
+    for name, part in texts["parameters"].items():
+        components.parameter(name, part["in"], part, lazy=True)
     known = components.schemas_lazy
-    disabled = known["Webhook"]["properties"] | {"reason": texts["reason"]}
+    disabled = known["Webhook"]["properties"] | {"reason": texts["schemas"]["reason"]}
     components.schema("DisabledWebhook", returned(disabled), lazy=True)
     own = known["WebhookInput"]["properties"]
     at_first = own["status"] | {"enum": [state for state in own["status"]["enum"] if state != "disabled"]}
@@ -45,9 +38,11 @@ def _add_schemas(description: Description, texts: dict[str, Any]) -> None:
     components.schema("NewWebhook", new, lazy=True)
     delivery = description.marshmallow("WebhookDelivery", WebhookDeliverySchema)
     components.schema("WebhookDelivery", returned(delivery["properties"]), lazy=True)
-    components.schema("ItemReference", texts["ItemReference"], lazy=True)
+    components.schema("ItemReference", texts["schemas"]["ItemReference"], lazy=True)
     examples["NewWebhook"] = examples["WebhookInput"]
     examples["DisabledWebhook"] = examples["Webhook"] | {"status": "disabled", "reason": "410 Gone"}
+    sent = (*event_types(service), EventType(PING, "Webhook", ""))
+    description.options["webhooks"] = {each.name: {"post": _message(description, each, texts)} for each in sent}
 
 
 def _message(description: Description, type: EventType, texts: dict[str, Any]) -> JsonSchema:

@@ -62,7 +62,7 @@ PARAMETERS = ("state", "limit", "cursor")
 
 PING = "webhook.ping"
 PINGS = "_pings"  # the collection of pings, which no request can name
-GRACE_SECONDS = 24 * 3600  # for which the former secret still signs
+GRACE_SECONDS = 24 * 3600  # for which the former secret signs beside the new one
 SECRET_BYTES = 32
 MOST_SECRETS = 10  # that sign at a time: a header has room for no more than some dozens
 
@@ -164,13 +164,26 @@ class WebhookHandlers(SecretItemHandlers):
     @returns(CREATED_WITH_SECRET, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create one. Only this response has its secret."""
-        return create_with_secret(self.items, self._make, self._insert)
+
+        def insert(transaction: Transaction, record: Record, secret: str) -> None:
+            transaction.insert(self.name, record)
+            transaction.subscribe(record.id, [Secret(secret)])
+
+        return create_with_secret(self.items, self._make, insert)
 
     @takes(IDEMPOTENT, COMPARED, *ITEM_CONDITIONS)
     @returns(ROTATED, *CHANGE_PROBLEMS, InsufficientStorage)
     def rotate_item(self, id: str) -> Reply:
         """Give it a new secret. Only this response has it."""
-        return rotate_secret(self.items, id, self._renew, self._update)
+
+        def update(transaction: Transaction, record: Record, secret: str) -> None:
+            now = self._clock.time()
+            newest, *older = transaction.secrets(record.id)
+            former = [Secret(newest.value, now + GRACE_SECONDS), *(each for each in older if (each.until or 0) > now)]
+            transaction.update(self.name, record)
+            transaction.set_secrets(record.id, [Secret(secret), *former][:MOST_SECRETS])
+
+        return rotate_secret(self.items, id, lambda record: (_changed(record, self.items.now()), new_secret()), update)
 
     def replace_item(self, id: str) -> Reply:
         """Replace a webhook except its secret: optional fields that are left out take their defaults."""
@@ -245,9 +258,7 @@ class WebhookHandlers(SecretItemHandlers):
         once = self.items.hooks.idempotency(None)
 
         def work(transaction: Transaction) -> Reply:
-            record = transaction.read(
-                self.name, id
-            )  # a repeated request waits here until the first one has its response
+            record = transaction.read(self.name, id)  # here a repeated request waits for the response of the first one
             number = transaction.queue_manually(id, event(transaction, record))
             reply = _reply(_represent(transaction.find_delivery(id, number)))
             once.save(transaction, reply)
@@ -267,21 +278,6 @@ class WebhookHandlers(SecretItemHandlers):
             faults.append({"pointer": "#/status", "detail": "must be one of: active, paused"})
         require_none(faults)
         return record, new_secret()
-
-    def _insert(self, transaction: Transaction, record: Record, secret: str) -> None:
-        transaction.insert(self.name, record)
-        transaction.subscribe(record.id, [Secret(secret)])
-
-    def _renew(self, record: Record) -> tuple[Record, str]:
-        return _changed(record, self.items.now()), new_secret()
-
-    def _update(self, transaction: Transaction, record: Record, secret: str) -> None:
-        """Store a webhook with a new secret. For GRACE_SECONDS the former one signs, too."""
-        now = self._clock.time()
-        newest, *older = transaction.secrets(record.id)
-        former = [Secret(newest.value, now + GRACE_SECONDS), *(each for each in older if (each.until or 0) > now)]
-        transaction.update(self.name, record)
-        transaction.set_secrets(record.id, [Secret(secret), *former][:MOST_SECRETS])
 
     def _change(self, id: str, change: Callable[..., Record], sent: JsonObject) -> Reply:
         return self.items.change(id, change, sent, check=self._require_valid, after_update=self._resume)

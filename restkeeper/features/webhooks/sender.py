@@ -44,8 +44,8 @@ class Refused(OSError):
     """The URL or address is not allowed."""
 
 
-class _Place(NamedTuple):
-    """Where a URL leads to: a connection is for one."""
+class _Origin(NamedTuple):
+    """Where a URL leads to (RFC 6454): a connection is for one."""
 
     is_tls: bool
     host: str
@@ -53,10 +53,10 @@ class _Place(NamedTuple):
 
 
 class _Connection:
-    """A connection to a place, with the protocol that is spoken on it. `until` is the deadline of the current send."""
+    """A connection to an origin, with the protocol spoken on it. `until` is the deadline of the current send."""
 
-    def __init__(self, place: _Place, sock: socket.socket, until: float) -> None:
-        self.place = place
+    def __init__(self, origin: _Origin, sock: socket.socket, until: float) -> None:
+        self.origin = origin
         self.protocol = h11.Connection(h11.CLIENT, max_incomplete_event_size=MOST_BYTES)
         self.received = 0  # bytes of the current response
         self.until = until
@@ -65,7 +65,7 @@ class _Connection:
 
     def begin_tls(self, context: ssl.SSLContext) -> None:
         """Verify the endpoint and encrypt from now on. Raises as `send`, with the connection closed."""
-        name = self.place.host.rstrip(".")
+        name = self.origin.host.rstrip(".")
         try:
             self._sock = tls = context.wrap_socket(self._sock, server_hostname=name, do_handshake_on_connect=False)
             self._finish(tls.do_handshake, select.POLLIN)
@@ -123,7 +123,7 @@ class _Connection:
 
 
 class Sender:
-    """Sends from any number of threads: call it; `close` it at the end.
+    """Sends from any number of threads: call it.
 
     A send takes little more than `timeout` seconds. With `allow_private`, http and all addresses are allowed.
     """
@@ -133,7 +133,6 @@ class Sender:
         self._tls = ssl.create_default_context()  # verifies names and certificates, by the system's authorities
         self._lock = threading.Lock()
         self._idle: list[_Connection] = []  # the last used one at the end
-        self._closed = False
 
     def __call__(self, url: str, headers: Mapping[str, str], body: bytes) -> DeliveryResult:
         """POST a JSON body with these headers. A redirect is not followed.
@@ -142,7 +141,7 @@ class Sender:
         """
         until = time.monotonic() + self._timeout
         try:
-            place, target, host = self._checked(url)
+            origin, target, host = self._checked(url)
             fields = {
                 "Host": host,
                 "Content-Type": "application/json",
@@ -152,14 +151,14 @@ class Sender:
                 **headers,
             }
             request = h11.Request(method="POST", target=target, headers=list(fields.items()))
-            if idle := self._take(place):
+            if idle := self._take(origin):
                 try:
                     return self._exchange(idle, request, body, until)
                 except ConnectionError:  # the endpoint may have closed it, but not if a response began
                     if idle.received:
                         raise
-            connection = _Connection(place, self._connected(place, until), until)
-            if place.is_tls:
+            connection = _Connection(origin, self._connected(origin, until), until)
+            if origin.is_tls:
                 connection.begin_tls(self._tls)
             return self._exchange(connection, request, body, until)
         except (OSError, h11.RemoteProtocolError) as error:
@@ -167,13 +166,13 @@ class Sender:
             return DeliveryResult(None, _reason(error, self._timeout), None)
 
     def close(self) -> None:
-        """Close idle connections at once, and others after their use."""
+        """Close the idle connections."""
         with self._lock:
-            self._closed, idle, self._idle = True, self._idle, []
+            idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
 
-    def _checked(self, url: str) -> tuple[_Place, str, str]:
+    def _checked(self, url: str) -> tuple[_Origin, str, str]:
         """Where a URL leads to, the target of the request, and its Host. Raises Refused."""
         try:
             parts = urlsplit(url)
@@ -186,12 +185,12 @@ class Sender:
             raise Refused("refused: only https is allowed (WEBHOOK_ALLOW_PRIVATE)")
         if parts.username is not None or not host:
             raise Refused("refused: the URL has a user name, or no host")
-        place = _Place(is_tls, host, port if port is not None else 443 if is_tls else 80)
-        return place, (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), parts.netloc
+        origin = _Origin(is_tls, host, port if port is not None else 443 if is_tls else 80)
+        return origin, (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), parts.netloc
 
-    def _connected(self, place: _Place, until: float) -> socket.socket:
-        """A connection to an allowed address of a place. Raises OSError."""
-        found = _resolved(place.host, place.port, until)
+    def _connected(self, origin: _Origin, until: float) -> socket.socket:
+        """A connection to an allowed address of an origin. Raises OSError."""
+        found = _resolved(origin.host, origin.port, until)
         allowed = [each for each in found if self._allow_private or is_public(str(each[4][0]))]
         if found and not allowed:
             raise Refused(f"refused: {found[0][4][0]} is not a public address (WEBHOOK_ALLOW_PRIVATE)")
@@ -209,11 +208,11 @@ class Sender:
                 fault = error
         raise fault
 
-    def _take(self, place: _Place) -> _Connection | None:
-        """An idle connection to a place, if there is one that can be used."""
+    def _take(self, origin: _Origin) -> _Connection | None:
+        """An idle connection to an origin, if there is one that can be used."""
         while True:
             with self._lock:
-                found = next((each for each in reversed(self._idle) if each.place == place), None)
+                found = next((each for each in reversed(self._idle) if each.origin == origin), None)
                 if found:
                     self._idle.remove(found)
             if found is None or (found.is_reusable() and time.monotonic() - found.idle_since < IDLE_SECONDS):
@@ -244,7 +243,7 @@ class Sender:
                 connection.idle_since = time.monotonic()
                 with self._lock:
                     self._idle.append(connection)
-                    surplus = self._idle.pop(0) if self._closed or len(self._idle) > MAX_IDLE else None
+                    surplus = self._idle.pop(0) if len(self._idle) > MAX_IDLE else None
             if surplus:
                 surplus.close()
         assert response is not None  # noqa: S101 - no content comes before it

@@ -5,7 +5,6 @@ from flask.cli import with_appcontext
 
 from restkeeper.cli.common import Command, service_of_app
 from restkeeper.clock import rfc3339
-from restkeeper.features.keys.credentials import new_id, new_token
 from restkeeper.features.keys.handlers import (
     KEYS,
     insert_key,
@@ -40,8 +39,7 @@ def create(name: str, scopes: tuple[str, ...], days: int | None) -> None:
     service = service_of_app(creates=True, feature="keys")
     now = service.clock.time()
     sent = {"name": name, "scopes": list(scopes), "expires_at": rfc3339(now + days * DAY) if days else None}
-    record = make_key(sent, known_scopes(service.resources), id=new_id(), now=rfc3339(now))
-    token = new_token(record.id)
+    record, token = make_key(sent, known_scopes(service.resources), now=rfc3339(now))
     service.store.write(lambda transaction: insert_key(transaction, record, token))
     click.echo(f"key {record.id}; its secret, shown this once:", err=True)
     click.echo(token)

@@ -5,6 +5,7 @@ password (RFC 7617).
 """
 
 import hmac
+import re
 import secrets
 from base64 import b64decode
 from collections.abc import Callable
@@ -30,6 +31,7 @@ NOTED = 4096  # keys whose last use each process caches
 
 _PREFIX = "rk_"
 _ID_DIGITS = 16
+_ID = re.compile(f"[0-9a-f]{{{_ID_DIGITS}}}")
 _NEVER = rfc3339(0)
 _NO_DIGEST = "0" * 64  # of no token
 
@@ -65,7 +67,7 @@ def basic_token(credentials: str) -> str:
         user, _, password = b64decode(credentials.strip(), validate=True).decode().partition(":")
     except ValueError:
         return ""
-    return password if password.startswith(_PREFIX) or not _is_id(user) else f"{_PREFIX}{user}_{password}"
+    return password if password.startswith(_PREFIX) or not _ID.fullmatch(user) else f"{_PREFIX}{user}_{password}"
 
 
 class KeyResolver:
@@ -117,7 +119,3 @@ def _known(id: str, body: bytes) -> tuple[str, Caller, float]:
     digest, scopes, expires_at = orjson.loads(body)
     expires = datetime.fromisoformat(expires_at).timestamp() if expires_at else inf
     return digest, Caller(f"key:{id}", frozenset(scopes)), expires
-
-
-def _is_id(text: str) -> bool:
-    return len(text) == _ID_DIGITS and all(digit in "0123456789abcdef" for digit in text)

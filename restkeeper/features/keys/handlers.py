@@ -71,9 +71,9 @@ def known_scopes(resources: Iterable[Resource]) -> tuple[str, ...]:
     return (ADMIN, *(f"{each.name}:{action}" for each in resources for action in ("read", "write")))
 
 
-def make_key(sent: JsonObject, scopes: Iterable[str], *, id: str, now: str) -> Record:
-    """A new key as it is represented. Raises ValidationFailed for one that could do nothing."""
-    record = KEYS.create(sent, id=id, now=now)
+def make_key(sent: JsonObject, scopes: Iterable[str], *, now: str) -> tuple[Record, str]:
+    """A new key as it is represented, and its token. Raises ValidationFailed for one that could do nothing."""
+    record = KEYS.create(sent, id=new_id(), now=now)
     key = {name: None for name in KEYS.names} | exactjson.loads(record.body)
     allowed = tuple(scopes)
     faults = [
@@ -84,7 +84,7 @@ def make_key(sent: JsonObject, scopes: Iterable[str], *, id: str, now: str) -> R
     if key["expires_at"] is not None and key["expires_at"] <= now:
         faults.append({"pointer": "#/expires_at", "detail": "must be in the future"})
     require_none(faults)
-    return record._replace(body=exactjson.dumps(key))
+    return record._replace(body=exactjson.dumps(key)), new_token(record.id)
 
 
 def insert_key(transaction: Transaction, record: Record, token: str) -> None:
@@ -107,14 +107,8 @@ def renewed_key(record: Record, *, now: str) -> tuple[Record, str]:
     return KEYS.touched(KEYS.upgraded(record), now=now), new_token(record.id)
 
 
-def revoke_key(transaction: Transaction, id: str) -> Record:
-    """Make a key void; as it last was. Raises RecordNotFound."""
-    record = transaction.read(KEYS.name, id)
-    _void(transaction, id)
-    return record
-
-
-def _void(transaction: Transaction, id: str) -> None:
+def revoke_key(transaction: Transaction, id: str) -> None:
+    """Make a key void. Raises RecordNotFound."""
     transaction.delete(KEYS.name, id)
     transaction.delete(CREDENTIALS.name, id)
 
@@ -162,7 +156,6 @@ class KeyHandlers(SecretItemHandlers):
             service.config,
             service.hooks,
             clock=service.clock,
-            new_id=new_id,
             caching=UNCACHED,
             choices={"scopes": self._scopes},
         )
@@ -181,21 +174,16 @@ class KeyHandlers(SecretItemHandlers):
     @returns(CREATED_WITH_SECRET, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create one. Only this response has its secret."""
-        return create_with_secret(self.items, self._make, insert_key)
+        return create_with_secret(
+            self.items, lambda sent: make_key(sent, self._scopes, now=self.items.now()), insert_key
+        )
 
     @takes(IDEMPOTENT, COMPARED, *ITEM_CONDITIONS)
     @returns(ROTATED, *CHANGE_PROBLEMS, InsufficientStorage, ValidationFailed)
     def rotate_item(self, id: str) -> Reply:
         """Give it a new secret. Only this response has it."""
-        return rotate_secret(self.items, id, self._renew, update_key)
+        return rotate_secret(self.items, id, lambda record: renewed_key(record, now=self.items.now()), update_key)
 
     def delete_item(self, id: str) -> Reply:
         """Revoke it, from the next request on; the response is the key as it last was."""
-        return self.items.delete(id, lambda transaction, record: _void(transaction, record.id))
-
-    def _make(self, sent: JsonObject) -> tuple[Record, str]:
-        record = make_key(sent, self._scopes, id=self.items.new_id(), now=self.items.now())
-        return record, new_token(record.id)
-
-    def _renew(self, record: Record) -> tuple[Record, str]:
-        return renewed_key(record, now=self.items.now())
+        return self.items.delete(id, lambda transaction, record: revoke_key(transaction, record.id))

@@ -20,6 +20,7 @@ from tests import stores
 from tests.clock import SetClock
 from tests.live import Gunicorn, HttpResponse
 from tests.shop import RESOURCES, create_app
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.needs("idempotency")
 
@@ -297,7 +298,7 @@ def test_concurrent_duplicates_create_one_item(live: Gunicorn) -> None:
     together = threading.Barrier(8)
 
     def send(key: str) -> HttpResponse:
-        together.wait(timeout=10)
+        together.wait(SECONDS)
         return live.post("/products", LAMP, {"Idempotency-Key": key})
 
     with ThreadPoolExecutor(8) as pool:

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from itertools import cycle
 
 import pytest
-from limits import RateLimitItemPerMinute, RateLimitItemPerSecond
+from limits import RateLimitItemPerMinute
 from limits.storage import Storage, storage_from_string
 from limits.strategies import FixedWindowRateLimiter
 
@@ -30,14 +30,6 @@ def storage(request: pytest.FixtureRequest) -> Iterator[Storage]:
 def shared(slots: int = 1024, table: Table | None = None, now: Callable[[], float] = time.time) -> SharedStorage:
     """A storage with few slots."""
     return SharedStorage("shared://", table=table or Table(slots), now=now)
-
-
-def test_a_quota_lasts_until_its_window_ends(storage: Storage) -> None:
-    """In a fixed window only the quota is admitted; after the window it is admitted again."""
-    limiter, quota = FixedWindowRateLimiter(storage), RateLimitItemPerSecond(10, 2)
-    assert [limiter.hit(quota) for _ in range(11)] == [True] * 10 + [False]
-    until(lambda: storage.get(quota.key_for()) == 0)
-    assert limiter.hit(quota)
 
 
 def test_clear_and_reset(storage: Storage) -> None:

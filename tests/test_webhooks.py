@@ -92,11 +92,11 @@ class TestResource:
             assert faults(client.patch(path, json={"url": url})) == ["#/url"], url
         assert client.get(path).json["url"] == URL
 
-    @pytest.mark.parametrize("url", ["http://127.0.0.1:9000/x", "http://localhost/", "https://10.0.0.1/", URL])
-    def test_private_addresses_can_be_allowed(self, url: str) -> None:
+    def test_private_addresses_can_be_allowed(self) -> None:
         """With WEBHOOK_ALLOW_PRIVATE, also with http."""
         client = create_app(Config(webhook_allow_private=True)).test_client()
-        assert client.post(HOOKS, json={"url": url}).status_code == 200
+        for url in ("http://127.0.0.1:9000/x", "http://localhost/", "https://10.0.0.1/", URL):
+            assert client.post(HOOKS, json={"url": url}).status_code == 200, url
         assert faults(client.post(HOOKS, json={"url": "http://me@127.0.0.1/"})) == ["#/url"]
 
     def test_a_webhook_with_a_forbidden_url_can_be_paused(self, tmp_path: Path) -> None:
@@ -124,13 +124,6 @@ class TestResource:
         assert faults(client.post(HOOKS, json=wrong | {"status": "paused"})) == faults(client.post(HOOKS, json=wrong))
         assert faults(client.patch(f"{HOOKS}/{made['id']}", json={"types": ["x"], "status": "paused"})) == ["#/types/0"]
         assert faults(client.post(HOOKS, json={"url": URL, "types": []})) == ["#/types"]
-
-    def test_changes_of_webhooks_are_no_events(self, client: FlaskClient) -> None:
-        """To create, change or delete one makes no event."""
-        path = f"{HOOKS}/{make(client)['id']}"
-        client.patch(path, json={"description": "x"})
-        client.delete(path)
-        assert client.get("/api/v1/events").json == []
 
 
 class TestRotation:
@@ -185,14 +178,15 @@ class TestLog:
         assert client.get(f"{hook}/deliveries?state=failed").json == []
         assert client.get(f"{hook}/deliveries").headers["Cache-Control"] == "no-store"
 
-    @pytest.mark.parametrize("query", ["state=lost", "limit=0", "limit=101", "cursor=x", "cursor=0", "offset=1"])
-    def test_invalid_parameters_are_refused(self, client: FlaskClient, query: str) -> None:
+    def test_invalid_parameters_are_refused(self, client: FlaskClient) -> None:
         """The fault names each unknown or malformed parameter."""
-        response = client.get(f"{HOOKS}/{make(client)['id']}/deliveries?{query}")
-        assert (response.status_code, response.json["errors"][0]["parameter"]) == (400, query.split("=")[0])
+        hook = f"{HOOKS}/{make(client)['id']}"
+        for query in ("state=lost", "limit=0", "limit=101", "cursor=x", "cursor=0", "offset=1"):
+            response = client.get(f"{hook}/deliveries?{query}")
+            assert (response.status_code, response.json["errors"][0]["parameter"]) == (400, query.split("=")[0])
 
     def test_a_delivery_is_read_by_its_number(self, client: FlaskClient) -> None:
-        """Only below its own webhook; anything else returns 404."""
+        """Only below its own webhook, while there is that; anything else returns 404."""
         hook, other = (f"{HOOKS}/{make(client)['id']}" for _ in range(2))
         ping = client.post(f"{hook}/ping").json
         assert client.get(f"{hook}/deliveries/{ping['id']}").json == ping
@@ -202,11 +196,6 @@ class TestLog:
         ):
             assert client.get(path).status_code == 404
             assert client.post(f"{path}/redeliver").status_code == 404
-
-    def test_the_log_is_deleted_with_its_webhook(self, client: FlaskClient) -> None:
-        """A webhook that is deleted leaves no log."""
-        hook = f"{HOOKS}/{make(client)['id']}"
-        ping = client.post(f"{hook}/ping").json
         client.delete(hook)
         assert client.get(f"{hook}/deliveries/{ping['id']}").status_code == 404
         assert client.post(f"{hook}/deliveries/{ping['id']}/redeliver").status_code == 404

@@ -40,6 +40,7 @@ NEAR = {  # tests of code that runs in other processes, by the prefix of its pat
     "restkeeper/server/worker": ("test_worker*", "test_edge", "test_events_running"),
     "restkeeper/server/connection": ("test_worker*", "test_connection", "test_edge"),
     "restkeeper/web/application": ("test_edge",),
+    "restkeeper/web/client": ("test_sender", "test_jwks_url"),
     "restkeeper/web/observe": ("test_running",),
     "restkeeper/features/openapi/": ("test_openapi",),
     "restkeeper/features/events/description": ("test_openapi",),

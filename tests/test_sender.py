@@ -1,4 +1,7 @@
-"""Messages to untrusted URLs go only to public addresses, end in time, and never raise."""
+"""Messages to untrusted URLs go only to public addresses, end in time, and never raise.
+
+These are also the tests of `restkeeper/web/client.py`, which sends them.
+"""
 
 import re
 import socket

@@ -5,16 +5,14 @@ deleted with its set. A set that cannot be read or parsed changes nothing.
 """
 
 import logging
+import ssl
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from http.client import HTTPException
+from contextlib import closing, suppress
 from math import inf
 from typing import Any
-from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 import orjson
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -22,13 +20,14 @@ from jwt import PyJWK, PyJWTError
 
 from restkeeper.errors import Unavailable
 from restkeeper.net import is_loopback
+from restkeeper.web.client import ERRORS, Connection, reason, request_of, target_of
 from restkeeper.web.pagination import Cache
 
-FETCH_SECONDS = 5.0  # for each wait of a fetch, and for the whole body
+FETCH_SECONDS = 5.0  # for a fetch
 CACHED_SECONDS = 300.0  # of a set from a URL, whatever its Cache-Control: the removal of a key must not wait longer
 PAUSE_SECONDS = 10.0  # between fetches after an unknown key or an error: clients must not make us overload the issuer
 FILE_SECONDS = 1.0  # between two reads of a file
-MOST_BYTES = 1024 * 1024  # of a set
+MOST_BYTES = 1024 * 1024  # of a set, from a URL with the head of the response
 VERIFIED_BYTES = 4 * 1024 * 1024  # of the cache of verified tokens of a set
 
 RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
@@ -149,40 +148,26 @@ def _is_safe(url: str) -> bool:
 
 def _read_file(path: str) -> bytes:
     with open(path, "rb") as file:
-        return _bounded(file.read(MOST_BYTES + 1))
-
-
-def _bounded(text: bytes) -> bytes:
+        text = file.read(MOST_BYTES + 1)
     if len(text) > MOST_BYTES:
         raise ValueError(f"it is longer than {MOST_BYTES} bytes")
     return text
 
 
-class _NoRedirects(HTTPRedirectHandler):
-    """The keys are at the configured URL; no response redirects."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
 def fetch(url: str) -> bytes:
-    """The body at an http or https URL, of at most 1 MiB. It waits 5 s for each step, and 5 s for the whole body.
+    """The body at an http or https URL, within 5 s in all. Raises OSError if there is none, or it is too long.
 
-    Raises OSError if the request fails, ValueError if the body is too long. Redirects are not followed. The proxy of
-    the environment is used, except for http, which is this machine.
+    Redirects are not followed, and no proxy of the environment is used.
     """
-    handlers = [ProxyHandler({})] if url.startswith("http:") else []
-    request = Request(url, headers={"Accept": "application/jwk-set+json, application/json"})  # noqa: S310 - checked
+    until, target = time.monotonic() + FETCH_SECONDS, target_of(url)
+    fields = {"Accept": "application/jwk-set+json, application/json", "Connection": "close"}
     try:
-        with build_opener(_NoRedirects, *handlers).open(request, timeout=FETCH_SECONDS) as response:
-            text, until = b"", time.monotonic() + FETCH_SECONDS
-            while chunk := response.read1(65536):
-                text = _bounded(text + chunk)
-                if time.monotonic() > until:
-                    raise TimeoutError("the response is too slow")
-            return text
-    except HTTPError as error:
-        error.close()
-        raise
-    except HTTPException as error:
-        raise OSError(f"no HTTP response: {error!r}") from error
+        with closing(Connection(target.origin, until, ssl.create_default_context(), MOST_BYTES)) as connection:
+            response = connection.exchange(request_of("GET", target, fields), b"", until, MOST_BYTES)
+    except ERRORS as error:
+        raise OSError(reason(TimeoutError() if time.monotonic() >= until else error, FETCH_SECONDS)) from error
+    if response.status != 200:
+        raise OSError(f"the response has the status {response.status}")
+    if not response.is_whole:
+        raise OSError(f"the response breaks off, or is longer than {MOST_BYTES} bytes")
+    return response.content

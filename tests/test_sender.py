@@ -168,14 +168,6 @@ def test_an_excerpt_is_short_and_harmless(sender: Sender) -> None:
         assert [sender(endpoint.url, {}, b"{}").excerpt for _ in EXCERPTS] == list(EXCERPTS.values())
 
 
-def test_compressed_content_is_not_decompressed(sender: Sender) -> None:
-    """A small response does not become a large one in memory."""
-    with serving(
-        responding_with(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc")
-    ) as endpoint:
-        assert sender(endpoint.url, {}, b"{}").excerpt == "abc"
-
-
 def test_chunked_content_is_read(sender: Sender) -> None:
     """The chunks are joined, and the connection is reused."""
     chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"
@@ -202,14 +194,12 @@ def test_retry_after_is_seconds_or_a_date(sender: Sender) -> None:
     assert found == {field: DeliveryResult(503, "", seconds) for field, seconds in RETRY_AFTER.items()}
 
 
-@pytest.mark.parametrize("form", ["%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y"])
-def test_a_retry_after_date_is_converted_to_seconds(sender: Sender, form: str, other_time_zone: None) -> None:
+def test_a_retry_after_date_is_converted_to_seconds(sender: Sender, other_time_zone: None) -> None:
     """Each of the three date forms (RFC 9110, section 5.6.7) gives the seconds until then, in any time zone."""
-    date = time.strftime(form, time.gmtime(time.time() + 5000))
-    with serving(
-        responding_with(f"HTTP/1.1 429 Slow\r\nContent-Length: 0\r\nRetry-After: {date}\r\n\r\n".encode())
-    ) as endpoint:
-        assert sender(endpoint.url, {}, b"{}").retry_after == pytest.approx(5000, abs=60)
+    then, forms = time.gmtime(time.time() + 5000), ("%a, %d %b %Y %T GMT", "%A, %d-%b-%y %T GMT", "%a %b %d %T %Y")
+    head = "HTTP/1.1 429 Slow\r\nContent-Length: 0\r\nRetry-After: %s\r\n\r\n"
+    with serving(replying(*((head % time.strftime(form, then)).encode() for form in forms))) as endpoint:
+        assert [sender(endpoint.url, {}, b"{}").retry_after for _ in forms] == pytest.approx([5000] * 3, abs=60)
 
 
 def test_interim_responses_are_skipped(sender: Sender) -> None:
@@ -461,20 +451,15 @@ def _endless(what: bytes) -> Script:
     return script
 
 
-@pytest.mark.parametrize("what", [b"100 a\r\n\r\nHTTP/1.1 ", b"103 a\r\n\r\nHTTP/1.1 ", b"200 OK\r\na: b\r\n", b"x"])
-def test_an_endless_response_head_is_refused(sender: Sender, what: bytes) -> None:
+def test_an_endless_response_head_is_refused(sender: Sender) -> None:
     """A limited number of bytes is read, however fast they arrive."""
-    with serving(_endless(what)) as endpoint:
-        assert sender(endpoint.url, {}, b"{}") == DeliveryResult(None, "not a valid HTTP response", None)
+    for what in (b"100 a\r\n\r\nHTTP/1.1 ", b"103 a\r\n\r\nHTTP/1.1 ", b"200 OK\r\na: b\r\n", b"x"):
+        with serving(_endless(what)) as endpoint:
+            assert sender(endpoint.url, {}, b"{}") == DeliveryResult(None, "not a valid HTTP response", None), what
 
 
 @pytest.mark.parametrize(
-    "head",
-    [
-        b"200 OK\r\n\r\n",
-        b"200 OK\r\nContent-Length: 99999999999\r\n\r\n",
-        b"200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffff\r\n",
-    ],
+    "head", [b"\r\n", b"Content-Length: 99999999999\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\nfffffff\r\n"]
 )
 def test_endless_content_is_not_read(sender: Sender, head: bytes) -> None:
     """Only its beginning is returned."""
@@ -482,7 +467,7 @@ def test_endless_content_is_not_read(sender: Sender, head: bytes) -> None:
 
     def script(connection: EndpointConnection) -> None:
         connection.request()
-        connection.send(b"HTTP/1.1 " + head)
+        connection.send(b"HTTP/1.1 200 OK\r\n" + head)
         try:
             while True:
                 connection.send(b"x" * 10000)
@@ -497,28 +482,20 @@ def test_endless_content_is_not_read(sender: Sender, head: bytes) -> None:
 # Failures
 
 
-@pytest.mark.parametrize(
-    "data, reason",
-    [
-        (b"", "connection closed without a response"),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", "not a valid HTTP response"),
-        (b"\0" * 100, "not a valid HTTP response"),
-        (b"HTTP/1.1 abc\r\n\r\n", "not a valid HTTP response"),
-        (b"HTTP/1.1 200 OK\r\n" + b"a" * MOST_BYTES, "not a valid HTTP response"),
-    ],
-)
-def test_an_invalid_response_is_a_plain_failure(sender: Sender, data: bytes, reason: str) -> None:
+def test_an_invalid_response_is_a_plain_failure(sender: Sender) -> None:
     """Whatever an endpoint sends, nothing is raised, and its bytes do not appear in the reason."""
-    with serving(replying(data)) as endpoint:
-        assert sender(endpoint.url, {}, b"{}") == DeliveryResult(None, reason, None)
+    long = b"HTTP/1.1 200 OK\r\n" + b"a" * MOST_BYTES
+    for data in (b"SSH-2.0-OpenSSH_9.2\r\n", b"\0" * 100, b"HTTP/1.1 abc\r\n\r\n", long):
+        with serving(replying(data)) as endpoint:
+            assert sender(endpoint.url, {}, b"{}") == DeliveryResult(None, "not a valid HTTP response", None)
 
 
-@pytest.mark.parametrize("chunk", [b"zz\r\n", b"-5\r\n", b"5\r\nab", b"\r\n", b"2\r\nabcdef"])
-def test_content_that_breaks_off_keeps_the_status(sender: Sender, chunk: bytes) -> None:
+def test_content_that_breaks_off_keeps_the_status(sender: Sender) -> None:
     """The endpoint has responded, so it has received the request."""
-    with serving(replying(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk)) as endpoint:
-        assert [sender(endpoint.url, {}, b"{}").status for _ in range(2)] == [200, 200]
-        assert endpoint.connected == 2
+    for chunk in (b"zz\r\n", b"-5\r\n", b"5\r\nab", b"\r\n", b"2\r\nabcdef"):
+        with serving(replying(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk)) as endpoint:
+            assert [sender(endpoint.url, {}, b"{}").status for _ in range(2)] == [200, 200], chunk
+            assert endpoint.connected == 2
 
 
 def test_a_closed_port_is_a_plain_failure(sender: Sender) -> None:
@@ -528,20 +505,16 @@ def test_a_closed_port_is_a_plain_failure(sender: Sender) -> None:
     assert sender(f"http://127.0.0.1:{port}/", {}, b"{}") == DeliveryResult(None, "connection refused", None)
 
 
-@pytest.mark.parametrize(
-    "code, reason",
-    [(socket.EAI_NONAME, "no such host"), (socket.EAI_AGAIN, "the name cannot be resolved now")],
-)
-def test_a_name_that_is_not_resolved_has_a_reason(
-    guarded: Sender, monkeypatch: pytest.MonkeyPatch, code: int, reason: str
-) -> None:
+def test_a_name_that_is_not_resolved_has_a_reason(guarded: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unknown name has another reason than a failed resolver."""
+    codes = {socket.EAI_NONAME: "no such host", socket.EAI_AGAIN: "the name cannot be resolved now"}
+    errors = iter(codes)
 
     def resolve(*_: Any, **__: Any) -> Any:
-        raise socket.gaierror(code, "words of the system")
+        raise socket.gaierror(next(errors), "words of the system")
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    assert guarded("https://hook.example/", {}, b"{}") == DeliveryResult(None, reason, None)
+    assert [guarded("https://hook.example/", {}, b"{}").excerpt for _ in codes] == list(codes.values())
 
 
 # The check of addresses
@@ -570,11 +543,14 @@ def test_no_notation_of_an_address_avoids_the_check(guarded: Sender) -> None:
 
 
 def test_an_invalid_url_is_a_failure(sender: Sender) -> None:
-    """Nothing is raised. Where private addresses are allowed, only http and https are called."""
+    """Nothing is raised. Where private addresses are allowed, only http and https are called, and no user name."""
     malformed = ("", "hook", "//hook", "https", "https://", "https:///x", "https://h:99999/", "https:h")
-    for url in (*malformed, "ftp://127.0.0.1/", "gopher://127.0.0.1/", "file:///etc/passwd", "unix:/run/x"):
-        response = sender(url, {}, b"{}")
-        assert response.status is None and response.excerpt.startswith("refused: "), url
+    others = ("ftp://127.0.0.1/", "gopher://127.0.0.1/", "file:///etc/passwd", "unix:/run/x")
+    with serving(OK) as endpoint:
+        for url in (*malformed, *others, f"http://ada:secret@127.0.0.1:{endpoint.port}/"):
+            response = sender(url, {}, b"{}")
+            assert response.status is None and response.excerpt.startswith("refused: "), url
+        assert endpoint.connected == 0
 
 
 def test_the_checked_address_is_the_one_that_is_called(guarded: Sender, net: Net) -> None:
@@ -611,14 +587,6 @@ def test_only_https_is_called(guarded: Sender, net: Net) -> None:
     for url in ("http://hook.example/", "HTTP://hook.example/", "ftp://hook.example/", "file:///etc/x"):
         assert guarded(url, {}, b"{}") == refusal, url
     assert net.lookups == []
-
-
-def test_userinfo_is_refused(sender: Sender) -> None:
-    """A URL with a password is not called at all."""
-    with serving(OK) as endpoint:
-        response = sender(f"http://ada:secret@127.0.0.1:{endpoint.port}/", {}, b"{}")
-        assert response == DeliveryResult(None, "refused: the URL has a user name, or no host", None)
-        assert endpoint.connected == 0
 
 
 # TLS

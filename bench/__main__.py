@@ -36,6 +36,7 @@ from bench.scenario import HEADINGS, Scenario, compare
 from bench.sides import PRODUCT, READS, Side, creates, get, mixed, post, take_turns, with_field
 from resources.products import RESOURCE
 from restkeeper.clock import rfc3339, uuid7
+from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Transaction
 from restkeeper.web import exactjson
@@ -55,10 +56,11 @@ def fill(path: Path, count: int) -> list[str]:
     store = open_store(f"sqlite:///{path}", [RESOURCE.collection])
     ids = [uuid7() for _ in range(count)]
     now, exact = rfc3339(time.time()), exactjson.loads(json.dumps(PRODUCT))
+    products = StoredRepresentation(RESOURCE)
 
     def work(transaction: Transaction) -> None:
         for n, id in enumerate(ids):
-            transaction.insert("products", RESOURCE.create({**exact, "stock": n}, id=id, now=now))
+            transaction.insert("products", products.create({**exact, "stock": n}, id=id, now=now))
 
     store.write(work)
     store.close()

@@ -11,6 +11,7 @@ from bench.sides import PRODUCT
 from resources.products import RESOURCE
 from restkeeper.app import stored_collections
 from restkeeper.resources import find_resources
+from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage import open_store
 from restkeeper.storage.postgresql.fields import fields_of
 from restkeeper.storage.postgresql.indexes import indexes_of
@@ -60,7 +61,7 @@ def price_of(number: int) -> float:
 def fill(url: str, count: int, report: Callable[[str], object] = lambda _: None) -> None:
     """Store the items 0 … `count` - 1 in an empty database: first the rows, then the indexes, as is fastest."""
     open_all(url)
-    made = RESOURCE.create(
+    made = StoredRepresentation(RESOURCE).create(
         exactjson.loads(json.dumps({**PRODUCT, "sku": "@sku", "price": 98765.5})), id="@id", now="@at"
     )
     statement = _INSERT.format(body=_expression(made.body.decode()), fields=_expression(fields_of(made.body)[0]))

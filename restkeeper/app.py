@@ -2,8 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -31,6 +30,7 @@ from restkeeper.features import (
 from restkeeper.features import versions as versioning
 from restkeeper.resources.handlers import CollectionHandlers
 from restkeeper.resources.items import Items
+from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import EXTENSION, START_SECONDS, Service, make_service, mount
 from restkeeper.storage import BACKENDS
@@ -136,9 +136,11 @@ def _application(
     backend = BACKENDS.get(scheme)
     if backend and not backend.temporary and backend not in [BACKENDS[each] for each in stores]:  # tests use any memory
         raise ConfigError(f"DATABASE_URL={scheme}://…: this service is made for {' or '.join(stores) or 'no store'}")
-    resources = [replace(each) for each in resources]  # each learns which schemas are newer in this service's store
-    stored = stored_collections(resources, features)
-    service = make_service(config, resources, stored, versions=versions, features=features, clock=clock, serves=serves)
+    representations = [StoredRepresentation(each) for each in resources]
+    collections = stored_collections(representations, features)
+    service = make_service(
+        config, representations, collections, versions=versions, features=features, clock=clock, serves=serves
+    )
     if serves:
         service.open_store(wait_seconds)  # a command opens it when it needs it
     app = Application("restkeeper", static_folder=None)
@@ -174,8 +176,8 @@ def _application(
     install("versions")  # of the API: where there is one, and how items look there
     app.before.append(guard.authorize)  # what they may do
     install("ownership", "idempotency", "dialects", "events")  # what takes part in reading and writing items
-    for resource in resources:
-        mount(app, service, partial(_routes_of, service, resource), unversioned=True)
+    for each in representations:
+        mount(app, service, partial(_routes_of, service, each), unversioned=True)
     install("webhooks", "health", "pages", "openapi")  # the last one documents what there is
     guard.learn(app)
     service.lookup.register(app)
@@ -186,14 +188,16 @@ def _application(
     return app
 
 
-def _routes_of(service: Service, resource: Resource, version: str) -> Blueprint:
-    """The routes of a collection, whose items are in the form of a version: load, store, represent."""
-    form = service.hooks.form(resource, version)
-    items = Items(resource, service.store, service.config, service.hooks, form=form, clock=service.clock)
+def _routes_of(service: Service, stored: StoredRepresentation, version: str) -> Blueprint:
+    """The routes of a collection in a version: load, store, represent."""
+    shown = service.hooks.represent(stored, version)
+    items = Items(stored, service.store, service.config, service.hooks, representation=shown, clock=service.clock)
     return CollectionHandlers(items).blueprint()
 
 
-def stored_collections(resources: Sequence[Resource], features: Collection[str] = FEATURES) -> list[StoredCollection]:
+def stored_collections(
+    resources: Iterable[Resource | StoredRepresentation], features: Collection[str] = FEATURES
+) -> list[StoredCollection]:
     """All that a store holds for a service with these resources and features."""
     of_features = [each for name in _FEATURES if name in features for each in _FEATURES[name].collections]
     return [*(each.collection for each in resources), *of_features]

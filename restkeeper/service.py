@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as Names
 from dataclasses import dataclass, field
 from typing import cast
@@ -13,6 +13,7 @@ from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
 from restkeeper.resources import require_free_names
 from restkeeper.resources.changes import Hooks
+from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.storage import Location, Store, locate
 from restkeeper.storage.contract import Collection
@@ -36,12 +37,13 @@ started_stores: set[str] = set()
 class Service:
     """The configuration, the store and the other shared parts.
 
-    `features` has the names of the open features; they extend the service by `guard` and `hooks`, and its description
-    by `contributions`. Of the `versions` those in `served` have routes. The service of a command `serves` no requests.
+    `representations` are the items of its collections as they are stored, by the name of the collection. `features` has
+    the names of the open features; they extend the service by `guard` and `hooks`, and its description by
+    `contributions`. Of the `versions` those in `served` have routes. The service of a command `serves` no requests.
     """
 
     config: Config
-    resources: tuple[Resource, ...]
+    representations: Mapping[str, StoredRepresentation]
     location: Location
     store: Store
     clock: Clock
@@ -53,6 +55,11 @@ class Service:
     served: tuple[Version, ...]
     serves: bool
     contributions: list[Contribution] = field(default_factory=list)
+
+    @property
+    def resources(self) -> tuple[Resource, ...]:
+        """The declarations of its collections."""
+        return tuple(each.resource for each in self.representations.values())
 
     @property
     def default_version(self) -> str:
@@ -98,7 +105,7 @@ def locate_store(config: Config) -> Location:
 
 def make_service(
     config: Config,
-    resources: Sequence[Resource],
+    representations: Sequence[StoredRepresentation],
     collections: Iterable[Collection],
     *,
     versions: Versions = V1,
@@ -106,11 +113,11 @@ def make_service(
     clock: Clock = time,
     serves: bool = True,
 ) -> Service:
-    """Create a service of `resources`, whose store has `collections` and is not open yet.
+    """Create a service of these items, whose store has `collections` and is not open yet.
 
     Raises ConfigError for an invalid URL, and ValueError for invalid names of collections.
     """
-    require_free_names(resources)
+    require_free_names([each.resource for each in representations])
     location = locate_store(config)
     store = location.store(
         collections,
@@ -124,9 +131,8 @@ def make_service(
     served = tuple(versions.served(clock.time(), config.previews))
     names, hooks = frozenset(features), Hooks()
     lookup = Lookup(store, clock)
-    return Service(
-        config, tuple(resources), location, store, clock, names, guard, lookup, hooks, versions, served, serves
-    )
+    by_name = {each.name: each for each in representations}
+    return Service(config, by_name, location, store, clock, names, guard, lookup, hooks, versions, served, serves)
 
 
 def mount(app: Flask, service: Service, routes: Callable[[str], Blueprint], *, unversioned: bool = False) -> None:

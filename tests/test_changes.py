@@ -15,6 +15,7 @@ from restkeeper.config import Config
 from restkeeper.errors import Unavailable
 from restkeeper.resources import items
 from restkeeper.resources.items import Stale, Turns, deadline_of, until_current
+from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.schemas.fields import Text
 from restkeeper.schemas.item import ItemSchema
@@ -55,8 +56,9 @@ def preparations(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> list[s
         return write(inside, **options)
 
     monkeypatch.setattr(store, "write", watched)
-    for name in ("create", "replace", "merge", "_load"):
-        monkeypatch.setattr(Resource, name, recording(getattr(Resource, name), name, depth, found))
+    for name in ("create", "replace", "merge"):
+        recorded = recording(getattr(StoredRepresentation, name), name, depth, found)
+        monkeypatch.setattr(StoredRepresentation, name, recorded)
     return found
 
 
@@ -77,7 +79,7 @@ def test_changes_are_prepared_before_their_transaction(client: FlaskClient, prep
     hook = client.post("/api/v1/webhooks", json={"url": "https://example.org/x"}).headers["Location"]
     assert client.patch(hook, json={"description": "d"}).json["version"] == 2
     assert client.post("/api/v1/keys", json={"name": "k", "scopes": ["admin"]}).status_code == 200
-    assert {"create before", "replace before", "merge before", "_load before"} == set(preparations)
+    assert {"create before", "replace before", "merge before"} == set(preparations)
 
 
 def test_a_change_that_changes_nothing_writes_nothing(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:

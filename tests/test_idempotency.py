@@ -13,7 +13,7 @@ from werkzeug.test import TestResponse
 from restkeeper.config import Config
 from restkeeper.errors import ValidationFailed
 from restkeeper.features.idempotency import Idempotency
-from restkeeper.resources.resource import Resource
+from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage.contract import Key, Record, Store, StoredResponse, Transaction
 from restkeeper.web.application import Application
 from tests import stores
@@ -220,7 +220,7 @@ def test_a_replay_ignores_a_changed_schema(client: FlaskClient, post: Post, monk
     def refuse(*_: Any, **__: Any) -> None:
         raise ValidationFailed(errors=[])
 
-    monkeypatch.setattr(Resource, "create", refuse)
+    monkeypatch.setattr(StoredRepresentation, "create", refuse)
     assert post().data == first.data
     assert post("another").status_code == 422
 

@@ -27,6 +27,7 @@ from restkeeper.features.webhooks.handlers import PING
 from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.resources.handlers import CollectionHandlers
 from restkeeper.resources.items import Items
+from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.service import make_service
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import needs
@@ -442,9 +443,10 @@ class CountingHandlers(CollectionHandlers):
 @pytest.fixture(scope="module")
 def counting() -> Any:
     """The document of an application that has one collection, and no feature."""
-    service = make_service(Config(), [ORDERS], [ORDERS.collection])
+    orders = StoredRepresentation(ORDERS)
+    service = make_service(Config(), [orders], [orders.collection])
     app = Application("counting", static_folder=None)
-    handlers = CountingHandlers(Items(ORDERS, service.store, service.config, service.hooks))
+    handlers = CountingHandlers(Items(orders, service.store, service.config, service.hooks))
     app.register_blueprint(handlers.blueprint(), url_prefix="/api/v1/orders")
     openapi.install(app, service)
     return app.test_client().get("/openapi.json").json

@@ -11,7 +11,8 @@ from flask.testing import FlaskClient
 
 from restkeeper.config import Config
 from restkeeper.resources.evolution import Add, Rename, Step
-from restkeeper.resources.resource import ItemLimits, Resource
+from restkeeper.resources.representation import ItemLimits
+from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Items, JsonObject, Text, Whole
 from restkeeper.storage.contract import Index, Record
 from restkeeper.storage.outbox import EventFilter
@@ -130,7 +131,7 @@ def test_what_an_old_program_preserves_counts(both: tuple[FlaskClient, FlaskClie
     """The limit of an item's size includes the fields that the program does not know."""
     old, new, _ = both
     where = new.post("/notes", json={"title": "a", "more": {"x": "y" * 100}}).headers["Location"]
-    known = old.application.extensions["restkeeper"].resources[0]
+    known = old.application.extensions["restkeeper"].representations["notes"]
     record, now = stored(old, where), "2026-01-01T00:00:00.000000Z"
     size = len(known.merge(record, {"title": "b"}, now=now).body)
     assert known.merge(record, {"title": "b"}, now=now, limits=ItemLimits(size, 100)).version == 2

@@ -17,6 +17,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from restkeeper.clock import rfc3339, uuid7
+from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage import Store, open_store
 from restkeeper.storage.contract import Record, Transaction
 from tests import stores
@@ -88,8 +89,9 @@ def test_paging_over_100_000_items_while_two_write(tmp_path: Path) -> None:
     store = open_store(url, [RESOURCE.collection])
     now = rfc3339(time.time())
     staying = [uuid7() for _ in range(100_000)]
+    products = StoredRepresentation(RESOURCE)
 
-    fill(store, (RESOURCE.create({"name": f"{n % 1000}"}, id=id, now=now) for n, id in enumerate(staying)))
+    fill(store, (products.create({"name": f"{n % 1000}"}, id=id, now=now) for n, id in enumerate(staying)))
     with Gunicorn(tmp_path, LOG_LEVEL="error") as server:
         stop = threading.Event()
         writers = [threading.Thread(target=_disturb, args=(server, stop)) for _ in range(2)]
@@ -182,7 +184,9 @@ def test_readiness_names_the_failing_part(tmp_path: Path) -> None:
 def test_a_long_search_does_not_block_other_requests(tmp_path: Path) -> None:
     """While a process searches many items, it responds to other requests before the search is done."""
     store = open_store(stores.url(f"sqlite:///{tmp_path}/restkeeper.db"), [RESOURCE.collection])
-    record = RESOURCE.create({"name": "x", "description": "y" * 200}, id="0", now=rfc3339(time.time()))
+    record = StoredRepresentation(RESOURCE).create(
+        {"name": "x", "description": "y" * 200}, id="0", now=rfc3339(time.time())
+    )
     fill(store, (record._replace(id=f"{n}") for n in range(25_000)))
     with Gunicorn(tmp_path, workers=1, LOG_LEVEL="error") as server, ThreadPoolExecutor(1) as pool:
         server.get("/healthz")

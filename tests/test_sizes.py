@@ -13,12 +13,14 @@ from werkzeug.test import TestResponse
 
 from restkeeper.config import Config
 from restkeeper.errors import MOST_FAULTS, BodyTooLarge, InvalidJson
-from restkeeper.resources.resource import ItemLimits, Resource, merge_patch
+from restkeeper.resources.representation import ItemLimits, StoredRepresentation
+from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import JsonObject
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.storage.contract import Record
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application
+from restkeeper.web.exactjson import merge_patch
 from tests.shop import create_app
 from tests.shop.products import RESOURCE
 
@@ -112,9 +114,12 @@ def test_the_content_of_strings_is_not_counted() -> None:
             exactjson.loads(f"[{text},{text},{text}]{' ' * 20}".encode(), 3, 2)
 
 
+PRODUCTS = StoredRepresentation(RESOURCE)
+
+
 def large(fingerprint: str = "", **attributes: Any) -> Record:
     """An item of a megabyte, as a store from before there were limits may have it."""
-    made = RESOURCE.create(
+    made = PRODUCTS.create(
         {"name": "x", "attributes": attributes or {"v": [[]] * 350_000}}, id="a", now="2026-01-01T00:00:00.000000Z"
     )
     return made._replace(fingerprint=fingerprint or made.fingerprint)
@@ -127,14 +132,14 @@ NOW = "2026-01-02T00:00:00.000000Z"
 def test_a_too_large_stored_item_can_be_made_smaller(parsed: list[int]) -> None:
     """It is returned and upgraded, and replaced and merged with smaller values, without parsing it."""
     for record in (large(), large("other")):
-        assert RESOURCE.show(record.body, ("id", "stock", "gone")) == b'{"id":"a","stock":0,"gone":null}'
-        assert len(RESOURCE.body(record)) == len(record.body)
-        assert RESOURCE.replace(record, {"name": "y"}, now=NOW, limits=LIMITS).version == 2
-        smaller = RESOURCE.merge(record, {"attributes": None}, now=NOW, limits=LIMITS)
+        assert PRODUCTS.show(record.body, ("id", "stock", "gone")) == b'{"id":"a","stock":0,"gone":null}'
+        assert len(PRODUCTS.body(record)) == len(record.body)
+        assert PRODUCTS.replace(record, {"name": "y"}, now=NOW, limits=LIMITS).version == 2
+        smaller = PRODUCTS.merge(record, {"attributes": None}, now=NOW, limits=LIMITS)
         assert (smaller.version, len(smaller.body) < 400) == (2, True)
         with pytest.raises(BodyTooLarge):
-            RESOURCE.merge(record, {"stock": 1}, now=NOW, limits=LIMITS)
-        assert RESOURCE.merge(record, {"stock": 0}, now=NOW, limits=LIMITS) is record
+            PRODUCTS.merge(record, {"stock": 1}, now=NOW, limits=LIMITS)
+        assert PRODUCTS.merge(record, {"stock": 0}, now=NOW, limits=LIMITS) is record
     assert max(parsed) < 1000
 
 
@@ -144,7 +149,7 @@ def test_a_large_value_is_compared_without_parsing(parsed: list[int]) -> None:
     value = exactjson.cut(record.body)["attributes"]
     text = "d" * (len(bytes(value)) - len('{"v":""}'))
     with pytest.raises(BodyTooLarge):
-        RESOURCE.replace(record, {"name": "x", "attributes": {"v": text}}, now=NOW, limits=LIMITS)
+        PRODUCTS.replace(record, {"name": "x", "attributes": {"v": text}}, now=NOW, limits=LIMITS)
     assert max(parsed) < 1000
 
 
@@ -152,9 +157,9 @@ def test_the_order_of_names_is_no_change() -> None:
     """PUT of the same values in another order of names changes nothing, at any depth."""
     record = large(a={"b": 1, "c": [{"d": Decimal("1.50"), "e": True}]})
     again = {"name": "x", "attributes": {"a": {"c": [{"e": True, "d": Decimal("1.50")}], "b": 1}}}
-    assert RESOURCE.replace(record, again, now=NOW) is record
+    assert PRODUCTS.replace(record, again, now=NOW) is record
     again["attributes"]["a"]["c"][0]["e"] = 1  # type: ignore[index]
-    assert RESOURCE.replace(record, again, now=NOW).version == 2
+    assert PRODUCTS.replace(record, again, now=NOW).version == 2
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ from restkeeper import (
     Whole,
 )
 from restkeeper.errors import BodyTooLarge, ValidationFailed
-from restkeeper.features.versions.forms import OlderForm
-from restkeeper.resources.resource import ItemLimits
+from restkeeper.features.versions.representations import OlderRepresentation
+from restkeeper.resources.representation import ItemLimits, Representation, StoredRepresentation
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.storage.contract import Filter, Op, Query, Record, Sort
 from restkeeper.web import exactjson
@@ -117,15 +117,15 @@ chains = st.lists(st.sampled_from(list(STEPS)), unique=True).flatmap(
 class Books(NamedTuple):
     """The books after some revisions, and as callers of revision 1 know them."""
 
-    newest: Resource
-    older: OlderForm
+    newest: StoredRepresentation
+    older: OlderRepresentation
     steps: list[Step]
 
 
 def books(revisions: Sequence[Sequence[Step]]) -> Books:
     """The books after these revisions."""
-    resource = Resource("books", "book", BookSchema, upgrades=dict(enumerate(revisions, start=2)))
-    return Books(resource, OlderForm(resource, 1), [step for steps in revisions for step in steps])
+    newest = StoredRepresentation(Resource("books", "book", BookSchema, upgrades=dict(enumerate(revisions, start=2))))
+    return Books(newest, OlderRepresentation(newest, 1), [step for steps in revisions for step in steps])
 
 
 def values(name: str, field: fields.Field[Any]) -> st.SearchStrategy[Any]:
@@ -150,16 +150,16 @@ def items(schema: type[ItemSchema]) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({name: values(name, field) for name, field in own.items()})
 
 
-def shown(form: Resource | OlderForm, record: Record) -> dict[str, Any]:
-    """The fields of an item that callers of a form set."""
-    item = exactjson.loads(form.body(record))
+def shown(representation: Representation, record: Record) -> dict[str, Any]:
+    """The fields of an item that callers set."""
+    item = exactjson.loads(representation.body(record))
     return {name: value for name, value in item.items() if name not in READ_ONLY}
 
 
-def valid(form: Resource | OlderForm, sent: dict[str, Any]) -> Record:
+def valid(representation: Representation, sent: dict[str, Any]) -> Record:
     """A new item; without one the example does not count."""
     try:
-        return form.create(sent, id="a", now=NOW)
+        return representation.create(sent, id="a", now=NOW)
     except ValidationFailed:
         reject()
 
@@ -436,7 +436,7 @@ def test_a_part_of_an_object_is_changed_alone() -> None:
 def test_steps_can_be_cut() -> None:
     """A revision whose earlier steps are gone has its number, and its own fingerprint."""
     resource = Resource("books", "book", BookSchema, upgrades={5: [STEPS["rename"]], 6: [STEPS["remove"]]})
-    assert [resource.at(n).resource.revision for n in (4, 5)] == [4, 5]
-    assert resource.at(4).resource.fingerprint.startswith("4-")
+    assert [StoredRepresentation(resource, n).revision.number for n in (4, 5)] == [4, 5]
+    assert resource.revisions[4].fingerprint.startswith("4-")
     with pytest.raises(ValueError, match="^books: upgrades has no steps from revision 3$"):
-        resource.at(3)
+        StoredRepresentation(resource, 3)

@@ -493,7 +493,7 @@ class TestEvents:
     def test_a_removed_field_survives_a_newer_change(self, tmp_path: Path) -> None:
         """Of an item that was stored before the upgrade, in its answers and in its events."""
         config = Config(database_url=f"sqlite:///{tmp_path}/store.db")
-        first = Resource("products", "product", PRODUCTS.at(1).resource.schema)
+        first = Resource("products", "product", PRODUCTS.revisions[1].schema)
         made = create_app(config, (first,)).test_client().post("/products", json=LAMP).json
         new = make(config).test_client()
         for body in ({"tags": ["a"]}, {"tags": ["b"]}):
@@ -504,7 +504,7 @@ class TestEvents:
     def test_events_from_before_an_upgrade_have_the_form_of_the_path(self, tmp_path: Path) -> None:
         """They are stored in the form of their time."""
         config = Config(database_url=f"sqlite:///{tmp_path}/store.db")
-        first = Resource("products", "product", PRODUCTS.at(1).resource.schema)
+        first = Resource("products", "product", PRODUCTS.revisions[1].schema)
         old = create_app(config, (first,)).test_client()
         made = old.post("/products", json=LAMP).json
         new = make(config).test_client()

@@ -11,8 +11,7 @@ import click
 from flask import current_app
 
 from restkeeper.errors import Problem
-from restkeeper.resources.form import Form
-from restkeeper.resources.resource import Resource
+from restkeeper.resources.representation import Representation, StoredRepresentation
 from restkeeper.service import Service, service_of
 from restkeeper.storage.contract import Store, Transaction
 from restkeeper.storage.errors import StoreError
@@ -51,21 +50,19 @@ class Command(click.Command):
             raise click.ClickException(message) from None
 
 
-def resource_of(service: Service, name: str) -> Resource:
-    """The collection of that name. Raises Refused if there is none."""
-    for resource in service.resources:
-        if resource.name == name:
-            return resource
-    names = ", ".join(each.name for each in service.resources)
-    raise Refused(f"there is no collection {name!r}; there are {names}")
+def stored_items(service: Service, name: str) -> StoredRepresentation:
+    """The collection of that name, as it is stored. Raises Refused if there is none."""
+    if name not in service.representations:
+        raise Refused(f"there is no collection {name!r}; there are {', '.join(service.representations)}")
+    return service.representations[name]
 
 
-def form_of(service: Service, resource: Resource, version: str | None) -> Form:
-    """The form of a collection in a version of the API; without one, as it is stored. Raises Refused."""
+def shown_items(service: Service, stored: StoredRepresentation, version: str | None) -> Representation:
+    """A collection as a version of the API shows it; without one, as it is stored. Raises Refused."""
     served = [each.name for each in service.served]
     if version not in (None, *served):
         raise Refused(f"there is no version {version!r}; there are {', '.join(served)}")
-    return service.hooks.form(resource, version) if version else resource
+    return service.hooks.represent(stored, version) if version else stored
 
 
 def service_of_app(*, creates: bool = False, ends: bool = True, feature: str = "") -> Service:

@@ -11,7 +11,7 @@ from typing import IO
 import click
 from flask.cli import with_appcontext
 
-from restkeeper.cli.common import MOST_FAILURES, Command, form_of, resource_of, service_of_app
+from restkeeper.cli.common import MOST_FAILURES, Command, service_of_app, shown_items, stored_items
 from restkeeper.cli.formats import FORMS, WRITERS, format_by_name
 from restkeeper.errors import NotConvertible
 
@@ -35,7 +35,7 @@ def export_items(name: str, file: str, form: str | None, version: str | None) ->
     both an empty cell.
     """
     service = service_of_app()
-    shown = form_of(service, resource_of(service, name), version)
+    shown = shown_items(service, stored_items(service, name), version)
     refused: list[str] = []
     left_out = 0  # items with fields that the newest form does not have
     formulas: Counter[str] = Counter()

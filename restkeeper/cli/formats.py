@@ -13,8 +13,7 @@ import msgspec
 
 from restkeeper.config import Config
 from restkeeper.errors import InvalidJson, ValidationFailed
-from restkeeper.resources.form import Form
-from restkeeper.resources.resource import JsonObject
+from restkeeper.resources.representation import JsonObject, Representation
 from restkeeper.web import exactjson
 
 FORMS = ("ndjson", "json", "csv")
@@ -38,7 +37,7 @@ def format_of(file: str, first: bytes) -> str:
     return by_content or format_by_name(file) or "csv"
 
 
-def _read_ndjson(lines: Iterable[bytes], _: Form, config: Config) -> Entries:
+def _read_ndjson(lines: Iterable[bytes], _: Representation, config: Config) -> Entries:
     for number, line in enumerate(lines, start=1):
         if line.strip():
             yield number, partial(_line, line.rstrip(), config.max_depth)
@@ -51,7 +50,7 @@ def _line(line: bytes, max_depth: int) -> Any:
         raise InvalidJson(problem.detail.replace("(line 1, column ", "(column ")) from None
 
 
-def _read_json(lines: Iterable[bytes], _: Form, config: Config) -> Entries:
+def _read_json(lines: Iterable[bytes], _: Representation, config: Config) -> Entries:
     try:
         elements = msgspec.json.decode(b"".join(lines), type=list[msgspec.Raw])
     except (msgspec.DecodeError, RecursionError) as error:
@@ -60,7 +59,7 @@ def _read_json(lines: Iterable[bytes], _: Form, config: Config) -> Entries:
         yield number, partial(exactjson.loads, bytes(element), config.max_depth)
 
 
-def _read_csv(lines: Iterable[bytes], form: Form, config: Config) -> Entries:
+def _read_csv(lines: Iterable[bytes], shown: Representation, config: Config) -> Entries:
     csv.field_size_limit(2 * config.max_body)  # an item can be longer in CSV than in JSON
     reader = csv.reader(_texts(lines), strict=True)
     header: list[str] = []
@@ -69,9 +68,9 @@ def _read_csv(lines: Iterable[bytes], form: Form, config: Config) -> Entries:
         for row in reader:
             if row and not header:
                 header = row
-                _require_fields(header, form)
+                _require_fields(header, shown)
             elif row:
-                yield begins, partial(_item, row, header, form, config.max_depth)
+                yield begins, partial(_item, row, header, shown, config.max_depth)
             begins = reader.line_num + 1
     except csv.Error as error:
         raise click.ClickException(f"line {begins}: not CSV: {error}") from None
@@ -85,21 +84,21 @@ def _texts(lines: Iterable[bytes]) -> Iterator[str]:
             raise click.ClickException(f"line {number}: not UTF-8 (byte {error.start})") from None
 
 
-def _require_fields(header: list[str], form: Form) -> None:
-    unknown = [name for name in header if name not in form.names]
+def _require_fields(header: list[str], shown: Representation) -> None:
+    unknown = [name for name in header if name not in shown.names]
     if unknown:
-        wrong, names = ", ".join(map(repr, unknown)), ", ".join(form.names)
-        raise click.ClickException(f"line 1: no fields of {form.name}: {wrong}; there are {names}")
+        wrong, names = ", ".join(map(repr, unknown)), ", ".join(shown.names)
+        raise click.ClickException(f"line 1: no fields of {shown.name}: {wrong}; there are {names}")
     if len(set(header)) < len(header):
         raise click.ClickException("line 1: a field is named twice")
 
 
-def _item(row: list[str], header: list[str], form: Form, max_depth: int) -> JsonObject:
+def _item(row: list[str], header: list[str], shown: Representation, max_depth: int) -> JsonObject:
     if len(row) != len(header):
         detail = f"must have {len(header)} cells, as the first line; it has {len(row)}"
         raise ValidationFailed(errors=[{"pointer": "#", "detail": detail}])
     cells = zip(header, row, strict=True)
-    return {name: cell if name in form.texts else _value(cell, max_depth - 1) for name, cell in cells if cell}
+    return {name: cell if name in shown.texts else _value(cell, max_depth - 1) for name, cell in cells if cell}
 
 
 def _value(cell: str, max_depth: int) -> Any:
@@ -122,13 +121,13 @@ def _write_json(bodies: Iterable[bytes], *_: Any) -> Iterator[bytes]:
     yield b"\n]\n" if before == b",\n" else b"[]\n"
 
 
-def _write_csv(bodies: Iterable[bytes], form: Form, formulas: Counter[str]) -> Iterator[bytes]:
-    yield _csv_line(form.names)
+def _write_csv(bodies: Iterable[bytes], shown: Representation, formulas: Counter[str]) -> Iterator[bytes]:
+    yield _csv_line(shown.names)
     for body in bodies:
         item = exactjson.loads(body)
-        cells = {name: _cell(item.get(name), name in form.texts) for name in form.names}
+        cells = {name: _cell(item.get(name), name in shown.texts) for name in shown.names}
         formulas.update(
-            name for name in form.names if isinstance(item.get(name), str) and cells[name].startswith(FORMULA)
+            name for name in shown.names if isinstance(item.get(name), str) and cells[name].startswith(FORMULA)
         )
         yield _csv_line(cells.values())
 
@@ -148,7 +147,7 @@ def _csv_line(cells: Iterable[str]) -> bytes:
 
 
 READERS = {"ndjson": _read_ndjson, "json": _read_json, "csv": _read_csv}
-WRITERS: dict[str, Callable[[Iterable[bytes], Form, Counter[str]], Iterator[bytes]]] = {
+WRITERS: dict[str, Callable[[Iterable[bytes], Representation, Counter[str]], Iterator[bytes]]] = {
     "ndjson": _write_ndjson,
     "json": _write_json,
     "csv": _write_csv,

@@ -24,19 +24,18 @@ from flask.cli import with_appcontext
 from restkeeper.cli.common import (
     MOST_FAILURES,
     Command,
-    form_of,
     in_batches,
     message_of,
     progress_bar,
-    resource_of,
     service_of_app,
+    shown_items,
+    stored_items,
 )
 from restkeeper.cli.formats import BOM, FORMS, READERS, Entries, format_of
 from restkeeper.clock import rfc3339
 from restkeeper.errors import BodyTooLarge, InvalidJson, NotConvertible, Problem, ValidationFailed
 from restkeeper.resources.changes import Change
-from restkeeper.resources.form import Form
-from restkeeper.resources.resource import ItemLimits, Resource
+from restkeeper.resources.representation import ItemLimits, Representation, StoredRepresentation
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.service import Service
 from restkeeper.storage.contract import Record, Transaction
@@ -69,8 +68,8 @@ def import_items(name: str, file: str, form: str | None, version: str | None, sk
     that line; with --skip-bad that line is skipped.
     """
     service = service_of_app(creates=True)
-    resource = resource_of(service, name)
-    shown = form_of(service, resource, version)
+    stored = stored_items(service, name)
+    shown = shown_items(service, stored, version)
     # Temporary files are on the store's disk, which needs space for the items anyway.
     with _opened(file, service) as source, tempfile.TemporaryFile(dir=service.location.folder) as spool:
         digest = hashlib.file_digest(source, "blake2b").digest()  # type: ignore[arg-type]
@@ -81,7 +80,7 @@ def import_items(name: str, file: str, form: str | None, version: str | None, sk
             first = next(lines, b"").removeprefix(BOM)
             form = form or format_of(file, first)
             entries = READERS[form](chain([first], lines), shown, service.config)
-            run = _Import(service, resource, shown, "element" if form == "json" else "line", skip_bad)
+            run = _Import(service, stored, shown, "element" if form == "json" else "line", skip_bad)
             run.validate(entries, digest, spool)
         spool.seek(0)
         run.insert(spool, atomic)
@@ -94,8 +93,10 @@ def import_items(name: str, file: str, form: str | None, version: str | None, sk
 class _Import:
     """One run of `restkeeper import`: how many items are good, bad, there already, and committed (`done`)."""
 
-    def __init__(self, service: Service, resource: Resource, form: Form, unit: str, skip_bad: bool) -> None:
-        self._service, self._resource, self._form = service, resource, form
+    def __init__(
+        self, service: Service, stored: StoredRepresentation, shown: Representation, unit: str, skip_bad: bool
+    ) -> None:
+        self._service, self._stored, self._shown = service, stored, shown
         self._unit, self._skip_bad = unit, skip_bad
         self._now = rfc3339(service.clock.time())
         self._listed: list[str] = []
@@ -115,7 +116,7 @@ class _Import:
                 value = read()
                 if not isinstance(value, dict):
                     raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
-                record = self._form.restore(value, id=id_at(digest, number), now=self._now, limits=limits)
+                record = self._shown.restore(value, id=id_at(digest, number), now=self._now, limits=limits)
                 made = [name for name in READ_ONLY if name not in value]
                 pickle.dump((number, made, tuple(record)), spool)
                 self.good += 1
@@ -175,12 +176,12 @@ class _Import:
         record = Record(*fields)
         try:
             with transaction.savepoint():
-                change = Change("created", self._resource, None, record, self._now)
+                change = Change("created", self._stored, None, record, self._now)
                 self._service.hooks.apply(transaction, change)
             self._inserted += 1
         except DuplicateValue as problem:
             try:
-                found = transaction.read(self._resource.name, record.id)
+                found = transaction.read(self._stored.name, record.id)
             except RecordNotFound:  # another item has the value
                 self._note(number, problem)
                 return
@@ -195,7 +196,7 @@ class _Import:
         if "id" in made and found.version > record.version:  # its id is of this file: it was imported, and then changed
             return True
         try:
-            old, new = (exactjson.loads(self._form.body(each)) for each in (found, record))
+            old, new = (exactjson.loads(self._shown.body(each)) for each in (found, record))
         except NotConvertible:
             return False
         for name in made:

@@ -9,7 +9,7 @@ from flask.cli import with_appcontext
 
 from restkeeper.cli.common import MOST_FAILURES, Command, Refused, in_batches, progress_bar, service_of_app
 from restkeeper.errors import NotConvertible
-from restkeeper.resources.resource import Resource
+from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage import Location, copying, locate
 from restkeeper.storage.contract import Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound
@@ -80,45 +80,45 @@ def migrate(prepare: bool) -> None:
         click.echo(f"{service.location.name} is ready for this version")
         return
     failures: list[str] = []
-    for resource in service.resources:
-        count, failed = _migrate_all(service.store, resource)
+    for items in service.representations.values():
+        count, failed = _migrate_all(service.store, items)
         failures += failed
-        click.echo(f"{resource.name}: {count} of {service.store.count(resource.name)} brought into the present form")
+        click.echo(f"{items.name}: {count} of {service.store.count(items.name)} brought into the present form")
     if failures:
         raise click.ClickException("\n".join([*failures[:MOST_FAILURES], f"{len(failures)} items stay as they were"]))
     dropped = service.store.tidy()
     click.echo(f"indexes: {len(dropped)} deleted{''.join(f', {name}' for name in dropped)}")
 
 
-def _migrate_all(store: Store, resource: Resource) -> tuple[int, list[str]]:
+def _migrate_all(store: Store, items: StoredRepresentation) -> tuple[int, list[str]]:
     """Migrate the items of a collection. Returns how many, and why others could not be migrated."""
     total = 0
     while True:
         failures: list[str] = []
-        stale = (record.id for record in store.scan(resource.name) if resource.is_older(record.fingerprint))
-        count = sum(map(sum, in_batches(store, stale, partial(_migrate_item, resource, failures))))
+        stale = (record.id for record in store.scan(items.name) if items.is_older(record.fingerprint))
+        count = sum(map(sum, in_batches(store, stale, partial(_migrate_item, items, failures))))
         total += count
         if not (count and failures):  # a unique value is free when the item that had it in its older form is migrated
             return total, failures
 
 
-def _migrate_item(resource: Resource, failures: list[str], transaction: Transaction, id: str) -> bool:
+def _migrate_item(items: StoredRepresentation, failures: list[str], transaction: Transaction, id: str) -> bool:
     """Migrate an item to the present schema; False if it is deleted, migrated already, or of a newer program."""
     try:
-        record = transaction.read(resource.name, id)
+        record = transaction.read(items.name, id)
     except RecordNotFound:
         return False
-    if not resource.is_older(record.fingerprint):
+    if not items.is_older(record.fingerprint):
         return False
     try:
-        upgraded = resource.upgraded(record)
+        upgraded = items.upgraded(record)
         with transaction.savepoint():
-            transaction.update(resource.name, upgraded)
+            transaction.update(items.name, upgraded)
     except NotConvertible as error:
         failures.append(error.detail)
         return False
     except DuplicateValue as error:
-        failures.append(f"{resource.name}: the item {id} cannot be converted: {error}: change or delete one of the two")
+        failures.append(f"{items.name}: the item {id} cannot be converted: {error}: change or delete one of the two")
         return False
     return True
 

@@ -24,8 +24,8 @@ from werkzeug.datastructures import ImmutableMultiDict
 
 from restkeeper.errors import InvalidQuery
 from restkeeper.parsing import whole
-from restkeeper.resources.form import Form
 from restkeeper.resources.items import MOST_COUNTED
+from restkeeper.resources.representation import Representation
 from restkeeper.service import Service
 from restkeeper.web.application import Application
 from restkeeper.web.operations import DIALECTS, Contribution
@@ -57,31 +57,32 @@ def install(app: Application, service: Service) -> None:
     service.contributions.append(Contribution(build=lambda description: description.options.update(names)))
 
 
-def translate(form: Form) -> None:
-    """Translate the query of the current request, which is for a list of items in this form."""
+def translate(representation: Representation) -> None:
+    """Translate the query of the current request, which is for a list of items in this representation."""
     if (query := request.environ.get("QUERY_STRING")) and _DIALECT.search(query):
-        request.args = ImmutableMultiDict(_translated(request.args.items(multi=True), form))
+        request.args = ImmutableMultiDict(_translated(request.args.items(multi=True), representation))
 
 
-def _translated(pairs: Iterable[tuple[str, str]], form: Form) -> Pairs:
+def _translated(pairs: Iterable[tuple[str, str]], representation: Representation) -> Pairs:
     """A query in our dialect. Raises InvalidQuery for errors of the other dialect; the reader checks the rest."""
-    ours, theirs = _split(pairs, form)
+    ours, theirs = _split(pairs, representation)
     if related := [name for name in (*_RELATIONS, "embed") if name in theirs]:
         raise _fault(related[0], "requests related items, but this collection declares no relations")
-    ours = [(_with_operator(name, form), value) for name, value in [*ours, *_filters(theirs)]]
+    ours = [(_with_operator(name, representation), value) for name, value in [*ours, *_filters(theirs)]]
     stretch = dict(_stretch(theirs))
     if stretch:
-        offset, limit, name = stretch.get("offset", 0), stretch.get("limit", 0), form.name if "range" in theirs else ""
+        offset, limit = stretch.get("offset", 0), stretch.get("limit", 0)
+        name = representation.name if "range" in theirs else ""
         after_this_request(lambda response: _with_total(response, offset, limit, name))
     return [*ours, *_sort(theirs), *((name, str(number)) for name, number in stretch.items())]
 
 
-def _split(pairs: Iterable[tuple[str, str]], form: Form) -> tuple[Pairs, dict[str, str]]:
+def _split(pairs: Iterable[tuple[str, str]], representation: Representation) -> tuple[Pairs, dict[str, str]]:
     """The parameters that stay, and those to translate."""
     ours: Pairs = []
     theirs: dict[str, str] = {}
     for name, value in pairs:
-        underscored = name in _UNDERSCORED and name not in form.names
+        underscored = name in _UNDERSCORED and name not in representation.names
         if not underscored and not value.startswith(_IN_JSON.get(name, ())):
             ours.append((name, value))
         elif name in theirs:
@@ -91,10 +92,10 @@ def _split(pairs: Iterable[tuple[str, str]], form: Form) -> tuple[Pairs, dict[st
     return ours, theirs
 
 
-def _with_operator(name: str, form: Form) -> str:
+def _with_operator(name: str, representation: Representation) -> str:
     """`price_gte` as `price[gte]`, unless a field has that very name. A field that is refused is still one."""
-    if (parts := _OPERATOR.fullmatch(name)) and name not in form.names:
-        if parts[1] in form.names or parts[1] in form.queryable.refused:
+    if (parts := _OPERATOR.fullmatch(name)) and name not in representation.names:
+        if parts[1] in representation.names or parts[1] in representation.queryable.refused:
             return f"{parts[1]}[{parts[2][1:]}]"
     return name
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from restkeeper.errors import NotConvertible, Unavailable
-from restkeeper.resources.evolution import Members, revision_of
-from restkeeper.resources.form import Form, newest
+from restkeeper.resources.evolution import revision_of
+from restkeeper.resources.representation import Representation, StoredRepresentation, stored_as
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.storage.contract import ItemStore, ItemTransaction, Record, Store, Transaction
@@ -30,7 +30,7 @@ class Change(NamedTuple):
     """
 
     kind: str
-    resource: Resource
+    representation: StoredRepresentation
     before: Record | None
     after: Record | None
     at: str
@@ -78,17 +78,17 @@ class Hooks:
 
     `on_change` are called with every change, in its transaction. `idempotency` returns the record of the current
     request, given the JSON value of its body and whether the response holds a `secret`. `access` returns what callers
-    may do with a collection's items. `before_list` are called before a list of items is read, with their form.
-    `on_body` are called with the JSON object that a request has sent. `form` returns how the items of a collection look
-    in a version of the API.
+    may do with a collection's items. `before_list` are called before a list of items is read, with how callers
+    know these. `on_body` are called with the JSON object that a request has sent. `represent` returns how the callers
+    of a version of the API know the items of a collection.
     """
 
     on_change: list[Callable[[Transaction, Change], None]] = field(default_factory=list)
     idempotency: Callable[..., IdempotencyRecord] = lambda sent, secret=False: IdempotencyRecord()
     access: Callable[[Resource], Access] = lambda resource: Access()
-    before_list: list[Callable[[Form], None]] = field(default_factory=list)
+    before_list: list[Callable[[Representation], None]] = field(default_factory=list)
     on_body: list[Callable[[dict[str, Any]], None]] = field(default_factory=list)
-    form: Callable[[Resource, str], Form] = newest
+    represent: Callable[[StoredRepresentation, str], Representation] = stored_as
 
     def apply(self, transaction: Transaction, change: Change) -> None:
         """Write a change: the one door.
@@ -96,9 +96,9 @@ class Hooks:
         Raises DuplicateValue, also as `_require_unique`, Unavailable as that, and RecordNotFound for an item
         that is not there.
         """
-        name, after = change.resource.name, change.after
-        if after is not None:
-            _require_unique(change.resource, change.before, after, transaction)
+        name, after = change.representation.name, change.after
+        if after is not None and change.representation.resource.unique:
+            _require_unique(change.representation, change.before, after, transaction)
         if after is None:
             transaction.delete(name, change.record.id)
         elif change.before is None:
@@ -109,44 +109,49 @@ class Hooks:
             listen(transaction, change)
 
 
-def omitted_by(resource: Resource, fields: Set[str], others: Sequence[str], store: ItemStore) -> list[Record]:
+def omitted_by(
+    representation: StoredRepresentation, fields: Set[str], others: Sequence[str], store: ItemStore
+) -> list[Record]:
     """The items that a list by these fields leaves out: they are NotConvertible.
 
     Raises Unavailable if one of the fields has another form in further items of the `others`, see `contract.Page`.
     """
-    if not (differing := _differing(resource, fields, others)):
+    if not (differing := _differing(representation, fields, others)):
         return []
-    records = store.of_fingerprints(resource.name, differing, MOST_COMPARED + 1)
-    refused = _refused(resource, records)
+    records = store.of_fingerprints(representation.name, differing, MOST_COMPARED + 1)
+    refused = _refused(representation, records)
     if not records or len(records) > MOST_COMPARED or len(refused) < len(records):
-        raise _unconverted(resource, refused)
+        raise _unconverted(representation, refused)
     return refused
 
 
-def _require_unique(resource: Resource, before: Record | None, after: Record, transaction: ItemTransaction) -> None:
+def _require_unique(
+    representation: StoredRepresentation, before: Record | None, after: Record, transaction: ItemTransaction
+) -> None:
     """Raises DuplicateValue if a unique value is new, and an older item has it; Unavailable if that is unknown."""
-    if not resource.unique:
-        return
-    was, now = _converted(resource, before) if before else {}, _converted(resource, after)
+    resource = representation.resource
+    now = exactjson.cut(representation.present(after).body)
+    was = exactjson.cut(representation.present(before).body) if before else {}
     values = {name: bytes(now[name]) for name in resource.unique.intersection(now)}
     new = {name: text for name, text in values.items() if text not in (b"null", bytes(was.get(name, b"")))}
     if not new:
         return
-    if not (differing := _differing(resource, new.keys(), transaction.other_fingerprints(resource.name))):
+    fingerprints = transaction.other_fingerprints(resource.name)
+    if not (differing := _differing(representation, new.keys(), fingerprints)):
         return
     others = transaction.of_fingerprints(resource.name, differing, MOST_COMPARED + 1)
     if len(others) > MOST_COMPARED:
-        raise _unconverted(resource, _refused(resource, others))
+        raise _unconverted(representation, _refused(representation, others))
     folded = {index.field for index in resource.indexes if index.fold}
     for other in others:
-        members = _converted(resource, other) if other.id != after.id else {}
+        members = exactjson.cut(representation.present(other).body) if other.id != after.id else {}
         for name, text in new.items():
             same = bytes(members.get(name, b"null"))
             if exactjson.equal(same, text) or (name in folded and same.lower() == text.lower()):
                 raise DuplicateValue(name)
 
 
-def _differing(resource: Resource, fields: Set[str], others: Sequence[str]) -> list[str]:
+def _differing(representation: StoredRepresentation, fields: Set[str], others: Sequence[str]) -> list[str]:
     """Those fingerprints of older items in which one of these fields has another form.
 
     Raises Unavailable if a newer program has stored items in which it may have.
@@ -154,34 +159,29 @@ def _differing(resource: Resource, fields: Set[str], others: Sequence[str]) -> l
     if fields <= set(READ_ONLY):
         return []
     for fingerprint in others:
-        resource.known.require_readable(fingerprint)
+        representation.known.require_readable(fingerprint)
+    resource = representation.resource
     oldest = [(max(revision_of(each), resource.oldest), each) for each in others]
     return [each for revision, each in oldest if not fields.isdisjoint(resource.converted.get(revision, ()))]
 
 
-def _refused(resource: Resource, records: Iterable[Record]) -> list[Record]:
+def _refused(representation: StoredRepresentation, records: Iterable[Record]) -> list[Record]:
     """Those that are NotConvertible."""
     refused = []
     for record in records:
         try:
-            resource.body(record)
+            representation.upgraded(record)
         except NotConvertible:
             refused.append(record)
     return refused
 
 
-def _converted(resource: Resource, record: Record) -> Members:
-    """The members of an item as far as they can be converted."""
-    try:
-        return exactjson.cut(resource.body(record))
-    except NotConvertible as error:
-        return exactjson.cut(error.rest.body)
-
-
-def _unconverted(resource: Resource, refused: Sequence[Record]) -> Unavailable:
-    shown = "" if resource.ownership is Ownership.ALL else ", ".join(each.id for each in refused[:MOST_NAMED])
+def _unconverted(representation: StoredRepresentation, refused: Sequence[Record]) -> Unavailable:
+    is_private = representation.resource.ownership is Ownership.ALL
+    shown = "" if is_private else ", ".join(each.id for each in refused[:MOST_NAMED])
     return Unavailable(
-        f"some items of {resource.name} are still to be brought into the present form (`restkeeper migrate`) or, where "
-        f"it cannot convert them, to be changed or deleted{shown and f' (as {shown})'}: until then no list can use "
-        f"a field that has changed, and, if they are more than {MOST_COMPARED}, no item can get a unique value of one"
+        f"some items of {representation.name} are still to be brought into the present form (`restkeeper migrate`) or, "
+        f"where it cannot convert them, to be changed or deleted{shown and f' (as {shown})'}: until then no list can "
+        f"use a field that has changed, and, if they are more than {MOST_COMPARED}, no item can get a unique value of "
+        "one"
     )

@@ -272,17 +272,18 @@ class Untranslatable(Exception):
 
 
 class Chain:
-    """The steps from a revision of a collection's items to its newest one.
+    """The steps from a revision of a collection's items to a later one.
 
     A field that a step removes is stored beside the item: in a JSON object, by the revision that removed it and its
     name.
     """
 
-    def __init__(self, upgrades: Mapping[int, Sequence[Step]], revision: int) -> None:
-        later = sorted(number for number in upgrades if number > revision)
+    def __init__(self, upgrades: Mapping[int, Sequence[Step]], first: int, last: int) -> None:
+        """Raises ValueError for a field that is removed twice in one revision."""
+        later = range(first + 1, last + 1)
         self.steps = [step for number in later for step in upgrades[number]]
-        self.revisions = [number for number in later for _ in upgrades[number]]  # that the steps lead to
-        self._prefixes = [f"{number}." for number in self.revisions]
+        self._revisions = [number for number in later for _ in upgrades[number]]  # that the steps lead to
+        self._prefixes = [f"{number}." for number in self._revisions]
         pairs = zip(self._prefixes, self.steps, strict=True)
         removed = [(prefix, name) for prefix, step in pairs if not step.after for name in step.before]
         if twice := [name for prefix, name in removed if removed.count((prefix, name)) > 1]:
@@ -350,6 +351,10 @@ class Chain:
             names = list(dict.fromkeys(name for each in before for name in each))
         return tuple(names)
 
+    def revision_after(self, step: Step) -> int:
+        """The revision that a step leads to."""
+        return self._revisions[self.steps.index(step)]
+
     def _descend(self, members: Members, older: bytes | None) -> Iterator[Members]:
         """An item in the newest revision, and before each step, the last one first."""
         removed = exactjson.cut(older) if older else {}
@@ -380,35 +385,35 @@ _WIDER = {("integer", "number"), ("time", "string"), ("array of integer", "array
 
 
 class KnownSchemas:
-    """The registered schemas of a collection that are newer than the one of this program, `own`.
+    """The registered schemas of a collection that are newer than the one of this program.
 
     The order is that of revisions, and for equal ones that of their registration. An item of a newer schema stays as
     it is, with the fields that this program does not know.
     """
 
-    def __init__(self, own: StoredSchema) -> None:
-        self._own = own
+    def __init__(self, revision: int, fingerprint: str) -> None:
+        self._revision, self._fingerprint = revision, fingerprint
         self._newer: dict[str, StoredSchema] = {}
 
     def learn(self, schemas: Sequence[StoredSchema]) -> None:
         """See `contract.Collection`."""
         order = {each.fingerprint: (each.revision, position) for position, each in enumerate(schemas)}
-        own = order.get(self._own.fingerprint, (self._own.revision, -1))
+        own = order.get(self._fingerprint, (self._revision, -1))
         newer = {each.fingerprint: each for each in schemas if order[each.fingerprint] > own}
         others = {each.fingerprint: each for each in self._newer.values() if each.fingerprint not in order}
         self._newer = (others if len(others) < MOST_SCHEMAS else {}) | newer  # others: of another store
 
     def is_newer(self, fingerprint: str) -> bool:
         """Whether a schema is newer than the present one."""
-        return fingerprint in self._newer or revision_of(fingerprint) > self._own.revision
+        return fingerprint in self._newer or revision_of(fingerprint) > self._revision
 
     def require_readable(self, fingerprint: str) -> None:
         """Raises Unavailable for a newer schema whose items this program cannot work with."""
         newer = self._newer.get(fingerprint)
-        if (newer.oldest if newer else revision_of(fingerprint)) > self._own.revision:
+        if (newer.oldest if newer else revision_of(fingerprint)) > self._revision:
             raise Unavailable(
                 f"a newer program stored items (revision {revision_of(fingerprint)}; this one has revision "
-                f"{self._own.revision}): update this instance"
+                f"{self._revision}): update this instance"
             )
 
 

@@ -17,7 +17,7 @@ from restkeeper.errors import (
     PreconditionRequired,
 )
 from restkeeper.resources.items import UNCACHED, Items, Prepared
-from restkeeper.resources.resource import JsonObject
+from restkeeper.resources.representation import JsonObject
 from restkeeper.storage.contract import Record, Transaction
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
@@ -85,7 +85,7 @@ class CollectionHandlers:
     def list_items(self) -> Reply:
         """List the items of the collection, a page at a time."""
         for before in self.items.hooks.before_list:
-            before(self.items.form)
+            before(self.items.representation)
         return self.items.page()
 
     @needs("write")
@@ -107,14 +107,14 @@ class CollectionHandlers:
     @returns(KEPT, *CHANGE)
     def replace_item(self, id: str) -> Reply:
         """Replace an item: optional fields that are left out take their defaults."""
-        return self.items.change(id, self.items.form.replace, self.items.body(JSON))
+        return self.items.change(id, self.items.representation.replace, self.items.body(JSON))
 
     @needs("write")
     @takes(*ITEM_CONDITIONS, body=PATCH)
     @returns(KEPT, *CHANGE)
     def merge_item(self, id: str) -> Reply:
         """Change some fields of an item (JSON Merge Patch, RFC 7396)."""
-        return self.items.change(id, self.items.form.merge, self.items.body(MERGE_PATCH, JSON))
+        return self.items.change(id, self.items.representation.merge, self.items.body(MERGE_PATCH, JSON))
 
     @needs("write")
     @takes(*ITEM_CONDITIONS)
@@ -176,5 +176,5 @@ def rotate_secret(
 
 
 def _with_secret(items: Items, record: Record, secret: str) -> Reply:
-    body = exactjson.dumps(exactjson.loads(items.resource.body(record)) | {"secret": secret})
+    body = exactjson.dumps(exactjson.loads(items.stored.body(record)) | {"secret": secret})
     return Reply(body, headers={"Cache-Control": UNCACHED, "ETag": f'"{items.tag(record)}"'})

@@ -15,8 +15,7 @@ from restkeeper.clock import TURN, Clock, rfc3339, time_after, uuid7
 from restkeeper.config import Config
 from restkeeper.errors import NotConvertible, NotFound, Unavailable
 from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord, omitted_by
-from restkeeper.resources.form import Form
-from restkeeper.resources.resource import ItemLimits, JsonObject, Resource
+from restkeeper.resources.representation import ItemLimits, JsonObject, Representation, StoredRepresentation
 from restkeeper.storage.contract import Filter, Op, Page, Query, Record, Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, ResponseStored, StoreContended, StoreUnavailable
 from restkeeper.web import exactjson, lookup
@@ -81,28 +80,29 @@ class Prepared(NamedTuple):
 class Items:
     """The items of one collection of a service.
 
-    `form` is how callers see them, by default as they are stored. `new_id` returns a new id. `caching` is the
-    Cache-Control of responses. `choices` are the values that a field, or an element of an array field, can have, and
-    `defaults` those of fields that are left out, by field, where only the service knows them.
+    `representation` is how callers know them: by default as they are `stored`. `new_id` returns a new id. `caching` is
+    the Cache-Control of responses. `choices` are the values that a field, or an element of an array field, can have,
+    and `defaults` those of fields that are left out, by field, where only the service knows them.
     """
 
     def __init__(
         self,
-        resource: Resource,
+        stored: StoredRepresentation,
         store: Store,
         config: Config,
         hooks: Hooks,
         *,
-        form: Form | None = None,
+        representation: Representation | None = None,
         clock: Clock = time,
         new_id: Callable[[], str] = uuid7,
         caching: str = REVALIDATED,
         choices: Mapping[str, Sequence[str]] | None = None,
         defaults: Mapping[str, str] | None = None,
     ) -> None:
-        self.resource = resource
-        self.form: Form = form or resource
-        self.name = resource.name
+        self.stored = stored
+        self.resource = stored.resource
+        self.representation: Representation = representation or stored
+        self.name = stored.name
         self.store = store
         self.config = config
         self.hooks = hooks
@@ -110,7 +110,7 @@ class Items:
         self.new_id = new_id
         self.choices = choices or {}
         self.defaults = dict(defaults or {})
-        self._access = hooks.access(resource)
+        self._access = hooks.access(stored.resource)
         self._caching = OF_CALLER if config.auth == "required" and caching == REVALIDATED else caching
         self._limits = ItemLimits(*config.item_limits)
         self._turns = Turns(clock)
@@ -133,13 +133,15 @@ class Items:
         """The requested page of the list; 304 if the client has it already."""
         require_acceptable(JSON)
         owner = self._access.visible_owner()
-        address = (owner, self.form.fingerprint, request.path, request.query_string)  # what it depends on
+        address = (owner, self.representation.fingerprint, request.path, request.query_string)  # what it depends on
         page = self._pages.get(address)
         revision = self._revision() if page or is_conditional() else None
         if page is None or page.revision != revision:
             args = request.args if request.query_string else NO_ARGS
-            list_request = parse(args, self.form.queryable, self.config.page_limit, self.config.page_limit_max)
-            query = self.form.query(resolve(list_request, request.path, args))
+            list_request = parse(
+                args, self.representation.queryable, self.config.page_limit, self.config.page_limit_max
+            )
+            query = self.representation.query(resolve(list_request, request.path, args))
             if owner is None and revision is not None and is_conditional():
                 if unchanged := self._not_modified(self._list_tag(revision, list_request.limit)):
                     return unchanged  # without reading the page
@@ -152,7 +154,7 @@ class Items:
     def read(self, id: str) -> Reply:
         """One item, or some of its fields; 304 if the client has it already. Raises NotFound."""
         require_acceptable(JSON)
-        fields = parse_fields(request.args, self.form.queryable) if request.query_string else None
+        fields = parse_fields(request.args, self.representation.queryable) if request.query_string else None
         record = self._find(id)
         self._access.require_sight(record)
         if is_conditional() and (unchanged := self._not_modified(self.tag(record), self._changed_at(record))):
@@ -164,10 +166,10 @@ class Items:
         return self.add(self.hooks.idempotency(sent), partial(self._new, sent))
 
     def _new(self, sent: JsonObject) -> tuple[Record, Prepared]:
-        record = self.form.create(sent, id=self.new_id(), now=self.now(), limits=self._limits)
+        record = self.representation.create(sent, id=self.new_id(), now=self.now(), limits=self._limits)
         if (owner := self._access.owner_of_new()) is not None:
             record = record._replace(owner=owner)
-        change = Change("created", self.resource, None, record, record.updated_at)
+        change = Change("created", self.stored, None, record, record.updated_at)
         return record, Prepared(self.represent(record), partial(self.hooks.apply, change=change))
 
     def add(self, once: IdempotencyRecord, make: Callable[[], tuple[Record, Prepared]]) -> Reply:
@@ -210,7 +212,7 @@ class Items:
         check: Callable[[Record, Record], None] = lambda before, after: None,
         after_update: Callable[[Transaction, Record, Record], None] = lambda transaction, before, after: None,
     ) -> Reply:
-        """Change an item by `change` (`Resource.replace` or `Resource.merge`) and what was sent.
+        """Change an item by `change` (`Representation.replace` or `merge`) and what was sent.
 
         `check` may refuse the change, `after_update` takes part in its transaction. Raises NotFound, Forbidden and
         PreconditionFailed.
@@ -239,7 +241,7 @@ class Items:
         transaction: Transaction,
     ) -> None:
         transaction.require(self.name, before)
-        self.hooks.apply(transaction, Change("updated", self.resource, before, after, after.updated_at))
+        self.hooks.apply(transaction, Change("updated", self.stored, before, after, after.updated_at))
         after_update(transaction, before, after)
 
     def delete(self, id: str, delete: Callable[[Transaction, Record], None] | None = None) -> Reply:
@@ -254,7 +256,7 @@ class Items:
             self._access.require_change(record)
             self._require_match(record)
             try:
-                body = self.form.body(record)  # which is not possible for every item of a newer program
+                body = self.representation.body(record)  # which is not possible for every item of a newer program
             except NotConvertible:
                 body = record.body
             return Prepared(Reply(body, content_type=JSON), partial(self._delete, record, delete or self._apply_delete))
@@ -267,7 +269,7 @@ class Items:
 
     def _apply_delete(self, transaction: Transaction, record: Record) -> None:
         at = time_after(record.updated_at, self.now())
-        self.hooks.apply(transaction, Change("deleted", self.resource, record, None, at))
+        self.hooks.apply(transaction, Change("deleted", self.stored, record, None, at))
 
     def write_once(
         self,
@@ -301,15 +303,15 @@ class Items:
             self.store.write(partial(_save_and_work, once, reply, work), use_reserve=use_reserve, deadline=deadline)
         except DuplicateValue as error:
             taken = self._taken(record, error.fields) if record else error.fields
-            raise DuplicateValue(*dict.fromkeys(map(self.form.name_of, taken))) from None
+            raise DuplicateValue(*dict.fromkeys(map(self.representation.name_of, taken))) from None
         return reply
 
     def represent(self, record: Record, fields: Iterable[str] | None = None) -> Reply:
         """The response with an item, or with only these of its fields."""
-        body = self.form.body(record)
+        body = self.representation.body(record)
         tag = digest(body)
         if fields:
-            body = self.form.show(body, fields)
+            body = self.representation.show(body, fields)
         headers = [
             ("Content-Type", JSON),
             ("Content-Length", str(len(body))),
@@ -321,7 +323,7 @@ class Items:
 
     def tag(self, record: Record) -> str:
         """The strong ETag of an item: a digest of its representation, so that no two of them share one."""
-        return digest(self.form.body(record))
+        return digest(self.representation.body(record))
 
     def _find(self, id: str) -> Record:
         """An item, as it was read with the credential, or now. Raises NotFound."""
@@ -335,8 +337,8 @@ class Items:
         return found if isinstance(found, str) else self.store.revision(self.name)
 
     def _changed_at(self, record: Record) -> str:
-        """When the representation of an item last changed, by the item or by its form."""
-        return max(record.updated_at, self.form.changed_at)
+        """When the representation of an item last changed, by the item or by its representation."""
+        return max(record.updated_at, self.representation.changed_at)
 
     def _first_page(self, owner: str) -> _Listing:
         """The first page of the list of this owner's items."""
@@ -386,17 +388,17 @@ class Items:
         """
         fields = {filter.field for filter in query.filters} | {key.field for key in query.sort}
         fields.update(self.resource.search if query.search else ())
-        refused = omitted_by(self.resource, fields, others, self.store)
+        refused = omitted_by(self.stored, fields, others, self.store)
         return [each for each in refused if query.owner in (None, each.owner)]
 
     def _listing(self, list_request: ListRequest, query: Query, page: Page) -> _Listing:
         """A page as callers see it, with its total, for which the store may count. Raises as `require_whole`."""
         require_whole(list_request, page)
-        tag = self._list_tag(page.revision, list_request.limit)  # first: it must not be of a later form than the bodies
-        bodies = self.form.bodies(page)
+        tag = self._list_tag(page.revision, list_request.limit)  # first: must not be of a later moment than the bodies
+        bodies = self.representation.bodies(page)
         omitted = len(page.bodies) - len(bodies)
         if list_request.fields:
-            bodies = [self.form.show(body, list_request.fields) for body in bodies]
+            bodies = [self.representation.show(body, list_request.fields) for body in bodies]
         body = b"[" + b",".join(bodies) + b"]"
         total = self._total(query, page)
         if query.owner is not None and (total is not None or query.after):  # it does not depend on what others do
@@ -426,13 +428,13 @@ class Items:
 
     def _list_tag(self, revision: str, limit: int) -> str:
         """The strong ETag of a list: it changes with anything in the collection, so that no page is read for it."""
-        return f"{revision}-{self.form.fingerprint}{self._steps}-{limit}-{self.config.page_bytes}"
+        return f"{revision}-{self.representation.fingerprint}{self._steps}-{limit}-{self.config.page_bytes}"
 
     @cached_property
     def _steps(self) -> str:
         """The part of a list's ETag that changes with the code of the steps; empty without any."""
-        oldest = self.resource.oldest
-        return f"-{self.resource.at(oldest).chain.fingerprint}" if oldest < self.resource.revision else ""
+        chain = self.stored.chains.get(self.resource.oldest)
+        return f"-{chain.fingerprint}" if chain else ""
 
     def _not_modified(self, tag: str, updated_at: str | None = None) -> Reply | None:
         """The 304 to a client that has this state, with what a 200 says of caching (RFC 9110, section 15.4.5)."""

@@ -18,7 +18,7 @@ def install(app: Application, service: Service) -> None:
 
 def record_event(transaction: Transaction, change: Change) -> None:
     """Record the event of a change, if its collection has events."""
-    resource, record = change.resource, change.record
+    resource, record = change.representation.resource, change.record
     if not resource.events:
         return
     type = f"{resource.singular}.{change.kind}"

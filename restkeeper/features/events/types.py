@@ -41,7 +41,8 @@ class EventForms:
     """The data of events as a version of the API has them: an event is stored in the form of its time."""
 
     def __init__(self, service: Service, version: str) -> None:
-        self._forms = {each.name: service.hooks.form(each, version) for each in service.resources if each.events}
+        stored = [each for each in service.representations.values() if each.resource.events]
+        self._forms = {each.name: service.hooks.represent(each, version) for each in stored}
 
     @property
     def fingerprint(self) -> str:

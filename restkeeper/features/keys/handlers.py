@@ -19,7 +19,8 @@ from restkeeper.resources.handlers import (
     rotate_secret,
 )
 from restkeeper.resources.items import UNCACHED, Items
-from restkeeper.resources.resource import JsonObject, Resource
+from restkeeper.resources.representation import JsonObject, StoredRepresentation
+from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Items as Array
 from restkeeper.schemas.fields import Pattern, Text, Time
 from restkeeper.schemas.item import ItemSchema
@@ -61,8 +62,10 @@ class KeySchema(ItemSchema):
     )
 
 
-KEYS = Resource(
-    name="keys", singular="key", schema=KeySchema, indexes=(Index("created_at"),), search=("name",), events=False
+KEYS = StoredRepresentation(
+    Resource(
+        name="keys", singular="key", schema=KeySchema, indexes=(Index("created_at"),), search=("name",), events=False
+    )
 )
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from restkeeper.features.openapi.spec import Spec
-from restkeeper.resources.form import Form
 from restkeeper.resources.items import Items
+from restkeeper.resources.representation import Representation
 from restkeeper.schemas.fields import Status
 from restkeeper.schemas.item import ID_PATTERN, READ_ONLY
 from restkeeper.storage.contract import Kind, Op
@@ -14,7 +14,7 @@ from restkeeper.web.queries import MAX_VALUES, OPERATORS
 
 def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
     """Add the components of a collection, whose items may have a `secret`."""
-    form, kind = items.form, items.resource.kind
+    representation, kind = items.representation, items.resource.kind
     schemas = _schemas(spec, items, kind)
     if secret:
         schemas["WithSecret"] = returned(schemas[""]["properties"] | {"secret": secret})
@@ -24,30 +24,30 @@ def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
     for name, part in (*_parameters(spec, items, kind), *filters.items()):
         spec.components.parameter(name, part["in"], part, lazy=True)
     spec.groups |= {f"{kind}Filters": list(filters)} | ({} if items.resource.search else {f"{kind}Search": []})
-    for names, example in (("",), example_of(form, whole=True)), (("Input", "Patch"), example_of(form)):
-        spec.examples |= {f"{kind}{name}": example for name in names}
+    spec.examples[kind] = example_of(representation, whole=True)
+    spec.examples |= {f"{kind}{name}": example_of(representation) for name in ("Input", "Patch")}
 
 
 def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
     """The item as returned, with selected fields, as sent complete, and as a patch; the names of fields."""
-    form, texts = items.form, spec.common["collection"]
-    whole, with_nulls = (spec.marshmallow(kind, form.schema, nullable=nullable) for nullable in (False, True))
+    representation, texts = items.representation, spec.common["collection"]
+    whole, with_nulls = (spec.marshmallow(kind, representation.schema, nullable=nullable) for nullable in (False, True))
     for schema in (whole, with_nulls):
         for field, values in items.choices.items():
             part = schema["properties"][field]
             (part.get("items") or part).update({"type": "string", "enum": list(values), "x-extensible": True})
         for field, default in items.defaults.items():
             schema["properties"][field]["default"] = default
-    properties = {name: whole["properties"][name] for name in form.names}
+    properties = {name: whole["properties"][name] for name in representation.names}
     # What clients depend on beside the schema of a field that they send.
-    marks: dict[str, JsonSchema] = {form.name_of(name): {"x-unique": True} for name in items.resource.unique}
-    for name, declared in form.schema().fields.items():
+    marks: dict[str, JsonSchema] = {representation.name_of(name): {"x-unique": True} for name in items.resource.unique}
+    for name, declared in representation.schema().fields.items():
         if isinstance(declared, Status):
             marks[name] = {**marks.get(name, {}), "x-transitions": dict(declared.lifecycle.moves)}
     own = {name: part | marks.get(name, {}) for name, part in properties.items() if not part.get("readOnly")}
     shown = {name: _without(part, "readOnly") for name, part in properties.items()}  # also the data of webhooks
     patch = {name: _without(with_nulls["properties"][name], "default") for name in own}
-    sortable = [field.name for field in form.queryable.fields.values() if field.sortable]
+    sortable = [field.name for field in representation.queryable.fields.values() if field.sortable]
     return {
         "": returned(shown),
         "Part": CLOSED | {"description": texts["Part"], "properties": shown},
@@ -60,22 +60,22 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
 
 def _parameters(spec: Spec, items: Items, kind: str) -> Iterator[tuple[str, JsonSchema]]:
     """The parameters of this collection except its filters, by component name."""
-    resource, form = items.resource, items.form
-    searched = list(dict.fromkeys(map(form.name_of, resource.search)))
+    resource, representation = items.resource, items.representation
+    searched = list(dict.fromkeys(map(representation.name_of, resource.search)))
     texts = filled(spec.common["collection"], kind=resource.singular, fields=", ".join(searched))
     sort = several(spec.schema(f"{kind}SortKey"), uniqueItems=True)
     id = {"type": "string", "minLength": 1, "maxLength": 64, "pattern": ID_PATTERN}
     yield f"{kind}Id", parameter("id", id, texts["Id"], place="path")
     yield f"{kind}Sort", parameter("sort", sort, texts["Sort"])
     yield f"{kind}Fields", parameter("fields", several(spec.schema(f"{kind}Field")), texts["Fields"])
-    search = {"type": "string", "x-search": [name for name in searched if name in form.names]}
+    search = {"type": "string", "x-search": [name for name in searched if name in representation.names]}
     yield f"{kind}Search", parameter("q", search, texts["Search"])
 
 
 def _filters(spec: Spec, items: Items, kind: str) -> Iterator[tuple[str, JsonSchema]]:
     """A parameter for each field and operator, by component name: plain equality first."""
-    queryable = items.form.queryable
-    folded = {items.form.name_of(index.field) for index in items.resource.indexes if index.fold}
+    queryable = items.representation.queryable
+    folded = {items.representation.name_of(index.field) for index in items.resource.indexes if index.fold}
     pairs = [(op, field) for field in queryable.fields.values() for op in OPERATORS[field.kind]]
     for op, field in sorted(pairs, key=lambda pair: pair[0] is not Op.EQ):
         name = field.name if op is Op.EQ else f"{field.name}[{op}]"
@@ -94,11 +94,11 @@ def parameter(name: str, schema: JsonSchema, about: str, *, place: str = "query"
     return {"name": name, "in": place, **required, "description": about, "schema": schema, **style}
 
 
-def example_of(form: Form, *, whole: bool = False) -> JsonSchema | None:
+def example_of(representation: Representation, *, whole: bool = False) -> JsonSchema | None:
     """An item of the examples and defaults of the schema's fields; None if a required field has no example."""
     id = "01912d68-783e-7a03-8467-5661c1243ad4"
     made: JsonSchema = {"id": id, "created_at": EXAMPLE_TIME, "updated_at": EXAMPLE_TIME, "version": 1}
-    for name, field in form.schema().fields.items():
+    for name, field in representation.schema().fields.items():
         if found := field.metadata.get("examples"):
             made[name] = found[0]
         elif field.required:
@@ -106,7 +106,7 @@ def example_of(form: Form, *, whole: bool = False) -> JsonSchema | None:
         elif whole and name not in READ_ONLY:
             default = None if field.dump_only else field.load_default
             made[name] = default() if callable(default) else default
-    return {name: made[name] for name in form.names if name in made and (whole or name not in READ_ONLY)}
+    return {name: made[name] for name in representation.names if name in made and (whole or name not in READ_ONLY)}
 
 
 def _without(part: JsonSchema, keyword: str) -> JsonSchema:

@@ -11,10 +11,9 @@ from restkeeper.clock import Clock
 from restkeeper.config import ConfigError
 from restkeeper.errors import NotConvertible, NotFound, Problem, shortened
 from restkeeper.features.versions.deprecations import Deprecations, PathRetired, note_body, require_known
-from restkeeper.features.versions.forms import OlderForm, SunsetForm
 from restkeeper.features.versions.marks import ABOUT, mark_document
-from restkeeper.resources.form import Form
-from restkeeper.resources.resource import Resource
+from restkeeper.features.versions.representations import OlderRepresentation, SunsetRepresentation
+from restkeeper.resources.representation import Representation, StoredRepresentation
 from restkeeper.service import Service
 from restkeeper.versions import Deprecation, State, Versions, http_date, prefix_of, seconds_of, version_in
 from restkeeper.web.application import Application
@@ -47,7 +46,7 @@ def install(app: Application, service: Service) -> None:
             )
     if unknown := sorted(set(service.config.previews).difference(previews)):
         raise ConfigError(f"PREVIEWS={unknown[0]!r}: there is no such version; there are: {', '.join(previews)}")
-    service.hooks.form = partial(form_of, service.versions, service.clock)
+    service.hooks.represent = partial(represent, service.versions, service.clock)
     app.register_error_handler(NotConvertible, partial(_locate, service))
     gate = Gate(service)
     app.before.append(gate.require_served)
@@ -62,7 +61,7 @@ def install(app: Application, service: Service) -> None:
     deprecations = Deprecations(app, service)
     app.before.append(deprecations.refuse_retired)
     app.after.append(deprecations.mark)
-    app.ready.append(partial(require_known, app, service, partial(_form_of, service.versions)))
+    app.ready.append(partial(require_known, app, service, partial(_before_sunsets, service.versions)))
     if any(each.field for each in service.versions.deprecations):
         service.hooks.on_body.append(note_body)
     service.contributions.append(Contribution(about=ABOUT, amend=partial(mark_document, service)))
@@ -83,18 +82,18 @@ def _locate(service: Service, error: NotConvertible) -> Response:
     return render(error)
 
 
-def form_of(versions: Versions, clock: Clock, resource: Resource, version: str) -> Form:
-    """The form of a collection in a version. Raises ConfigError for a revision that there are no steps from."""
-    form, deprecated = _form_of(versions, resource, version), versions.fields_of(version, resource.name)
-    return cast(Form, SunsetForm(form, deprecated, clock)) if deprecated else form
+def represent(versions: Versions, clock: Clock, newest: StoredRepresentation, version: str) -> Representation:
+    """How a version has the items of a collection. Raises ConfigError for a revision that there are no steps from."""
+    whole, deprecated = _before_sunsets(versions, newest, version), versions.fields_of(version, newest.name)
+    return cast(Representation, SunsetRepresentation(whole, deprecated, clock)) if deprecated else whole
 
 
-def _form_of(versions: Versions, resource: Resource, version: str) -> Form:
-    revision = versions[version].revisions.get(resource.name, resource.revision)
-    if revision == resource.revision:
-        return resource
+def _before_sunsets(versions: Versions, newest: StoredRepresentation, version: str) -> Representation:
+    revision = versions[version].revisions.get(newest.name, newest.revision.number)
+    if revision == newest.revision.number:
+        return newest
     try:
-        return OlderForm(resource, revision)
+        return OlderRepresentation(newest, revision)
     except ValueError as error:
         raise ConfigError(f"versions: {version}: {error}") from None
 

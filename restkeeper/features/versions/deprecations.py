@@ -14,8 +14,7 @@ from werkzeug.routing import Map, Rule
 
 from restkeeper.config import ConfigError
 from restkeeper.errors import Problem
-from restkeeper.resources.form import Form
-from restkeeper.resources.resource import JsonObject, Resource
+from restkeeper.resources.representation import JsonObject, Representation, StoredRepresentation
 from restkeeper.schemas.fields import default_of
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.service import Service
@@ -181,20 +180,24 @@ def _is_used(deprecation: Deprecation, request: Request) -> bool:
     return deprecation.member in names | filtered
 
 
-def require_known(app: Application, service: Service, form_of: Callable[[Resource, str], Form]) -> None:
-    """Raises ConfigError for a declaration that cannot work; `form_of` returns how the code has items, before sunsets.
+def require_known(
+    app: Application, service: Service, represent: Callable[[StoredRepresentation, str], Representation]
+) -> None:
+    """Raises ConfigError for a declaration that cannot work.
 
-    What does not exist can be declared after its sunset: requests that use it are told of that.
+    `represent` returns how a version has the items of a collection, before sunsets. What does not exist can be declared
+    after its sunset: requests that use it are told of that.
     """
     now, served = service.clock.time(), {each.name for each in service.served}
     routes = {(rule.rule, method) for rule in app.url_map.iter_rules() for method in rule.methods or ()}
     for each in service.versions.deprecations:
         if each.version not in served:
             continue
-        forms = {one.name: form_of(one, each.version) for one in service.resources} if each.field else {}
-        fault = "" if each.is_over(now) else _missing(each, forms, routes)
-        if not fault and (form := forms.get(each.collection)) and (field := form.schema().fields.get(each.member)):
-            unique = {form.name_of(name) for one in service.resources if one.name == form.name for name in one.unique}
+        stored = service.representations.values() if each.field else ()
+        shown = {one.name: represent(one, each.version) for one in stored}
+        fault = "" if each.is_over(now) else _missing(each, shown, routes)
+        if not fault and (one := shown.get(each.collection)) and (field := one.schema().fields.get(each.member)):
+            unique = set(map(one.name_of, service.representations[one.name].resource.unique))
             if field.required:
                 fault = "the field is required: give it a load_default, as it will not be sent any more"
             elif default_of(field) is not None and each.member in unique:
@@ -203,7 +206,7 @@ def require_known(app: Application, service: Service, form_of: Callable[[Resourc
             raise ConfigError(f"versions: Deprecation of {each.name}: {fault}")
 
 
-def _missing(each: Deprecation, forms: Mapping[str, Form], routes: Iterable[tuple[str, str]]) -> str:
+def _missing(each: Deprecation, shown: Mapping[str, Representation], routes: Iterable[tuple[str, str]]) -> str:
     """Why a declaration names nothing that there is, with what there is; empty if it does."""
     if each.path:
         prefix = prefix_of(each.version)
@@ -214,9 +217,9 @@ def _missing(each: Deprecation, forms: Mapping[str, Form], routes: Iterable[tupl
         if each.method not in ("", *methods):
             return f"the path has no method {each.method!r}; there are: {', '.join(methods)}"
     if each.field:
-        if not (form := forms.get(each.collection)):
-            return f"there is no collection {each.collection!r}; there are: {', '.join(forms)}"
-        known = [name for name in form.names if name not in READ_ONLY]
+        if not (one := shown.get(each.collection)):
+            return f"there is no collection {each.collection!r}; there are: {', '.join(shown)}"
+        known = [name for name in one.names if name not in READ_ONLY]
         if each.member not in known:
             return f"there is no field {each.member!r} that can go; there are: {', '.join(known) or 'none'}"
     return ""

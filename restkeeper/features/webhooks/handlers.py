@@ -26,7 +26,8 @@ from restkeeper.resources.handlers import (
     rotate_secret,
 )
 from restkeeper.resources.items import UNCACHED, Items, deadline_of, until_current
-from restkeeper.resources.resource import JsonObject, Resource
+from restkeeper.resources.representation import JsonObject, StoredRepresentation
+from restkeeper.resources.resource import Resource
 from restkeeper.service import Service
 from restkeeper.storage.contract import Index, Record, Transaction
 from restkeeper.storage.errors import RecordNotFound
@@ -50,13 +51,15 @@ from restkeeper.web.operations import (
 from restkeeper.web.pagination import link_header, target_with
 from restkeeper.web.queries import Reader
 
-WEBHOOKS = Resource(
-    name="webhooks",
-    singular="webhook",
-    schema=WebhookSchema,
-    indexes=(Index("created_at"),),
-    search=("url", "description"),
-    events=False,
+WEBHOOKS = StoredRepresentation(
+    Resource(
+        name="webhooks",
+        singular="webhook",
+        schema=WebhookSchema,
+        indexes=(Index("created_at"),),
+        search=("url", "description"),
+        events=False,
+    )
 )
 PARAMETERS = ("state", "limit", "cursor")
 
@@ -314,7 +317,7 @@ class WebhookHandlers(SecretItemHandlers):
 
 
 def _replace(record: Record, sent: JsonObject, **options: Any) -> Record:
-    """As `Resource.replace`; a webhook stays at its version unless another one is sent."""
+    """As `Representation.replace`; a webhook stays at its version unless another one is sent."""
     pinned = exactjson.stored(WEBHOOKS.body(record))["api_version"]
     return WEBHOOKS.replace(record, {"api_version": pinned} | sent, **options)
 

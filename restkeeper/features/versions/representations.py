@@ -8,15 +8,21 @@ may show it.
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from restkeeper.clock import Clock, rfc3339
 from restkeeper.errors import IllegalTransition, NotConvertible, ValidationFailed
-from restkeeper.resources.evolution import Members, Rename, Untranslatable, revision_of
-from restkeeper.resources.form import Form
-from restkeeper.resources.resource import NO_LIMITS, ItemLimits, JsonObject, Resource, represented, schema_with
-from restkeeper.schemas.item import READ_ONLY, ItemSchema
+from restkeeper.resources.evolution import Chain, Members, Rename, Untranslatable, revision_of
+from restkeeper.resources.representation import (
+    NO_LIMITS,
+    ItemLimits,
+    JsonObject,
+    Representation,
+    StoredRepresentation,
+)
+from restkeeper.resources.resource import schema_with
+from restkeeper.schemas.item import READ_ONLY
 from restkeeper.storage.contract import Page, Query, Record
 from restkeeper.versions import Deprecation, seconds_of
 from restkeeper.web import exactjson
@@ -24,23 +30,20 @@ from restkeeper.web.exactjson import fault, require_none
 from restkeeper.web.queries import Queryable
 
 
-class OlderForm:
-    """See `Form`: the items of a collection in one of its older revisions."""
+class OlderRepresentation(Representation):
+    """The items of a collection in one of its older revisions."""
 
-    changed_at = ""
-
-    def __init__(self, resource: Resource, revision: int) -> None:
+    def __init__(self, newest: StoredRepresentation, revision: int) -> None:
         """Raises ValueError for a revision that there are no steps from."""
-        self._newest = resource
-        self._older, self._chain = resource.at(revision)
-        self.name = resource.name
-        self.names = self._older.names
-        self.schema = self._older.schema
-        self.texts = self._older.texts
-        self.fingerprint = f"{self._older.fingerprint}-{resource.fingerprint}-{self._chain.fingerprint}"
-        self.show = self._older.show
+        self._newest = newest
+        self._older = older = StoredRepresentation(newest.resource, revision)
+        later = range(revision + 1, newest.revision.number + 1)
+        self._chains = {number: Chain(newest.resource.upgrades, revision, number) for number in later}
+        self._chain = newest.chains[revision]
+        self.name, self.schema, self.names, self.texts = older.name, older.schema, older.names, older.texts
+        self.fingerprint = f"{older.fingerprint}-{newest.fingerprint}-{self._chain.fingerprint}"
         # The newest names of fields with the same values, and of the others the reason why no query can use them.
-        self._same, self._refused = {name: name for name in self.names}, dict[str, str]()
+        self._same, refused = {name: name for name in self.names}, dict[str, str]()
         self._origins = {name: name for name in self.names}  # the field that each of the newest ones comes from
         for step in self._chain.steps:
             origins = [self._origins.pop(name) for name in step.before if name in self._origins]
@@ -51,17 +54,12 @@ class OlderForm:
                 else:
                     del self._same[name]
                     instead = " and ".join(step.after) or "nothing"
-                    self._refused[name] = f"cannot be used in queries: newer versions have {instead} instead"
-
-    @cached_property
-    def queryable(self) -> Queryable:
-        """The fields that have an equivalent in the newest revision, under whatever name."""
-        known = self._older.collection.fields
+                    refused[name] = f"cannot be used in queries: newer versions have {instead} instead"
+        known = older.queryable.fields
         fields = {name: field for name, field in known.items() if name in self._same}
-        return Queryable(fields, self.names, {name: why for name, why in self._refused.items() if name in known})
+        self.queryable = Queryable(fields, self.names, {name: why for name, why in refused.items() if name in known})
 
     def query(self, query: Query) -> Query:
-        """The query with the newest names."""
         return replace(
             query,
             filters=tuple(each._replace(field=self._same[each.field]) for each in query.filters),
@@ -69,27 +67,22 @@ class OlderForm:
         )
 
     def name_of(self, field: str) -> str:
-        """The name for callers of a stored field; the same if they do not see it."""
         return self._origins.get(field, field)
 
     def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        """A new item, as `Resource.create`."""
         made = self._older.create(sent, id=id, now=now, limits=limits)
         return self._to_newest(made, partial(self._newest.create, id=id, now=now, limits=limits))
 
     def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        """An exported item, as `Resource.restore`."""
         made = self._older.restore(sent, id=id, now=now, limits=limits)
         members = exactjson.cut(made.body)
         of_server = {name: exactjson.stored(members[name]) for name in READ_ONLY}
         return self._to_newest(made, lambda own: self._newest.restore(own | of_server, id=id, now=now, limits=limits))
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        """The item with other content, as `Resource.replace`."""
         return self._changed(record, partial(self._older.replace, sent=sent), now, limits)
 
     def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        """The item with a JSON Merge Patch applied to its representation, as `Resource.merge`."""
         return self._changed(record, partial(self._older.merge, patch=patch), now, limits)
 
     def _changed(self, record: Record, change: Callable[..., Record], now: str, limits: ItemLimits) -> Record:
@@ -98,10 +91,7 @@ class OlderForm:
         after = change(before, now=now, limits=together)
         if after is before:
             return record
-        try:
-            current = self._newest.upgraded(record)
-        except NotConvertible as error:
-            current = error.rest
+        current = self._newest.present(record)
 
         def store(own: JsonObject) -> Record:
             made = self._newest.replace(current, own, now=now, limits=limits)
@@ -171,85 +161,78 @@ class OlderForm:
         return found | {"pointer": exactjson.pointer([known]) + inner}
 
     def body(self, record: Record) -> bytes:
-        """The representation of a record. It is converted from the revision that it is stored in."""
+        """See `Representation.body`. It is converted from the revision that it is stored in."""
         if not self._is_later(record):
             return self._older.body(record)
-        stored = self._newest
-        if (revision := revision_of(record.fingerprint)) < stored.revision:
-            stored = stored.at(revision).resource
-        record = stored.upgraded(record)
-        item = stored.at(self._older.revision).chain.down(exactjson.cut(record.body), record.older)
+        newest = self._newest.revision.number
+        if (number := revision_of(record.fingerprint)) < newest:
+            members = self._newest.resource.revisions[number].completed(exactjson.cut(record.body))
+        else:
+            number, record = newest, self._newest.upgraded(record)
+            members = exactjson.cut(record.body)
+        item = self._chains[number].down(members, record.older)
         return exactjson.joined({name: item[name] for name in self.names})
 
     def _is_later(self, record: Record) -> bool:
         """Whether a record is stored in a later revision."""
-        return revision_of(record.fingerprint) > self._older.revision
-
-    def bodies(self, page: Page) -> list[bytes]:
-        """The representations of the items of a page, without those that are NotConvertible."""
-        return represented(page, self.body)
+        return revision_of(record.fingerprint) > self._older.revision.number
 
 
-class SunsetForm:
-    """See `Form`: at each moment it is the given form without the fields whose sunset is over."""
+class SunsetRepresentation:
+    """See `Representation`: at each moment it is the given one without the fields whose sunset is over."""
 
-    def __init__(self, form: Form, deprecations: Sequence[Deprecation], clock: Clock) -> None:
+    def __init__(self, whole: Representation, deprecations: Sequence[Deprecation], clock: Clock) -> None:
         ordered = sorted(deprecations, key=lambda each: each.sunset)
         self._ends = [seconds_of(each.sunset) for each in ordered]
-        self._forms = [form, *(ReducedForm(form, ordered[: count + 1]) for count in range(len(ordered)))]
+        self._left = [whole, *(ReducedRepresentation(whole, ordered[: count + 1]) for count in range(len(ordered)))]
         self._clock = clock
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._forms[bisect_right(self._ends, self._clock.time())], name)
+        return getattr(self._left[bisect_right(self._ends, self._clock.time())], name)
 
 
-class ReducedForm:
-    """See `Form`: a form without these fields."""
+class ReducedRepresentation(Representation):
+    """A representation without some fields, which are gone."""
 
-    def __init__(self, form: Form, gone: Sequence[Deprecation]) -> None:
-        self._form = form
+    def __init__(self, whole: Representation, gone: Sequence[Deprecation]) -> None:
+        self._whole = whole
         self._gone = {each.member: each.retired for each in gone}
-        self.name = form.name
-        self.names = tuple(name for name in form.names if name not in self._gone)
-        self.texts = form.texts - self._gone.keys()
+        self.name = whole.name
+        self.names = tuple(name for name in whole.names if name not in self._gone)
+        self.texts = whole.texts - self._gone.keys()
         self.changed_at = rfc3339(max(seconds_of(each.sunset) for each in gone))
-        self.fingerprint = "-".join([form.fingerprint, *sorted(self._gone)])
-        self.query, self.name_of, self.show = form.query, form.name_of, form.show
+        self.fingerprint = "-".join([whole.fingerprint, *sorted(self._gone)])
+        fields = whole.schema().fields
+        left = {name: fields[name] for name in self.names if name not in READ_ONLY}
+        self.schema = schema_with(whole.schema, left)
+        before = whole.queryable
+        queried = {name: field for name, field in before.fields.items() if name not in self._gone}
+        self.queryable = Queryable(queried, self.names, {**before.refused, **self._gone})
 
-    @cached_property
-    def schema(self) -> type[ItemSchema]:
-        """The schema of an item."""
-        fields = self._form.schema().fields
-        return schema_with(self._form.schema, {name: fields[name] for name in self.names if name not in READ_ONLY})
+    def query(self, query: Query) -> Query:
+        return self._whole.query(query)
 
-    @cached_property
-    def queryable(self) -> Queryable:
-        """What is left of the fields; for the others, since when they are gone."""
-        before = self._form.queryable
-        fields = {name: field for name, field in before.fields.items() if name not in self._gone}
-        return replace(before, fields=fields, names=self.names, refused={**before.refused, **self._gone})
+    def name_of(self, field: str) -> str:
+        return self._whole.name_of(field)
 
     def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        """A new item, as `Form.create`."""
-        return self._read(sent, partial(self._form.create, id=id, now=now, limits=limits))
+        return self._read(sent, partial(self._whole.create, id=id, now=now, limits=limits))
 
     def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        """An exported item, as `Form.restore`."""
-        return self._read(sent, partial(self._form.restore, id=id, now=now, limits=limits))
+        return self._read(sent, partial(self._whole.restore, id=id, now=now, limits=limits))
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        """The item with other content, and with what it has of the fields that are gone."""
+        """See `Representation.replace`. The fields that are gone stay."""
         try:
-            body = self._form.body(record)
+            body = self._whole.body(record)
         except NotConvertible as error:  # it is mended by this
             body = error.rest.body
         members = exactjson.cut(body)
         kept = {name: exactjson.stored(members[name]) for name in self._gone if name in members}
-        return self._read(sent, lambda own: self._form.replace(record, own | kept, now=now, limits=limits))
+        return self._read(sent, lambda own: self._whole.replace(record, own | kept, now=now, limits=limits))
 
     def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        """The item with a JSON Merge Patch applied to its representation."""
-        return self._read(patch, lambda own: self._form.merge(record, own, now=now, limits=limits))
+        return self._read(patch, lambda own: self._whole.merge(record, own, now=now, limits=limits))
 
     def _read(self, sent: JsonObject, make: Callable[[JsonObject], Record]) -> Record:
         """What `make` returns for the fields that there are. Raises ValidationFailed with the faults of all."""
@@ -263,12 +246,10 @@ class ReducedForm:
         return record
 
     def body(self, record: Record) -> bytes:
-        """The representation of a record."""
-        return self._reduced(self._form.body(record))
+        return self._reduced(self._whole.body(record))
 
     def bodies(self, page: Page) -> list[bytes]:
-        """As `Form.bodies`."""
-        return [self._reduced(body) for body in self._form.bodies(page)]
+        return [self._reduced(body) for body in self._whole.bodies(page)]
 
     def _reduced(self, body: bytes) -> bytes:
         return exactjson.joined({name: text for name, text in exactjson.cut(body).items() if name not in self._gone})

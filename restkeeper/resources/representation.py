@@ -1,0 +1,331 @@
+"""The items of a collection as callers know them, and as they are stored: validated once, represented once."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from itertools import chain
+from typing import Any, NamedTuple, Protocol
+
+from marshmallow import ValidationError
+
+from restkeeper.clock import time_after
+from restkeeper.errors import BodyTooLarge, IllegalTransition, NotConvertible
+from restkeeper.resources.evolution import Chain, KnownSchemas, Members, Untranslatable, revision_of
+from restkeeper.resources.resource import Resource
+from restkeeper.schemas.fields import Status, is_exact
+from restkeeper.schemas.item import READ_ONLY, ItemSchema, ServerFieldsSchema
+from restkeeper.storage.contract import Collection, Page, Query, Record
+from restkeeper.web import exactjson
+from restkeeper.web.exactjson import fault, faults_in, listed, merge_patch, require_none
+from restkeeper.web.preconditions import digest
+from restkeeper.web.queries import Queryable
+
+MOVING = {"updated_at", "version"}  # of the read-only fields, those that a change changes
+
+_SERVER_FIELDS = ServerFieldsSchema()
+
+_ITEM = b'{"id":"%b",%b"created_at":"%b","updated_at":"%b","version":%d}'  # none of these values needs an escape
+
+JsonObject = dict[str, Any]
+
+
+class ItemLimits(NamedTuple):
+    """The largest size of an item: in bytes of its JSON, and in values (objects, arrays and their members)."""
+
+    size: int
+    values: int
+
+    def require(self, body: bytes) -> None:
+        """Raises BodyTooLarge for the JSON of an item that is larger."""
+        if len(body) > self.size:
+            raise BodyTooLarge(f"the item would have {len(body)} bytes; it can have {self.size} (MAX_ITEM, MAX_BODY)")
+        if len(body) > self.values and exactjson.count_values(body) > self.values:  # a value takes a byte
+            raise BodyTooLarge(f"the item would have more than {self.values} values")
+
+
+NO_LIMITS = ItemLimits(2**63, 2**63)
+
+
+class Representation(Protocol):
+    """The items of a collection as some callers know them: it reads what they send, and represents records.
+
+    `name` is that of the collection, `schema` that of an item. `names` are the fields of an item in order, `texts`
+    those whose values are texts, or null; `queryable` says what the queries of lists can use. The `fingerprint` changes
+    with the representation of items; it is that of records which are represented as they are stored. `changed_at` is
+    when the representation last changed by the clock (RFC 3339); empty if it does not.
+    """
+
+    name: str
+    schema: type[ItemSchema]
+    names: tuple[str, ...]
+    texts: frozenset[str]
+    queryable: Queryable
+    fingerprint: str
+    changed_at: str = ""
+
+    def query(self, query: Query) -> Query:
+        """A query of callers as the store has it."""
+        return query
+
+    def name_of(self, field: str) -> str:
+        """The name for callers of a stored field; the same if they do not see it."""
+        return field
+
+    def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        """A new item from a request's body. Raises ValidationFailed with its faults, and BodyTooLarge."""
+
+    def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        """An exported item: the server's fields are those in `sent`, and new ones where they are missing.
+
+        Raises as `create`.
+        """
+
+    def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        """The item with the content `sent` instead of its own; the same record if that changes nothing.
+
+        What these callers do not see stays. Raises as `create`, and IllegalTransition when its status cannot move so.
+        """
+
+    def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        """The item with a JSON Merge Patch (RFC 7396) applied to its representation. Returns and raises as `replace`.
+
+        A null for a field that is unknown or the server's would delete nothing; it is a fault like any other value.
+        """
+
+    def body(self, record: Record) -> bytes:
+        """The representation of a record. Raises NotConvertible."""
+
+    def bodies(self, page: Page) -> list[bytes]:
+        """The representations of the items of a page, without those that are NotConvertible."""
+        found: list[bytes] = []
+        for body, fingerprint, older in zip(page.bodies, page.fingerprints, page.older, strict=True):
+            with suppress(NotConvertible):
+                found.append(self.body(Record("", 0, "", fingerprint, body, older=older)))
+        return found
+
+    def show(self, body: bytes, names: Iterable[str]) -> bytes:
+        """A representation reduced to these fields."""
+        members = exactjson.cut(body)
+        return exactjson.joined({name: members.get(name, b"null") for name in names})
+
+
+class StoredRepresentation(Representation):
+    """The items of a collection as they are stored: in its newest revision, or in an older one by its number.
+
+    `known` are the newer schemas in the store.
+    """
+
+    def __init__(self, resource: Resource, number: int | None = None) -> None:
+        """Raises ValueError for a revision that there are no steps from."""
+        number = resource.revision if number is None else number
+        if number not in resource.revisions:
+            raise ValueError(f"{resource.name}: upgrades has no steps from revision {number}")
+        self.resource = resource
+        self.revision = own = resource.revisions[number]
+        self.known = KnownSchemas(own.number, own.fingerprint)
+        self.name, self.schema, self.names, self.texts = resource.name, own.schema, own.names, own.texts
+        self.fingerprint = own.fingerprint
+        self.queryable = Queryable(own.fields, own.names)
+        self.chains = {each: Chain(resource.upgrades, each, number) for each in resource.revisions if each < number}
+        self._schema = own.schema()
+        self._is_exact = all(map(is_exact, self._schema.fields.values()))
+        self._states = {name: each.lifecycle for name, each in self._schema.fields.items() if isinstance(each, Status)}
+
+    @property
+    def collection(self) -> Collection:
+        """The declaration of the collection for a store, which lets `known` know of newer schemas."""
+        return replace(self.resource.collection, learn=self.known.learn)
+
+    def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        faults = [fault([name], "is set by the server") for name in READ_ONLY if name in sent]
+        text, more = self._load(sent)
+        require_none(faults + more)
+        return self._record(text, id=id, created_at=now, now=now, version=1, limits=limits)
+
+    def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        made: JsonObject = {"id": id, "updated_at": now, "version": 1}
+        faults: list[JsonObject] = []
+        try:
+            made |= _SERVER_FIELDS.load({name: sent[name] for name in READ_ONLY if name in sent})
+        except ValidationError as error:
+            faults = listed(faults_in(error.messages))
+        text, more = self._load(sent)
+        require_none(faults + more)
+        made.setdefault("created_at", made["updated_at"])
+        made["now"] = made.pop("updated_at")
+        return self._record(text, **made, limits=limits)
+
+    def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        present = self.present(record)  # the whole item is replaced: no value of it is needed
+        current = exactjson.cut(present.body)
+        unknown = {name: exactjson.stored(text) for name, text in current.items() if name not in self.names}
+        if unknown:  # the item is of a newer program, whose clients send them back
+            sent = {name: value for name, value in sent.items() if name not in unknown or value != unknown[name]}
+        own = {name: exactjson.stored(current[name]) for name in READ_ONLY}
+        differing = [name for name in READ_ONLY if name in sent and not _is(sent[name], own[name])]
+        faults = [fault([name], f"is read-only; it is {exactjson.dumps(own[name]).decode()}") for name in differing]
+        text, more = self._load(sent)
+        members = exactjson.cut(text) if text else {}
+        if (
+            text
+            and all(name in current and exactjson.equal(value, current[name]) for name, value in members.items())
+            and all(_is_past(name, sent, own) for name in differing)
+        ):
+            return record  # also for the second of two equal requests: the first has moved the version since
+        require_none(faults + more)
+        self._require_transition(current, members)
+        return self._next(present, current, text, now=now, limits=limits)
+
+    def touched(self, record: Record, *, now: str) -> Record:
+        """The item as it is, as another version of it."""
+        members = exactjson.cut(record.body)
+        text = exactjson.joined({name: text for name, text in members.items() if name in self.revision.definitions})
+        return self._next(record, members, text, now=now, limits=NO_LIMITS)
+
+    def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        """See `Representation.merge`.
+
+        What the patch does not name is not made into values before it is clear that all of it together is no larger
+        than an item may be.
+        """
+        own = self.revision.definitions
+        current = {name: text for name, text in exactjson.cut(self.body(record)).items() if name in own}
+        refused = {name: None for name in patch if patch[name] is None and name not in own}
+        try:
+            merged = exactjson.dumps(merge_patch(current, patch) | refused)
+        except exactjson.EncodeError:
+            require_none(listed(exactjson.faults_in_values(patch)))
+            raise
+        try:
+            limits.require(merged)
+        except BodyTooLarge:
+            if merged == exactjson.dumps(current):
+                return record  # stored under other limits
+            raise
+        return self.replace(record, exactjson.stored(merged), now=now, limits=limits)
+
+    def body(self, record: Record) -> bytes:
+        return record.body if record.fingerprint == self.fingerprint else self.upgraded(record).body
+
+    def bodies(self, page: Page) -> list[bytes]:
+        if all(fingerprint == self.fingerprint for fingerprint in page.fingerprints):
+            return page.bodies
+        return super().bodies(page)
+
+    def is_older(self, fingerprint: str) -> bool:
+        """Whether records with this fingerprint are of an older schema."""
+        return fingerprint != self.fingerprint and not self.known.is_newer(fingerprint)
+
+    def upgraded(self, record: Record) -> Record:
+        """The record in the form of the present schema: with the steps from its revision, and with new fields.
+
+        One of a newer schema is returned as it is. Raises Unavailable if this program cannot work with it, and
+        NotConvertible if a step fails.
+        """
+        if record.fingerprint == self.fingerprint:
+            return record
+        if self.known.is_newer(record.fingerprint):
+            self.known.require_readable(record.fingerprint)
+            return record
+        stored = members = exactjson.cut(record.body)
+        own = {name: text for name, text in stored.items() if name in READ_ONLY}
+        older, failure = record.older, None
+        if (number := revision_of(record.fingerprint)) in self.chains:
+            stored = self.resource.revisions[number].completed(stored)
+            try:
+                members, older = self.chains[number].up(stored, older, None)
+            except Untranslatable as error:
+                failure, (members, older) = error, error.others
+        completed = self.revision.completed({**members, **own})
+        kept = {name: text for name, text in completed.items() if not (failure and name in failure.lost)}
+        upgraded = record._replace(fingerprint=self.fingerprint, body=exactjson.joined(kept), older=older)
+        if failure is None:
+            return upgraded
+        raise self._not_convertible(record, stored, upgraded, failure)
+
+    def present(self, record: Record) -> Record:
+        """As `upgraded`; of a record that is NotConvertible, the rest."""
+        try:
+            return self.upgraded(record)
+        except NotConvertible as error:
+            rest: Record = error.rest
+            return rest
+
+    def _not_convertible(
+        self, record: Record, stored: Members, rest: Record, failure: Untranslatable
+    ) -> NotConvertible:
+        id, number = exactjson.stored(stored["id"]), revision_of(record.fingerprint)
+        names = self.chains[number].origins(failure.step)
+        return NotConvertible(
+            f"{self.name}: the item {id} of revision {number} cannot be converted: {', '.join(names)} {failure.reason}",
+            collection=self.name,
+            id=id,
+            rest=rest,
+            revisions=range(number, self.chains[number].revision_after(failure.step)),
+            headers={"ETag": f'"{digest(record.body)}"'},
+            errors=[fault([name], failure.reason) | {"value": exactjson.stored(stored[name])} for name in names],
+        )
+
+    def _load(self, sent: JsonObject) -> tuple[bytes, list[JsonObject]]:
+        """The JSON object of an item's fields and no faults, or an empty text and the faults."""
+        own = {name: value for name, value in sent.items() if name not in READ_ONLY}
+        try:
+            values = self._schema.dump(self._schema.load(own))
+        except ValidationError as error:
+            return b"", listed(chain(exactjson.faults_in_values(own), faults_in(error.messages)))
+        if not self._is_exact and (faults := listed(exactjson.faults_in_values(values))):
+            return b"", faults
+        try:
+            text = exactjson.dumps(values)
+        except exactjson.EncodeError:
+            if faults := listed(exactjson.faults_in_values(own)):
+                return b"", faults
+            raise
+        if exactjson.NUL in text and (faults := listed(exactjson.faults_in_values(own))):
+            return b"", faults
+        return text, []
+
+    def _record(self, text: bytes, *, id: str, created_at: str, now: str, version: int, limits: ItemLimits) -> Record:
+        fields = text.removeprefix(b"{").removesuffix(b"}") + b"," if text != b"{}" else b""
+        body = _ITEM % (id.encode(), fields, created_at.encode(), now.encode(), version)
+        limits.require(body)
+        return Record(id, version, now, self.fingerprint, body)
+
+    def _next(self, record: Record, current: Members, text: bytes, *, now: str, limits: ItemLimits) -> Record:
+        """The next version of an item, given its members and its own fields. It keeps what is not in this schema."""
+        created_at, version = exactjson.stored(current["created_at"]), record.version + 1
+        now = time_after(record.updated_at, now)
+        made = self._record(text, id=record.id, created_at=created_at, now=now, version=version, limits=limits)
+        made = made._replace(owner=record.owner, older=record.older)
+        if not self.known.is_newer(record.fingerprint):
+            return made
+        body = exactjson.joined({**current, **exactjson.cut(made.body)})
+        limits.require(body)
+        return made._replace(fingerprint=record.fingerprint, body=body)
+
+    def _require_transition(self, current: Members, members: Members) -> None:
+        for name, lifecycle in self._states.items():
+            if name not in current:
+                continue
+            old, new = exactjson.stored(current[name]), exactjson.stored(members[name])
+            moves = lifecycle.moves.get(old)
+            if moves is not None and not lifecycle.allows(old, new):  # from a state that is gone, all are allowed
+                summary = (
+                    f"{name} cannot go from {old} to {new}; from {old} it can go to {', '.join(moves) or 'nothing'}"
+                )
+                raise IllegalTransition(summary, field=name, **{"from": old, "to": new, "allowed": list(moves)})
+
+
+def stored_as(newest: StoredRepresentation, version: str) -> Representation:
+    """The representation of items in a version of the API, if all versions show them as they are stored."""
+    return newest
+
+
+def _is(one: Any, other: Any) -> bool:
+    """Whether two values that are no arrays or objects are equal in JSON."""
+    return type(one) is type(other) and bool(one == other)
+
+
+def _is_past(name: str, sent: JsonObject, current: JsonObject) -> bool:
+    """Whether a read-only field may have had this value before the item last changed."""
+    return name in MOVING and type(sent[name]) is type(current[name]) and sent[name] < current[name]

@@ -14,7 +14,7 @@ from restkeeper.clock import TURN
 from restkeeper.config import Config
 from restkeeper.errors import Unavailable
 from restkeeper.resources import items
-from restkeeper.resources.items import Stale, Turns, deadline_of, until_current
+from restkeeper.resources.items import ItemLocks, Stale, deadline_of, until_current
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.schemas.fields import Text
@@ -230,35 +230,35 @@ def test_what_a_request_waited_for_its_credential_it_waits_less_for_its_change(c
 def test_waiting_for_a_turn_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that waits too long for other changes returns 503, and the lock is free again after them."""
     monkeypatch.setattr(items, "CHANGE_SECONDS", 0.01)
-    queue = Turns()
+    locks = ItemLocks()
 
     def nested(_: float) -> None:
         with pytest.raises(Unavailable):
-            queue.change("a", lambda _: None)
+            locks.change("a", lambda _: None)
 
-    queue.change("a", nested)
-    assert queue.change("a", lambda _: 5) == 5
+    locks.change("a", nested)
+    assert locks.change("a", lambda _: 5) == 5
 
 
 def test_changes_of_large_items_run_one_at_a_time() -> None:
     """While one is prepared another one waits, until its deadline at most; a small one does not wait."""
-    queue = Turns(SetClock(100.0))
-    with queue.of_size(items.LARGE, 105.0):
-        with queue.of_size(items.LARGE - 1, 100.0):
+    locks = ItemLocks(SetClock(100.0))
+    with locks.of_size(items.LARGE, 105.0):
+        with locks.of_size(items.LARGE - 1, 100.0):
             pass
-        with pytest.raises(Unavailable) as raised, queue.of_size(items.LARGE, 100.01):
+        with pytest.raises(Unavailable) as raised, locks.of_size(items.LARGE, 100.01):
             pass
     assert raised.value.headers == {"Retry-After": "1"}
-    with queue.of_size(items.LARGE, 99.0):
+    with locks.of_size(items.LARGE, 99.0):
         pass
 
 
 def test_a_failed_large_change_releases_its_turn() -> None:
     """As a successful one does: first the server handles its sockets, and then the turn is free."""
     clock = SetClock(100.0)
-    queue = Turns(clock)
+    locks = ItemLocks(clock)
     for _ in range(2):
-        with pytest.raises(Stale), queue.of_size(items.LARGE, 200.0):
+        with pytest.raises(Stale), locks.of_size(items.LARGE, 200.0):
             raise Stale
     assert clock.slept == [TURN, TURN]
 
@@ -266,13 +266,13 @@ def test_a_failed_large_change_releases_its_turn() -> None:
 def test_stored_and_sent_bytes_make_a_change_large(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few bytes for a large item, and many for a small one, wait for the turn of large changes."""
     seen: list[float] = []
-    of_size = Turns.of_size
+    of_size = ItemLocks.of_size
 
-    def recorded(self: Turns, size: int, deadline: float) -> Any:
+    def recorded(self: ItemLocks, size: int, deadline: float) -> Any:
         seen.append(size)
         return of_size(self, size, deadline)
 
-    monkeypatch.setattr(Turns, "of_size", recorded)
+    monkeypatch.setattr(ItemLocks, "of_size", recorded)
     for method, stored, sent, chunked, large in (
         ("PATCH", 20_000, 1, False, True),
         ("PUT", 1, 20_000, False, True),
@@ -292,7 +292,7 @@ def test_stored_and_sent_bytes_make_a_change_large(client: FlaskClient, monkeypa
 def test_all_waits_of_a_change_have_one_deadline() -> None:
     """The transaction may wait for the time that is left after the turn."""
     seen = []
-    Turns(SetClock(100.0)).change("a", seen.append)
+    ItemLocks(SetClock(100.0)).change("a", seen.append)
     assert seen == [105.0]
 
 

@@ -6,7 +6,7 @@ Only one response has a secret, of an API key or of a webhook, and is never cach
 from collections.abc import Callable
 from dataclasses import replace
 
-from flask import Blueprint
+from flask import Blueprint, request
 
 from restkeeper.errors import (
     IllegalTransition,
@@ -144,10 +144,11 @@ def create_with_secret(
     """Create an item from the request's body. `make` returns it and its secret, which only this response has."""
     sent = items.body(JSON)
 
-    def prepare() -> tuple[Record, Prepared]:
+    def prepare() -> Prepared:
         record, secret = make(sent)
         reply = _with_secret(items, record, secret)
-        return record, Prepared(reply, lambda transaction: insert(transaction, record, secret))
+        reply.headers["Location"] = f"{request.path}/{record.id}"
+        return Prepared(reply, lambda transaction: insert(transaction, record, secret), after=record)
 
     return items.add(items.hooks.idempotency(sent, secret=True), prepare)
 
@@ -165,14 +166,10 @@ def rotate_secret(
         before = items.store.read(items.name, id)
         require_match(items.tag(before), before.updated_at)
         after, secret = renew(before)
+        reply = _with_secret(items, after, secret)
+        return Prepared(reply, lambda transaction: update(transaction, after, secret), before)
 
-        def work(transaction: Transaction) -> None:
-            transaction.require(items.name, before)
-            update(transaction, after, secret)
-
-        return Prepared(_with_secret(items, after, secret), work)
-
-    return items.write_once(items.hooks.idempotency(None, secret=True), prepare, turn=id)
+    return items.write_once(items.hooks.idempotency(None, secret=True), prepare, lock=id)
 
 
 def _with_secret(items: Items, record: Record, secret: str) -> Reply:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from flask import request
@@ -44,7 +44,9 @@ OF_CALLER = "private, no-cache"
 UNCACHED = "no-store"
 
 
-class _CachedPage(NamedTuple):
+class _ListPage(NamedTuple):
+    """The response to the request for a page of a list."""
+
     revision: str  # of the collection, at the moment that the page was read
     tag: str
     body: bytes
@@ -56,25 +58,17 @@ class _CachedPage(NamedTuple):
         return len(self.body) + sum(len(name) + len(value) for name, value in self.headers) + PAGE_OVERHEAD
 
 
-class _Listing(NamedTuple):
-    """One page of a list with the ETag of the list. `total` is None if the items were not counted.
-
-    `omitted` is the number of its items that this version cannot show.
-    """
-
-    page: Page
-    body: bytes
-    total: int | None
-    tag: str
-    omitted: int
-
-
 class Prepared(NamedTuple):
-    """What a request will do: the changes, for its transaction, and the response, which is stored with them."""
+    """What a request will do in one transaction: store the response, and `work`.
+
+    `before` is the item from which this was computed: if it is not stored just so any more, it is computed again.
+    `after` is the item to store, if it has unique values.
+    """
 
     reply: Reply
     work: Callable[[Transaction], object]
-    record: Record | None = None  # which has unique values
+    before: Record | None = None
+    after: Record | None = None
 
 
 class Items:
@@ -113,8 +107,10 @@ class Items:
         self._access = hooks.access(stored.resource)
         self._caching = OF_CALLER if config.auth == "required" and caching == REVALIDATED else caching
         self._limits = ItemLimits(*config.item_limits)
-        self._turns = Turns(clock)
-        self._pages: Cache[tuple[str | None, str, str, bytes], _CachedPage] = Cache(PAGES_BYTES)
+        self._locks = ItemLocks(clock)
+        self._pages: Cache[tuple[str | None, str, str, bytes], _ListPage] = Cache(PAGES_BYTES)
+        chain = stored.chains.get(self.resource.oldest)
+        self._steps = f"-{chain.fingerprint}" if chain else ""  # a part of a list's ETag that changes with their code
 
     def now(self) -> str:
         """The present time, as it is stored."""
@@ -138,14 +134,13 @@ class Items:
         revision = self._revision() if page or is_conditional() else None
         if page is None or page.revision != revision:
             args = request.args if request.query_string else NO_ARGS
-            list_request = parse(
-                args, self.representation.queryable, self.config.page_limit, self.config.page_limit_max
-            )
+            queryable, config = self.representation.queryable, self.config
+            list_request = parse(args, queryable, config.page_limit, config.page_limit_max)
             query = self.representation.query(resolve(list_request, request.path, args))
             if owner is None and revision is not None and is_conditional():
                 if unchanged := self._not_modified(self._list_tag(revision, list_request.limit)):
                     return unchanged  # without reading the page
-            page = self._read_page(list_request, query if owner is None else replace(query, owner=owner))
+            page = self._list_page(list_request, query if owner is None else replace(query, owner=owner))
             self._pages.add(address, page, page.size + sum(len(part) for part in address if part))
         if is_conditional() and (unchanged := self._not_modified(page.tag)):
             return unchanged
@@ -163,45 +158,44 @@ class Items:
 
     def create(self, sent: JsonObject) -> Reply:
         """Create an item from the request's body."""
-        return self.add(self.hooks.idempotency(sent), partial(self._new, sent))
-
-    def _new(self, sent: JsonObject) -> tuple[Record, Prepared]:
-        record = self.representation.create(sent, id=self.new_id(), now=self.now(), limits=self._limits)
-        if (owner := self._access.owner_of_new()) is not None:
-            record = record._replace(owner=owner)
-        change = Change("created", self.stored, None, record, record.updated_at)
-        return record, Prepared(self.represent(record), partial(self.hooks.apply, change=change))
-
-    def add(self, once: IdempotencyRecord, make: Callable[[], tuple[Record, Prepared]]) -> Reply:
-        """Store a new item, `once`. `make` returns it with what stores it.
-
-        If the request is conditional, the list must match: its first page, as it is tagged. Raises PreconditionFailed.
-        """
-        conditional = is_conditional()
-        owner = self._access.visible_owner() if conditional else None
 
         def prepare() -> Prepared:
-            record, (reply, insert, _) = make()
+            record = self.representation.create(sent, id=self.new_id(), now=self.now(), limits=self._limits)
+            if (owner := self._access.owner_of_new()) is not None:
+                record = record._replace(owner=owner)
+            reply = self.represent(record)
             reply.headers["Location"] = f"{request.path}/{record.id}"
-            if conditional:
-                seen = None if owner is None else self._first_page(owner)
-                return Prepared(reply, partial(self._insert_if_match, seen, insert), record)
-            return Prepared(reply, insert, record)
+            change = Change("created", self.stored, None, record, record.updated_at)
+            return Prepared(reply, partial(self.hooks.apply, change=change), after=record)
 
-        return self.write_once(once, prepare, turn=owner)
+        return self.add(self.hooks.idempotency(sent), prepare)
 
-    def _insert_if_match(
-        self, seen: _Listing | None, insert: Callable[[Transaction], object], transaction: Transaction
+    def add(self, once: IdempotencyRecord, prepare: Callable[[], Prepared]) -> Reply:
+        """As `write_once`, for a new item: if the request is conditional, the list must match.
+
+        That is the first page, as it is tagged. Raises PreconditionFailed.
+        """
+        if not is_conditional():
+            return self.write_once(once, prepare)
+        owner = self._access.visible_owner()
+        return self.write_once(once, partial(self._compared, prepare, owner), lock=owner)
+
+    def _compared(self, prepare: Callable[[], Prepared], owner: str | None) -> Prepared:
+        prepared, seen = prepare(), None
+        if owner is not None:
+            query = Query(limit=self.config.page_limit, owner=owner)
+            seen = self._list_page(ListRequest(query, self.config.page_limit), query)
+        return prepared._replace(work=partial(self._work_if_match, seen, prepared.work))
+
+    def _work_if_match(
+        self, seen: _ListPage | None, work: Callable[[Transaction], object], transaction: Transaction
     ) -> None:
-        """Raises PreconditionFailed, and Stale if `seen` is not the present list."""
+        """Raises PreconditionFailed, and Stale if `seen` is not of the present list."""
         revision = transaction.revision(self.name)
-        if seen is None:
-            require_match(self._list_tag(revision, self.config.page_limit))
-        elif seen.page.revision != revision:
+        if seen is not None and seen.revision != revision:
             raise Stale
-        else:
-            require_match(seen.tag)
-        insert(transaction)
+        require_match(seen.tag if seen else self._list_tag(revision, self.config.page_limit))
+        work(transaction)
 
     def change(
         self,
@@ -220,18 +214,16 @@ class Items:
         deadline = deadline_of(self.clock)
 
         def prepare() -> Prepared | Reply:
-            before = self._find(id)
-            self._access.require_change(before)
-            self._require_match(before)
+            before = self._find_to_change(id)
             length = LARGE if request.content_length is None else request.content_length  # None: the body is chunked
-            with self._turns.of_size(max(len(before.body), length), deadline):
+            with self._locks.of_size(max(len(before.body), length), deadline):
                 after = change(before, sent, now=self.now(), limits=self._limits)
             if after is before:
                 return self.represent(before)
             check(before, after)
-            return Prepared(self.represent(after), partial(self._update, before, after, after_update), after)
+            return Prepared(self.represent(after), partial(self._update, before, after, after_update), before, after)
 
-        return self.write_once(IdempotencyRecord(), prepare, turn=id)
+        return self.write_once(IdempotencyRecord(), prepare, lock=id)
 
     def _update(
         self,
@@ -240,71 +232,66 @@ class Items:
         after_update: Callable[[Transaction, Record, Record], None],
         transaction: Transaction,
     ) -> None:
-        transaction.require(self.name, before)
         self.hooks.apply(transaction, Change("updated", self.stored, before, after, after.updated_at))
         after_update(transaction, before, after)
 
-    def delete(self, id: str, delete: Callable[[Transaction, Record], None] | None = None) -> Reply:
+    def delete(self, id: str, delete: Callable[[Transaction], object] | None = None) -> Reply:
         """Delete an item; the response is the item as it last was: as it is stored if it is NotConvertible.
 
-        Raises NotFound, Forbidden and PreconditionFailed.
+        `delete` takes the place of the change. Raises NotFound, Forbidden and PreconditionFailed.
         """
         require_acceptable(JSON)
 
         def prepare() -> Prepared:
-            record = self._find(id)
-            self._access.require_change(record)
-            self._require_match(record)
+            record = self._find_to_change(id)
             try:
                 body = self.representation.body(record)  # which is not possible for every item of a newer program
             except NotConvertible:
                 body = record.body
-            return Prepared(Reply(body, content_type=JSON), partial(self._delete, record, delete or self._apply_delete))
+            change = Change("deleted", self.stored, record, None, time_after(record.updated_at, self.now()))
+            work = delete or partial(self.hooks.apply, change=change)
+            return Prepared(Reply(body, content_type=JSON), work, before=record)
 
-        return self.write_once(IdempotencyRecord(), prepare, turn=id, use_reserve=True)
-
-    def _delete(self, record: Record, delete: Callable[[Transaction, Record], None], transaction: Transaction) -> None:
-        transaction.require(self.name, record)
-        delete(transaction, record)
-
-    def _apply_delete(self, transaction: Transaction, record: Record) -> None:
-        at = time_after(record.updated_at, self.now())
-        self.hooks.apply(transaction, Change("deleted", self.stored, record, None, at))
+        return self.write_once(IdempotencyRecord(), prepare, lock=id, use_reserve=True)
 
     def write_once(
         self,
         once: IdempotencyRecord,
         prepare: Callable[[], Prepared | Reply],
         *,
-        turn: str | None,
+        lock: str | None = None,
         use_reserve: bool = False,
     ) -> Reply:
         """Do what `prepare` returns, in one transaction with its response; or return the response that is stored.
 
         If nothing is to be changed, `prepare` returns a response alone. Whatever takes long is prepared before the
-        transaction, and again if others have changed the same since: in a `turn`, if that is likely.
+        transaction, and again if others have changed the same since: under the `lock` of an item, if that is likely.
+        A DuplicateValue names all fields of the item that are taken, as callers know them.
         """
-        attempt = partial(self._write_prepared, once, prepare, use_reserve)
-        if turn is None:
-            return until_current(attempt, deadline_of(self.clock), self.clock)
-        return self._turns.change(turn, attempt)
 
-    def _write_prepared(
-        self, once: IdempotencyRecord, prepare: Callable[[], Prepared | Reply], use_reserve: bool, deadline: float
-    ) -> Reply:
-        """A DuplicateValue names all fields of the record that are taken, as callers know them."""
-        if (stored := once.find(self.store)) is not None:
-            return stored
-        prepared = prepare()
-        if isinstance(prepared, Reply):
-            return prepared
-        reply, work, record = prepared
-        try:
-            self.store.write(partial(_save_and_work, once, reply, work), use_reserve=use_reserve, deadline=deadline)
-        except DuplicateValue as error:
-            taken = self._taken(record, error.fields) if record else error.fields
-            raise DuplicateValue(*dict.fromkeys(map(self.representation.name_of, taken))) from None
-        return reply
+        def attempt(deadline: float) -> Reply:
+            if (stored := once.find(self.store)) is not None:
+                return stored
+            prepared = prepare()
+            if isinstance(prepared, Reply):
+                return prepared
+            work = partial(self._save_and_work, once, prepared)
+            try:
+                self.store.write(work, use_reserve=use_reserve, deadline=deadline)
+            except DuplicateValue as error:
+                taken = self._taken(prepared.after, error.fields) if prepared.after else error.fields
+                raise DuplicateValue(*dict.fromkeys(map(self.representation.name_of, taken))) from None
+            return prepared.reply
+
+        if lock is not None:
+            return self._locks.change(lock, attempt)
+        return until_current(attempt, deadline_of(self.clock), self.clock)
+
+    def _save_and_work(self, once: IdempotencyRecord, prepared: Prepared, transaction: Transaction) -> None:
+        once.save(transaction, prepared.reply)
+        if prepared.before is not None:
+            transaction.require(self.name, prepared.before)
+        prepared.work(transaction)
 
     def represent(self, record: Record, fields: Iterable[str] | None = None) -> Reply:
         """The response with an item, or with only these of its fields."""
@@ -331,6 +318,18 @@ class Items:
             raise NotFound("there is no such item")
         return record
 
+    def _find_to_change(self, id: str) -> Record:
+        """An item that the caller may change, if the request is meant for its present state."""
+        record = self._find(id)
+        self._access.require_change(record)
+        if is_conditional() or self.config.require_if_match:
+            try:
+                tag = self.tag(record)
+            except NotConvertible:
+                tag = digest(record.body)  # the 409 has it
+            require_match(tag, self._changed_at(record), must_say=self.config.require_if_match)
+        return record
+
     def _revision(self) -> str:
         """The revision of the collection, as it was read with the credential, or now."""
         found = lookup.find(self.store, self.name)
@@ -339,13 +338,6 @@ class Items:
     def _changed_at(self, record: Record) -> str:
         """When the representation of an item last changed, by the item or by its representation."""
         return max(record.updated_at, self.representation.changed_at)
-
-    def _first_page(self, owner: str) -> _Listing:
-        """The first page of the list of this owner's items."""
-        limit = self.config.page_limit
-        query = Query(limit=limit, owner=owner)
-        page = self.store.page(self.name, query, self.config.page_bytes)
-        return self._listing(ListRequest(query, limit), query, page)
 
     def _taken(self, record: Record, known: Sequence[str]) -> Sequence[str]:
         """The unique fields whose values others have, in the order of the declaration; some are `known`."""
@@ -358,15 +350,23 @@ class Items:
                     taken |= {name} if self.store.count(self.name, others, most=1) else set()
         return [*taken.difference(unique), *(name for name in unique if name in taken)]
 
-    def _read_page(self, list_request: ListRequest, query: Query) -> _CachedPage:
-        page = self.store.page(self.name, query, self.config.page_bytes)
-        refused = self._refused(query, page.others) if page.others else []
-        if refused:
-            others = tuple(Filter("id", Op.NE, each.id) for each in refused)
-            query = replace(query, filters=(*query.filters, *others))
-            page = self.store.page(self.name, query, self.config.page_bytes)
-        _, body, total, tag, omitted = self._listing(list_request, query, page)
-        omitted += len(refused)
+    def _list_page(self, list_request: ListRequest, query: Query) -> _ListPage:
+        """A page of a list as callers see it. Raises as `require_whole` and `omitted_by`."""
+        page, omitted = self.store.page(self.name, query, self.config.page_bytes), 0
+        if page.others and (refused := self._refused(query, page.others)):
+            without = tuple(Filter("id", Op.NE, each.id) for each in refused)
+            query = replace(query, filters=(*query.filters, *without))
+            page, omitted = self.store.page(self.name, query, self.config.page_bytes), len(refused)
+        require_whole(list_request, page)
+        tag = self._list_tag(page.revision, list_request.limit)  # first: not of a later moment than the bodies
+        bodies = self.representation.bodies(page)
+        omitted += len(page.bodies) - len(bodies)
+        if list_request.fields:
+            bodies = [self.representation.show(body, list_request.fields) for body in bodies]
+        body = b"[" + b",".join(bodies) + b"]"
+        total = self._total(query, page)
+        if query.owner is not None and (total is not None or query.after):  # it does not depend on what others do
+            tag = digest(b"%d %b" % (-1 if total is None else total, body))
         headers = [
             ("Content-Type", JSON),
             ("Content-Length", str(len(body))),
@@ -379,31 +379,14 @@ class Items:
             headers.append(("X-Total-Count", str(total)))
         if omitted:
             headers.append(("X-Omitted-Count", str(omitted)))
-        return _CachedPage(page.revision, tag, body, headers)
+        return _ListPage(page.revision, tag, body, headers)
 
     def _refused(self, query: Query, others: Sequence[str]) -> list[Record]:
-        """The items to which the query cannot be applied: it uses a changed field, and no step converts them.
-
-        Raises Unavailable if the field has another form in further stored items.
-        """
+        """The items to which the query cannot be applied: it uses a changed field, and no step converts them."""
         fields = {filter.field for filter in query.filters} | {key.field for key in query.sort}
         fields.update(self.resource.search if query.search else ())
         refused = omitted_by(self.stored, fields, others, self.store)
         return [each for each in refused if query.owner in (None, each.owner)]
-
-    def _listing(self, list_request: ListRequest, query: Query, page: Page) -> _Listing:
-        """A page as callers see it, with its total, for which the store may count. Raises as `require_whole`."""
-        require_whole(list_request, page)
-        tag = self._list_tag(page.revision, list_request.limit)  # first: must not be of a later moment than the bodies
-        bodies = self.representation.bodies(page)
-        omitted = len(page.bodies) - len(bodies)
-        if list_request.fields:
-            bodies = [self.representation.show(body, list_request.fields) for body in bodies]
-        body = b"[" + b",".join(bodies) + b"]"
-        total = self._total(query, page)
-        if query.owner is not None and (total is not None or query.after):  # it does not depend on what others do
-            tag = digest(b"%d %b" % (-1 if total is None else total, body))
-        return _Listing(page, body, total, tag, omitted)
 
     def _total(self, query: Query, page: Page) -> int | None:
         """The number of items of a query, if it is not too large to be counted.
@@ -418,23 +401,9 @@ class Items:
         known = query.offset + len(page.bodies) if page.bodies else 0  # some may have been deleted since
         return max(total, known) if total <= MOST_COUNTED else None
 
-    def _require_match(self, record: Record) -> None:
-        if is_conditional() or self.config.require_if_match:
-            try:
-                tag = self.tag(record)
-            except NotConvertible:
-                tag = digest(record.body)  # the 409 has it
-            require_match(tag, self._changed_at(record), must_say=self.config.require_if_match)
-
     def _list_tag(self, revision: str, limit: int) -> str:
         """The strong ETag of a list: it changes with anything in the collection, so that no page is read for it."""
         return f"{revision}-{self.representation.fingerprint}{self._steps}-{limit}-{self.config.page_bytes}"
-
-    @cached_property
-    def _steps(self) -> str:
-        """The part of a list's ETag that changes with the code of the steps; empty without any."""
-        chain = self.stored.chains.get(self.resource.oldest)
-        return f"-{chain.fingerprint}" if chain else ""
 
     def _not_modified(self, tag: str, updated_at: str | None = None) -> Reply | None:
         """The 304 to a client that has this state, with what a 200 says of caching (RFC 9110, section 15.4.5)."""
@@ -442,13 +411,6 @@ class Items:
         if not is_not_modified(tag, updated_at):
             return None
         return Reply(b"", 304, headers=Headers([("ETag", f'"{tag}"'), ("Cache-Control", self._caching)]))
-
-
-def _save_and_work(
-    once: IdempotencyRecord, reply: Reply, work: Callable[[Transaction], object], transaction: Transaction
-) -> None:
-    once.save(transaction, reply)
-    work(transaction)
 
 
 class Stale(Exception):
@@ -475,7 +437,7 @@ def deadline_of(clock: Clock) -> float:
     return clock.monotonic() + CHANGE_SECONDS - lookup.seconds()
 
 
-class Turns:
+class ItemLocks:
     """Lets changes of one item in this process happen one after the other, and changes of large items as well.
 
     Otherwise each of many changes of one item would be computed again after each of the others, and many changes of
@@ -488,10 +450,7 @@ class Turns:
         self._large = threading.Lock()
 
     def change(self, id: str, attempt: Callable[[float], T]) -> T:
-        """As `until_current`, in the turn of the item with this id.
-
-        Raises Unavailable when the turn does not come in time.
-        """
+        """As `until_current`, under the lock of the item with this id. Raises Unavailable if it is not free in time."""
         deadline = deadline_of(self._clock)
         lock = self._locks[hash(id) % LOCKS]
         if not lock.acquire(blocking=False):
@@ -505,9 +464,9 @@ class Turns:
 
     @contextmanager
     def of_size(self, size: int, deadline: float) -> Iterator[None]:
-        """The turn to compute a change of so many bytes: at once if it is small, else one after the other.
+        """The lock to compute a change of so many bytes: none if it is small, else the one of all large changes.
 
-        Raises Unavailable when the turn does not come before the deadline.
+        Raises Unavailable when it is not free before the deadline.
         """
         if size < LARGE:
             yield
@@ -518,6 +477,6 @@ class Turns:
             yield
         finally:
             try:
-                self._clock.sleep(TURN)  # with the turn, so that the server's sockets come before the next one
+                self._clock.sleep(TURN)  # with the lock, so that the server's sockets come before the next one
             finally:
                 self._large.release()

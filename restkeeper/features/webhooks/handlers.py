@@ -201,9 +201,9 @@ class WebhookHandlers(SecretItemHandlers):
     def delete_item(self, id: str) -> Reply:
         """Delete a webhook: nothing more is sent to it. The response is the webhook as it last was."""
 
-        def delete(transaction: Transaction, record: Record) -> None:
-            transaction.delete(WEBHOOKS.name, record.id)
-            transaction.unsubscribe(record.id)
+        def delete(transaction: Transaction) -> None:
+            transaction.delete(WEBHOOKS.name, id)
+            transaction.unsubscribe(id)
 
         return self.items.delete(id, delete)
 

@@ -143,17 +143,17 @@ class StoredRepresentation(Representation):
         return self._record(text, id=id, created_at=now, now=now, version=1, limits=limits)
 
     def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        made: JsonObject = {"id": id, "updated_at": now, "version": 1}
+        of_server: JsonObject = {"id": id, "updated_at": now, "version": 1}
+        of_server |= {name: sent[name] for name in READ_ONLY if name in sent}
         faults: list[JsonObject] = []
         try:
-            made |= _SERVER_FIELDS.load({name: sent[name] for name in READ_ONLY if name in sent})
+            of_server = _SERVER_FIELDS.load(of_server)
         except ValidationError as error:
             faults = listed(faults_in(error.messages))
         text, more = self._load(sent)
         require_none(faults + more)
-        made.setdefault("created_at", made["updated_at"])
-        made["now"] = made.pop("updated_at")
-        return self._record(text, **made, limits=limits)
+        now = of_server.pop("updated_at")
+        return self._record(text, **{"created_at": now, **of_server}, now=now, limits=limits)
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         present = self.present(record)  # the whole item is replaced: no value of it is needed

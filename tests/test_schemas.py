@@ -1,4 +1,4 @@
-"""Stored items after a change of their schema, and the declaration of a third collection."""
+"""The fields of schemas, and the declaration of a third collection."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
-from marshmallow import ValidationError, fields, validate
+from marshmallow import ValidationError, fields
 
 from restkeeper.config import Config
 from restkeeper.resources import find_resources
-from restkeeper.resources.evolution import Convert, Members, Remove, Rename
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Email, Items, Lifecycle, Money, Status, Text, Time, Url, Whole
 from restkeeper.schemas.item import ItemSchema
@@ -235,114 +234,6 @@ def test_an_invalid_declaration_is_refused(declare: Callable[[], Resource], expe
     """The error is raised at start and names the collection and the field."""
     with pytest.raises(ValueError, match=re.escape(expected)):
         declare()
-
-
-class OldSchema(ItemSchema):
-    """Before the change."""
-
-    title = Text(1, 50, required=True)
-    colour = Text(load_default="red")
-
-
-class NewSchema(ItemSchema):
-    """After it: a field is gone, one is new."""
-
-    title = Text(1, 50, required=True)
-    weight = Whole(load_default=7)
-
-
-def test_stored_items_are_returned_in_the_new_schema(tmp_path: Path) -> None:
-    """After a change of the schema, older items are returned with the new fields and another ETag."""
-    config = Config(database_url=f"sqlite:///{tmp_path}/store.db")
-    before = create_app(config, [Resource("notes", "note", OldSchema)]).test_client()
-    made = before.post("/notes", json={"title": "x", "colour": "blue"})
-    upgrades = {2: [Remove("colour", Text(load_default="red"))]}
-    after = create_app(config, [Resource("notes", "note", NewSchema, upgrades=upgrades)]).test_client()
-    now = after.get(made.headers["Location"])
-    assert list(now.json) == ["id", "title", "weight", "created_at", "updated_at", "version"]
-    assert (now.json["weight"], now.json["version"]) == (7, 1)
-    assert now.headers["ETag"] != made.headers["ETag"]
-    assert after.get("/notes").json == [now.json]
-    assert after.put(made.headers["Location"], json={"title": "y"}).json["version"] == 2
-    assert after.delete(made.headers["Location"]).json["title"] == "y"
-
-
-class RenamedSchema(ItemSchema):
-    """After a change that renamed a field."""
-
-    name = Text(1, 50, required=True)
-    colour = Text(load_default="red")
-
-
-class CountedRename(Rename):
-    """Counts the items that it upgrades."""
-
-    count = 0
-
-    def up(self, texts: Members, current: Members) -> Members:
-        self.count += 1
-        return super().up(texts, current)
-
-
-def test_an_item_of_an_older_revision_is_upgraded(tmp_path: Path) -> None:
-    """When it is read, listed or changed, and permanently by `migrate`; one of the newest revision is not."""
-    url = f"sqlite:///{tmp_path}/store.db"
-    before = create_app(Config(database_url=url), [Resource("notes", "note", OldSchema)]).test_client()
-    where = before.post("/notes", json={"title": "x", "colour": "blue"}).headers["Location"]
-    rename = CountedRename("title", "name")
-    renamed = Resource("notes", "note", RenamedSchema, upgrades={2: [rename]})
-    after = create_app(Config(database_url=url), [renamed])
-    client = after.test_client()
-    assert (client.get(where).json["name"], client.get("/notes").json[0]["name"]) == ("x", "x")
-    assert after.test_cli_runner().invoke(args=["migrate"]).exit_code == 0
-    assert rename.count == 3
-    changed = client.patch(where, json={"name": "y"}).json
-    assert (changed["name"], changed["colour"], changed["version"]) == ("y", "blue", 2)
-    assert "title" not in changed and rename.count == 3
-
-
-def test_an_upgrade_of_values_has_a_revision(tmp_path: Path) -> None:
-    """The newest revision has another fingerprint, though its fields are the same."""
-    url = f"sqlite:///{tmp_path}/store.db"
-    before = create_app(Config(database_url=url), [Resource("notes", "note", OldSchema)]).test_client()
-    made = before.post("/notes", json={"title": "x"})
-    louder = Convert({"title": Text(1, 50, required=True)}, ["title"], str.upper, str.lower)
-    after = create_app(Config(database_url=url), [Resource("notes", "note", OldSchema, upgrades={2: [louder]})])
-    item = after.test_client().get(made.headers["Location"]).json
-    assert item == made.json | {"title": "X"}
-    unchanged = {"If-None-Match": before.get("/notes").headers["ETag"]}
-    assert after.test_client().get("/notes", headers=unchanged).status_code == 200
-
-
-def test_a_state_that_is_gone_can_be_left(tmp_path: Path) -> None:
-    """The item keeps it until it is changed; then any state can follow, as nothing says which. So with other values."""
-    states = {"draft": ("open",), "open": ("done",), "done": ()}
-    sizes = ["s", "m"]
-
-    def start(*gone: str) -> FlaskClient:
-        left = {old: tuple(new for new in moves if new not in gone) for old, moves in states.items() if old not in gone}
-        definitions = {
-            "name": Text(required=True),
-            "status": Status(Lifecycle("done", left)),
-            "size": Text(load_default="m", validate=(validate.OneOf([each for each in sizes if each not in gone]),)),
-        }
-        notes = Resource("notes", "note", ItemSchema.from_dict(definitions, name="Notes"))  # type: ignore[arg-type]
-        return create_app(Config(database_url=f"sqlite:///{tmp_path}/store.db"), [notes]).test_client()
-
-    before, wheres = start(), []
-    for status in ("draft", "open", "done"):
-        made = before.post("/notes", json={"name": status, "status": status, "size": "s"})
-        wheres.append(made.headers["Location"])
-    client = start("draft", "s")
-    shown = [(each["status"], each["size"]) for each in client.get("/notes").json]
-    assert shown == [("draft", "s"), ("open", "s"), ("done", "s")]
-    refused = client.patch(wheres[0], json={"name": "x"})
-    assert refused.status_code == 422
-    assert {each["pointer"] for each in refused.json["errors"]} == {"#/status", "#/size"}
-    mended = [client.patch(where, json={"status": "done", "size": "m"}) for where in wheres[:2]]
-    assert [(each.status_code, each.json["status"]) for each in mended] == [(200, "done")] * 2
-    assert client.patch(wheres[0], json={"name": "x"}).status_code == 200
-    assert client.patch(wheres[2], json={"status": "open", "size": "m"}).status_code == 409
 
 
 def test_times_have_a_limited_length() -> None:

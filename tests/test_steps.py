@@ -69,12 +69,20 @@ def into_place(street: str, town: str, place: Any) -> dict[str, Any]:
     return {**(place or {}), "street": street, "town": town}
 
 
+COUNT = Text(0, 4, load_default="0")
+
+
+def copies(field: Text = COUNT, down: Callable[[Any], Any] = str) -> Convert:
+    """A field that has another type."""
+    return Convert({"copies": field}, ["copies"], int, down)
+
+
 STEPS: dict[str, Step] = {
     "rename": Rename("name", "title"),
     "add": Add("weight", 3),
     "add with the default of the schema": Add("pages"),
     "remove": Remove("colour", Text(1, 20, load_default="red")),
-    "another type": Convert({"copies": Text(1, 4, required=True)}, ["copies"], int, str),
+    "another type": copies(Text(1, 4, required=True)),
     "one becomes two": split(),
     "two become one": Convert(
         {"width": Whole(0, 99, load_default=0), "height": Whole(0, 99, load_default=0)},
@@ -243,87 +251,68 @@ def test_queries_can_use_the_fields_with_the_same_values() -> None:
     assert older.query(query) == translated
 
 
-@pytest.mark.parametrize(
-    ("sent", "pointer", "detail"),
-    [
-        ({"author": "Homer"}, "#/author", "must have two words"),
-        ({"copies": "007"}, "#/copies", 'would be stored as "7": send that'),
-        ({"copies": "x"}, "#/copies", "has no equivalent in newer versions"),
-        ({"copies": "9999"}, "#/copies", "must be from 0 to 1000"),
-        ({"name": "x" * 51}, "#/name", "must have 1 to 50 characters"),
-        ({"title": "x"}, "#/title", "is not a field of this collection"),
-        ({"width": 100}, "#/width", "must be from 0 to 99"),
-    ],
-)
-def test_faults_name_the_fields_of_the_caller(sent: dict[str, Any], pointer: str, detail: str) -> None:
+def test_faults_name_the_fields_of_the_caller() -> None:
     """Also those that only the newest revision finds, and values that would be read back as others."""
     older = books(
         [[STEPS["rename"]], [STEPS["one becomes two"], STEPS["two become one"]], [STEPS["another type"]]]
     ).older
-    good = {"name": "n", "author": "a b", "copies": "1"}
-    with pytest.raises(ValidationFailed) as caught:
-        older.create(good | sent, id="a", now=NOW)
-    assert caught.value.members["errors"] == [{"pointer": pointer, "detail": detail}]
+    for name, value, detail in (
+        ("author", "Homer", "must have two words"),
+        ("copies", "007", 'would be stored as "7": send that'),
+        ("copies", "x", "has no equivalent in newer versions"),
+        ("copies", "9999", "must be from 0 to 1000"),
+        ("name", "x" * 51, "must have 1 to 50 characters"),
+        ("title", "x", "is not a field of this collection"),
+        ("width", 100, "must be from 0 to 99"),
+    ):
+        with pytest.raises(ValidationFailed) as caught:
+            older.create({"name": "n", "author": "a b", "copies": "1", name: value}, id="a", now=NOW)
+        assert caught.value.members["errors"] == [{"pointer": f"#/{name}", "detail": detail}]
 
 
-@pytest.mark.parametrize(
-    ("upgrades", "message"),
-    [
-        ({2: [Rename("name", "titel")]}, "books: upgrades: Rename: there is no field 'titel' after this step"),
-        ({2: [Rename("pages", "title")]}, "books: upgrades: Rename: there is a field 'pages' before this step already"),
-        ({2: [Add("title")]}, "books: upgrades: Add('title'): the field is required, so older items need a default"),
-        ({3: [], 2: []}, "books: upgrades are of the revisions 2, 3 …, each once and in this order"),
-        ({1: []}, "books: upgrades are of the revisions 2, 3 …, each once and in this order"),
-        ({2: [], 4: []}, "books: upgrades are of the revisions 2, 3 …, each once and in this order"),
-    ],
-)
-def test_steps_that_do_not_fit_are_refused(upgrades: dict[int, list[Step]], message: str) -> None:
-    """When the collection is declared."""
-    with pytest.raises(ValueError) as caught:
-        Resource("books", "book", BookSchema, upgrades=upgrades)
-    assert str(caught.value) == message
+NEEDS_DEFAULT = "Remove('colour'): newer items do not have the field, so it needs a default"
+IN_ORDER = "books: upgrades are of the revisions 2, 3 …, each once and in this order"
+NO_STEPS: list[tuple[Callable[[], object], str]] = [
+    (lambda: Rename("version", "a"), "Rename: 'version' is set by the service and never changes"),
+    (lambda: Rename(1, "a"), "Rename: [1] must be names of fields, each once"),  # type: ignore[arg-type]
+    (lambda: Convert({}, ["a"], str, str), "Convert: {} must be names of fields, each once"),
+    (lambda: Convert({"a": Text()}, "bc", halves, halves), "Convert: 'bc' must be names of fields"),
+    (lambda: Convert({"a": Text()}, ["b", "b"], halves, halves), "Convert: ['b', 'b'] must be names"),
+    (lambda: Convert({"a": Text()}, ["a"], "x", str), "Convert(a): up and down are functions"),  # type: ignore[arg-type]
+    (lambda: Remove("a", Text), "Remove: 'a' needs a definition such as Text(), not "),  # type: ignore[arg-type]
+    (lambda: Remove("a", Whole(), "x"), "Remove('a'): the field does not allow the default 'x': "),
+    (lambda: Remove("a", Text(), {1}), "Remove('a'): the field does not allow the default {1}: "),
+    (lambda: Remove("colour", Text(required=True)), NEEDS_DEFAULT),
+]
+NO_UPGRADES: list[tuple[dict[int, list[Step]], str]] = [
+    ({2: [Rename("name", "titel")]}, "books: upgrades: Rename: there is no field 'titel' after this step"),
+    ({2: [Rename("pages", "title")]}, "books: upgrades: Rename: there is a field 'pages' before this step already"),
+    ({2: [Add("title")]}, "books: upgrades: Add('title'): the field is required, so older items need a default"),
+    ({2: [Add("title", 7)]}, "books: upgrades: Add('title'): the field does not allow the default 7: "),
+    ({2: [STEPS["remove"], Rename("b", "colour"), STEPS["remove"]]}, "books: upgrades: Remove('colour'): is there tw"),
+    ({2: [copies(Text())]}, "books.copies: say required=True or what load_default is"),
+    ({2: [Add("title", "x")]}, "books: upgrades: Add('title'): older items cannot all have one unique value"),
+    ({3: [], 2: []}, IN_ORDER),
+    ({1: []}, IN_ORDER),
+    ({2: [], 4: []}, IN_ORDER),
+]
 
 
-@pytest.mark.parametrize(
-    ("declare", "message"),
-    [
-        (lambda: Rename("version", "a"), "Rename: 'version' is set by the service and never changes"),
-        (lambda: Rename(1, "a"), "Rename: [1] must be names of fields, each once"),  # type: ignore[arg-type]
-        (lambda: Convert({}, ["a"], str, str), "Convert: {} must be names of fields, each once"),
-        (lambda: Convert({"a": Text()}, "bc", halves, halves), "Convert: 'bc' must be names of fields"),
-        (lambda: Convert({"a": Text()}, ["b", "b"], halves, halves), "Convert: ['b', 'b'] must be names"),
-        (lambda: Convert({"a": Text()}, ["a"], "x", str), "Convert(a): up and down are functions"),  # type: ignore[arg-type]
-        (lambda: Remove("a", Text), "Remove: 'a' needs a definition such as Text(), not "),  # type: ignore[arg-type]
-        (lambda: Remove("a", Whole(), "x"), "Remove('a'): the field does not allow the default 'x': "),
-        (lambda: Remove("a", Text(), {1}), "Remove('a'): the field does not allow the default {1}: "),
-    ],
-)
-def test_a_step_that_cannot_be_is_refused(declare: Callable[[], Step], message: str) -> None:
-    """With what is wrong."""
+def message_of(declare: Callable[[], object]) -> str:
+    """Why something cannot be declared."""
     with pytest.raises(ValueError) as caught:
         declare()
-    assert str(caught.value)[: len(message)] == message
+    return str(caught.value)
 
 
-def test_a_default_must_be_valid() -> None:
-    """Also that of a new field, and a field goes once in a revision."""
-    for steps, message in (
-        ([Add("title", 7)], "books: upgrades: Add('title'): the field does not allow the default 7: "),
-        (
-            [Remove("a", Text(load_default="")), Rename("b", "a"), Remove("a", Text(load_default=""))],
-            "books: upgrades: ",
-        ),
-    ):
-        with pytest.raises(ValueError) as caught:
-            Resource("books", "book", BookSchema, upgrades={2: steps})
-        assert str(caught.value)[: len(message)] == message
-
-
-def test_a_new_unique_field_has_no_default_for_all() -> None:
-    """Older items could not be upgraded."""
+def test_what_cannot_be_is_refused() -> None:
+    """When a step or a collection is declared, with what is wrong."""
+    for declare, message in NO_STEPS:
+        assert message_of(declare)[: len(message)] == message
     unique = (Index("title", unique=True),)
-    with pytest.raises(ValueError, match=r"Add\('title'\): older items cannot all have one unique value$"):
-        Resource("books", "book", BookSchema, indexes=unique, upgrades={2: [Add("title", "x")]})
+    for upgrades, message in NO_UPGRADES:
+        found = message_of(lambda steps=upgrades: Resource("books", "book", BookSchema, unique, upgrades=steps))
+        assert found[: len(message)] == message
 
 
 def test_the_fingerprint_changes_with_the_steps() -> None:
@@ -333,8 +322,8 @@ def test_the_fingerprint_changes_with_the_steps() -> None:
         Remove("colour", Text(load_default="blue")),
         split(lambda a, b: f"{a} {b}"),
         split(lambda a, b: f"{b} {a}"),
-        Convert({"copies": Text(load_default="0")}, ["copies"], int, str),
-        Convert({"copies": Text(load_default="0")}, ["copies"], int, repr),
+        copies(down=str),
+        copies(down=repr),
     )
     assert len({books([[step]]).older.fingerprint for step in steps}) == len(steps)
     assert books([[split()]]).older.fingerprint == books([[STEPS["one becomes two"]]]).older.fingerprint
@@ -369,12 +358,6 @@ def test_an_item_and_what_is_beside_it_are_limited_each() -> None:
         older.merge(large, {"notes": "n" * 2001}, now=LATER, limits=limits)
 
 
-def test_a_removed_field_needs_a_default() -> None:
-    """Newer items do not have it."""
-    with pytest.raises(ValueError, match=r"^Remove\('colour'\): newer items do not have the field, so it needs a def"):
-        Remove("colour", Text(required=True))
-
-
 def test_a_change_that_only_older_versions_see_is_a_change() -> None:
     """It has another version and time."""
     newest, older, _ = books([[STEPS["remove"]]])
@@ -392,17 +375,13 @@ def cannot(*values: Any) -> Any:
     raise ZeroDivisionError
 
 
-def copies(down: Callable[[Any], Any]) -> Convert:
-    return Convert({"copies": Text(0, 4, load_default="0")}, ["copies"], int, down)
-
-
 TWO = {"a": Text(load_default="-"), "b": Text(load_default="-")}
 WRONG: dict[str, tuple[Step, dict[str, Any], str, Any]] = {
     "it fails": (split(cannot, load_default="-"), {"first": "a"}, "author", "-"),
     "too few values": (Convert(TWO, ["size"], cannot, lambda size: "x"), {}, "a", "-"),
-    "a value of another type": (copies(lambda copies: copies), {"copies": 3}, "copies", "0"),
+    "a value of another type": (copies(down=lambda copies: copies), {"copies": 3}, "copies", "0"),
     "too long": (Convert({"title": Text(1, 3, required=True)}, ["title"], str, str), {"title": "abcd"}, "title", None),
-    "no JSON": (copies(lambda copies: {1}), {}, "copies", "0"),
+    "no JSON": (copies(down=lambda copies: {1}), {}, "copies", "0"),
     "a member of another type": (STEPS["two move into an object"], {"place": {"town": 5}}, "town", ""),
 }
 

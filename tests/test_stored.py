@@ -1,4 +1,4 @@
-"""The start with another schema: what stored items do not fit is named, with the steps to write."""
+"""Stored items after a change of their schema: what they do not fit is named at the start, with the steps to write."""
 
 import re
 from collections.abc import Callable
@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from click.testing import Result
 from flask.testing import FlaskClient
-from marshmallow import Schema, fields
+from marshmallow import Schema, fields, validate
 
 from restkeeper.config import Config
-from restkeeper.resources.evolution import Add, Convert, Remove, Rename
+from restkeeper.resources.evolution import Add, Convert, Members, Remove, Rename
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Items, JsonObject, Lifecycle, Money, Status, Text, Time, Whole
 from restkeeper.schemas.item import ItemSchema
@@ -155,6 +155,61 @@ def test_a_collection_without_items_and_events_can_change_freely(tmp_path: Path)
     where = client.post("/notes", json={"title": "x"}).headers["Location"]
     client.delete(where)
     start(tmp_path, without("title", weight=Whole(required=True)))
+
+
+class CountedRename(Rename):
+    """Counts the items that it upgrades."""
+
+    count = 0
+
+    def up(self, texts: Members, current: Members) -> Members:
+        self.count += 1
+        return super().up(texts, current)
+
+
+def test_a_stored_item_is_returned_in_the_new_schema(tmp_path: Path) -> None:
+    """When it is read, listed or changed, with another ETag, and permanently by `migrate`; then no step is applied."""
+    before = start(tmp_path, BEFORE)
+    made = before.post("/notes", json={"title": "x", "count": 5})
+    where, rename = made.headers["Location"], CountedRename("title", "name")
+    upgrades = {2: [rename, Remove("count", Whole(load_default=0))]}
+    definitions = {"name": TITLE, "note": BEFORE["note"], "weight": Whole(load_default=7)}
+    client = start(tmp_path, definitions, upgrades=upgrades)
+    now = client.get(where)
+    assert list(now.json) == ["id", "name", "note", "weight", "created_at", "updated_at", "version"]
+    assert (now.json["name"], now.json["weight"], now.json["version"]) == ("x", 7, 1)
+    assert now.headers["ETag"] != made.headers["ETag"] and client.get("/notes").json == [now.json]
+    unchanged = {"If-None-Match": before.get("/notes").headers["ETag"]}
+    assert client.get("/notes", headers=unchanged).status_code == 200
+    assert run(tmp_path, definitions, "migrate", upgrades=upgrades).exit_code == 0
+    upgraded = rename.count
+    changed = client.patch(where, json={"name": "y"}).json
+    assert changed == now.json | {"name": "y", "version": 2, "updated_at": changed["updated_at"]}
+    assert client.put(where, json={"name": "z"}).json["version"] == 3
+    assert client.delete(where).json["name"] == "z" and rename.count == upgraded
+
+
+def test_a_state_that_is_gone_can_be_left(tmp_path: Path) -> None:
+    """The item keeps it until it is changed; then any state can follow, as nothing says which. So with other values."""
+    states = {"draft": ("open",), "open": ("done",), "done": ()}
+
+    def definitions(*gone: str) -> dict[str, Any]:
+        left = {old: tuple(new for new in moves if new not in gone) for old, moves in states.items() if old not in gone}
+        sizes = validate.OneOf([each for each in "sm" if each not in gone])
+        return {"status": Status(Lifecycle("done", left)), "size": Text(load_default="m", validate=(sizes,))}
+
+    before, all_states = start(tmp_path, definitions()), [("draft", "s"), ("open", "s"), ("done", "s")]
+    made = [before.post("/notes", json={"status": status, "size": size}) for status, size in all_states]
+    first, second, third = (each.headers["Location"] for each in made)
+    client = start(tmp_path, definitions("draft", "s"))
+    assert [(each["status"], each["size"]) for each in client.get("/notes").json] == all_states
+    refused = client.patch(first, json={})
+    assert refused.status_code == 422
+    assert {each["pointer"] for each in refused.json["errors"]} == {"#/status", "#/size"}
+    for where in (first, second):
+        mended = client.patch(where, json={"status": "done", "size": "m"})
+        assert (mended.status_code, mended.json["status"]) == (200, "done")
+    assert client.patch(third, json={"status": "open", "size": "m"}).status_code == 409
 
 
 @pytest.mark.parametrize(

@@ -140,8 +140,10 @@ def test_unique_values_without_case_are_compared_so(tmp_path: Path) -> None:
     assert {title: new.post("/api/v2/notes", json={"title": title}).status_code for title in sent} == sent
 
 
-def test_a_unique_value_waits_for_migrate(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the older items are too many to be compared, no item is created and none gets another title.
+def test_a_unique_value_waits_for_migrate(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the older items are too many to be compared, no item is created or imported, and none gets another title.
 
     Whatever leaves it as it is works, and so does `migrate`.
     """
@@ -151,6 +153,9 @@ def test_a_unique_value_waits_for_migrate(deployment: Deployment, monkeypatch: p
     for path, body in (("v1", {"name": "a"}), ("v2", {"title": "a"}), ("v2", {"title": "d"})):
         refused = new.post(f"/api/{path}/notes", json=body, headers={"Idempotency-Key": '"k"'})
         assert refused.status_code == 503 and "migrate" in refused.json["detail"]
+    (tmp_path / "notes.ndjson").write_text('{"title":"a"}\n')
+    imported = new.application.test_cli_runner().invoke(args=["import", "notes", f"{tmp_path}/notes.ndjson"])
+    assert imported.exit_code == 1 and "(`restkeeper migrate`)" in imported.stderr
     assert new.patch(items["a"], json={"title": "b"}).status_code == 503
     changed = new.patch(items["a"], json={"count": 7, "code": "x"})
     assert (changed.status_code, changed.json["title"], changed.json["count"]) == (200, "a", 7)
@@ -160,15 +165,6 @@ def test_a_unique_value_waits_for_migrate(deployment: Deployment, monkeypatch: p
     assert new.delete(items["c"]).status_code == 200
     statuses = [new.post("/api/v2/notes", json={"title": title}).status_code for title in "abc"]
     assert statuses == [409, 409, 200]
-
-
-def test_an_import_waits_for_migrate(deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It writes through the same door."""
-    monkeypatch.setattr("restkeeper.resources.changes.MOST_COMPARED", 1)
-    (tmp_path / "notes.ndjson").write_text('{"title":"a"}\n')
-    runner = deployment.serve(NEW).application.test_cli_runner()
-    refused = runner.invoke(args=["import", "notes", f"{tmp_path}/notes.ndjson"])
-    assert refused.exit_code == 1 and "(`restkeeper migrate`)" in refused.stderr
 
 
 def test_an_older_item_after_migrate_counts(deployment: Deployment) -> None:
@@ -459,19 +455,15 @@ class TestRefused:
         assert new.get(f"/notes/{stored[1]['id']}").json["number"] == 9
 
     def test_without_an_older_version_it_is_named(self, deployment: Deployment, stored: list[dict[str, Any]]) -> None:
-        """There is no address that could show it: the problem has its value."""
+        """There is no address that could show it: the problem has its value. It can be deleted."""
         new = deployment.serve(NUMBERED, Versions(Version("v1"), unversioned="v1"))
-        refused = new.get(f"/notes/{stored[1]['id']}").json
+        where = f"/notes/{stored[1]['id']}"
+        refused = new.get(where).json
         assert refused["status"] == 409 and "location" not in refused
         assert refused["errors"][0]["value"] == "seven"
-        assert new.put(f"/notes/{stored[1]['id']}", json={"title": "b"}).status_code == 200
-
-    def test_it_can_be_deleted(self, deployment: Deployment, stored: list[dict[str, Any]]) -> None:
-        """Where nothing can show it: the response is what was stored."""
-        new = deployment.serve(NUMBERED, Versions(Version("v1"), unversioned="v1"))
-        deleted = new.delete(f"/notes/{stored[1]['id']}")
+        deleted = new.delete(where)
         assert (deleted.status_code, deleted.json) == (200, stored[1])
-        assert new.get(f"/notes/{stored[1]['id']}").status_code == 404
+        assert new.get(where).status_code == 404
         assert deployment.migrate(NUMBERED).exit_code == 0
 
     @pytest.mark.parametrize("method", ["PUT", "DELETE"])

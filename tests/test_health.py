@@ -11,7 +11,7 @@ import pytest
 
 from restkeeper.storage import Store
 from restkeeper.storage.errors import StoreGone, StoreUnavailable
-from restkeeper.storage.sqlite import health
+from restkeeper.storage.sqlite import file
 from restkeeper.storage.sqlite.lockfile import LockFile
 from tests.test_restore import crash, ids, insert, opened, restore
 
@@ -104,7 +104,7 @@ def test_another_store_in_the_file_is_detected(tmp_path: Path) -> None:
 def test_a_store_is_checked_only_after_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first process that opens it checks it; later ones do not, and not after a normal end."""
     checked_paths = []
-    monkeypatch.setattr(health, "find_damage", lambda path: checked_paths.append(path) or "")
+    monkeypatch.setattr(file, "find_damage", lambda path: checked_paths.append(path) or "")
     opened(tmp_path).close()
     opened(tmp_path).close()
     assert checked_paths == []
@@ -148,16 +148,16 @@ def test_damage_makes_the_store_unready_until_it_is_restored(tmp_path: Path) -> 
 
 def test_the_check_of_a_file_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the time limit the result is unknown; damage that was found before stays recorded."""
-    monkeypatch.setattr(health, "STEPS", 1)
+    monkeypatch.setattr(file, "STEPS", 1)
     store = opened(tmp_path)
     insert(store, "a")
     store.close()
     clock = iter(range(10**9))
-    assert health.find_damage(f"{tmp_path}/store.db", 3.0, lambda: float(next(clock))) is None
-    assert health.find_damage(f"{tmp_path}/store.db") == ""
+    assert file.find_damage(f"{tmp_path}/store.db", 3.0, lambda: float(next(clock))) is None
+    assert file.find_damage(f"{tmp_path}/store.db") == ""
     lock = LockFile(f"{tmp_path}/store.db")
     lock.note = "page 7"
-    monkeypatch.setattr(health, "find_damage", lambda path: None)
+    monkeypatch.setattr(file, "find_damage", lambda path: None)
     store = opened(tmp_path)
     assert lock.note == "page 7"
     store.close()

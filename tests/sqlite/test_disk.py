@@ -11,8 +11,8 @@ from app import create_app
 from restkeeper.config import Config
 from restkeeper.storage.contract import Filter, Op, Query, Sort
 from restkeeper.storage.errors import StoreFull, StoreUnavailable, StoreUnopened
-from restkeeper.storage.sqlite.files import CHECKPOINT_SECONDS, LOG_BYTES, LOG_FULL, PINNED_SECONDS
-from restkeeper.storage.sqlite.search import READ_SECONDS, YIELD_SECONDS
+from restkeeper.storage.sqlite.connection import LOG_BYTES
+from restkeeper.storage.sqlite.search import CHECKPOINT_SECONDS, LOG_FULL, PINNED_SECONDS, READ_SECONDS, YIELD_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore
 from tests.sqlite.helpers import MIB, Clock, file_limit, opened
 from tests.things import OTHERS, THINGS, insert, record

@@ -8,11 +8,11 @@ from urllib.parse import quote
 
 from restkeeper.clock import Clock
 from restkeeper.storage.errors import StoreBusy, StoreFull, StoreUnavailable
-from restkeeper.storage.sqlite.files import LOG_BYTES
 from restkeeper.storage.sqlite.queries import fold, is_found
 
 BUSY_SECONDS = 5.0  # for which a write waits, from its call on
 RETRY_SECONDS = 0.0005  # about one durable commit on a fast disk
+LOG_BYTES = 16 * 1024 * 1024  # of the -wal file; SQLite restarts it every 4 MiB unless a reader needs it
 STATEMENTS = 32  # prepared statements that each connection caches
 
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)  # by ENOSPC, EDQUOT or EFBIG

@@ -10,8 +10,7 @@ from restkeeper.clock import Clock
 from restkeeper.storage.copying import Row, Table
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.sqlite.connection import connect, translated
-from restkeeper.storage.sqlite.files import create_private, size_of, sync
-from restkeeper.storage.sqlite.health import log_size, opened_file
+from restkeeper.storage.sqlite.file import create_private, log_size, opened_file, size_of, sync
 from restkeeper.storage.sqlite.identity import epoch_of, make_epoch, note_schema
 from restkeeper.storage.sqlite.lockfile import LockFile, give_to_owner_of, require_unused
 from restkeeper.storage.sqlite.migrations import migrate, run_missing

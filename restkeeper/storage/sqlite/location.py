@@ -12,8 +12,7 @@ from restkeeper.storage.copying import Copy, Copyable
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.location import Restored
 from restkeeper.storage.sqlite import copying
-from restkeeper.storage.sqlite.files import size_of
-from restkeeper.storage.sqlite.health import log_size
+from restkeeper.storage.sqlite.file import log_size, size_of
 from restkeeper.storage.sqlite.restore import restore
 from restkeeper.storage.sqlite.store import SqliteStore
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.location import Restored
-from restkeeper.storage.sqlite.files import sync
-from restkeeper.storage.sqlite.health import MAGIC, damage_of, log_size
+from restkeeper.storage.sqlite.file import MAGIC, damage_of, log_size, sync
 from restkeeper.storage.sqlite.lockfile import LockFile, give_to_owner_of, require_regular, require_unused
 from restkeeper.storage.sqlite.migrations import require_writable
 

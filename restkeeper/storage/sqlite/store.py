@@ -37,16 +37,16 @@ from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscriptio
 from restkeeper.storage.schemas import Registry, find_others, read_schemas
 from restkeeper.storage.spool import records_in, spool
 from restkeeper.storage.sql import is_search
-from restkeeper.storage.sqlite import health
 from restkeeper.storage.sqlite.connection import connect, is_full, snapshot, store_error, translated
 from restkeeper.storage.sqlite.dialect import SqliteDatabase
 from restkeeper.storage.sqlite.feed import find_events
-from restkeeper.storage.sqlite.files import (
-    LogLimit,
+from restkeeper.storage.sqlite.file import (
+    StoreFile,
     can_grow,
     create_private,
     forget_identity,
     free_space_of,
+    opened_file,
     size_of,
 )
 from restkeeper.storage.sqlite.identity import epoch_of, revision_of, state_of
@@ -54,7 +54,7 @@ from restkeeper.storage.sqlite.items import find_other_fingerprints, read_item
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, require_present
 from restkeeper.storage.sqlite.queries import COLUMNS, count_items, find_page
-from restkeeper.storage.sqlite.search import Searches
+from restkeeper.storage.sqlite.search import LogLimit, Searches
 from restkeeper.storage.sqlite.writer import Writer
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class _Opened:
     writer: Writer
     connect: Callable[[], sqlite3.Connection]
     lock: LockFile | None
-    file: health.StoreFile | None
+    file: StoreFile | None
     idle: list[sqlite3.Connection] = field(default_factory=list)
     readers: int = 0
 
@@ -161,7 +161,7 @@ class SqliteStore:
             raise StoreGone("the store's file is missing") from FileNotFoundError(f"{self._path}: is missing")
         with translated(f"the store {self._path!r} cannot be opened"), ExitStack() as made:
             lock = None if self._in_memory else made.enter_context(closing(LockFile(self._path)))
-            file = health.opened_file(self._path, lock) if lock else None
+            file = opened_file(self._path, lock) if lock else None
             if file:
                 made.callback(file.close)
             if self._creates and not self._in_memory:
@@ -174,7 +174,7 @@ class SqliteStore:
             connection.execute("PRAGMA temp_store = MEMORY")  # for savepoints; the default is a file at each commit
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
             if lock:
-                file = file or health.StoreFile(self._path)
+                file = file or StoreFile(self._path)
                 file.has_log = mode == "wal"
             made.pop_all()
         writer = Writer(

@@ -67,7 +67,8 @@ class Writer:
             deadline = self._clock.monotonic() + (sqlite_connection.BUSY_SECONDS if wait else 0.0)
         queued = _Work(work, deadline)
         if not wait:
-            self._commit_alone(queued)
+            with self.in_turn(0):
+                self._commit(iter([queued]), self._begin(deadline))
             return queued.outcome()  # type: ignore[no-any-return]
         self._queue.append(queued)
         try:
@@ -142,15 +143,6 @@ class Writer:
         self._clock.sleep(TURN)
         while self._lock and self._lock.others_wait() and self._clock.monotonic() < end:
             self._clock.sleep(RETRY_SECONDS)
-
-    def _commit_alone(self, queued: "_Work") -> None:
-        """Commit one work without waiting. Raises StoreUnavailable."""
-        if not self._turn.acquire(blocking=False):
-            raise StoreUnavailable("the store is being written to")
-        try:
-            self._commit(iter([queued]), self._begin(queued.deadline))
-        finally:
-            self._end_turn()
 
     def _withdraw(self, queued: "_Work") -> bool:
         """Remove a work from the queue. Returns False if a commit has taken it."""

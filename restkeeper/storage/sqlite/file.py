@@ -1,4 +1,4 @@
-"""Whether a store's file is the one that was opened, and not damaged.
+"""The files of a SQLite store: whether its file is the one that was opened, and not damaged; permissions and space.
 
 The checks of each call cost the same at any size: the file's identity, its size, and its header
 (https://sqlite.org/fileformat2.html, section 1.3). The whole file is checked once, after a crash.
@@ -6,16 +6,18 @@ The checks of each call cost the same at any size: the file's identity, its size
 
 import os
 import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
+from pathlib import Path
 
 from restkeeper.storage.errors import StoreGone, StoreUnavailable
 from restkeeper.storage.sqlite.connection import is_full
-from restkeeper.storage.sqlite.files import size_of
 from restkeeper.storage.sqlite.lockfile import LockFile
 
+GROWTH = 256 * 1024  # bytes, more than an item with its event takes by default: so much more space heals a full store
 CHECK_SECONDS = 5.0  # that the check of the whole file may take, at the first start after a crash
 STEPS = 100_000  # of SQLite's virtual machine between two reads of the clock, some milliseconds
 HEADER = 100  # bytes
@@ -167,3 +169,47 @@ def _close_shared(descriptor: int) -> None:
             for known in [known for known, each in _open.items() if each == descriptor]:
                 del _open[known]
             os.close(descriptor)
+
+
+def create_private(path: str) -> None:
+    """Create an empty file that only its owner can read; SQLite copies its mode. Raises OSError."""
+    os.close(os.open(os.path.realpath(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
+def free_space_of(folder: str) -> int:
+    """The free bytes on the disk of a folder. Raises OSError."""
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize
+
+
+def can_grow(path: str) -> bool:
+    """Whether a file beside a store can have some bytes more than the store and than its log."""
+    path = os.path.realpath(path)
+    size = max(size_of(path), size_of(f"{path}-wal"))
+    with suppress(OSError), tempfile.TemporaryFile(dir=os.path.dirname(path)) as probe:
+        return os.pwrite(probe.fileno(), bytes(GROWTH), size) == GROWTH
+    return False
+
+
+def size_of(path: str) -> int:
+    """The size of a file in bytes; 0 if it does not exist."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def sync(path: Path) -> None:
+    """Wait until a file or a folder is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def forget_identity(path: str) -> None:
+    """Delete the epoch from a copy, which gets a new one when it is opened."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as copy:
+        copy.execute("PRAGMA journal_mode = MEMORY")  # no -wal file
+        copy.execute("UPDATE store SET epoch = ''")

@@ -175,6 +175,6 @@ def test_an_interrupted_commit_fails_all_its_works(each_store: SqliteStore, monk
 def test_a_transaction_lost_without_an_error_fails(store: SqliteStore) -> None:
     """SQLite may roll back by itself; a work that did not notice it does not succeed."""
     with pytest.raises(StoreUnavailable):
-        store.write(lambda transaction: transaction._connection.execute("ROLLBACK"))  # type: ignore[attr-defined]
+        store.write(lambda transaction: transaction._database.execute("ROLLBACK"))  # type: ignore[attr-defined]
     store.write(lambda transaction: transaction.insert("things", record("a")))
     assert store.read("things", "a").id == "a"

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from restkeeper.clock import Clock
 from restkeeper.storage.errors import StoreBusy, StoreFull, StoreUnavailable
+from restkeeper.storage.sqlite.dialect import SqliteConnection
 from restkeeper.storage.sqlite.queries import fold, is_found
 
 BUSY_SECONDS = 5.0  # for which a write waits, from its call on
@@ -19,7 +20,7 @@ _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_S
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 
 
-def connect(path: str, synchronous: str, clock: Clock, *, system: str = "unix") -> sqlite3.Connection:
+def connect(path: str, synchronous: str, clock: Clock, *, system: str = "unix") -> SqliteConnection:
     """Open a connection in WAL mode that any thread can use. `synchronous` is SQLite's setting, `system` its VFS.
 
     The file must exist: SQLite would create one with other permissions, also when a disk is not mounted.
@@ -32,6 +33,7 @@ def connect(path: str, synchronous: str, clock: Clock, *, system: str = "unix") 
         check_same_thread=False,
         cached_statements=STATEMENTS,
         uri=True,
+        factory=SqliteConnection,
     )
     connection.create_function("fold", 1, fold, deterministic=True)
     connection.create_function("is_found", -1, is_found, deterministic=True)

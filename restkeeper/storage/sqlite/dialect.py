@@ -50,15 +50,12 @@ _dialect = Dialect(
 )
 
 
-class SqliteDatabase:
-    """See `sql.Database`."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+class SqliteConnection(sqlite3.Connection):
+    """A connection, which is a `sql.Database`, too."""
 
     def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
         lists = {name: orjson.dumps(value).decode() for name, value in parameters.items() if isinstance(value, list)}
-        return self._connection.execute(_dialect(statement), {**parameters, **lists}).fetchall()
+        return self.execute(_dialect(statement), {**parameters, **lists}).fetchall()
 
     def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
         self.rows(statement, parameters)

@@ -1,4 +1,4 @@
-"""Items and responses in SQLite."""
+"""Items, responses and events in SQLite."""
 
 import re
 import sqlite3
@@ -8,11 +8,12 @@ from math import inf
 from typing import Any
 
 from restkeeper.storage.contract import Record, StoredResponse
-from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ResponseStored
+from restkeeper.storage.deliveries import Deliveries
+from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ResponseStored, StoreError
+from restkeeper.storage.outbox import Event
 from restkeeper.storage.schemas import Registry, find_others
 from restkeeper.storage.sql import revision, select_other_fingerprints
-from restkeeper.storage.sqlite.dialect import SqliteDatabase
-from restkeeper.storage.sqlite.feed import Outbox
+from restkeeper.storage.sqlite.dialect import SqliteConnection
 from restkeeper.storage.sqlite.queries import COLUMNS, field_of
 
 _READ = f"""\
@@ -48,74 +49,115 @@ _SWEEP = """\
 DELETE FROM answers
 WHERE rowid IN (SELECT rowid FROM answers ORDER BY rowid LIMIT ?) AND NOT given BETWEEN ? AND ?"""
 
+_RECORD = """\
+INSERT INTO events
+    (origin, type, collection, item, owner, at, data, fingerprint, older)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+
 _NOT_FOUND = "there is no such item"
 
 
-class SqliteTransaction(Outbox):
+class SqliteTransaction(Deliveries):
     """See `contract.Transaction`. The file keeps its `epoch` while the transaction is open.
 
     It has the only lock, on the whole file: a record need not be locked.
     """
 
+    _database: SqliteConnection
+
+    def __init__(self, connection: SqliteConnection, epoch: str, registry: Registry) -> None:
+        self._database = connection
+        self._epoch = epoch
+        self._registry = registry
+        self._failure: StoreError | None = None
+
+    def require_success(self) -> None:
+        """Raises the exception of a change that has ended the transaction, or the innermost savepoint."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _failed(self, error: StoreError) -> StoreError:
+        """The exception of a change, to be raised."""
+        self._failure = error
+        return error
+
     @contextmanager
     def savepoint(self) -> Iterator[None]:
         before, self._failure = self._failure, None
-        self._connection.execute("SAVEPOINT changes")
+        self._database.execute("SAVEPOINT changes")
         try:
             yield
             self.require_success()
         except BaseException:
-            if self._connection.in_transaction:  # SQLite itself ends it after some errors, such as of a full disk
-                self._connection.execute("ROLLBACK TO changes")
+            if self._database.in_transaction:  # SQLite itself ends it after some errors, such as of a full disk
+                self._database.execute("ROLLBACK TO changes")
             raise
         finally:
             self._failure = before
-            if self._connection.in_transaction:
-                self._connection.execute("RELEASE changes")
+            if self._database.in_transaction:
+                self._database.execute("RELEASE changes")
 
     def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
-        return read_item(self._connection, collection, id, self._registry)
+        return read_item(self._database, collection, id, self._registry)
 
     def require(self, collection: str, record: Record) -> None:
-        if self._connection.execute(_READ, (collection, record.id)).fetchone() != record:
+        if self._database.execute(_READ, (collection, record.id)).fetchone() != record:
             raise self._failed(RecordChanged("the item was changed meanwhile"))
 
     def revision(self, collection: str) -> str:
         statement = "SELECT changes FROM counters WHERE collection = ?"
-        (number,) = self._connection.execute(statement, (collection,)).fetchone()
+        (number,) = self._database.execute(statement, (collection,)).fetchone()
         return revision(self._epoch, number)
 
     def other_fingerprints(self, collection: str) -> list[str]:
-        return find_other_fingerprints(self._connection, collection, self._registry)
+        return find_other_fingerprints(self._database, collection, self._registry)
 
     def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
         return find_others(self._database, self._registry.collections[collection], fingerprints, limit)
 
     def insert(self, collection: str, record: Record) -> None:
         self._execute(_INSERT, (collection, record.id, *_columns(record)))
-        self._connection.execute(_TOUCH, (1, collection))
+        self._database.execute(_TOUCH, (1, collection))
 
     def update(self, collection: str, record: Record) -> None:
         self._execute(_UPDATE, (*_columns(record), collection, record.id))
-        self._connection.execute(_TOUCH, (0, collection))
+        self._database.execute(_TOUCH, (0, collection))
 
     def delete(self, collection: str, id: str) -> None:
         self._execute(_DELETE, (collection, id))
-        self._connection.execute(_TOUCH, (-1, collection))
+        self._database.execute(_TOUCH, (-1, collection))
 
     def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
-        if self._connection.execute(_INSERT_RESPONSE, (id, *response)).rowcount:
+        if self._database.execute(_INSERT_RESPONSE, (id, *response)).rowcount:
             return
-        if not self._connection.execute(_DELETE_EXPIRED, (id, expired_before)).rowcount:
+        if not self._database.execute(_DELETE_EXPIRED, (id, expired_before)).rowcount:
             raise self._failed(ResponseStored("the response to this request is stored"))
-        self._connection.execute(_INSERT_RESPONSE, (id, *response))
+        self._database.execute(_INSERT_RESPONSE, (id, *response))
 
     def sweep_responses(self, before: float, limit: int, *, latest: float = inf) -> int:
-        return self._connection.execute(_SWEEP, (limit, before, latest)).rowcount
+        return self._database.execute(_SWEEP, (limit, before, latest)).rowcount
+
+    def record(self, event: Event) -> None:
+        self._record_now(event)
+
+    def _record_now(self, event: Event) -> tuple[int, str]:
+        type, collection, item, at, data, owner, fingerprint, older = event
+        texts = data.decode(), fingerprint, None if older is None else older.decode()
+        row = (self._epoch, type, collection, item, owner, at, *texts)
+        return self._database.execute(_RECORD, row).lastrowid or 0, self._epoch
+
+    def queue_manually(self, webhook: str, event: str | Event) -> int:
+        try:
+            return super().queue_manually(webhook, event)
+        except RecordNotFound as error:
+            raise self._failed(error) from None
+
+    def _number_all(self) -> None:
+        """See `Deliveries`: events have their positions from the beginning."""
 
     def _execute(self, statement: str, parameters: tuple[Any, ...]) -> None:
         try:
-            cursor = self._connection.execute(statement, parameters)
+            cursor = self._database.execute(statement, parameters)
         except sqlite3.IntegrityError as error:
             index = re.search(r"index '(.+)'", str(error))
             raise self._failed(DuplicateValue(field_of(index[1]) if index else "id")) from None
@@ -129,20 +171,20 @@ def _columns(record: Record) -> tuple[Any, ...]:
     return version, updated_at, fingerprint, body.decode(), owner, None if older is None else older.decode()
 
 
-def find_other_fingerprints(connection: sqlite3.Connection, collection: str, registry: Registry) -> list[str]:
+def find_other_fingerprints(connection: SqliteConnection, collection: str, registry: Registry) -> list[str]:
     """See `contract.ItemTransaction.other_fingerprints`."""
     if (declared := registry.collections.get(collection)) is None:
         return []
     found = [fingerprint for (fingerprint,) in connection.execute(select_other_fingerprints(declared))]
-    registry.learn(SqliteDatabase(connection), collection, *found)
+    registry.learn(connection, collection, *found)
     return found
 
 
-def read_item(connection: sqlite3.Connection, collection: str, id: str, registry: Registry) -> Record:
+def read_item(connection: SqliteConnection, collection: str, id: str, registry: Registry) -> Record:
     """See `contract.ItemStore.read`."""
     row = connection.execute(_READ, (collection, id)).fetchone()
     if row is None:
         raise RecordNotFound(_NOT_FOUND)
     record = Record._make(row)
-    registry.learn(SqliteDatabase(connection), collection, record.fingerprint)
+    registry.learn(connection, collection, record.fingerprint)
     return record

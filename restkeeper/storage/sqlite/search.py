@@ -12,11 +12,12 @@ from restkeeper.clock import TURN, Clock
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.shares import Shares
 from restkeeper.storage.sqlite.connection import LOG_BYTES, snapshot
+from restkeeper.storage.sqlite.dialect import SqliteConnection
 from restkeeper.storage.sqlite.file import size_of
 
 T = TypeVar("T")
 R = TypeVar("R")
-Find = Callable[[sqlite3.Connection], T]
+Find = Callable[[SqliteConnection], T]
 
 SEARCHES = 8  # at the same time in each process
 SHARE = 2  # of them, of each caller
@@ -44,7 +45,7 @@ class LogLimit:
         self._next = 0.0
         self._pinned_until = 0.0
 
-    def apply(self, connection: sqlite3.Connection) -> None:
+    def apply(self, connection: SqliteConnection) -> None:
         """Truncate the log if necessary. It must not wait: `connection` needs a busy time-out of 0."""
         if (now := self._clock.monotonic()) < self._next:
             return
@@ -54,12 +55,12 @@ class LogLimit:
         with suppress(sqlite3.OperationalError):  # a reader needs it; the next commit tries again
             connection.execute(_TRUNCATE).fetchall()
 
-    def reuse(self, connection: sqlite3.Connection) -> None:
+    def reuse(self, connection: SqliteConnection) -> None:
         """Move the log into the store, so that the next write replaces it and needs no space. It does not wait."""
         with suppress(sqlite3.OperationalError):  # as above, or a full disk has no space for it either
             connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
 
-    def end(self, connection: sqlite3.Connection, seconds: float) -> None:
+    def end(self, connection: SqliteConnection, seconds: float) -> None:
         """Move all of the log into the store, so that this is one file. It waits some seconds for those who read it."""
         end = self._clock.monotonic() + seconds
         with suppress(sqlite3.Error):  # the disk is full: the log stays
@@ -116,11 +117,11 @@ class Searches:
         with self._slots.use(self._clock.monotonic() + READ_SECONDS):
             return read(partial(self._run, find=find))
 
-    def _run_soon(self, connection: sqlite3.Connection, find: Find[T]) -> T:
+    def _run_soon(self, connection: SqliteConnection, find: Find[T]) -> T:
         with snapshot(connection), soon(connection, self._clock):  # in this order: a ROLLBACK is not interrupted
             return find(connection)
 
-    def _run(self, connection: sqlite3.Connection, find: Find[T]) -> T:
+    def _run(self, connection: SqliteConnection, find: Find[T]) -> T:
         """The result of `find` in one snapshot. Raises StoreUnavailable if it takes too long."""
         end = self._log_limit.next_end()
         with (
@@ -131,7 +132,7 @@ class Searches:
 
 
 @contextmanager
-def soon(connection: sqlite3.Connection, clock: Clock) -> Iterator[None]:
+def soon(connection: SqliteConnection, clock: Clock) -> Iterator[None]:
     """Raises _TakesLonger after YIELD_SECONDS: so long others can wait."""
     end = clock.monotonic() + YIELD_SECONDS
     connection.set_progress_handler(lambda: clock.monotonic() > end, STEPS)
@@ -148,7 +149,7 @@ def soon(connection: sqlite3.Connection, clock: Clock) -> Iterator[None]:
 @contextmanager
 def time_limit(
     seconds: float,
-    connection: sqlite3.Connection,
+    connection: SqliteConnection,
     clock: Clock,
     turn: threading.Lock,
     is_log_full: Callable[[], bool],

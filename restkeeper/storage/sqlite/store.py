@@ -38,7 +38,7 @@ from restkeeper.storage.schemas import Registry, find_others, read_schemas
 from restkeeper.storage.spool import records_in, spool
 from restkeeper.storage.sql import is_search
 from restkeeper.storage.sqlite.connection import connect, is_full, snapshot, store_error, translated
-from restkeeper.storage.sqlite.dialect import SqliteDatabase
+from restkeeper.storage.sqlite.dialect import SqliteConnection
 from restkeeper.storage.sqlite.feed import find_events
 from restkeeper.storage.sqlite.file import (
     StoreFile,
@@ -59,7 +59,7 @@ from restkeeper.storage.sqlite.writer import Writer
 
 T = TypeVar("T")
 P = ParamSpec("P")
-Read = Callable[Concatenate[sqlite3.Connection, P], T]
+Read = Callable[Concatenate[SqliteConnection, P], T]
 
 OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
 CLOSE_SECONDS = 2.0  # for which `close` waits for a write of this process, and again for readers of the log
@@ -80,10 +80,10 @@ class _Opened:
     """
 
     writer: Writer
-    connect: Callable[[], sqlite3.Connection]
+    connect: Callable[[], SqliteConnection]
     lock: LockFile | None
     file: StoreFile | None
-    idle: list[sqlite3.Connection] = field(default_factory=list)
+    idle: list[SqliteConnection] = field(default_factory=list)
     readers: int = 0
 
 
@@ -187,7 +187,7 @@ class SqliteStore:
         )
         return _Opened(writer, connect, lock, file)
 
-    def _first_connection(self, alone: bool) -> tuple[Callable[[], sqlite3.Connection], sqlite3.Connection]:
+    def _first_connection(self, alone: bool) -> tuple[Callable[[], SqliteConnection], SqliteConnection]:
         """How to open connections, and one: on a disk without space for `-shm` only `alone`."""
         try:
             return self._connect, self._connect()
@@ -217,17 +217,11 @@ class SqliteStore:
 
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         declared = self._collections[collection]
-        find = partial(
-            _find_page,
-            collection=declared,
-            query=query,
-            max_bytes=max_bytes,
-            registry=self._registry,
-        )
+        find = partial(_find_page, collection=declared, query=query, max_bytes=max_bytes, registry=self._registry)
         indexed = not is_search(declared, query)
-        read: Callable[[Callable[[sqlite3.Connection], Page | None]], Page] = self._read_with_epoch
         if indexed and not (query.narrows or query.sort):  # one page in order of id
-            return read(find)
+            return self._read_with_epoch(find)
+        read: Callable[[Callable[[SqliteConnection], Page | None]], Page] = self._read_with_epoch
         return self._searches.answer(read, find, indexed=indexed)
 
     def count(self, collection: str, query: Query = ALL, *, most: int | None = None) -> int:
@@ -241,23 +235,20 @@ class SqliteStore:
         return self._read_with_epoch(revision_of, collection)
 
     def schemas(self, collection: str) -> list[StoredSchema]:
-        return self._read(lambda connection: read_schemas(SqliteDatabase(connection), collection))
+        return self._read(read_schemas, collection)
 
     def last_event(self) -> str:
-        return self._read_with_epoch(lambda connection: newest_id(SqliteDatabase(connection)))
+        return self._read_with_epoch(newest_id)
 
     def events(self, after: str, filter: EventFilter, limit: int) -> Events:
-        def find(connection: sqlite3.Connection) -> Events | None:
-            return find_events(connection, after, filter, limit, partial(self._learn, connection))
-
-        return self._read_with_epoch(find)
+        return self._read_with_epoch(find_events, after, filter, limit, self._registry)
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
         self._require_file()  # a process that only reads would not notice that the file was replaced
-        return self._read(lambda connection: find_subscriptions(SqliteDatabase(connection), active, now))
+        return self._read(find_subscriptions, active, now)
 
     def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[LogEntry]:
-        return self._read(lambda connection: read_log(SqliteDatabase(connection), webhook, before, limit, state))
+        return self._read(read_log, webhook, before, limit, state)
 
     def _read_with_epoch(self, read: Read[P, T | None], *arguments: P.args, **options: P.kwargs) -> T:
         """As `_read`. The result is empty or None if the file has no epoch; then one is created first."""
@@ -291,7 +282,7 @@ class SqliteStore:
             raise store_error("the store does not answer", error) from error
 
     def look_up(self, keys: Sequence[Key]) -> list[Found]:
-        return self._read(lambda connection: look_up(SqliteDatabase(connection), keys, self._registry))
+        return self._read(look_up, keys, self._registry)
 
     def write(
         self,
@@ -329,15 +320,11 @@ class SqliteStore:
         return f"the disk of the store has {free} free bytes, and {self._min_free_space} of them are reserved"
 
     def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
-        declared = self._collections[collection]
-        return self._read(lambda connection: find_others(SqliteDatabase(connection), declared, fingerprints, limit))
+        return self._read(find_others, self._collections[collection], fingerprints, limit)
 
     def scan(self, collection: str) -> Iterator[Record]:
         records = self._read(_spool_items, collection, self._path)
-        yield from records_in(records, lambda fingerprint: self._read(self._learn, collection, fingerprint))
-
-    def _learn(self, connection: sqlite3.Connection, collection: str, fingerprint: str) -> None:
-        self._registry.learn(SqliteDatabase(connection), collection, fingerprint)
+        yield from records_in(records, lambda fingerprint: self._read(self._registry.learn, collection, fingerprint))
 
     def tidy(self) -> list[str]:
         writer = self._writer
@@ -416,7 +403,7 @@ class SqliteStore:
 
 
 def _find_page(
-    connection: sqlite3.Connection,
+    connection: SqliteConnection,
     collection: Collection,
     query: Query,
     max_bytes: int | None,
@@ -428,25 +415,25 @@ def _find_page(
         if not revision:
             return None
         page = find_page(connection, collection, query, max_bytes)
-        registry.learn(SqliteDatabase(connection), collection.name, *page.fingerprints)
+        registry.learn(connection, collection.name, *page.fingerprints)
         others = find_other_fingerprints(connection, collection.name, registry) if query.uses_fields else ()
         return page._replace(revision=revision, total=None if query.narrows else items, others=others)
 
 
-def _spool_items(connection: sqlite3.Connection, collection: str, path: str) -> IO[bytes]:
+def _spool_items(connection: SqliteConnection, collection: str, path: str) -> IO[bytes]:
     folder = os.path.dirname(os.path.realpath(path))  # it usually has space; other folders may be in memory
     with suppress(OSError):  # its disk is full
         return spool(connection.execute(_SCAN, (collection,)), folder)
     return spool(connection.execute(_SCAN, (collection,)))
 
 
-def _copy_into(connection: sqlite3.Connection, path: str, failure: str) -> None:
+def _copy_into(connection: SqliteConnection, path: str, failure: str) -> None:
     with translated(failure):
         connection.execute("VACUUM INTO ?", (path,))
         forget_identity(path)
 
 
-def _checked_epoch(connection: sqlite3.Connection) -> str:
+def _checked_epoch(connection: SqliteConnection) -> str:
     """The epoch as it is in the file. Raises StoreUnavailable if this program cannot work with its migrations."""
     connection.execute("PRAGMA shrink_memory")  # the next statements read from the file
     require_present(connection)

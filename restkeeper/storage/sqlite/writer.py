@@ -19,6 +19,7 @@ from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.schemas import Registry
 from restkeeper.storage.sqlite import connection as sqlite_connection
 from restkeeper.storage.sqlite.connection import RETRY_SECONDS, execute_waiting, store_error
+from restkeeper.storage.sqlite.dialect import SqliteConnection
 from restkeeper.storage.sqlite.identity import epoch_of, make_epoch
 from restkeeper.storage.sqlite.items import SqliteTransaction
 from restkeeper.storage.sqlite.lockfile import LockFile
@@ -43,7 +44,7 @@ class Writer:
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connection: SqliteConnection,
         *,
         lock: LockFile | None,
         require_file: Callable[[], None],

@@ -14,13 +14,13 @@ from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.sql import literal, oldest_of, require_current, require_known
 from restkeeper.storage.sqlite import queries
-from restkeeper.storage.sqlite.dialect import SqliteDatabase
+from restkeeper.storage.sqlite.dialect import SqliteConnection
 from restkeeper.storage.sqlite.identity import epoch_of, note_schema
 
 MIGRATIONS = sorted(Path(__file__).parent.glob("[0-9]*.sql"))
 
 
-def migrate(connection: sqlite3.Connection, collections: Sequence[Collection] = ()) -> None:
+def migrate(connection: SqliteConnection, collections: Sequence[Collection] = ()) -> None:
     """Run the migrations that are missing, create the row and the indexes of each collection, and register its schema.
 
     That is one transaction: a start that is refused changes nothing, so that the program before can start again. One
@@ -34,7 +34,7 @@ def migrate(connection: sqlite3.Connection, collections: Sequence[Collection] = 
         run_missing(connection)
         require_readable(connection)  # a newer program can have been first
         for collection in collections:
-            schemas.register(SqliteDatabase(connection), collection)
+            schemas.register(connection, collection)
             for statement in _missing(connection, collection):  # again: another process can have been first
                 connection.execute(statement)
 
@@ -111,8 +111,8 @@ def drop_undeclared(connection: sqlite3.Connection, collections: Iterable[Collec
     return ""
 
 
-def _is_declared(connection: sqlite3.Connection, collection: Collection) -> bool:
-    return schemas.is_registered(SqliteDatabase(connection), collection) and not any(_missing(connection, collection))
+def _is_declared(connection: SqliteConnection, collection: Collection) -> bool:
+    return schemas.is_registered(connection, collection) and not any(_missing(connection, collection))
 
 
 def _missing(connection: sqlite3.Connection, collection: Collection) -> Iterator[str]:

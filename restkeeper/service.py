@@ -15,7 +15,7 @@ from restkeeper.resources import require_free_names
 from restkeeper.resources.changes import Hooks
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Resource
-from restkeeper.storage import Location, Store, locate
+from restkeeper.storage import Location, Options, Store, locate
 from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreBusy, StoreContended, StoreUnavailable, StoreUnreachable
 from restkeeper.versions import V1, Version, Versions, prefix_of
@@ -119,14 +119,14 @@ def make_service(
     """
     require_free_names([each.resource for each in representations])
     location = locate_store(config)
-    store = location.store(
-        collections,
+    options = Options(
         synchronous=config.sqlite_synchronous,
         min_free_space=config.min_free_space,
         connections=config.database_connections,
         creates=location.name not in started_stores,
         clock=clock,
     )
+    store = location.store(collections, options)
     guard = Guard(required=config.auth == "required", local_only=config.auth == "open")
     served = tuple(versions.served(clock.time(), config.previews))
     names, hooks = frozenset(features), Hooks()

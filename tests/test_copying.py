@@ -21,7 +21,7 @@ from restkeeper import ItemSchema, Resource, Text
 from restkeeper.cli import upkeep as command
 from restkeeper.config import Config
 from restkeeper.service import Service, service_of
-from restkeeper.storage import locate, open_store
+from restkeeper.storage import Options, locate, open_store
 from restkeeper.storage.contract import Collection, Record, StoredSchema, Transaction
 from restkeeper.storage.copying import Table
 from restkeeper.storage.errors import StoreUnavailable
@@ -299,7 +299,7 @@ def add(url: str, first: int, last: int) -> None:
             transaction.insert("things", Record(id, 1, "2026", "0123abcd", body, "owner"))
             transaction.record(Event("thing.created", "things", id, "2026", body, "owner", "0123abcd"))
 
-    with closing(open_store(url, [THINGS], synchronous="normal")) as store:
+    with closing(open_store(url, [THINGS], Options(synchronous="normal"))) as store:
         store.write(work)
 
 
@@ -333,10 +333,12 @@ class TestSource:
         target = url("sqlite")
         moved(source, target)
         for creates in (True, False):
-            store = locate(source).store([THINGS], synchronous="full", min_free_space=0, connections=2, clock=time)
-            with pytest.raises(StoreUnavailable, match=f"was moved to {target}: set DATABASE_URL"):
+            store = locate(source).store([THINGS], Options(creates=creates))
+            with pytest.raises(StoreUnavailable) as raised:
                 store.open()
-            assert creates or state(target)
+            failure = raised.value if creates else raised.value.__cause__  # which is for the log
+            assert f"was moved to {target}: set DATABASE_URL" in str(failure)
+        assert state(target)
         assert "was moved to" in copy(source, url("sqlite")).output
 
     def test_a_restore_opens_it_again(self, kind: str, source: str, url: Url, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from restkeeper.cli import running
 from restkeeper.config import Config
 from restkeeper.service import START_PAUSE_SECONDS
-from restkeeper.storage import locate
+from restkeeper.storage import Options, locate
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.sqlite import connection
 from tests import stores
@@ -137,7 +137,7 @@ def test_only_a_start_fails_for_its_store(tmp_path: Path, monkeypatch: pytest.Mo
         assert refused.status_code == 503 and "the store cannot be opened" in refused.json["detail"]
         assert str(tmp_path) not in refused.text
     file.unlink()
-    locate(url).store([], synchronous="full", min_free_space=0, connections=2, clock=time).open()
+    locate(url).store([], Options()).open()
     assert app.test_client().get("/products").status_code == 200
 
 

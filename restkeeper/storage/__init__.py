@@ -3,17 +3,15 @@
 No module outside this package knows a backend, or SQL.
 """
 
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from restkeeper.clock import Clock
 from restkeeper.storage.contract import Collection, Store
-from restkeeper.storage.location import Location
+from restkeeper.storage.location import DEFAULTS, Location, Options
 from restkeeper.storage.postgresql.location import PostgresLocation
 from restkeeper.storage.sqlite.location import SqliteFile, SqliteMemory
 
-__all__ = ["Location", "Store", "locate", "open_store"]
+__all__ = ["Location", "Options", "Store", "locate", "open_store"]
 
 # By the scheme of a URL; some platforms write the last one.
 BACKENDS: Mapping[str, type[Location]] = {
@@ -31,18 +29,8 @@ def locate(url: str) -> Location:
     raise ValueError(" or ".join(dict.fromkeys(backend.form for backend in BACKENDS.values())))
 
 
-def open_store(
-    url: str,
-    collections: Iterable[Collection],
-    *,
-    synchronous: str = "full",
-    min_free_space: int = 0,
-    connections: int = 10,
-    clock: Clock = time,
-) -> Store:
-    """Open the store that a URL names. See `Location.store` and `Store.open`."""
-    store = locate(url).store(
-        collections, synchronous=synchronous, min_free_space=min_free_space, connections=connections, clock=clock
-    )
+def open_store(url: str, collections: Iterable[Collection], options: Options = DEFAULTS) -> Store:
+    """Open the store that a URL names. See `Store.open`."""
+    store = locate(url).store(collections, options)
     store.open()
     return store

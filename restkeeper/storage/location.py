@@ -1,5 +1,6 @@
 """The locations of stores. Each backend has a class of them."""
 
+import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -8,6 +9,24 @@ from typing import ClassVar, NamedTuple, Protocol
 from restkeeper.clock import Clock
 from restkeeper.storage.contract import Collection, Store
 from restkeeper.storage.copying import Copy, Copyable
+
+
+class Options(NamedTuple):
+    """How a process uses a store.
+
+    If `synchronous` is "full", a commit survives a loss of power; if it is "normal", the end of the process. Writes
+    raise StoreFull while a local disk has less than `min_free_space` free bytes. `connections` is how many this process
+    has to a database server at most, 2 or more. Unless it `creates` a missing store, each use of that raises StoreGone.
+    """
+
+    synchronous: str = "full"
+    min_free_space: int = 0
+    connections: int = 10
+    creates: bool = True
+    clock: Clock = time
+
+
+DEFAULTS = Options()
 
 
 class Restored(NamedTuple):
@@ -36,22 +55,8 @@ class Location(Protocol):
     @property
     def folder(self) -> str | None: ...
 
-    def store(
-        self,
-        collections: Iterable[Collection],
-        *,
-        synchronous: str,
-        min_free_space: int,
-        connections: int,
-        creates: bool = True,
-        clock: Clock,
-    ) -> Store:
-        """The store, which is not open yet. Unless it `creates` a missing one, each use of that raises StoreGone.
-
-        If `synchronous` is "full", a commit survives a loss of power; if it is "normal", the end of the process.
-        Writes raise StoreFull while a local disk has less than `min_free_space` free bytes. `connections` is how many
-        this process has to a database server at most, 2 or more.
-        """
+    def store(self, collections: Iterable[Collection], options: Options) -> Store:
+        """The store, which is not open yet."""
 
     def require(self) -> None:
         """Raises StoreUnavailable if the store does not exist."""

@@ -93,7 +93,7 @@ def test_searches_use_a_fifth_of_the_connections(database: str, monkeypatch: pyt
 
     A range in another order, which is sorted, is a search, and so is a count of more than unique values.
     """
-    store = PostgresStore(database, [THINGS], connections=10)
+    store = PostgresStore(database, [THINGS])
     insert(store, record("a", name="x", price=Decimal(1)))
     search, indexed = Query(search="x"), Query((Filter("price", Op.GTE, Decimal(1)),), sort=(Sort("price"),))
     by_id = Query((Filter("id", Op.EQ, "a"), Filter("name", Op.EQ, "x")))

@@ -8,7 +8,7 @@ from contextlib import suppress
 import psycopg
 import pytest
 
-from restkeeper.storage import open_store
+from restkeeper.storage import Options, open_store
 from restkeeper.storage.contract import Store
 from restkeeper.storage.errors import EventsExpired, StoreUnavailable
 from restkeeper.storage.postgresql import limits
@@ -71,7 +71,7 @@ def test_a_snapshot_put_back_while_the_server_runs(databases: Databases) -> None
     with psycopg.connect(url) as database:
         database.execute("DELETE FROM events WHERE position > 1")
         database.execute("UPDATE feed SET newest = 1")
-    store = open_store(url, [THINGS], clock=clock)  # of a process that has not seen them
+    store = open_store(url, [THINGS], Options(clock=clock))  # of a process that has not seen them
     epoch, revision = store.epoch, store.revision("things")
     with pytest.raises(EventsExpired) as raised:
         store.events(lost[2], FILTER, 10)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from restkeeper.storage import Options
 from restkeeper.storage.sqlite.store import SqliteStore
 from tests.things import OTHERS, THINGS
 from tests.waiting import SECONDS, join
@@ -36,7 +37,7 @@ class Clock:
 
 
 def opened(folder: Path, **options: Any) -> SqliteStore:
-    store = SqliteStore(str(folder / "store.db"), [THINGS, OTHERS], **options)
+    store = SqliteStore(str(folder / "store.db"), [THINGS, OTHERS], Options(**options))
     store.open()
     return store
 

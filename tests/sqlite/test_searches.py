@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from restkeeper.storage import Options
 from restkeeper.storage.contract import Filter, Op, Query, Sort
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.shares import work_for, worked_for
@@ -186,7 +187,7 @@ def test_a_search_pauses_for_others_at_large_items(
     """A row is only a few steps of SQLite's machine, however large it is: the clock is read every few rows."""
     monkeypatch.setattr("restkeeper.storage.sqlite.search.READ_SECONDS", 60.0)
     clock = Counting()
-    store = SqliteStore(str(tmp_path / "store.db"), [THINGS, OTHERS], clock=clock)
+    store = SqliteStore(str(tmp_path / "store.db"), [THINGS, OTHERS], Options(clock=clock))
     insert(store, *(record(f"{n:03}", attributes=[[]] * 30_000) for n in range(40)))
     for read in (lambda: store.page("things", query), lambda: store.count("things", query)):
         if query.narrows or "page" in read.__code__.co_names:
@@ -199,7 +200,7 @@ def test_a_search_pauses_for_others_at_large_items(
 def test_fetching_rows_pauses_for_others(tmp_path: Path) -> None:
     """Also between the large rows of a page."""
     clock = Counting()
-    store = SqliteStore(str(tmp_path / "store.db"), [THINGS, OTHERS], clock=clock)
+    store = SqliteStore(str(tmp_path / "store.db"), [THINGS, OTHERS], Options(clock=clock))
     insert(store, *(record(f"{n:03}", name="x" * 200_000) for n in range(10)))
     all_things = Filter("stock", Op.GT, -1)
     store.page("things", Query((all_things,), limit=1))

@@ -140,9 +140,7 @@ def test_a_file_that_another_process_locks_is_busy(tmp_path: Path, monkeypatch: 
 def test_an_interrupted_commit_fails_all_its_works(each_store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """When one work of a commit is interrupted, no other work succeeds: none was committed."""
     gate = threading.Barrier(3)
-    monkeypatch.setattr(
-        "restkeeper.storage.sqlite.store.time.sleep", lambda _: gate.wait(SECONDS)
-    )  # the three share one commit
+    monkeypatch.setattr("time.sleep", lambda _: gate.wait(SECONDS))  # the three share one commit
     outcomes: list[str] = []
 
     def write(work: Callable[[Transaction], None]) -> None:

@@ -11,7 +11,7 @@ from restkeeper.clock import Clock
 from restkeeper.storage.contract import Collection, Store
 from restkeeper.storage.copying import Copy, Copyable
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.location import Restored
+from restkeeper.storage.location import Options, Restored
 
 
 class PostgresLocation:
@@ -32,18 +32,8 @@ class PostgresLocation:
     def folder(self) -> None:
         return None
 
-    def store(
-        self,
-        collections: Iterable[Collection],
-        *,
-        synchronous: str,
-        min_free_space: int,
-        connections: int = 10,
-        creates: bool = True,
-        clock: Clock,
-    ) -> Store:
-        made = _backend().PostgresStore(self._url, collections, connections=connections, creates=creates, clock=clock)
-        return cast(Store, made)
+    def store(self, collections: Iterable[Collection], options: Options) -> Store:
+        return cast(Store, _backend().PostgresStore(self._url, collections, options))
 
     def require(self) -> None:
         if _backend().size_of(self._url) is None:

@@ -6,7 +6,6 @@ writers of different items do not wait for each other. If two changes wait for e
 its caller can repeat.
 """
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
@@ -15,7 +14,6 @@ from typing import IO, Concatenate, ParamSpec, TypeVar
 
 import psycopg
 
-from restkeeper.clock import Clock
 from restkeeper.storage.contract import (
     ALL,
     Collection,
@@ -30,6 +28,7 @@ from restkeeper.storage.contract import (
 from restkeeper.storage.deliveries import find_subscriptions, read_log
 from restkeeper.storage.errors import EventsExpired, StoreGone, StoreUnavailable
 from restkeeper.storage.feed import newest_id
+from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.storage.lookup import look_up
 from restkeeper.storage.opening import Opening
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription, parse_id
@@ -96,22 +95,19 @@ class PostgresStore:
         self,
         url: str,
         collections: Iterable[Collection],
-        *,
-        connections: int,
-        creates: bool = True,
-        clock: Clock = time,
+        options: Options = DEFAULTS,
     ) -> None:
         self._url = url
-        self._most = connections
-        self._creates = creates
-        self._clock = clock
+        self._most = options.connections
+        self._creates = options.creates
+        self._clock = options.clock
         self._collections = {collection.name: collection for collection in collections}
         self._registry = Registry(self._collections.values())
         self._unique = {
             name: field for each in self._collections.values() for name, field in unique_fields(each).items()
         }
         self._connections: Connections | None = None
-        self._opening = Opening(clock, creates=creates, pause=limits.RECONNECT_SECONDS)
+        self._opening = Opening(options.clock, creates=options.creates, pause=limits.RECONNECT_SECONDS)
         self._epoch = ""  # when it was read last
         self._seen = 0  # the highest position of an event that this process has seen in that epoch
         self._next_loss = 0.0  # when a client's id of an event is believed again, if the database does not have it

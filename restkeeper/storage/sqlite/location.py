@@ -10,7 +10,7 @@ from restkeeper.clock import Clock
 from restkeeper.storage.contract import Collection, Store
 from restkeeper.storage.copying import Copy, Copyable
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.location import Restored
+from restkeeper.storage.location import Options, Restored
 from restkeeper.storage.sqlite import copying
 from restkeeper.storage.sqlite.file import log_size, size_of
 from restkeeper.storage.sqlite.restore import restore
@@ -36,24 +36,8 @@ class SqliteFile:
     def folder(self) -> str | None:
         return os.path.dirname(os.path.realpath(self._path))
 
-    def store(
-        self,
-        collections: Iterable[Collection],
-        *,
-        synchronous: str,
-        min_free_space: int,
-        connections: int,
-        creates: bool = True,
-        clock: Clock,
-    ) -> Store:
-        return SqliteStore(
-            self._path,
-            collections,
-            synchronous=synchronous,
-            min_free_space=min_free_space,
-            creates=creates,
-            clock=clock,
-        )
+    def store(self, collections: Iterable[Collection], options: Options) -> Store:
+        return SqliteStore(self._path, collections, options)
 
     def require(self) -> None:
         if not self.size():

@@ -7,7 +7,6 @@ interrupted regularly, so that other requests continue (`search.py`).
 import atexit
 import os
 import sqlite3
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
@@ -16,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Concatenate, ParamSpec, TypeVar
 
-from restkeeper.clock import Clock
 from restkeeper.storage.contract import (
     ALL,
     Collection,
@@ -31,6 +29,7 @@ from restkeeper.storage.contract import (
 from restkeeper.storage.deliveries import find_subscriptions, read_log
 from restkeeper.storage.errors import StoreFull, StoreGone, StoreUnavailable
 from restkeeper.storage.feed import newest_id
+from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.storage.lookup import look_up
 from restkeeper.storage.opening import Opening
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
@@ -115,22 +114,18 @@ class SqliteStore:
         self,
         path: str,
         collections: Iterable[Collection],
-        *,
-        synchronous: str = "full",
-        min_free_space: int = 0,
-        creates: bool = True,
-        clock: Clock = time,
+        options: Options = DEFAULTS,
     ) -> None:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             raise StoreUnavailable(f"SQLite is {sqlite3.sqlite_version}; at least 3.37 is needed")
         self._path = path
-        self._connect = partial(connect, path, synchronous, clock)
-        self._clock = clock
+        self._clock = clock = options.clock
+        self._connect = partial(connect, path, options.synchronous, clock)
         self._in_memory = path == ":memory:"
-        self._creates = creates or self._in_memory
+        self._creates = options.creates or self._in_memory
         self._collections = {collection.name: collection for collection in collections}
         self._registry = Registry(self._collections.values())
-        self._min_free_space = min_free_space
+        self._min_free_space = options.min_free_space
         self._free_space = None if self._in_memory else partial(free_space_of, os.path.dirname(os.path.realpath(path)))
         self._log_limit = LogLimit(path, clock)
         self._searches = Searches(clock, self._log_limit, self._truncate_log)

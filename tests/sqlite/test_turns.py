@@ -12,7 +12,7 @@ from restkeeper.clock import TURN
 from restkeeper.storage.contract import Transaction
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.store import SqliteStore
-from restkeeper.storage.sqlite.writer import LONG_SECONDS, OTHERS_SECONDS, _Work
+from restkeeper.storage.sqlite.writer import LONG_SECONDS, OTHERS_SECONDS
 from tests.live import ROOT
 from tests.sqlite.helpers import Clock, Exit, opened
 from tests.waiting import SECONDS, join, until
@@ -51,16 +51,6 @@ def test_an_interrupted_writer_passes_its_turn_on(store: SqliteStore, monkeypatc
             until(lambda number=number: len(waiting) > number)  # type: ignore[misc]
     join(*threads)
     assert sorted(results) == ["b", "interrupted"]
-
-
-def test_writers_return_after_the_work_of_the_commit(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store's work after a commit is done before its writers return."""
-    order: list[str] = []
-    finish = _Work.finish
-    monkeypatch.setattr(store._writer, "_after_commit", lambda: order.append("known"))
-    monkeypatch.setattr(_Work, "finish", lambda self: (order.append("returned"), finish(self)))
-    store.write(lambda _: None)
-    assert order == ["known", "returned"]
 
 
 def test_readers_of_a_store_in_memory_let_writers_in() -> None:

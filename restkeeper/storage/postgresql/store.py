@@ -91,12 +91,7 @@ _SIZES = "SELECT pg_total_relation_size(to_regclass(name)) FROM unnest(%s::text[
 class PostgresStore:
     """See `contract.Store`. A process has at most `connections` open, and one more that opens or examines the store."""
 
-    def __init__(
-        self,
-        url: str,
-        collections: Iterable[Collection],
-        options: Options = DEFAULTS,
-    ) -> None:
+    def __init__(self, url: str, collections: Iterable[Collection], options: Options = DEFAULTS) -> None:
         self._url = url
         self._most = options.connections
         self._creates = options.creates

@@ -140,8 +140,12 @@ def renamed(name: str, statement: str) -> str:
 
 def find_page(connection: sqlite3.Connection, collection: Collection, query: Query, max_bytes: int | None) -> Page:
     """The page of a query, without its revision. It reads at most one row more."""
-    statements, parameters = select_page(collection, query)
+    query = _exact(collection, query)
+    parameters = _parameters(query)
+    parameters |= {f"a{n}": -float("inf") if value is None else value for n, value in enumerate(query.after)}
+    parameters["offset"] = query.offset
     parameters["limit"] = sys.maxsize if query.limit is None else query.limit + 1  # the last shows that there are more
+    statements = _page_statements(collection, outline(query))
     rows = chain.from_iterable(connection.execute(statement, parameters) for statement in statements)
     return page_of(rows, query, max_bytes, _plain)
 
@@ -150,23 +154,14 @@ def _plain(key: Any) -> Any:
     return None if key == -float("inf") else key
 
 
-def select_page(collection: Collection, query: Query) -> tuple[list[str], dict[str, Any]]:
-    """The statements whose rows together are the page, and their parameters without :limit. See `page_of`.
+@lru_cache(maxsize=64)  # combinations of filters and sort; some take 100 KiB
+def _page_statements(collection: Collection, query: Query) -> list[str]:
+    """The statements whose rows together are the page. See `page_of`.
 
     There is one statement, but for a page after a position there is one for each number of leading keys that are equal
     to the position's: first all keys but the id, then all but the last two, and so on. SQLite uses an index for these,
     and not for a comparison of row values.
     """
-    query = _exact(collection, query)
-    statements = _page_statements(collection, outline(query))
-    parameters = _parameters(query)
-    parameters |= {f"a{n}": -float("inf") if value is None else value for n, value in enumerate(query.after)}
-    parameters["offset"] = query.offset
-    return statements, parameters
-
-
-@lru_cache(maxsize=64)  # combinations of filters and sort; some take 100 KiB
-def _page_statements(collection: Collection, query: Query) -> list[str]:
     keys = [(Column.of(collection, each.field).key, each.descending) for each in order_of(query)]
     order = [f"{key} DESC" if descending else key for key, descending in keys]
     where = conditions(collection, query, Column)
@@ -205,15 +200,10 @@ def _select_sorted(keys: list[str], condition: str) -> str:
 
 def count_items(connection: sqlite3.Connection, collection: Collection, query: Query, most: int | None) -> int:
     """The number of items of a query, at most so many."""
-    statement, parameters = select_count(collection, query)
-    return int(connection.execute(statement, {**parameters, "most": -1 if most is None else most}).fetchone()[0])
-
-
-def select_count(collection: Collection, query: Query) -> tuple[str, dict[str, Any]]:
-    """The statement that counts the items of a query, and its parameters without `most`; -1 means all."""
     query = _exact(collection, query)
     counted = f"SELECT 1 FROM items WHERE {conditions(collection, query, Column)} LIMIT :most"  # noqa: S608 - declared names only
-    return f"SELECT count(*) FROM ({counted})", _parameters(query)  # noqa: S608 - likewise
+    parameters = {**_parameters(query), "most": -1 if most is None else most}
+    return int(connection.execute(f"SELECT count(*) FROM ({counted})", parameters).fetchone()[0])  # noqa: S608 - likewise
 
 
 def _beyond(keys: list[tuple[str, bool]], query: Query) -> Iterator[tuple[int, str]]:

@@ -110,12 +110,7 @@ def _close_stores() -> None:
 class SqliteStore:
     """See `contract.Store`. The path ":memory:" means a store in memory, which has no `min_free_space`."""
 
-    def __init__(
-        self,
-        path: str,
-        collections: Iterable[Collection],
-        options: Options = DEFAULTS,
-    ) -> None:
+    def __init__(self, path: str, collections: Iterable[Collection], options: Options = DEFAULTS) -> None:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             raise StoreUnavailable(f"SQLite is {sqlite3.sqlite_version}; at least 3.37 is needed")
         self._path = path

@@ -129,7 +129,7 @@ class Writer:
                 epoch = self._begin(own.deadline)
             except StoreUnavailable as error:
                 self._withdraw(own)
-                _fail([own], error)
+                own.finish(error)
                 return
             start = self._clock.monotonic()
             self._commit(self._take(), epoch)
@@ -195,6 +195,7 @@ class Writer:
     def _commit(self, works: Iterator["_Work"], epoch: str) -> None:
         """Run works in the open transaction, and commit. A work fails alone; if the transaction fails, all fail."""
         batch: list[_Work] = []
+        failure: StoreUnavailable | None = None
         try:
             for queued in works:
                 batch.append(queued)
@@ -205,16 +206,15 @@ class Writer:
         except sqlite3.Error as error:
             failure = store_error(_FAILED, error)
             failure.__cause__ = error
-            _fail(batch, failure)
         except BaseException:  # a time-out or an exit in one work rolls back all
-            _fail(batch, StoreUnavailable("the write was interrupted"))
+            failure = StoreUnavailable("the write was interrupted")
             raise
         else:
             self._after_commit()
         finally:
             self._roll_back()
             for queued in batch:
-                queued.finish()
+                queued.finish(failure)
 
     def _run(self, queued: "_Work", epoch: str, *, sole: bool) -> None:
         """Run a work; if it fails, roll back to its savepoint.
@@ -224,23 +224,16 @@ class Writer:
         if not sole:
             self.connection.execute("SAVEPOINT work")
         queued.run(SqliteTransaction(self.connection, epoch, self._registry))
-        if sole:
+        if sole and queued.error is not None:
+            self._roll_back()
+        if not sole:
             if queued.error is not None:
-                self._roll_back()
-            return
-        if queued.error is not None:
-            self.connection.execute("ROLLBACK TO work")
-        self.connection.execute("RELEASE work")
+                self.connection.execute("ROLLBACK TO work")
+            self.connection.execute("RELEASE work")
 
     def _roll_back(self) -> None:
         if self.connection.in_transaction:
             self.connection.execute("ROLLBACK")
-
-
-def _fail(batch: list["_Work"], error: Exception) -> None:
-    for queued in batch:
-        queued.error = queued.error or error
-        queued.finish()
 
 
 class _Work:
@@ -260,7 +253,8 @@ class _Work:
         self.result: Any = None
         self.woken = threading.Event()
 
-    def finish(self) -> None:
+    def finish(self, failure: Exception | None) -> None:
+        self.error = self.error or failure
         self.done = True
         self.woken.set()
 

@@ -55,21 +55,7 @@ def test_the_last_event_is_known(outbox: Store) -> None:
     assert [each.id for each in outbox.events(begin, THINGS, 10).events] == all_of(outbox)
 
 
-@pytest.mark.parametrize(
-    ("event_filter", "items"),
-    [
-        (EventFilter(("things",)), "acd"),
-        (EventFilter(("things", "others")), "abcd"),
-        (EventFilter(("things",), ("thing.updated",)), "c"),
-        (EventFilter(("things", "others"), ("thing.*", "other.deleted")), "abcd"),
-        (EventFilter(("things",), ("thing.c*", "no.such")), "ad"),
-        (EventFilter((), own=("things",), owner="me"), "d"),
-        (EventFilter(("others",), own=("things",), owner="me"), "bd"),
-        (EventFilter((), own=("things",)), ""),
-        (EventFilter(()), ""),
-    ],
-)
-def test_events_can_be_filtered(outbox: Store, event_filter: EventFilter, items: str) -> None:
+def test_events_can_be_filtered(outbox: Store) -> None:
     """By collection, by type with `*`, and by owner."""
     ids = record(
         outbox,
@@ -78,7 +64,19 @@ def test_events_can_be_filtered(outbox: Store, event_filter: EventFilter, items:
         event("c", "thing.updated"),
         event("d", owner="me"),
     )
-    assert all_of(outbox, event_filter) == [ids["abcd".index(each)] for each in items]
+    expected = {
+        EventFilter(("things",)): "acd",
+        EventFilter(("things", "others")): "abcd",
+        EventFilter(("things",), ("thing.updated",)): "c",
+        EventFilter(("things", "others"), ("thing.*", "other.deleted")): "abcd",
+        EventFilter(("things",), ("thing.c*", "no.such")): "ad",
+        EventFilter((), own=("things",), owner="me"): "d",
+        EventFilter(("others",), own=("things",), owner="me"): "bd",
+        EventFilter((), own=("things",)): "",
+        EventFilter(()): "",
+    }
+    found = {each: "".join("abcd"[ids.index(id)] for id in all_of(outbox, each)) for each in expected}
+    assert found == expected
 
 
 def test_one_search_is_limited(outbox: Store) -> None:
@@ -126,9 +124,9 @@ def test_an_expired_cursor_gets_a_cursor_to_resume(outbox: Store) -> None:
     assert [each.id for each in outbox.events(ids[2], THINGS, 10).events] == ids[3:], "nothing after it is missing"
 
 
-@pytest.mark.parametrize("cursor", ["x", "evt_00000000_2", "evt_00000000_ffff", "evt_00000000_-1", "evt_00000000_"])
-def test_a_cursor_of_another_store_is_refused(outbox: Store, cursor: str) -> None:
+def test_a_cursor_of_another_store_is_refused(outbox: Store) -> None:
     """It is refused whatever its position is."""
     record(outbox, event(), event(), event())
-    with pytest.raises(EventsExpired):
-        outbox.events(cursor, THINGS, 10)
+    for cursor in ("x", "evt_00000000_2", "evt_00000000_ffff", "evt_00000000_-1", "evt_00000000_"):
+        with pytest.raises(EventsExpired):
+            outbox.events(cursor, THINGS, 10)

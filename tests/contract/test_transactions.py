@@ -2,8 +2,9 @@
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from contextvars import ContextVar
+from functools import partial
 
 import pytest
 
@@ -106,57 +107,46 @@ def test_keys_are_looked_up_at_one_moment(store: Store) -> None:
     assert store.look_up(["things"]) == [revision] != [found[-1]]
 
 
-@pytest.mark.parametrize("change", FAILING)
-def test_an_error_outside_of_a_savepoint_ends_the_transaction(
-    store: Store, change: Callable[[Transaction], None]
-) -> None:
+def test_an_error_outside_of_a_savepoint_ends_the_transaction(store: Store) -> None:
     """Nothing of the transaction is stored, also if the work catches the error."""
     insert(store, record("a", sku="s"), record("b"))
 
-    def work(transaction: Transaction) -> None:
+    def work(transaction: Transaction, change: Callable[[Transaction], None]) -> None:
         transaction.insert("things", record("d"))
         with suppress(*ERRORS):
             change(transaction)
 
-    with pytest.raises(ERRORS):
-        store.write(work)
+    for change in FAILING:
+        with pytest.raises(ERRORS):
+            store.write(partial(work, change=change))
     assert ids(store) == ["a", "b"]
     insert(store, record("d"))  # and the next transaction is not concerned
 
 
-@pytest.mark.parametrize("ends_in_savepoint", [False, True])
-@pytest.mark.parametrize(
-    ("fail", "error"),
-    [
-        (
-            lambda transaction: transaction.store_response(b"id", StoredResponse(1.0, b"x"), expired_before=0.0),
-            ResponseStored,
-        ),
-        (lambda transaction: transaction.require("things", record("x")), RecordChanged),
-        (lambda transaction: transaction.insert("things", record("a")), DuplicateValue),
-    ],
-)
-def test_an_error_ends_the_transaction_though_it_was_caught(
-    store: Store, fail: Callable[[Transaction], None], error: type[Exception], ends_in_savepoint: bool
-) -> None:
+def test_an_error_ends_the_transaction_though_it_was_caught(store: Store) -> None:
     """Also if a read that comes later has raised it, whose caller goes on."""
     insert(store, record("a"))
     store.write(lambda transaction: transaction.store_response(b"id", StoredResponse(0.5, b"y"), expired_before=0.0))
+    failing: dict[type[Exception], Callable[[Transaction], None]] = {
+        ResponseStored: lambda transaction: transaction.store_response(
+            b"id", StoredResponse(1.0, b"x"), expired_before=0.0
+        ),
+        RecordChanged: lambda transaction: transaction.require("things", record("x")),
+        DuplicateValue: lambda transaction: transaction.insert("things", record("a")),
+    }
 
-    def work(transaction: Transaction) -> None:
+    def work(transaction: Transaction, fail: Callable[[Transaction], None], ends_in_savepoint: bool) -> None:
         with suppress(Exception):
             fail(transaction)
             transaction.insert("things", record("b"))
             transaction.revision("things")
-        if ends_in_savepoint:
-            with suppress(Exception), transaction.savepoint():
-                transaction.insert("things", record("c"))
-        else:
-            with suppress(Exception):
-                transaction.insert("things", record("d"))
+        with suppress(Exception), transaction.savepoint() if ends_in_savepoint else nullcontext():
+            transaction.insert("things", record("c"))
 
-    with pytest.raises(error):
-        store.write(work)
+    for error, fail in failing.items():
+        for ends_in_savepoint in (False, True):
+            with pytest.raises(error):
+                store.write(partial(work, fail=fail, ends_in_savepoint=ends_in_savepoint))
     assert (ids(store), store.look_up([b"id"])) == (["a"], [StoredResponse(0.5, b"y")])
 
 
@@ -198,26 +188,10 @@ def test_a_savepoint_undoes_its_changes(store: Store) -> None:
     assert store.look_up([b"x"])[0] is None
 
 
-def test_a_savepoint_without_an_exception_changes_nothing(store: Store) -> None:
-    """Its changes are stored with the transaction, or rolled back with it."""
+def test_savepoints_can_be_nested(store: Store) -> None:
+    """An exception undoes the inner one; if it leaves the outer one, too, both; and that of the transaction all."""
 
     def work(transaction: Transaction, fails: bool) -> None:
-        with transaction.savepoint():
-            transaction.insert("things", record("a"))
-        if fails:
-            raise LookupError
-
-    with pytest.raises(LookupError):
-        store.write(lambda transaction: work(transaction, True))
-    assert ids(store) == []
-    store.write(lambda transaction: work(transaction, False))
-    assert ids(store) == ["a"]
-
-
-def test_savepoints_can_be_nested(store: Store) -> None:
-    """An exception undoes the inner one; if it leaves the outer one, too, both."""
-
-    def work(transaction: Transaction) -> None:
         for name, kinds in (("a", LookupError), ("b", ())):
             with suppress(LookupError), transaction.savepoint():
                 transaction.insert("things", record(f"{name}1"))
@@ -225,8 +199,13 @@ def test_savepoints_can_be_nested(store: Store) -> None:
                     transaction.insert("things", record(f"{name}2"))
                     raise LookupError
                 transaction.insert("things", record(f"{name}3"))
+        if fails:
+            raise KeyError
 
-    store.write(work)
+    with pytest.raises(KeyError):
+        store.write(partial(work, fails=True))
+    assert ids(store) == []
+    store.write(partial(work, fails=False))
     assert ids(store) == ["a1", "a3"]
 
 

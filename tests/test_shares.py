@@ -99,30 +99,27 @@ def test_a_use_that_is_killed_while_it_waits_takes_nothing(is_woken: bool) -> No
         pass
 
 
-@pytest.mark.parametrize(
-    ("query", "searches"),
-    [
-        (Query(), False),
-        (Query(sort=(Sort("id", True),)), False),
-        (Query(sort=(Sort("price"),)), False),
-        (Query(sort=(Sort("stock"),)), True),
-        (Query(sort=(Sort("price"), Sort("name"))), True),
-        (Query(offset=SKIPPED), False),
-        (Query(offset=SKIPPED + 1), True),
-        (Query((Filter("price", Op.GT, Decimal(1)), Filter("price", Op.LT, Decimal(2))), sort=(Sort("price"),)), False),
-        (Query((Filter("name", Op.IN, ("x", "y")),)), False),
-        (Query((Filter("name", Op.NE, "x"),)), True),
-        (Query((Filter("name", Op.LIKE, "x"),)), True),
-        (Query((Filter("stock", Op.EQ, 1),)), True),
-        (Query((Filter("price", Op.EQ, Decimal(1)), Filter("name", Op.EQ, "x"))), True),
-        (Query((Filter("sku", Op.EQ, "x"), Filter("stock", Op.EQ, 1))), False),
-        (Query((Filter("id", Op.IN, ("x", "y")), Filter("stock", Op.NE, 1))), False),
-        (Query((Filter("sku", Op.EQ, "x"), Filter("name", Op.LIKE, "x"))), True),
-        (Query(search="x"), True),
-        (Query(owner="x"), False),
-        (Query((Filter("price", Op.EQ, Decimal(1)),), owner="x"), True),
-    ],
-    ids=str,
-)
-def test_a_search_is_what_no_index_answers_alone(query: Query, searches: bool) -> None:
-    assert is_search(THINGS, query) == searches
+def test_a_search_is_what_no_index_answers_alone() -> None:
+    """An index has its items in its order, or few items at all."""
+    searches = {
+        Query(): False,
+        Query(sort=(Sort("id", True),)): False,
+        Query(sort=(Sort("price"),)): False,
+        Query(sort=(Sort("stock"),)): True,
+        Query(sort=(Sort("price"), Sort("name"))): True,
+        Query(offset=SKIPPED): False,
+        Query(offset=SKIPPED + 1): True,
+        Query((Filter("price", Op.GT, Decimal(1)), Filter("price", Op.LT, Decimal(2))), sort=(Sort("price"),)): False,
+        Query((Filter("name", Op.IN, ("x", "y")),)): False,
+        Query((Filter("name", Op.NE, "x"),)): True,
+        Query((Filter("name", Op.LIKE, "x"),)): True,
+        Query((Filter("stock", Op.EQ, 1),)): True,
+        Query((Filter("price", Op.EQ, Decimal(1)), Filter("name", Op.EQ, "x"))): True,
+        Query((Filter("sku", Op.EQ, "x"), Filter("stock", Op.EQ, 1))): False,
+        Query((Filter("id", Op.IN, ("x", "y")), Filter("stock", Op.NE, 1))): False,
+        Query((Filter("sku", Op.EQ, "x"), Filter("name", Op.LIKE, "x"))): True,
+        Query(search="x"): True,
+        Query(owner="x"): False,
+        Query((Filter("price", Op.EQ, Decimal(1)),), owner="x"): True,
+    }
+    assert {query: is_search(THINGS, query) for query in searches} == searches

@@ -19,6 +19,7 @@ from restkeeper.storage.contract import (
     Transaction,
 )
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound
+from restkeeper.storage.outbox import Event, EventFilter
 from tests.things import FIELDS, OTHERS, SAMPLE, THINGS, insert, record
 
 
@@ -131,25 +132,36 @@ def test_the_schema_of_a_collection_is_registered(open_one: Callable[..., Store]
     assert (store.schemas("a"), store.schemas("b")) == ([schema], [])
 
 
-@pytest.mark.parametrize(
-    "read",
-    [
-        lambda store: store.read("a", "1"),
-        lambda store: store.page("a", Query()),
-        lambda store: list(store.scan("a")),
-        lambda store: store.write(lambda transaction: transaction.read("a", "1")),
-    ],
-    ids=["read", "page", "scan", "write"],
-)
+READS: list[Callable[[Store], object]] = [
+    lambda store: store.read("a", "1"),
+    lambda store: store.look_up([("a", "1")]),
+    lambda store: store.page("a", Query()),
+    lambda store: list(store.scan("a")),
+    lambda store: store.write(lambda transaction: transaction.read("a", "1")),
+    lambda store: store.events("", EventFilter(("a",)), 10),
+    lambda store: store.write(lambda transaction: transaction.lease("w", 1.0, 2.0, 1)),
+]
+
+
+@pytest.mark.parametrize("read", READS, ids=["read", "look_up", "page", "scan", "write", "events", "lease"])
 def test_a_collection_knows_the_schema_of_a_record(
     open_one: Callable[..., Store], read: Callable[[Store], object]
 ) -> None:
-    """When it gets a record, it has learned the schemas that are registered, in order."""
+    """When it gets a record or an event, it has learned the schemas that are registered, in order, once."""
     learned: list[list[StoredSchema]] = []
     schema = StoredSchema("0123abcd", 1, 1, "{}")
     fields = {"id": FIELDS["id"]}
     store = open_one(Collection("a", fields, schema=schema, learn=lambda schemas: learned.append(list(schemas))))
-    insert(store, record("1")._replace(fingerprint="0123abcd"), collection="a")
+
+    def work(transaction: Transaction) -> None:
+        transaction.subscribe("w", [])
+        transaction.insert("a", record("1")._replace(fingerprint="0123abcd"))
+        transaction.record(Event("a.created", "a", "1", "2026", b"{}", fingerprint="0123abcd"))
+
+    store.write(work)
+    store.last_event()  # the event has its position
+    store.write(lambda transaction: transaction.queue("w", EventFilter(("a",)), 1.0, 10))
+    read(store)
     read(store)
     assert learned == [[schema]]
 

@@ -1,8 +1,8 @@
 """Indexes and schemas: created and registered at each start, and deleted only by `tidy`."""
 
 import sqlite3
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -15,16 +15,13 @@ from restkeeper.storage.contract import (
     Field,
     Index,
     Kind,
-    Query,
     Record,
     Store,
     StoredSchema,
-    Transaction,
 )
-from restkeeper.storage.errors import DuplicateValue, RecordNotFound, StoreUnavailable
-from restkeeper.storage.outbox import Event, EventFilter
+from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
+from restkeeper.storage.outbox import Event
 from restkeeper.storage.sql import select_other_fingerprints
-from tests.outbox import lease, queue, subscribe
 from tests.things import FIELDS, insert, record
 
 OLD = Collection("things", FIELDS, (Index("sku", unique=True), Index("mail", unique=True), Index("price")))
@@ -172,39 +169,18 @@ def test_a_schema_without_items_and_events_refuses_nothing(tmp_path: Path, used:
     store.close()
 
 
-READS: dict[str, Callable[[Store], object]] = {
-    "read": lambda store: store.read("things", "1"),
-    "page": lambda store: store.page("things", Query()),
-    "scan": lambda store: list(store.scan("things")),
-    "write": lambda store: store.write(lambda transaction: transaction.read("things", "1")),
-    "events": lambda store: store.events("", EventFilter(("things",)), 10),
-    "lease": lease,
-}
-
-
-@pytest.mark.parametrize("way", READS)
-def test_a_collection_learns_of_a_schema_before_its_items(tmp_path: Path, way: str) -> None:
-    """However they are read; each schema once, also one that is registered while the store is open, or never."""
+def test_a_collection_learns_of_schemas_that_come_later(tmp_path: Path) -> None:
+    """Once of each, when an item of it is read: one that is registered while the store is open, or never."""
     schemas = Schemas()
     store = opened(tmp_path, schemas.collection("a"))
-    subscribe(store)
     learned = schemas.learned.setdefault("a", [])
     for fingerprint, expected in (("a", ["a"]), ("b", ["a", "b"]), ("unknown", ["a", "b"])):
         if fingerprint == "b":
             opened(tmp_path, schemas.collection("b")).close()
-
-        def work(transaction: Transaction, item: Record) -> None:
-            with suppress(RecordNotFound), transaction.savepoint():
-                transaction.delete("things", item.id)
-            transaction.insert("things", item)
-            event = Event("thing.updated", "things", item.fingerprint, "2026", b"{}", fingerprint=item.fingerprint)
-            transaction.record(event)
-
-        store.write(partial(work, item=written("1", fingerprint)))
-        queue(store)
+        insert(store, written(fingerprint, fingerprint))
         learned.clear()
-        READS[way](store)
-        READS[way](store)
+        for _ in range(2):
+            store.read("things", fingerprint)
         assert learned == [expected]
     store.close()
 
@@ -226,16 +202,6 @@ def test_items_of_other_revisions_are_found_by_an_index(tmp_path: Path) -> None:
     assert len(steps) < 150
     assert store.tidy() == ["items.things..revision"]
     assert store.write(lambda transaction: transaction.other_fingerprints("things")) == ["2-a"]
-    store.close()
-
-
-def test_a_registered_schema_needs_no_lock(tmp_path: Path) -> None:
-    """A start with a schema that is registered does not wait for a writer."""
-    schemas = Schemas()
-    store = opened(tmp_path, schemas.collection("a"))
-    with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as holder:
-        holder.execute("BEGIN IMMEDIATE")
-        opened(tmp_path, schemas.collection("a")).close()
     store.close()
 
 

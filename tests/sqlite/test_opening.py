@@ -7,12 +7,13 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from restkeeper.storage import open_store
-from restkeeper.storage.contract import Collection, Index, Transaction
+from restkeeper.storage.contract import Collection, Index, StoredSchema, Transaction
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.sqlite.store import CLOSE_SECONDS, SqliteStore
 from tests.sqlite.helpers import Clock, opened
@@ -21,14 +22,15 @@ from tests.waiting import SECONDS, join
 
 
 def test_a_store_opens_while_another_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that needs no migration is opened, and read, without waiting for the write lock."""
+    """A file that needs no migration and has the schema is opened, and read, without waiting for the write lock."""
     monkeypatch.setattr("restkeeper.storage.sqlite.connection.BUSY_SECONDS", 0.05)
     url = f"sqlite:///{tmp_path}/store.db"
-    first = open_store(url, [THINGS])
+    things = replace(THINGS, schema=StoredSchema("a", 1, 1, "{}"))
+    first = open_store(url, [things])
     insert(first, *SAMPLE)
     with sqlite3.connect(tmp_path / "store.db", isolation_level=None) as holder:
         holder.execute("BEGIN IMMEDIATE")
-        second = open_store(url, [THINGS])
+        second = open_store(url, [things])
         assert second.count("things") == len(SAMPLE)
         second.close()
         holder.execute("ROLLBACK")

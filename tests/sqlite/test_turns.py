@@ -82,23 +82,28 @@ def test_a_writer_returns_when_its_own_work_is_done(tmp_path: Path) -> None:
     script = """
 from gevent import monkey; monkey.patch_all()
 import gevent, sys
+from gevent.event import Event
 from restkeeper.storage.sqlite.store import SqliteStore
 store = SqliteStore(sys.argv[1], [])
-answered = []
+begun, end, answered = Event(), Event(), Event()
+names = []
 def first(transaction):
+    begun.set()
     gevent.sleep(0.06)  # longer than a commit takes works
-    running.append(gevent.spawn(write, "last", 0.5))
+    running.append(gevent.spawn(write, "last", end.wait))
     gevent.sleep(0)  # it is in the queue now, and has the turn before "second" runs
-def write(name, seconds):
-    store.write(lambda transaction: gevent.sleep(seconds))
-    answered.append(name)
+def write(name, work):
+    store.write(lambda transaction: work())
+    names.append(name)
+    answered.set()
 running = [gevent.spawn(store.write, first)]
-gevent.sleep(0.02)
-running.append(gevent.spawn(write, "second", 0.06))
-gevent.sleep(0.3)
-assert answered == ["second"], answered
+begun.wait()
+running.append(gevent.spawn(write, "second", lambda: gevent.sleep(0.06)))
+answered.wait()
+assert names == ["second"], names
+end.set()
 gevent.joinall(running, raise_error=True)
-assert answered == ["second", "last"], answered
+assert names == ["second", "last"], names
 """
     command = [sys.executable, "-c", script, str(tmp_path / "store.db")]
     subprocess.run(command, cwd=ROOT, check=True, timeout=SECONDS)

@@ -4,7 +4,6 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -72,37 +71,43 @@ def test_a_write_can_have_an_earlier_deadline(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_work_in_a_commit_waits_for_its_result(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_work_in_a_commit_waits_for_its_result(tmp_path: Path) -> None:
     """It does not time out: only the end of the commit shows whether the work was done."""
-    monkeypatch.setattr("restkeeper.storage.sqlite.connection.BUSY_SECONDS", 0.5)
-    monkeypatch.setattr("restkeeper.storage.sqlite.writer.BATCH_SECONDS", 60.0)
-    writer = store._writer
-    begun, refused = threading.Event(), threading.Event()
-    withdraw = writer._withdraw
+    caller, begun, queued, taken, expired = threading.current_thread(), *(threading.Event() for _ in range(4))
 
-    def watched(work: Any) -> bool:
-        if not (was_there := withdraw(work)):
-            refused.set()
-        return was_there
+    class Late(Clock):
+        """A clock that lets the caller's deadline pass when a commit has taken its work."""
 
-    monkeypatch.setattr(writer, "_withdraw", watched)
+        def sleep(self, seconds: float) -> None:
+            if threading.current_thread() is caller:
+                queued.set()
+                assert taken.wait(SECONDS)
+
+        def monotonic(self) -> float:
+            if threading.current_thread() is caller and taken.is_set():
+                if self.now > 2 * BUSY_SECONDS:
+                    expired.set()  # it has waited in vain
+                self.now += 2 * BUSY_SECONDS
+            return self.now
 
     def first(_: Transaction) -> None:
         begun.set()
-        while not writer._queue:
-            threading.Event().wait(0.001)
+        assert queued.wait(SECONDS)
 
     def second(transaction: Transaction) -> str:
-        assert refused.wait(10)  # its caller has tried to withdraw it, without success
+        taken.set()
+        assert expired.wait(SECONDS)
         transaction.insert("things", record("a"))
         return "done"
 
+    store = opened(tmp_path, clock=Late())
     leader = threading.Thread(target=store.write, args=(first,))
     leader.start()
     assert begun.wait(SECONDS)
     assert store.write(second) == "done"
     join(leader)
     assert store.count("things") == 1
+    store.close()
 
 
 def test_a_commit_is_limited_in_time(tmp_path: Path) -> None:

@@ -3,14 +3,13 @@
 import os
 import shutil
 import sqlite3
-import tempfile
 import time
 from contextlib import closing, suppress
 from pathlib import Path
 
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.location import Restored
-from restkeeper.storage.sqlite.file import MAGIC, damage_of, log_size, sync
+from restkeeper.storage.sqlite.file import MAGIC, create_private, damage_of, log_size, sync
 from restkeeper.storage.sqlite.lockfile import LockFile, give_to_owner_of, require_regular, require_unused
 from restkeeper.storage.sqlite.migrations import require_writable
 
@@ -29,14 +28,18 @@ def restore(path: str, backup: Path, *, discard: bool = False) -> Restored:
     target = Path(os.path.realpath(path))
     _require_header(backup, target)
     with closing(LockFile(str(target))) as lock, require_unused(target, lock):
-        copy = _copy(backup, target)
+        copy = target.with_name(f".{target.name}.restore")
+        copy.unlink(missing_ok=True)  # of a restore that was interrupted
         try:
+            create_private(str(copy))
+            shutil.copyfile(backup, copy)
             items, newest = _prepare(copy, backup)
             give_to_owner_of(copy, target if target.exists() else target.parent)
             sync(copy)
             replaced = None if discard else _put_aside(target)
             copy.rename(target)
-            _delete_log(target)
+            for name in (f"{target}-wal", f"{target}-shm"):  # until then no start uses it, see `require_own_log`
+                Path(name).unlink(missing_ok=True)
             sync(target.parent)
             lock.note = ""
         finally:
@@ -58,18 +61,6 @@ def _require_header(backup: Path, target: Path) -> None:
         raise StoreUnavailable(
             f"{backup} is a store in use, or one that was not closed: {backup}-wal has its last changes"
         )
-
-
-def _copy(backup: Path, target: Path) -> Path:
-    """Copy the backup into the folder of the store. Only its owner can read the copy."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".restore", dir=target.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as out, backup.open("rb") as source:
-            shutil.copyfileobj(source, out, 1024 * 1024)
-    except BaseException:
-        os.unlink(name)
-        raise
-    return Path(name)
 
 
 def _prepare(copy: Path, backup: Path) -> tuple[dict[str, int], str | None]:
@@ -100,9 +91,3 @@ def _put_aside(target: Path) -> Path | None:
     with suppress(FileNotFoundError):
         os.link(f"{target}-wal", f"{replaced}-wal")
     return replaced
-
-
-def _delete_log(target: Path) -> None:
-    """Delete the log of the former store. Until then no start uses it for the new one (`require_own_log`)."""
-    for name in (f"{target}-wal", f"{target}-shm"):
-        Path(name).unlink(missing_ok=True)

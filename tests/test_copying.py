@@ -231,60 +231,61 @@ def recorded(service: Shop) -> Recorded:
 
 
 @pytest.mark.parametrize("kinds", [(one, other) for one in KINDS for other in KINDS], ids="-".join)
-class TestMoved:
-    @pytest.fixture
-    def both(self, kinds: tuple[str, str], url: Url, serve: Callable[..., Application]) -> tuple[Recorded, Shop]:
-        """What the source had, and the service on the target."""
-        source, target = map(url, kinds)
-        older = serve(source, OLDER, USERS, NOTES)
-        older.test_client().post("/products", json={"name": "Old"}, headers=ADMIN)
-        old = filled(serve(source))
-        before = recorded(old)
-        for each in (service_of(older), old.service):
-            each.store.close()
-        moved(source, target)
-        return before, old._replace(client=serve(target).test_client())
+def test_the_target_continues_the_source(kinds: tuple[str, str], url: Url, serve: Callable[..., Application]) -> None:
+    """Every response and ETag is the same; keys and stored responses are valid; new changes follow the last ones."""
+    source, target = map(url, kinds)
+    older = serve(source, OLDER, USERS, NOTES)
+    older.test_client().post("/products", json={"name": "Old"}, headers=ADMIN)
+    shop = filled(serve(source))
+    old = recorded(shop)
+    for each in (service_of(older), shop.service):
+        each.store.close()
+    moved(source, target)
+    new = shop._replace(client=serve(target).test_client())
+    require_same(old, new)
+    require_next(old, new)
+    for path, one in old.items.items():
+        if path.startswith("/products"):
+            headers = {**ADMIN, "If-Match": one.headers["ETag"]}
+            done = new.client.patch(path, json={"stock": 3}, headers=headers)
+            assert done.status_code == 200 and done.json["version"] == one.json["version"] + 1
 
-    def test_every_response_is_the_same(self, both: tuple[Recorded, Shop]) -> None:
-        """Lists, pages by cursor, the feed and items; and each ETag of the source is valid on the target."""
-        old, new = both
-        for path, page in (old.pages | old.items).items():
-            same = new.get(path)
-            assert same.data == page.data
-            for name in ("ETag", "Link", "X-Total-Count"):
-                assert same.headers.get(name) == page.headers.get(name)
-            if tag := page.headers.get("ETag"):
-                assert new.get(path, **{"If-None-Match": tag}).status_code == 304
-        for path, one in old.items.items():
-            if path.startswith("/products"):
-                headers = {**ADMIN, "If-Match": one.headers["ETag"]}
-                done = new.client.patch(path, json={"stock": 3}, headers=headers)
-                assert done.status_code == 200 and done.json["version"] == one.json["version"] + 1
-        assert new.service.store.schemas("products") == old.schemas and len(old.schemas) == 2
 
-    def test_the_target_continues(self, both: tuple[Recorded, Shop]) -> None:
-        """Keys and stored responses are valid; new changes have the next revision, event and delivery."""
-        old, new = both
-        again = new.client.post("/products", json=LAMP, headers=CREATE)
-        assert (again.status_code, again.headers["Idempotent-Replayed"]) == (200, "true")
-        assert new.client.post("/products", json={"name": "x"}, headers=CREATE).status_code == 422
-        assert (new.log(), new.service.store.last_event()) == (old.log, old.last_event)
-        page, tag, log = list(walk(new, "/api/v1/events?limit=100"))[-1], new.get("/products").headers["ETag"], old.log
-        assert new.client.post("/api/v1/notes", json={"name": "after"}, headers=new.owner).status_code == 200
-        assert new.client.post("/products", json={"name": "after", "sku": "S5"}, headers=ADMIN).status_code == 409
-        assert new.client.post("/products", json={"name": "after"}, headers=ADMIN).status_code == 200
-        assert new.get("/products").headers["ETag"] != tag
-        events = new.get(next_of(page)).json
-        assert [event["data"]["name"] for event in events] == ["after", "after"]
-        position = int(old.last_event.rpartition("_")[2], 16)
-        assert [int(event["id"].rpartition("_")[2], 16) for event in events] == [position + 1, position + 2]
-        store, queued = new.service.store, EventFilter(("products",))
-        store.write(lambda transaction: transaction.queue(new.webhook, queued, NOW, 1000))
-        assert [each.id for each in new.log()] == [log[0].id + 1, *(each.id for each in log)]
-        due = store.write(lambda transaction: transaction.lease(new.webhook, NOW + 100, NOW + 130, 100))
-        waiting, leased = {each.id for each in log if each.state == "pending"}, {each.id for each in due}
-        assert leased - waiting == {log[0].id + 1} and {3, 4} <= leased
-        assert len(waiting - leased) == 1  # it comes after another one of the same item
+def require_same(old: Recorded, new: Shop) -> None:
+    """Lists, pages by cursor, the feed and items; and each ETag of the source is valid on the target."""
+    for path, page in (old.pages | old.items).items():
+        same = new.get(path)
+        assert same.data == page.data
+        for name in ("ETag", "Link", "X-Total-Count"):
+            assert same.headers.get(name) == page.headers.get(name)
+        if tag := page.headers.get("ETag"):
+            assert new.get(path, **{"If-None-Match": tag}).status_code == 304
+    store = new.service.store
+    assert store.schemas("products") == old.schemas and len(old.schemas) == 2
+    assert (new.log(), store.last_event()) == (old.log, old.last_event)
+
+
+def require_next(old: Recorded, new: Shop) -> None:
+    """New changes have the next revision, event and delivery; a repeated request is answered as before."""
+    again = new.client.post("/products", json=LAMP, headers=CREATE)
+    assert (again.status_code, again.headers["Idempotent-Replayed"]) == (200, "true")
+    assert new.client.post("/products", json={"name": "x"}, headers=CREATE).status_code == 422
+    page, tag, log = list(walk(new, "/api/v1/events?limit=100"))[-1], new.get("/products").headers["ETag"], old.log
+    assert new.client.post("/api/v1/notes", json={"name": "after"}, headers=new.owner).status_code == 200
+    assert new.client.post("/products", json={"name": "after", "sku": "S5"}, headers=ADMIN).status_code == 409
+    assert new.client.post("/products", json={"name": "after"}, headers=ADMIN).status_code == 200
+    assert new.get("/products").headers["ETag"] != tag
+    events = new.get(next_of(page)).json
+    assert [event["data"]["name"] for event in events] == ["after", "after"]
+    position = int(old.last_event.rpartition("_")[2], 16)
+    assert [int(event["id"].rpartition("_")[2], 16) for event in events] == [position + 1, position + 2]
+    store, queued = new.service.store, EventFilter(("products",))
+    store.write(lambda transaction: transaction.queue(new.webhook, queued, NOW, 1000))
+    assert [each.id for each in new.log()] == [log[0].id + 1, *(each.id for each in log)]
+    due = store.write(lambda transaction: transaction.lease(new.webhook, NOW + 100, NOW + 130, 100))
+    waiting, leased = {each.id for each in log if each.state == "pending"}, {each.id for each in due}
+    assert leased - waiting == {log[0].id + 1} and {3, 4} <= leased
+    assert len(waiting - leased) == 1  # it comes after another one of the same item
 
 
 THINGS = Collection("things", {})

@@ -120,8 +120,13 @@ def _as_deployed(create: Callable[..., Any]) -> Any:
     if not signature(create).parameters:
         raise Refused("create_app() in app.py must accept a configuration: create_app(config)")
     try:
-        app = create(Config(auth="open-to-all"))
-        return create(Config(auth="required")) if service_of(app).guard.resolvers else app
+        try:
+            return create(Config(auth="required"))
+        except ConfigError:
+            app = create(Config(auth="open-to-all"))
+            if service_of(app).guard.resolvers:  # it has keys, so that was not the reason
+                raise
+            return app
     except ConfigError as error:
         raise Refused(str(error)) from None
 

@@ -100,7 +100,7 @@ class Facts:
         """Note facts, which are neither none nor false."""
         for row, fact in facts.items():
             if fact is not None and fact is not False:
-                self.facts[about._replace(row=row)] = fact
+                self.facts[Key(*about[:4], row)] = fact
 
     def _operation(self, about: Key, own: Json, common: list[Json]) -> None:
         self.tags[about.holder] = next(iter(own.get("tags", ())), "")

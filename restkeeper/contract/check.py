@@ -83,8 +83,8 @@ class _Comparison:
         row, how = key.row, "added" if was is None else "removed" if now is None else "changed"
         enums = [facts.get(key._replace(row="enum")) for facts in (self._before.facts, self._after.facts)]
         if row == "sunset":
-            if step := self._marked(was, now):
-                yield self._change(key, row, how, step.what, step)
+            step = self._marked(was, now)
+            yield self._change(key, row, how, step.what, step)
         elif row in PRESENCE:
             yield from self._presence(key, how)
         elif row == "x-transitions":
@@ -113,7 +113,7 @@ class _Comparison:
             row, what = f"required {row}", "added, and it is required"
         yield self._change(key, row, how, step.what if step else what, step)
 
-    def _values(self, key: Key, was: frozenset[Any], now: frozenset[Any]) -> Iterator[Change]:
+    def _values(self, key: Key, was: frozenset[str], now: frozenset[str]) -> Iterator[Change]:
         """The values of a list that are no longer in it, and those that are new."""
         subject = self._subject(key)
         is_open = key.row == "enum" and key._replace(row="x-extensible") in self._before.facts
@@ -122,10 +122,9 @@ class _Comparison:
             ("more", "added", now - was, "{}, too"),
         ):
             told = self._told(side, subject) if is_open or subject.kind == "parameter" else set()
-            if left := [each for each in values if isinstance(each, tuple) or _head(each) not in told]:
-                listed = ", ".join(sorted(" → ".join(each) if isinstance(each, tuple) else each for each in left))
+            if left := sorted(each for each in values if _head(each) not in told):
                 row = "enum of x-extensible" if is_open else key.row
-                yield self._change(key, row, how, f"{key.row}: {says.format(listed)}")
+                yield self._change(key, row, how, f"{key.row}: {says.format(', '.join(left))}")
 
     def _told(self, how: str, subject: Subject) -> set[str]:
         """The names that came or went as something else: versions, collections; of a parameter also fields."""
@@ -177,7 +176,7 @@ class _Comparison:
         what = f"removed {days} day{'s' * (days != 1)} before its sunset, {day}"
         return Step(Severity.BREAKING, what, f"keep it until {day}")
 
-    def _marked(self, accepted: str | None, declared: str | None) -> Step | None:
+    def _marked(self, accepted: str | None, declared: str | None) -> Step:
         """What changed in the deprecation of an element that stays."""
         later = f"declare a sunset at {self._earliest} or later: the window is {self._window} days"
         if declared is None:
@@ -249,11 +248,11 @@ def _day_of(sunset: str | None) -> date | None:
         return None
 
 
-def _moves(moves: frozenset[tuple[str, str]] | None, enums: list[Any]) -> frozenset[tuple[str, str]]:
+def _moves(moves: frozenset[tuple[str, str]] | None, enums: list[Any]) -> frozenset[str]:
     """The moves of a lifecycle between the states that both documents have; without one all are possible."""
     states = (enums[0] or frozenset()) & (enums[1] or frozenset())
     possible = product(states, states) if moves is None else moves
-    return frozenset((old, new) for old, new in possible if old != new and {old, new} <= states)
+    return frozenset(f"{old} → {new}" for old, new in possible if old != new and {old, new} <= states)
 
 
 def _what(row: str, how: str, was: Any, now: Any) -> str:

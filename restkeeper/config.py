@@ -141,11 +141,7 @@ class Config:
         "[`postgresql://…`](postgresql.md) or `memory://` (one process, gone at the end)",
         secret=True,  # it may contain a password
     )
-    database_connections: int = _setting(
-        10,
-        _whole(2, 1000),
-        "connections of each process to PostgreSQL, at most",
-    )
+    database_connections: int = _setting(10, _whole(2, 1000), "connections of each process to PostgreSQL, at most")
     sqlite_synchronous: str = _setting(
         "full",
         _one_of("full", "normal"),
@@ -171,11 +167,7 @@ class Config:
     page_limit: int = _setting(20, _whole(1, 10_000), "items on a page without `limit`")
     page_limit_max: int = _setting(100, _whole(1, 10_000), "the most items on a page that a client may ask for")
     max_body: int = _setting(1024 * 1024, _whole(1, 2**31), "bytes of a request body")
-    max_item: int = _setting(
-        128 * 1024,
-        _whole(256, 2**31),
-        "bytes of an item's JSON",
-    )
+    max_item: int = _setting(128 * 1024, _whole(256, 2**31), "bytes of an item's JSON")
     trusted_hosts: tuple[str, ...] = _setting(
         (),
         _hosts,
@@ -219,9 +211,7 @@ class Config:
         "`apart`: `restkeeper deliver` sends the webhooks; `inside`: the service itself. `inside` by `make run`",
     )
     previews: tuple[str, ...] = _setting(
-        (),
-        lambda value: tuple(_words(value)),
-        "versions of the API in state `preview` that are served: `v3`",
+        (), lambda value: tuple(_words(value)), "versions of the API in state `preview` that are served: `v3`"
     )
     docs: bool = _setting(True, _flag, "`0`: no page at `/docs` (the OpenAPI document stays)")
     rate_limit: str = _setting(
@@ -240,10 +230,7 @@ class Config:
         secret=True,
     )
     metrics_token: str = _setting(
-        "",
-        _key,
-        "bearer token for `/metrics`, 24 characters or more; closed while unset",
-        secret=True,
+        "", _key, "bearer token for `/metrics`, 24 characters or more; closed while unset", secret=True
     )
     jwt_issuer: str = _setting("", str, "issuer (`iss`) whose tokens are accepted; set it together with the next two")
     jwt_audience: str = _setting("", str, "audience (`aud`) that a token must be for: the name of this service there")

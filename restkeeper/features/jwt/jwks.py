@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from math import inf
 from typing import Any
-from urllib.parse import urlsplit
 
 import orjson
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -20,7 +19,7 @@ from jwt import PyJWK, PyJWTError
 
 from restkeeper.errors import Unavailable
 from restkeeper.net import is_loopback
-from restkeeper.web.client import ERRORS, Connection, reason, request_of, target_of
+from restkeeper.web.client import ERRORS, Connection, Refused, reason, request_of, target_of
 from restkeeper.web.pagination import Cache
 
 FETCH_SECONDS = 5.0  # for a fetch
@@ -139,11 +138,10 @@ def _matching(keys: list[PyJWK] | None, algorithm: object, kid: str | None) -> P
 def _is_safe(url: str) -> bool:
     """Whether the network cannot replace the keys: https, or http on this machine; and without a password to log."""
     try:
-        parts = urlsplit(url)
-        host, is_secret = parts.hostname or "", parts.username is not None or parts.password is not None
-    except ValueError:
+        is_tls, host, _ = target_of(url).origin
+    except Refused:
         return False
-    return not is_secret and (is_loopback(host) if parts.scheme == "http" else parts.scheme == "https" and bool(host))
+    return is_tls or (url.lower().startswith("http:") and is_loopback(host))
 
 
 def _read_file(path: str) -> bytes:

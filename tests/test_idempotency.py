@@ -243,7 +243,9 @@ def hide_responses(app: Application, monkeypatch: pytest.MonkeyPatch) -> list[by
 
 
 @pytest.mark.needs("keys", "webhooks")
-@pytest.mark.parametrize("path", ["/products", "/api/v1/keys", "{key}/rotate", "/api/v1/webhooks", "{webhook}/ping"])
+@pytest.mark.parametrize(
+    "path", "/products /api/v1/keys {key}/rotate /api/v1/webhooks {webhook}/rotate {webhook}/ping".split()
+)
 def test_a_twin_gets_the_response_that_was_stored_meanwhile(
     app: Application, client: FlaskClient, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:

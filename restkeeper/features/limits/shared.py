@@ -12,6 +12,7 @@ slots of another. Each number is one memory write, in an order that leaves a slo
 import logging
 import os
 import struct
+import sys
 import tempfile
 import time
 import weakref
@@ -49,7 +50,8 @@ class Table:
         self.times = memoryview(memory).cast("d")
         self._homes = slots - PROBES + 1
         self._key = os.urandom(16)
-        file = tempfile.TemporaryFile()
+        # In memory where that is possible: a container may have no folder to write to.
+        file = open(os.memfd_create("limits"), "wb") if sys.platform == "linux" else tempfile.TemporaryFile()
         weakref.finalize(self, file.close)
         self._descriptor = file.fileno()
         self._threads = Lock()  # the file's lock is of the whole process

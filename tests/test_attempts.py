@@ -88,36 +88,36 @@ def test_all_other_statuses_are_retried() -> None:
     assert attempt(302, excerpt="moved").excerpt == "moved"
 
 
-@pytest.mark.parametrize(("attempts", "after"), [(0, 10.0), (1, 100.0), (2, 1_000.0), (3, None), (4, None)])
-def test_each_failure_has_its_delay(attempts: int, after: float | None) -> None:
+def test_each_failure_has_its_delay() -> None:
     """The delays of the schedule are counted from the end of each attempt; a random fifth, at most, is added."""
-    tried = attempt(attempts=attempts)
-    assert tried.next == (None if after is None else AT + after)
-    assert must_disable(tried) is (after is None)
-    if after:
+    for attempts, after in enumerate(RETRIES):
+        tried = attempt(attempts=attempts)
+        assert (tried.next, must_disable(tried)) == (AT + after, False)
         assert attempt(attempts=attempts, chance=1.0).next == pytest.approx(AT + 1.2 * after)
 
 
-@pytest.mark.parametrize(
-    ("retry_after", "after", "hold"),
-    [
+def test_retry_after_is_limited_to_a_day() -> None:
+    """The next attempt is not before that time, and no other delivery goes there until then, also after the last."""
+    for retry_after, after, hold in (
         (None, 12.0, 0.0),
         (0.0, 12.0, 0.0),
         (1.0, 12.0, 1.0),  # the schedule is later
         (12.5, 12.5, 12.5),
         (DAY, DAY, DAY),
         (DAY + 1, DAY, DAY),  # a longer wait is not possible
-    ],
-)
-def test_retry_after_is_limited_to_a_day(retry_after: float | None, after: float, hold: float) -> None:
-    """The next attempt is not before that time, and no other delivery goes there until then, also after the last."""
-    tried = attempt(retry_after=retry_after, chance=1.0)
-    assert tried.next == pytest.approx(AT + after)
-    assert tried.hold == attempt(attempts=3, retry_after=retry_after).hold == (AT + hold if hold else 0.0)
+    ):
+        tried = attempt(retry_after=retry_after, chance=1.0)
+        assert tried.next == pytest.approx(AT + after), retry_after
+        assert tried.hold == attempt(attempts=3, retry_after=retry_after).hold == (AT + hold if hold else 0.0)
 
 
-def test_410_disables_the_webhook() -> None:
-    """It is never retried, also for a manual delivery."""
+def test_the_last_failure_disables_the_webhook() -> None:
+    """The reason has the number of attempts and the last result. 410 is never retried."""
+    for attempts in (3, 4):
+        for status, last in ((503, "503"), (None, "no address")):
+            tried = attempt(status, attempts=attempts, excerpt="no address")
+            assert (tried.next, must_disable(tried)) == (None, True)
+            assert reason_of(tried) == f"{attempts + 1} attempts at e1 failed, the last with: {last}"
     for manual in (False, True):
         tried = attempt(410, manual=manual)
         assert (tried.next, tried.is_final, must_disable(tried)) == (None, True, True)
@@ -128,13 +128,6 @@ def test_a_manual_delivery_is_not_retried() -> None:
     """Its failure does not disable the webhook."""
     tried = attempt(manual=True)
     assert (tried.next, tried.is_final, must_disable(tried)) == (None, True, False)
-
-
-def test_the_end_has_its_reason() -> None:
-    """The number of attempts and the last result."""
-    for status, last in ((503, "503"), (None, "no address")):
-        tried = attempt(status, attempts=3, excerpt="no address")
-        assert must_disable(tried) and reason_of(tried) == f"4 attempts at e1 failed, the last with: {last}"
 
 
 def test_a_failure_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -263,18 +263,18 @@ class TestWaiting:
             join(*threads)
         assert statuses == [200] * 3 and not waiters_of(app)._waiting
 
-    def test_a_wait_has_one_place_until_its_end(self) -> None:
-        """A waiting reader gets the next event that matches, long before its time-out, and waits in one place.
+    def test_a_wait_has_one_slot_until_its_end(self) -> None:
+        """A waiting reader gets the next event that matches, long before its time-out, and waits in one slot.
 
-        Events that do not match wake it, and are not returned. Existing events are returned at once, without a place.
+        Events that do not match wake it, and are not returned. Existing events are returned at once, without a slot.
         """
         clock = Meanwhile(100.0)
         app = create_app(Config(), clock=clock)
         client, writer = app.test_client(), app.test_client()
         taken: list[str] = []
         waiters = waiters_of(app)
-        place = waiters.place
-        waiters.place = lambda who: taken.append(who) or place(who)  # type: ignore[method-assign,func-returns-value]
+        slot = waiters.slot
+        waiters.slot = lambda who: taken.append(who) or slot(who)  # type: ignore[method-assign,func-returns-value]
 
         def write_wanted() -> None:
             writer.post("/users", json={"email": "a@example.org", "name": "wanted"})

@@ -137,8 +137,8 @@ def response_key(request: Request, caller: str) -> bytes | None:
 
 
 def _id_of(environ: dict[str, Any], caller: str, key: str) -> bytes:
-    place = [environ.get("SCRIPT_NAME", ""), environ.get("PATH_INFO", "")]  # PEP 3333: they may be missing
-    return sha256(orjson.dumps([caller, *place, key])).digest()
+    path = [environ.get("SCRIPT_NAME", ""), environ.get("PATH_INFO", "")]  # PEP 3333: they may be missing
+    return sha256(orjson.dumps([caller, *path, key])).digest()
 
 
 def _print_of(sent: Any) -> str:

@@ -144,7 +144,7 @@ class EventHandlers:
         if page.events or page.more or not params.wait:
             return page
         deadline = self._clock.monotonic() + params.wait
-        with self._waiters.place(caller_keys(request.environ)[0]):
+        with self._waiters.slot(caller_keys(request.environ)[0]):
             while not (page.events or page.more) and self._clock.monotonic() < deadline:
                 self._newest.note(page.last)
                 if not self._newest.wait(page.last, deadline):

@@ -31,8 +31,8 @@ class Waiters:
         self._changing = threading.Lock()
 
     @contextmanager
-    def place(self, caller: str) -> Iterator[None]:
-        """A place for one request. Raises TooManyRequests beyond the caller's share, Unavailable if none is free."""
+    def slot(self, caller: str) -> Iterator[None]:
+        """A slot for one request. Raises TooManyRequests beyond the caller's share, Unavailable if none is free."""
         with self._changing:
             if self._waiting[caller] >= self._share:
                 raise TooManyRequests(

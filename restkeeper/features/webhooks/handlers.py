@@ -84,11 +84,11 @@ DELIVERIES = (
 ONE = {JSON: "WebhookDelivery"}
 DELIVERIES_FOUND = Result("The page.", ONE, ("Link", "Cache-Control"), name="WebhookDeliveries", at_most=0)
 DELIVERED = Result("The delivery.", ONE, name="WebhookDelivery")
-PLACE = {"id": "$request.path.id", "delivery": "$response.body#/id"}
+OF_DELIVERY = {"id": "$request.path.id", "delivery": "$response.body#/id"}
 QUEUED = Result(
     "The delivery, to be sent once.",
     ONE,
-    links={"read_item_delivery": PLACE, "redeliver_to_item": PLACE},
+    links={"read_item_delivery": OF_DELIVERY, "redeliver_to_item": OF_DELIVERY},
 )
 QUEUE_PROBLEMS = (NotFound, InsufficientStorage)
 

@@ -22,8 +22,6 @@ from tests.histories import FeedEvent, Operation, Refusal, Result, Stored
 from tests.live import HttpResponse
 
 ITEMS = 4  # that the clients work on at a time
-LONGEST = 1000  # operations on an item, and
-MOST_LOST = 20  # writes without a response, after which another item takes its place: the check stays quick
 RESPONSE_SECONDS = 15.0  # for which a client waits for a response
 PATIENCE = 60.0  # seconds for which a create is repeated until there is a response
 BACKOFF = 0.2  # seconds, after no clear response
@@ -62,8 +60,6 @@ class Item:
     value: str  # of its create
     id: str = ""
     seen: deque[Seen] = field(default_factory=lambda: deque(maxlen=3))
-    operations: int = 0
-    lost: int = 0
 
 
 class Recorder:
@@ -106,14 +102,12 @@ class Recorder:
             self.counts[label, "200" if isinstance(result, Stored) else result.value if result else "lost"] += 1
             if (item := self.items.get(operation.item)) is None:
                 return  # an item that nobody made; the check of the history refuses it
-            item.operations += 1
-            item.lost += result is None and operation.kind != "read"
             item.id = item.id or operation.id
             if etag and isinstance(result, Stored) and (not item.seen or item.seen[-1].stored.version < result.version):
                 item.seen.append(Seen(etag, result))
             deleted = operation.kind == "delete" and isinstance(result, Stored)
             gone = deleted or bool(item.id and result is Refusal.MISSING)
-            if (gone or item.operations > LONGEST or item.lost > MOST_LOST) and item in self._current:
+            if gone and item in self._current:
                 self._current.remove(item)
                 self._left.append(item)
 

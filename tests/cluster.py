@@ -13,7 +13,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
-from tests.live import Gunicorn, HttpResponse
+from tests.live import Gunicorn, HttpResponse, response_of
 from tests.ports import free_ports, is_free
 from tests.postgresql_server import URL, Databases, PostgresServer
 from tests.redis_server import empty_redis
@@ -127,8 +127,7 @@ class Client:
         content = None if body is None else json.dumps(body)
         try:
             connection.request(method, path, content, {"Content-Type": "application/json", **(headers or {})})
-            response = connection.getresponse()
-            return HttpResponse(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+            return response_of(connection)
         except (OSError, HTTPException):
             connection.close()  # the next request opens it again
             raise

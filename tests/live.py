@@ -7,6 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
+from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +30,30 @@ class HttpResponse(NamedTuple):
 
     def json(self) -> Any:
         return json.loads(self.body)
+
+
+def response_of(connection: HTTPConnection) -> HttpResponse:
+    """The response to the request that was sent on a connection."""
+    response = connection.getresponse()
+    return HttpResponse(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+
+
+def send(
+    port: int,
+    method: str,
+    path: str,
+    body: Any = None,
+    headers: Mapping[str, str] | None = None,
+    timeout: float = SECONDS,
+) -> HttpResponse:
+    """Send one request on a new connection. A dict or list is sent as JSON. Raises OSError when refused."""
+    sent = dict(headers or {})
+    if isinstance(body, (dict, list)):
+        body = json.dumps(body)
+        sent.setdefault("Content-Type", "application/json")
+    with closing(HTTPConnection("127.0.0.1", port, timeout=timeout)) as connection:
+        connection.request(method, path, body, sent)
+        return response_of(connection)
 
 
 def read_all(connection: socket.socket) -> bytes:
@@ -114,18 +140,8 @@ class Gunicorn:
         headers: dict[str, str] | None = None,
         timeout: float = SECONDS,
     ) -> HttpResponse:
-        """Send one request on a new connection. A dict or list is sent as JSON. Raises OSError when refused."""
-        headers = dict(headers or {})
-        if isinstance(body, (dict, list)):
-            body = json.dumps(body)
-            headers.setdefault("Content-Type", "application/json")
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=timeout)
-        try:
-            connection.request(method, path, body, headers)
-            response = connection.getresponse()
-            return HttpResponse(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
-        finally:
-            connection.close()
+        """Send one request, as `send`."""
+        return send(self.port, method, path, body, headers, timeout)
 
     def get(self, path: str, headers: dict[str, str] | None = None, timeout: float = SECONDS) -> HttpResponse:
         return self.request("GET", path, None, headers, timeout)

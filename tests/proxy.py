@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from tests.live import ROOT, HttpResponse
+from tests.live import ROOT, HttpResponse, response_of
 from tests.ports import free_ports
 from tests.waiting import SECONDS
 
@@ -123,8 +123,7 @@ class Proxy:
         connection.sock = self.connect(source)
         try:
             connection.request(method, path, body, dict(headers or {}))
-            response = connection.getresponse()
-            return HttpResponse(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+            return response_of(connection)
         finally:
             connection.close()
 

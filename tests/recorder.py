@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from tests.histories import FeedEvent, Operation, Refusal, Result, Stored
-from tests.live import HttpResponse
+from tests.live import HttpResponse, response_of
 
 ITEMS = 4  # that the clients work on at a time
 RESPONSE_SECONDS = 15.0  # for which a client waits for a response
@@ -352,16 +352,13 @@ class Client:
         start = time.monotonic()
         try:
             connection.request(method, path, body, headers)
-            response = connection.getresponse()
-            content = response.read()
+            response = response_of(connection)
         except (OSError, HTTPException) as error:
             connection.close()
             self._recorder.count("request", "timed out" if isinstance(error, TimeoutError) else "broken off")
             return None
         self._recorder.responded(response.status, time.monotonic() - start)
-        if response.status >= 500:
-            return None
-        return HttpResponse(response.status, {k.lower(): v for k, v in response.getheaders()}, content)
+        return response if response.status < 500 else None
 
 
 def _page(response: HttpResponse | None) -> list[Any] | None:

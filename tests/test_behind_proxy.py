@@ -5,12 +5,11 @@ import ssl
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
 
-from tests.live import Gunicorn
+from tests.live import Gunicorn, send
 from tests.proxy import NAME, Caddy, Nginx, Proxy
 from tests.shop import WINDOW
 from tests.waiting import SECONDS, until
@@ -162,12 +161,8 @@ def test_it_speaks_http_2(proxy: Proxy) -> None:
 
 def test_plain_http_is_redirected(proxy: Proxy) -> None:
     """To the same path, with the same method."""
-    connection = HTTPConnection("127.0.0.1", proxy.plain_port, timeout=10)
-    connection.request("GET", "/products?a=1", headers={"Host": NAME})
-    response = connection.getresponse()
-    assert response.status == 308
-    assert (response.getheader("Location") or "").endswith("/products?a=1")
-    connection.close()
+    response = send(proxy.plain_port, "GET", "/products?a=1", headers={"Host": NAME})
+    assert response.status == 308 and response.headers["location"].endswith("/products?a=1")
 
 
 def test_another_name_does_not_reach_the_service(proxy: Proxy) -> None:

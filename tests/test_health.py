@@ -1,7 +1,6 @@
 """Readiness: a replaced or damaged file is detected, at a cost that does not grow."""
 
 import os
-import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -181,11 +180,3 @@ def test_an_opening_waits_for_a_restore(tmp_path: Path, monkeypatch: pytest.Monk
         opened(tmp_path)
     lock.close()
     opened(tmp_path).close()
-
-
-def test_a_copied_store_without_its_log_opens(tmp_path: Path) -> None:
-    """A store that was closed is one file, and can be copied as one."""
-    opened(tmp_path).close()
-    (tmp_path / "there").mkdir()
-    shutil.copy(tmp_path / "store.db", tmp_path / "there" / "store.db")
-    opened(tmp_path / "there").close()

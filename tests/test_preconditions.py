@@ -8,7 +8,7 @@ from flask.testing import FlaskClient
 
 from restkeeper.config import Config
 from restkeeper.resources.representation import StoredRepresentation
-from restkeeper.web.preconditions import _date, last_modified
+from restkeeper.web.preconditions import last_modified
 from tests.clock import SetClock
 from tests.shop import create_app
 from tests.shop.products import RESOURCE
@@ -179,14 +179,19 @@ def test_a_date_is_valid_for_one_write(client: FlaskClient) -> None:
     assert client.get(where, headers={"If-Modified-Since": date}).status_code == 200
 
 
+def with_clock(begin: float = 0.0) -> tuple[SetClock, FlaskClient]:
+    """A clock, which begins so many seconds after a full one, and a client of a service that has it."""
+    clock = SetClock(1_800_000_000 + begin)
+    return clock, create_app(Config(), clock=clock).test_client()
+
+
 class TestAClockThatWentBack:
     """An item's times never go back, so that a date that a client has is of one state only."""
 
     @pytest.mark.parametrize("back", [0.9, 3600.0, 1_700_000_000.0])
     def test_a_date_from_before_is_of_the_former_state(self, back: float) -> None:
         """After a change "earlier": no 304 for the changed item, and no lost update; also when the clock is right."""
-        clock = SetClock(1_800_000_000.3)
-        client = create_app(Config(), clock=clock).test_client()
+        clock, client = with_clock(0.3)
         where, _ = make(client)
         clock.now += 0.8
         date = client.get(where).headers["Last-Modified"]
@@ -205,8 +210,7 @@ class TestAClockThatWentBack:
     @pytest.mark.parametrize("begin", [0.3, 0.0005])
     def test_it_may_go_back_again(self, begin: float) -> None:
         """A date that was read while the clock was ahead is of no later state."""
-        clock = SetClock(1_800_000_000 + begin)
-        client = create_app(Config(), clock=clock).test_client()
+        clock, client = with_clock(begin)
         where, _ = make(client)
         for stock in range(5):
             clock.now += 62
@@ -219,8 +223,7 @@ class TestAClockThatWentBack:
 
     def test_many_changes_do_not_run_ahead(self) -> None:
         """The times of changes ascend, and are two seconds at most after the last one before the clock went back."""
-        clock = SetClock(1_800_000_000.3)
-        client = create_app(Config(), clock=clock).test_client()
+        clock, client = with_clock(0.3)
         where, _ = make(client)
         clock.now -= 60
         times = [client.patch(where, json={"stock": n}).json["updated_at"] for n in range(1, 50)]
@@ -232,8 +235,7 @@ class TestAClockThatWentBack:
     @pytest.mark.needs("events")
     def test_a_deletion_is_not_before_the_last_change(self) -> None:
         """Its event has a later time than that of the change."""
-        clock = SetClock()
-        client = create_app(Config(), clock=clock).test_client()
+        clock, client = with_clock()
         where, _ = make(client)
         clock.now -= 60
         client.delete(where)
@@ -241,22 +243,18 @@ class TestAClockThatWentBack:
         assert created < deleted
 
     @pytest.mark.needs("keys", "webhooks")
-    @pytest.mark.parametrize(
-        ("name", "body"),
-        [
-            ("keys", {"name": "x", "scopes": ["products:read"]}),
-            ("webhooks", {"url": "https://example.org/", "types": ["*"]}),
-        ],
-    )
-    def test_rotation_is_a_change(self, name: str, body: dict[str, object]) -> None:
+    def test_rotation_is_a_change(self) -> None:
         """A key or webhook that is rotated has a later time than before, whatever the clock says."""
-        clock = SetClock()
-        client = create_app(Config(), clock=clock).test_client()
-        made = client.post(f"/api/v1/{name}", json=body).json
-        clock.now -= 60
-        rotated = client.post(f"/api/v1/{name}/{made['id']}/rotate").json
-        assert (rotated["updated_at"] > made["updated_at"], rotated["version"]) == (True, 2)
-        assert rotated["created_at"] == made["created_at"]
+        clock, client = with_clock()
+        for path, body in {
+            "/api/v1/keys": {"name": "x", "scopes": ["products:read"]},
+            "/api/v1/webhooks": {"url": "https://example.org/", "types": ["*"]},
+        }.items():
+            made = client.post(path, json=body).json
+            clock.now -= 60
+            rotated = client.post(f"{path}/{made['id']}/rotate").json
+            assert rotated["updated_at"] > made["updated_at"] and rotated["version"] == 2
+            assert rotated["created_at"] == made["created_at"]
 
 
 def test_a_date_is_never_in_the_future() -> None:
@@ -277,11 +275,12 @@ def test_extreme_times_have_dates(client: FlaskClient, time: str) -> None:
     assert client.patch(where, json={"stock": 1}).json["updated_at"] >= time
 
 
-def test_an_invalid_date_is_ignored() -> None:
+def test_an_invalid_date_is_ignored(client: FlaskClient) -> None:
     """A malformed date is no condition (section 13.1.3)."""
+    where, _ = make(client)
     for date in (
         *("", " ", "x", "GMT", "0" * 4000, "(" * 3000, "Sat,", ",", "1 2 3 4 5", "- - - -"),
-        *("Sat, 31 Jan 2026 12:00:00 +9999", "Sat, 31 Jan 2026 12:00:60 GMT"),
-        *("Fri, 30 Feb 2026 00:00:00 GMT", "Sat, 31 Jan 99999999999 12:00:00 GMT"),
+        *("Sat, 31 Jan 2016 12:00:00 +9999", "Sat, 31 Jan 2016 12:00:60 GMT"),
+        *("Fri, 30 Feb 2016 00:00:00 GMT", "Sat, 31 Jan 99999999999 12:00:00 GMT"),
     ):
-        assert _date(date) is None, date
+        assert client.get(where, headers={"If-Unmodified-Since": date}).status_code == 200, date

@@ -8,14 +8,13 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
 
 from tests import stores
 from tests.issuer import jwk
-from tests.live import ROOT, Gunicorn
+from tests.live import ROOT, Gunicorn, send
 from tests.ports import free_ports
 from tests.processes import of_session
 from tests.receiver import Receiver
@@ -87,14 +86,10 @@ def test_a_new_master_has_its_own_folder(tmp_path: Path, command: list[str | Pat
     environ |= {"PORT": str(port), "WEB_CONCURRENCY": "1", "AUTH": "open", "LOG_LEVEL": "error"}
 
     def status() -> int:
-        connection = HTTPConnection("127.0.0.1", port, timeout=SECONDS)
         try:
-            connection.request("GET", "/products", headers={"Connection": "close"})
-            return connection.getresponse().status
+            return send(port, "GET", "/products").status
         except ConnectionError:
             return 0
-        finally:
-            connection.close()
 
     old = subprocess.Popen([*command, "-c", ROOT / "gunicorn.conf.py"], cwd=ROOT, env=environ, start_new_session=True)
     try:

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from restkeeper.storage.errors import StoreGone, StoreUnavailable
 from restkeeper.storage.outbox import Event
 from restkeeper.web.application import Application
 from tests import stores
-from tests.live import ROOT
+from tests.live import ROOT, send
 from tests.ports import free_ports
 from tests.processes import of_session
 from tests.shop import RESOURCES, create_app
@@ -180,10 +179,7 @@ def test_all_processes_run_and_stop_together(tmp_path: Path) -> None:
     try:
         begun = ("Restkeeper", "delivering from", "deleted 0 expired")
         until(lambda: all(text in log.read_text() for text in begun) or running.poll() is not None)
-        connection = HTTPConnection("127.0.0.1", port, timeout=SECONDS)
-        connection.request("GET", "/products")
-        assert connection.getresponse().status == 401  # as in a deployment
-        connection.close()
+        assert send(port, "GET", "/products").status == 401  # as in a deployment
     finally:
         running.terminate()
         assert running.wait(timeout=SECONDS) in (0, -signal.SIGTERM, 128 + signal.SIGTERM), log.read_text()

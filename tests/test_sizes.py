@@ -81,10 +81,7 @@ def test_the_number_of_values_is_limited() -> None:
         for method in WAYS:
             assert send(exact, method, {"name": "x", "attributes": {"v": values}}).status_code == 200
             refused = send(fewer, method, {"name": "x", "attributes": {"v": values}})
-            assert (refused.status_code, f"{number - 1} values" in refused.json["detail"]) == (413, True), (
-                method,
-                values,
-            )
+            assert refused.status_code == 413 and f"{number - 1} values" in refused.json["detail"], (method, values)
 
 
 def count(value: Any) -> int:
@@ -162,9 +159,9 @@ def test_the_order_of_names_is_no_change() -> None:
     assert PRODUCTS.replace(record, again, now=NOW).version == 2
 
 
-@pytest.mark.parametrize(
-    ("target", "patch"),
-    [
+def test_a_patch_of_json_text_equals_a_patch_of_values() -> None:
+    """The examples of RFC 7396 have the same results on stored text as on values."""
+    examples: list[tuple[Any, Any]] = [
         ({"a": "b"}, {"a": "c"}),
         ({"a": "b"}, {"b": "c"}),
         ({"a": "b"}, {"a": None}),
@@ -175,12 +172,10 @@ def test_the_order_of_names_is_no_change() -> None:
         ({"a": "foo"}, {"a": {"bb": {"ccc": None}}}),
         ({"e": None}, {"a": 1}),
         ({"a": {"b": {"c": Decimal("1.10")}, "d": 2}}, {"a": {"b": {"x": "é"}}}),
-    ],
-)
-def test_a_patch_of_json_text_equals_a_patch_of_values(target: Any, patch: Any) -> None:
-    """The examples of RFC 7396 have the same results on stored text as on values."""
-    of_text = merge_patch(exactjson.cut(exactjson.dumps(target)), patch)
-    assert exactjson.loads(exactjson.dumps(of_text)) == merge_patch(target, patch)
+    ]
+    for target, patch in examples:
+        of_text = merge_patch(exactjson.cut(exactjson.dumps(target)), patch)
+        assert exactjson.loads(exactjson.dumps(of_text)) == merge_patch(target, patch), (target, patch)
 
 
 def faulty(depth: int, faults: int, name: str) -> bytes:
@@ -226,15 +221,6 @@ def test_a_long_duplicate_name_is_shortened(client: FlaskClient) -> None:
     name = "n" * 50_000
     response = client.post("/products", data=f'{{"{name}": 1, "{name}": 1}}', content_type="application/json")
     assert (response.status_code, len(response.data) < 500) == (400, True)
-
-
-def test_invalid_text_is_refused_by_every_method(client: FlaskClient) -> None:
-    """NUL and surrogates return 422, with a pointer to the string."""
-    bodies = (b'{"attributes":{"a":"\\ud800"}}', b'{"attributes":{"a":"\\u0000"}}', b'{"name":"\\udc00"}')
-    for method, body in product(WAYS, bodies):
-        response = send(client, method, body)
-        assert response.status_code == 422
-        assert any(fault["detail"].startswith("must not hold") for fault in response.json["errors"]), (method, body)
 
 
 def test_a_backslash_is_no_nul(client: FlaskClient) -> None:

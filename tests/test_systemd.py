@@ -9,12 +9,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
 
-from tests.live import ROOT
+from tests.live import ROOT, send
 from tests.ports import free_ports
 from tests.proxy import DEPLOY, require
 from tests.waiting import SECONDS, until
@@ -186,11 +185,8 @@ def test_all_processes_run_in_the_sandbox(tmp_path: Path) -> None:
             until(lambda: "serves 2 collections" in written() or web.poll() is not None)
             assert web.poll() is None and notify.recv(1000).startswith(b"READY=1"), written()
             worker = start("restkeeper-worker")
-            connection = HTTPConnection("127.0.0.1", port, timeout=SECONDS)
-            connection.request("POST", "/products", '{"name": "Lamp"}', {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            assert (response.status, response.getheader("X-RateLimit-Remaining")) == (200, "99"), written()
-            connection.close()
+            made = send(port, "POST", "/products", {"name": "Lamp"})
+            assert (made.status, made.headers["x-ratelimit-remaining"]) == (200, "99"), written()
             until(lambda: "delivering from" in written())
             assert start("restkeeper-reaper").wait(timeout=SECONDS) == 0
             for process in (web, worker):

@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 
 from restkeeper.storage.postgresql.migrations import MIGRATIONS
-from tests.live import Gunicorn, HttpResponse
+from tests.live import Gunicorn, HttpResponse, response_of
 from tests.recorder import next_of
 from tests.waiting import SECONDS, until
 
@@ -134,8 +134,7 @@ class Client:
         content = None if body is None else json.dumps(body)
         try:
             connection.request(method, path, content, {"Content-Type": "application/json", **headers})
-            found = connection.getresponse()
-            response = HttpResponse(found.status, {k.lower(): v for k, v in found.getheaders()}, found.read())
+            response = response_of(connection)
         except ConnectionError as error:
             connection.close()
             self._proxy.count(name, "refused" if isinstance(error, ConnectionRefusedError) else "closed")

@@ -18,26 +18,6 @@ from tests.sqlite.helpers import MIB, Clock, file_limit, opened
 from tests.things import OTHERS, THINGS, insert, record
 
 
-def test_a_nearly_full_disk_allows_only_deletes(tmp_path: Path) -> None:
-    """Below the reserve writes are refused, but not reads and deletes; writes succeed again when there is space."""
-    free = 100
-    store = opened(tmp_path, min_free_space=50)
-    store._free_space = lambda: free
-    insert(store, record("a"), record("b"))
-    free = 49
-    with pytest.raises(StoreFull, match="disk"):
-        insert(store, record("c"))
-    with pytest.raises(StoreUnavailable, match="disk"):
-        store.check()
-    assert store.read("things", "a") == record("a")
-    store.write(lambda transaction: transaction.delete("things", "a"), use_reserve=True)
-    assert store.count("things") == 1
-    free = 50
-    store.check()
-    insert(store, record("c"))
-    store.close()
-
-
 def test_a_full_disk_raises_store_full(store: SqliteStore) -> None:
     """A full disk raises StoreFull, not StoreUnavailable."""
     (pages,) = store._writer.connection.execute("PRAGMA page_count").fetchone()

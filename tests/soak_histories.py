@@ -1,7 +1,7 @@
 """A test of linearizability: clients on the same items while faults are injected, and a check of the history.
 
 `python -m tests.soak_histories` runs it on SQLite with two workers of which one is killed with -9 every half second;
-with `--store postgresql` on three instances, with faults of the database too; with base URLs, on those services.
+with `--store postgresql` on three instances, with faults of the database too.
 `make test` runs it for some seconds.
 """
 
@@ -9,7 +9,7 @@ import argparse
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -17,7 +17,7 @@ from itertools import cycle
 from typing import NamedTuple, TypeVar
 
 from tests.cluster import SECURED, Cluster, add_options, running
-from tests.histories import FeedEvent, Refusal, check
+from tests.histories import FeedEvent, Operation, Refusal, check
 from tests.recorder import BACKOFF, PATIENCE, Client, NotSent, Recorder
 
 CLIENTS = 8
@@ -78,8 +78,9 @@ class HistoryRun:
         assert not found, "\n".join(found[:SHOWN])
 
     def _record(self) -> None:
-        with ThreadPoolExecutor(CLIENTS + 1) as pool:
-            running = [pool.submit(self._until_stop, task) for task in self._tasks()]
+        tasks = [self._inject_faults, *(partial(client.run, self._stop) for client in self._clients)]
+        with ThreadPoolExecutor(len(tasks)) as pool:
+            running = [pool.submit(self._until_stop, task) for task in tasks]
             end = time.monotonic() + self._seconds
             while not (time.monotonic() > end and self._is_enough()) and not self._stop.wait(0.02):
                 pass
@@ -90,11 +91,6 @@ class HistoryRun:
     def _is_enough(self) -> bool:
         often = all(self.injected[fault.name] >= self._times for fault in self._faults)
         return often and self.recorder.clear >= self._responses
-
-    def _tasks(self) -> Iterator[Callable[[], None]]:
-        yield self._inject_faults
-        for client in self._clients:
-            yield lambda client=client: client.run(self._stop)  # type: ignore[misc]
 
     def _until_stop(self, task: Callable[[], None]) -> None:
         """Run a task that ends at the stop. If it fails, all stop."""
@@ -131,15 +127,15 @@ class HistoryRun:
         deadline = time.monotonic() + PATIENCE
         self._follow_to_the_end()
         while True:
-            events, mark = len(self._auditor.events), len(self.recorder.history)
+            events, reads = len(self._auditor.events), len(self.recorder.history)
             for item in list(self.recorder.items.values()):
-                until_clear(lambda item=item: self._auditor.find(item))  # type: ignore[misc]
+                until_clear(partial(self._auditor.find, item))
                 if item.id:
-                    until_clear(lambda item=item: self._auditor.read(item))  # type: ignore[misc]
+                    until_clear(partial(self._auditor.read, item))
             listed = self._list_all()
             self._follow_to_the_end()
             if len(self._auditor.events) == events:
-                return self._compare(mark, listed)
+                return self._compare(self.recorder.history[reads:], listed)
             assert time.monotonic() < deadline, "the service changes items by itself"
 
     def _follow_to_the_end(self) -> None:
@@ -153,19 +149,20 @@ class HistoryRun:
         names: Counter[str] = Counter()
         path = "/products?limit=100"
         while path:
-            page, path = until_clear(lambda path=path: self._auditor.page(path))  # type: ignore[misc]
+            page, path = until_clear(partial(self._auditor.page, path))
             names.update(page)
         return names
 
-    def _compare(self, mark: int, listed: Counter[str]) -> list[str]:
-        """The reads since `mark` and the items of the complete list that are not what the feed says."""
+    def _compare(self, reads: Sequence[Operation], listed: Counter[str]) -> list[str]:
+        """The last reads and the items of the complete list that are not what the feed says."""
         last = {event.item: event for event in self._auditor.events}
         expected = {name: each.stored for name, each in last.items() if each.type != "deleted"}
-        reads = self.recorder.history[mark:]
         wrong = [each for each in reads if each.result != expected.get(each.item, Refusal.MISSING)]
         found = [f"the feed ends with {last.get(each.item)}, but there is {each}" for each in wrong]
-        names = sorted((listed - Counter(expected.keys())) + (Counter(expected.keys()) - listed))
-        return found + [f"{name} is in the list {listed[name]} times" for name in names]
+        if listed != Counter(expected.keys()):
+            found.append(f"not in the feed, or twice: {listed - Counter(expected.keys())}")
+            found.append(f"not in the list: {Counter(expected.keys()) - listed}")
+        return found
 
     def report(self) -> str:
         """The counts, by kind of operation and result."""
@@ -227,21 +224,9 @@ def soak(seconds: float, times: int = 0, store: str = "sqlite", instances: int =
     return run
 
 
-def main() -> None:
+if __name__ == "__main__":
     options = argparse.ArgumentParser(prog="python -m tests.soak_histories")
     options.add_argument("--seconds", type=float, default=60.0)
-    options.add_argument(
-        "bases", nargs="*", metavar="URL", help="instances of a running service, instead of one of its own"
-    )
     add_options(options)
     arguments = options.parse_args()
-    if not arguments.bases:
-        soak(arguments.seconds, 1, arguments.store, arguments.instances)
-        return
-    run = HistoryRun(arguments.bases, seconds=arguments.seconds)
-    run.run()
-    print(run.report())
-
-
-if __name__ == "__main__":
-    main()
+    soak(arguments.seconds, 1, arguments.store, arguments.instances)

@@ -203,7 +203,7 @@ def test_what_a_request_waited_for_its_credential_it_waits_less_for_its_change(c
         assert deadline_of(clock) == 100 + items.CHANGE_SECONDS
 
 
-def test_waiting_for_a_turn_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_an_item_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that waits too long for other changes returns 503, and the lock is free again after them."""
     monkeypatch.setattr(items, "CHANGE_SECONDS", 0.01)
     locks = ItemLocks()
@@ -229,8 +229,8 @@ def test_changes_of_large_items_run_one_at_a_time() -> None:
         pass
 
 
-def test_a_failed_large_change_releases_its_turn() -> None:
-    """As a successful one does: first the server handles its sockets, and then the turn is free."""
+def test_a_failed_large_change_releases_its_lock() -> None:
+    """As a successful one does: first the server handles its sockets, and then the lock is free."""
     clock = SetClock(100.0)
     locks = ItemLocks(clock)
     for _ in range(2):
@@ -240,7 +240,7 @@ def test_a_failed_large_change_releases_its_turn() -> None:
 
 
 def test_stored_and_sent_bytes_make_a_change_large(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few bytes for a large item, and many for a small one, wait for the turn of large changes."""
+    """A few bytes for a large item, and many for a small one, wait for the lock of large changes."""
     seen: list[float] = []
     of_size = ItemLocks.of_size
 
@@ -266,7 +266,7 @@ def test_stored_and_sent_bytes_make_a_change_large(client: FlaskClient, monkeypa
 
 
 def test_all_waits_of_a_change_have_one_deadline() -> None:
-    """The transaction may wait for the time that is left after the turn."""
+    """The transaction may wait for the time that is left after the lock."""
     seen = []
     ItemLocks(SetClock(100.0)).change("a", seen.append)
     assert seen == [105.0]

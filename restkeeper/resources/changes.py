@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from restkeeper.errors import NotConvertible, Unavailable
 from restkeeper.resources.evolution import revision_of
-from restkeeper.resources.representation import Representation, StoredRepresentation, stored_as
+from restkeeper.resources.representation import Representation, StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.storage.contract import ItemStore, ItemTransaction, Record, Store, Transaction
@@ -88,7 +88,7 @@ class Hooks:
     access: Callable[[Resource], Access] = lambda resource: Access()
     before_list: list[Callable[[Representation], None]] = field(default_factory=list)
     on_body: list[Callable[[dict[str, Any]], None]] = field(default_factory=list)
-    represent: Callable[[StoredRepresentation, str], Representation] = stored_as
+    represent: Callable[[StoredRepresentation, str], Representation] = lambda stored, version: stored
 
     def apply(self, transaction: Transaction, change: Change) -> None:
         """Write a change: the one door.

@@ -294,9 +294,9 @@ class Chain:
         """A text that changes with what the steps do."""
         return blake2b("\n".join([step.fingerprint for step in self.steps]).encode(), digest_size=4).hexdigest()
 
-    def definitions(self, newest: Fields) -> Fields:
+    def definitions(self, later: Fields) -> Fields:
         """The definitions of the fields in the older revision. Raises ValueError for steps that do not fit."""
-        defined = dict(newest)
+        defined = dict(later)
         for step in reversed(self.steps):
             if absent := [name for name in step.after if name not in defined]:
                 raise ValueError(f"{type(step).__name__}: there is no field {absent[0]!r} after this step")
@@ -309,14 +309,14 @@ class Chain:
         return defined
 
     def down(self, members: Members, older: bytes | None) -> Members:
-        """An item of the newest revision in the older one. `older` is the object of the removed fields."""
+        """An item of the later revision in the older one. `older` is the object of the removed fields."""
         *_, item = self._descend(members, older)
         return item
 
     def up(self, members: Members, older: bytes | None, current: Members | None) -> tuple[Members, bytes | None]:
-        """An item of the older revision in the newest one, and the object of the removed fields.
+        """An item of the older revision in the later one, and the object of the removed fields.
 
-        It changes the item `current` of the newest revision, if given: where the fields of a step have the values that
+        It changes the item `current` of the later revision, if given: where the fields of a step have the values that
         `current` has in the older revision, `current` has those in the newer one. Raises Untranslatable.
         """
         removed = dict(exactjson.cut(older)) if older else {}
@@ -356,7 +356,7 @@ class Chain:
         return self._revisions[self.steps.index(step)]
 
     def _descend(self, members: Members, older: bytes | None) -> Iterator[Members]:
-        """An item in the newest revision, and before each step, the last one first."""
+        """An item in the later revision, and before each step, the last one first."""
         removed = exactjson.cut(older) if older else {}
         item = dict(members)
         yield item

@@ -128,21 +128,21 @@ class Items:
     def page(self) -> Reply:
         """The requested page of the list; 304 if the client has it already."""
         require_acceptable(JSON)
-        owner = self._access.visible_owner()
+        owner, conditional = self._access.visible_owner(), is_conditional()
         address = (owner, self.representation.fingerprint, request.path, request.query_string)  # what it depends on
         page = self._pages.get(address)
-        revision = self._revision() if page or is_conditional() else None
+        revision = self._revision() if page or conditional else None
         if page is None or page.revision != revision:
             args = request.args if request.query_string else NO_ARGS
             queryable, config = self.representation.queryable, self.config
             list_request = parse(args, queryable, config.page_limit, config.page_limit_max)
             query = self.representation.query(resolve(list_request, request.path, args))
-            if owner is None and revision is not None and is_conditional():
+            if owner is None and conditional and revision:
                 if unchanged := self._not_modified(self._list_tag(revision, list_request.limit)):
                     return unchanged  # without reading the page
             page = self._list_page(list_request, query if owner is None else replace(query, owner=owner))
             self._pages.add(address, page, page.size + sum(len(part) for part in address if part))
-        if is_conditional() and (unchanged := self._not_modified(page.tag)):
+        if conditional and (unchanged := self._not_modified(page.tag)):
             return unchanged
         return Reply([page.body], headers=Headers(page.headers))
 

@@ -316,11 +316,6 @@ class StoredRepresentation(Representation):
                 raise IllegalTransition(summary, field=name, **{"from": old, "to": new, "allowed": list(moves)})
 
 
-def stored_as(newest: StoredRepresentation, version: str) -> Representation:
-    """The representation of items in a version of the API, if all versions show them as they are stored."""
-    return newest
-
-
 def _is(one: Any, other: Any) -> bool:
     """Whether two values that are no arrays or objects are equal in JSON."""
     return type(one) is type(other) and bool(one == other)

@@ -59,9 +59,9 @@ class Revision:
     """One revision of the items of a collection: its number, its schema, and what follows from them.
 
     `definitions` are those of the fields that a client sets, `names` all fields in the order of an item, `fields` those
-    that queries can use, `texts` those whose values are texts, or null. `defaults` has the JSON values of optional
-    fields that are left out. The `fingerprint` has the number, if it is not the first, and 8 hex digits: they are of
-    the fields, their order, types and defaults, and of the schemas inside them.
+    that queries can use, `texts` those whose values are texts, or null. The `fingerprint` has the number, if it is
+    not the first, and 8 hex digits: they are of the fields, their order, types and defaults, and of the schemas inside
+    them.
     """
 
     def __init__(self, number: int, schema: type[ItemSchema]) -> None:
@@ -71,24 +71,21 @@ class Revision:
         self.definitions = {name: field for name, field in made.fields.items() if name not in READ_ONLY}
         self.names = ("id", *self.definitions, *READ_ONLY[1:])
         ordered = {name: made.fields[name] for name in self.names}
-        self.fields = {name: _queried(name, kind, each) for name, each in ordered.items() if (kind := _kind_of(each))}
+        self.fields = {name: each for name, field in ordered.items() if (each := _queried(name, field))}
         self.texts = frozenset(name for name, field in ordered.items() if isinstance(field, fields.String))
         optional = {name: field for name, field in made.load_fields.items() if not field.required}
-        self.defaults: dict[str, Any] = made.dump({name: default_of(field) for name, field in optional.items()})
-        self._default_texts = {name: exactjson.dumps(value) for name, value in self.defaults.items()}
-        self.fingerprint = self._fingerprint(ordered)
-
-    def _fingerprint(self, ordered: Mapping[str, fields.Field[Any]]) -> str:
+        defaults: dict[str, Any] = made.dump({name: default_of(field) for name, field in optional.items()})
+        self._defaults = {name: exactjson.dumps(value) for name, value in defaults.items()}
         parts: list[Any] = []
         for name, field in ordered.items():
             inside = inside_of(field)
-            parts.append((name, type(field).__name__, self.defaults.get(name), *([] if inside is None else [inside])))
+            parts.append((name, type(field).__name__, defaults.get(name), *([] if inside is None else [inside])))
         digits = blake2b(exactjson.dumps(parts), digest_size=4).hexdigest()
-        return digits if self.number == 1 else f"{self.number}-{digits}"
+        self.fingerprint = digits if number == 1 else f"{number}-{digits}"
 
     def completed(self, members: Members) -> Members:
         """An item with exactly these fields, in their order: those that are missing have their defaults."""
-        had = {**self._default_texts, **members}
+        had = {**self._defaults, **members}
         return {name: had[name] for name in self.names if name in had}
 
 
@@ -202,21 +199,18 @@ class Resource:
     @cached_property
     def collection(self) -> Collection:
         """The declaration of the collection for a store."""
+        newest, oldest = self.newest, self.revision
+        while oldest > self.oldest and all(step.is_additive for step in self.upgrades.get(oldest, ())):
+            oldest -= 1  # code of that revision can work with the items, too
         return Collection(
             self.name,
-            self.newest.fields,
+            newest.fields,
             self.indexes,
             self.search,
             owned=self.ownership is Ownership.ALL,
-            schema=self._stored_schema(),
+            schema=StoredSchema(newest.fingerprint, self.revision, oldest, describe(newest.definitions)),
             conflict=self._conflict,
         )
-
-    def _stored_schema(self) -> StoredSchema:
-        oldest = self.revision
-        while oldest > self.oldest and all(step.is_additive for step in self.upgrades.get(oldest, ())):
-            oldest -= 1
-        return StoredSchema(self.newest.fingerprint, self.revision, oldest, describe(self.newest.definitions))
 
     def _conflict(self, schema: StoredSchema) -> str:
         """See `contract.Collection.conflict`."""
@@ -237,24 +231,18 @@ class Resource:
 
 def schema_with(schema: type[ItemSchema], definitions: Mapping[str, fields.Field[Any]]) -> type[ItemSchema]:
     """A schema with the name and description of another one, and with other fields."""
-    made = ItemSchema.from_dict({name: _unbound(each) for name, each in definitions.items()}, name=schema.__name__)
+    copies = {name: copy(field) for name, field in definitions.items()}
+    for field in copies.values():
+        field.name = field.parent = field.root = None  # it can have another name here
+    made = ItemSchema.from_dict(copies, name=schema.__name__)
     made.__doc__ = schema.__doc__
     return cast(type[ItemSchema], made)
 
 
-def _unbound(field: fields.Field[Any]) -> fields.Field[Any]:
-    """A copy of a field for another schema, where it can have another name."""
-    field = copy(field)
-    field.name = field.parent = field.root = None
-    return field
-
-
-def _kind_of(field: fields.Field[Any]) -> Kind | None:
-    return next((kind for of, kind in _KINDS if isinstance(field, of)), None)
-
-
-def _queried(name: str, kind: Kind, field: fields.Field[Any]) -> Field:
-    return Field(name, kind, field.allow_none, kind is not Kind.LIST and _is_short(field))
+def _queried(name: str, field: fields.Field[Any]) -> Field | None:
+    """A field as queries know it; None for one that they cannot use."""
+    kind = next((kind for of, kind in _KINDS if isinstance(field, of)), None)
+    return Field(name, kind, field.allow_none, kind is not Kind.LIST and _is_short(field)) if kind else None
 
 
 def _is_short(field: fields.Field[Any]) -> bool:

@@ -99,11 +99,12 @@ class OlderRepresentation(Representation):
                 return self._newest.touched(made, now=after.updated_at)
             return made
 
+        is_later = revision_of(record.fingerprint) > self._older.revision.number
         changed = self._to_newest(
             after,
             store,
             shown=exactjson.cut(before.body),
-            current=exactjson.cut(current.body) if self._is_later(record) else None,
+            current=exactjson.cut(current.body) if is_later else None,
             removed=current.older,
         )
         if changed.older and changed.older != current.older:
@@ -162,20 +163,16 @@ class OlderRepresentation(Representation):
 
     def body(self, record: Record) -> bytes:
         """See `Representation.body`. It is converted from the revision that it is stored in."""
-        if not self._is_later(record):
+        number, newest = revision_of(record.fingerprint), self._newest.revision.number
+        if number <= self._older.revision.number:
             return self._older.body(record)
-        newest = self._newest.revision.number
-        if (number := revision_of(record.fingerprint)) < newest:
+        if number < newest:
             members = self._newest.resource.revisions[number].completed(exactjson.cut(record.body))
         else:
             number, record = newest, self._newest.upgraded(record)
             members = exactjson.cut(record.body)
         item = self._chains[number].down(members, record.older)
         return exactjson.joined({name: item[name] for name in self.names})
-
-    def _is_later(self, record: Record) -> bool:
-        """Whether a record is stored in a later revision."""
-        return revision_of(record.fingerprint) > self._older.revision.number
 
 
 class SunsetRepresentation:

@@ -15,13 +15,13 @@ from restkeeper.clock import TURN
 from restkeeper.config import Config
 from restkeeper.errors import Unavailable
 from restkeeper.resources import items
-from restkeeper.resources.items import ItemLocks, Stale, deadline_of, until_current
+from restkeeper.resources.items import ItemLocks, deadline_of, until_current
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.schemas.fields import Text
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import service_of
 from restkeeper.storage.contract import Found, Key, Record, Store, Transaction
-from restkeeper.storage.errors import StoreContended
+from restkeeper.storage.errors import RecordChanged, StoreContended
 from restkeeper.web.lookup import Lookup
 from tests import stores
 from tests.clock import SetClock
@@ -166,7 +166,7 @@ def test_a_change_that_is_always_stale_returns_503() -> None:
     def attempt(deadline: float) -> None:
         clock.now = len(tried)
         tried.append(deadline)
-        raise Stale
+        raise RecordChanged("another change")
 
     with pytest.raises(Unavailable) as raised:
         until_current(attempt, 3, clock)
@@ -234,8 +234,8 @@ def test_a_failed_large_change_releases_its_lock() -> None:
     clock = SetClock(100.0)
     locks = ItemLocks(clock)
     for _ in range(2):
-        with pytest.raises(Stale), locks.of_size(items.LARGE, 200.0):
-            raise Stale
+        with pytest.raises(RecordChanged), locks.of_size(items.LARGE, 200.0):
+            raise RecordChanged("another change")
     assert clock.slept == [TURN, TURN]
 
 

@@ -190,10 +190,10 @@ class Items:
     def _work_if_match(
         self, seen: _ListPage | None, work: Callable[[Transaction], object], transaction: Transaction
     ) -> None:
-        """Raises PreconditionFailed, and Stale if `seen` is not of the present list."""
+        """Raises PreconditionFailed, and RecordChanged if `seen` is not of the present list."""
         revision = transaction.revision(self.name)
         if seen is not None and seen.revision != revision:
-            raise Stale
+            raise RecordChanged("the list was changed meanwhile")
         require_match(seen.tag if seen else self._list_tag(revision, self.config.page_limit))
         work(transaction)
 
@@ -413,19 +413,15 @@ class Items:
         return Reply(b"", 304, headers=Headers([("ETag", f'"{tag}"'), ("Cache-Control", self._caching)]))
 
 
-class Stale(Exception):
-    """The item is not the one any more that a change was computed from. Rolls back the transaction that raises it."""
-
-
 def until_current(attempt: Callable[[float], T], deadline: float, clock: Clock = time) -> T:
-    """What `attempt` returns, called again while it raises Stale, RecordChanged or StoreContended, or ResponseStored.
+    """What `attempt` returns, called again while it raises RecordChanged, ResponseStored or StoreContended.
 
     It is given the deadline of all its waits. Raises Unavailable after `deadline`, by `clock`.
     """
     while True:
         try:
             return attempt(deadline)
-        except (Stale, RecordChanged, ResponseStored, StoreContended) as error:
+        except (RecordChanged, ResponseStored, StoreContended) as error:
             if clock.monotonic() >= deadline:
                 raise Unavailable("others change this item at the same time; try again") from None
             pause = CONTENDED_SECONDS if isinstance(error, StoreContended) else TURN

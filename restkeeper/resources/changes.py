@@ -13,7 +13,7 @@ from restkeeper.resources.evolution import revision_of
 from restkeeper.resources.representation import Representation, StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.schemas.item import READ_ONLY
-from restkeeper.storage.contract import ItemStore, ItemTransaction, Record, Store, Transaction
+from restkeeper.storage.contract import ItemStore, ItemTransaction, Query, Record, Store, Transaction
 from restkeeper.storage.errors import DuplicateValue
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
@@ -110,19 +110,21 @@ class Hooks:
 
 
 def omitted_by(
-    representation: StoredRepresentation, fields: Set[str], others: Sequence[str], store: ItemStore
+    representation: StoredRepresentation, query: Query, others: Sequence[str], store: ItemStore
 ) -> list[Record]:
-    """The items that a list by these fields leaves out: they are NotConvertible.
+    """The items that a list leaves out: its query uses a field that has changed, and they are NotConvertible.
 
-    Raises Unavailable if one of the fields has another form in further items of the `others`, see `contract.Page`.
+    Raises Unavailable if such a field has another form in further items of the `others`, see `contract.Page`.
     """
+    fields = {filter.field for filter in query.filters} | {key.field for key in query.sort}
+    fields.update(representation.resource.search if query.search else ())
     if not (differing := _differing(representation, fields, others)):
         return []
     records = store.of_fingerprints(representation.name, differing, MOST_COMPARED + 1)
     refused = _refused(representation, records)
     if not records or len(records) > MOST_COMPARED or len(refused) < len(records):
         raise _unconverted(representation, refused)
-    return refused
+    return [each for each in refused if query.owner in (None, each.owner)]
 
 
 def _require_unique(

@@ -31,10 +31,11 @@ NO_EQUIVALENT = "has no equivalent in newer versions"
 
 
 class Step:
-    """Base of all steps. Its subclasses set `before` and `after`."""
+    """Base of all steps. Its subclasses set `before` and `after`, and as `texts` the values that items get by it."""
 
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    texts: Members = {}
     is_additive = False  # whether code of the older revision can work with items of the newer one
 
     def definitions(self, newer: Fields) -> Fields:
@@ -44,7 +45,7 @@ class Step:
     @property
     def fingerprint(self) -> str:
         """A text that changes with what the step does."""
-        return repr((type(self).__name__, self.before, self.after))
+        return repr((type(self).__name__, self.before, self.after, self.texts))
 
     def up(self, texts: Members, current: Members) -> Members:
         """The texts of the fields `after`; `current` has those of an item that is changed, and otherwise none.
@@ -82,13 +83,13 @@ class Add(Step):
     def __init__(self, name: str, default: Any = missing) -> None:
         self.after = _names("Add", [name])
         self._default = default
-        self._texts = {} if default is missing else {name: exactjson.dumps(default)}
+        self.texts = {} if default is missing else {name: exactjson.dumps(default)}
 
     def definitions(self, newer: Fields) -> Fields:
         name = self.after[0]
-        if newer[name].required and not self._texts:
+        if newer[name].required and not self.texts:
             raise ValueError(f"Add({name!r}): the field is required, so older items need a default")
-        if self._texts:
+        if self.texts:
             _require_valid(f"Add({name!r})", newer[name], self._default)
         return {}
 
@@ -97,12 +98,8 @@ class Add(Step):
         """Whether all older items get the same value, which is not null."""
         return self._default not in (missing, None)
 
-    @property
-    def fingerprint(self) -> str:
-        return f"{super().fingerprint} {self._texts}"
-
     def up(self, texts: Members, current: Members) -> Members:
-        return self._texts
+        return self.texts
 
     def down(self, texts: Members) -> Members:
         return {}
@@ -123,20 +120,16 @@ class Remove(Step):
         value = default_of(field) if default is missing else default
         _require_valid(f"Remove({name!r})", field, value)
         self._field = field
-        self._texts = {name: exactjson.dumps(value)}
+        self.texts = {name: exactjson.dumps(value)}
 
     def definitions(self, newer: Fields) -> Fields:
         return {self.before[0]: self._field}
-
-    @property
-    def fingerprint(self) -> str:
-        return f"{super().fingerprint} {self._texts}"
 
     def up(self, texts: Members, current: Members) -> Members:
         return {}
 
     def down(self, texts: Members) -> Members:
-        return self._texts
+        return self.texts
 
 
 class Convert(Step):

@@ -353,7 +353,7 @@ class Items:
     def _list_page(self, list_request: ListRequest, query: Query) -> _ListPage:
         """A page of a list as callers see it. Raises as `require_whole` and `omitted_by`."""
         page, omitted = self.store.page(self.name, query, self.config.page_bytes), 0
-        if page.others and (refused := self._refused(query, page.others)):
+        if page.others and (refused := omitted_by(self.stored, query, page.others, self.store)):
             without = tuple(Filter("id", Op.NE, each.id) for each in refused)
             query = replace(query, filters=(*query.filters, *without))
             page, omitted = self.store.page(self.name, query, self.config.page_bytes), len(refused)
@@ -380,13 +380,6 @@ class Items:
         if omitted:
             headers.append(("X-Omitted-Count", str(omitted)))
         return _ListPage(page.revision, tag, body, headers)
-
-    def _refused(self, query: Query, others: Sequence[str]) -> list[Record]:
-        """The items to which the query cannot be applied: it uses a changed field, and no step converts them."""
-        fields = {filter.field for filter in query.filters} | {key.field for key in query.sort}
-        fields.update(self.resource.search if query.search else ())
-        refused = omitted_by(self.stored, fields, others, self.store)
-        return [each for each in refused if query.owner in (None, each.owner)]
 
     def _total(self, query: Query, page: Page) -> int | None:
         """The number of items of a query, if it is not too large to be counted.

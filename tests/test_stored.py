@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -383,10 +384,8 @@ def test_the_step_to_write_is_of_the_next_revision(tmp_path: Path) -> None:
     start(tmp_path, third, upgrades=upgrades | {3: [Remove("count", Whole(load_default=0))]})
 
 
-@pytest.mark.parametrize("order", ["size", "-size"])
-@pytest.mark.parametrize("limit", [1, 2, 3])
-def test_a_walk_by_a_new_field_visits_each_item(tmp_path: Path, order: str, limit: int) -> None:
-    """Also those that were stored without it."""
+def test_a_walk_by_a_new_field_visits_each_item(tmp_path: Path) -> None:
+    """Also those that were stored without it, in each order and with pages of each size."""
     before = start(tmp_path, BEFORE)
     for title in "abc":
         before.post("/notes", json={"title": title})
@@ -394,11 +393,11 @@ def test_a_walk_by_a_new_field_visits_each_item(tmp_path: Path, order: str, limi
     client = start(tmp_path, BEFORE | size, indexes=(Index("size"),))
     for title, value in (("d", "a"), ("e", "z")):
         client.post("/notes", json={"title": title, "size": value, "rank": 9})
-    for key in (order, order.replace("size", "rank")):
-        seen, path = [], f"/notes?sort={key}&limit={limit}"
+    for key, limit in product(("size", "-size", "rank", "-rank"), (1, 2, 3)):
+        seen, path = "", f"/notes?sort={key}&limit={limit}"
         while path:
             page = client.get(path)
-            seen += [item["title"] for item in page.json]
+            seen += "".join(item["title"] for item in page.json)
             found = re.search(r'<([^>]*)>; rel="next"', page.headers["Link"])
             path = found[1] if found else ""
-        assert sorted(seen) == ["a", "b", "c", "d", "e"], key
+        assert sorted(seen) == list("abcde"), (key, limit)

@@ -69,34 +69,28 @@ def deployment(tmp_path: Path) -> Deployment:
     return made
 
 
-CONCERNED = [
-    ("v1", "name=a"),
-    ("v2", "title=a"),
-    ("v2", "title[ne]=z"),
-    ("v1", "sort=count,-name"),
-    ("v2", "sort=title"),
-    ("v1", "q=a"),
-    ("v2", "q=a"),
-]
+CONCERNED = {
+    "v1/notes?name=a": "a",
+    "v2/notes?title=a": "a",
+    "v2/notes?title[ne]=z": "cab",
+    "v1/notes?sort=count,-name": "cba",
+    "v2/notes?sort=title": "abc",
+    "v1/notes?q=a": "a",
+    "v2/notes?q=a": "a",
+}
 
 
-@pytest.mark.parametrize(("version", "query"), CONCERNED, ids="?".join)
-def test_a_list_by_a_changed_field_waits_for_migrate(deployment: Deployment, version: str, query: str) -> None:
+def test_a_list_by_a_changed_field_waits_for_migrate(deployment: Deployment) -> None:
     """503, with what is to be done, until no older item is left; from then on it finds all."""
     new = deployment.serve(NEW)
-    for _ in range(2):
-        refused = new.get(f"/api/{version}/notes?{query}")
-        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
-        assert (
-            "some items of notes are still to be brought into the present form (`restkeeper migrate`)"
-            in (refused.json["detail"])
-        )
+    to_do = "some items of notes are still to be brought into the present form (`restkeeper migrate`)"
+    for path in [*CONCERNED, *CONCERNED]:
+        refused = new.get(f"/api/{path}")
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1"), path
+        assert to_do in refused.json["detail"]
     assert deployment.migrate().exit_code == 0
-    found = new.get(f"/api/{version}/notes?{query}")
-    names = [each.get("name", each.get("title")) for each in found.json]
-    assert names == {"sort=count,-name": list("cba"), "sort=title": list("abc"), "title[ne]=z": list("cab")}.get(
-        query, ["a"]
-    )
+    found = {path: new.get(f"/api/{path}").json for path in CONCERNED}
+    assert {path: "".join(each.get("name", each.get("title")) for each in found[path]) for path in found} == CONCERNED
 
 
 def test_a_release_leaves_older_programs_their_indexes(deployment: Deployment) -> None:
@@ -109,10 +103,11 @@ def test_a_release_leaves_older_programs_their_indexes(deployment: Deployment) -
     assert deployment.migrate().stdout.startswith("notes: 3 of 3 brought into the present form")
 
 
-@pytest.mark.parametrize("query", ["", "count=0", "sort=code", "colour[ne]=x", "id[gt]=0", "limit=2", "fields=title"])
-def test_other_lists_work_before_migrate(deployment: Deployment, query: str) -> None:
+def test_other_lists_work_before_migrate(deployment: Deployment) -> None:
     """Also by fields that were added, whose defaults older items do not have yet."""
-    assert deployment.serve(NEW).get(f"/api/v2/notes?{query}").status_code == 200
+    new = deployment.serve(NEW)
+    queries = ["", "count=0", "sort=code", "colour[ne]=x", "id[gt]=0", "limit=2", "fields=title"]
+    assert [query for query in queries if new.get(f"/api/v2/notes?{query}").status_code != 200] == []
 
 
 def test_a_unique_value_is_not_taken_twice(deployment: Deployment) -> None:

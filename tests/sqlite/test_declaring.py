@@ -1,7 +1,7 @@
 """Indexes and schemas: created and registered at each start, and deleted only by `tidy`."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,11 @@ def opened(folder: Path, *collections: Collection) -> Store:
     return open_store(f"sqlite:///{folder}/store.db", collections)
 
 
+def suffixes(names: Iterable[str]) -> list[str]:
+    """What the names of indexes have between the collection and the digest of the definition."""
+    return sorted(name.split(".")[2] for name in names)
+
+
 def indexes(folder: Path) -> dict[str, int]:
     """The name of each index and the page where it starts, which changes when it is created again."""
     with closing(sqlite3.connect(folder / "store.db")) as connection:
@@ -47,8 +52,7 @@ def test_indexes_of_another_declaration_stay(tmp_path: Path) -> None:
     new = opened(tmp_path, NEW)
     both = indexes(tmp_path)
     assert before.items() < both.items() and len(both) == 5  # none was created again
-    folded = {name for name in both if name.startswith("items.things.mail.unique")} - set(before)
-    assert both.keys() - before.keys() == {"items.things.stock", *folded} and len(folded) == 1
+    assert suffixes(both.keys() - before.keys()) == ["mail", "stock"]
     with pytest.raises(DuplicateValue) as caught:
         insert(old, record("b", mail="A@x"))
     assert caught.value.fields == ("mail",)
@@ -63,7 +67,7 @@ def test_tidy_deletes_what_is_not_declared(tmp_path: Path) -> None:
     store = opened(tmp_path, NEW, Collection("others", {"id": FIELDS["id"]}))
     insert(store, record("a", sku="s", mail="a@x"))
     revision, both = store.revision("things"), indexes(tmp_path)
-    assert sorted(store.tidy()) == ["items.things.mail.unique", "items.things.price"]
+    assert suffixes(store.tidy()) == ["mail", "price"]
     assert store.tidy() == []
     assert store.revision("things") == revision and store.count("things") == 1
     left = indexes(tmp_path)
@@ -142,7 +146,7 @@ def test_a_schema_that_stored_items_do_not_fit_is_refused(tmp_path: Path) -> Non
     insert(store, written("1", "a"))
     with pytest.raises(StoreUnavailable, match="does not fit a"):
         opened(tmp_path, NEW, schemas.collection("b", refuses="a"))
-    assert registered(store) == ["a"] and list(indexes(tmp_path)) == ["items.things..revision"]
+    assert registered(store) == ["a"] and suffixes(indexes(tmp_path)) == ["revision"]
     store.close()
 
 
@@ -198,9 +202,9 @@ def test_items_of_other_revisions_are_found_by_an_index(tmp_path: Path) -> None:
         connection.set_progress_handler(lambda: steps.append(None), 1)
         assert connection.execute(statement).fetchall() == [("2-a",)]
     searches = [each for each in plan if "items" in each]
-    assert len(searches) == 2 and all("USING COVERING INDEX items.things..revision." in each for each in searches)
+    assert len(searches) == 2 and all("USING COVERING INDEX items.things.revision." in each for each in searches)
     assert len(steps) < 150
-    assert store.tidy() == ["items.things..revision"]
+    assert suffixes(store.tidy()) == ["revision"]
     assert store.write(lambda transaction: transaction.other_fingerprints("things")) == ["2-a"]
     store.close()
 

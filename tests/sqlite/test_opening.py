@@ -57,7 +57,7 @@ def test_duplicate_values_stop_the_start(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path}/store.db", [loose])
     insert(store, record("a", sku="s"), record("b", sku="s"))
     store.close()
-    with pytest.raises(StoreUnavailable, match="things.sku.unique"):
+    with pytest.raises(StoreUnavailable, match="index 'items.things.sku."):
         open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
 
 

@@ -14,7 +14,8 @@ from restkeeper.storage.outbox import Event
 from restkeeper.storage.schemas import Registry, find_others
 from restkeeper.storage.sql import revision, select_other_fingerprints
 from restkeeper.storage.sqlite.dialect import SqliteConnection
-from restkeeper.storage.sqlite.queries import COLUMNS, field_of
+from restkeeper.storage.sqlite.indexes import field_of
+from restkeeper.storage.sqlite.queries import COLUMNS
 
 _READ = f"""\
 SELECT

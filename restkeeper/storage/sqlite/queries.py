@@ -1,9 +1,4 @@
-"""Queries in SQLite, and the declared indexes.
-
-A field's `key` is the expression by which it is compared and sorted. The declared indexes are on these expressions, and
-partial: their condition is the collection's name, which is therefore a literal here too. They start with the (constant)
-collection, because without statistics SQLite would otherwise prefer the primary key, and sort.
-"""
+"""Queries in SQLite. A field's `key` is the expression by which it is compared and sorted, and what its index has."""
 
 import sqlite3
 import sys
@@ -11,16 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
-from hashlib import blake2b
 from itertools import chain
 from typing import Any
 
 import orjson
 
 from restkeeper.storage import queries
-from restkeeper.storage.contract import Collection, Filter, Index, Kind, Op, Page, Query
+from restkeeper.storage.contract import Collection, Filter, Kind, Op, Page, Query
 from restkeeper.storage.queries import conditions, order_of, outline, page_of
-from restkeeper.storage.sql import literal, of_other_revision
+from restkeeper.storage.sql import literal
 
 COLUMNS = """\
     id,
@@ -91,51 +85,6 @@ class Column(queries.Column):
         """What a search looks into: null for a list's field whose stored value is none."""
         is_list = f"json_type(body, '$.{self.field.name}') = 'array'"
         return f"CASE WHEN {is_list} THEN {self.value} END" if self.field.kind is Kind.LIST else self.value
-
-
-def index_prefix(collection: Collection) -> str:
-    """The prefix of the names of a collection's indexes; names of collections and fields have no dot."""
-    return f"items.{collection.name}."
-
-
-def field_of(index: str) -> str:
-    """The field of an index, by the name of the index."""
-    return index.split(".")[2]
-
-
-def definition_of(name: str, statement: str) -> str:
-    """The CREATE statement of an index without its name."""
-    return statement.replace(f' "{name}"', "", 1)
-
-
-def indexes_of(collection: Collection) -> dict[str, str]:
-    """The declared indexes: name to CREATE statement."""
-    indexes = dict(_index(collection, index) for index in collection.indexes)
-    if collection.owned:
-        where = f"collection = {literal(collection.name)}"
-        name = f"{index_prefix(collection)}.owner"
-        indexes[name] = f'CREATE INDEX "{name}" ON items (collection, owner, id) WHERE {where}'
-    if condition := of_other_revision(collection):
-        name = f"{index_prefix(collection)}.revision"
-        indexes[name] = f'CREATE INDEX "{name}" ON items (collection, fingerprint) WHERE {condition}'
-    return indexes
-
-
-def _index(collection: Collection, index: Index) -> tuple[str, str]:
-    column = Column.of(collection, index.field)
-    name = f"{index_prefix(collection)}{index.field}" + (".unique" if index.unique else "")
-    where = f"collection = {literal(collection.name)}"
-    terms = f"collection, {column.key}, id"
-    if index.unique:  # in a unique index nulls are all different
-        terms = f"collection, {column.folded}"
-        where += f" AND {column.value} IS NOT NULL" if column.field.nullable else ""
-    return name, f'CREATE {"UNIQUE INDEX" if index.unique else "INDEX"} "{name}" ON items ({terms}) WHERE {where}'
-
-
-def renamed(name: str, statement: str) -> str:
-    """The CREATE statement with a name that depends on the definition, as another index has the name."""
-    digest = blake2b(statement.encode(), digest_size=4).hexdigest()
-    return statement.replace(f'"{name}"', f'"{name}.{digest}"', 1)
 
 
 def find_page(connection: sqlite3.Connection, collection: Collection, query: Query, max_bytes: int | None) -> Page:

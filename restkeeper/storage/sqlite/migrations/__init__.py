@@ -13,9 +13,9 @@ from restkeeper.storage import schemas
 from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.sql import literal, oldest_of, require_current, require_known
-from restkeeper.storage.sqlite import queries
 from restkeeper.storage.sqlite.dialect import SqliteConnection
 from restkeeper.storage.sqlite.identity import epoch_of, note_schema
+from restkeeper.storage.sqlite.indexes import indexes_of, present_indexes
 
 MIGRATIONS = sorted(Path(__file__).parent.glob("[0-9]*.sql"))
 
@@ -102,9 +102,9 @@ def _statements(script: str) -> Iterator[str]:
 def drop_undeclared(connection: sqlite3.Connection, collections: Iterable[Collection]) -> str:
     """Drop an index of these collections that they do not declare; return its name, or an empty text."""
     for collection in collections:
-        declared = {queries.definition_of(*index) for index in queries.indexes_of(collection).items()}
-        for name, definition in _present(connection, collection).items():
-            if definition not in declared:
+        declared = indexes_of(collection)
+        for name in present_indexes(connection, collection):
+            if name not in declared:
                 connection.execute(f'DROP INDEX "{name}"')
                 note_schema(connection)
                 return name
@@ -116,22 +116,9 @@ def _is_declared(connection: SqliteConnection, collection: Collection) -> bool:
 
 
 def _missing(connection: sqlite3.Connection, collection: Collection) -> Iterator[str]:
-    """The statements that create what a collection declares and the file does not have.
-
-    An index is recognised by its definition: one of the same name can be of an older program, which needs it.
-    """
+    """The statements that create what a collection declares and the file does not have."""
     name = literal(collection.name)
     if not connection.execute("SELECT 1 FROM counters WHERE collection = ?", (collection.name,)).fetchone():
         yield f"INSERT INTO counters (collection) VALUES ({name})"  # noqa: S608 - a checked literal
-    present = _present(connection, collection)
-    for index, statement in queries.indexes_of(collection).items():
-        if queries.definition_of(index, statement) not in present.values():
-            yield queries.renamed(index, statement) if index in present else statement
-
-
-def _present(connection: sqlite3.Connection, collection: Collection) -> dict[str, str]:
-    """The indexes of a collection in the file: name to definition."""
-    prefix = queries.index_prefix(collection)
-    query = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND substr(name, 1, ?) = ?"
-    rows = connection.execute(query, (len(prefix), prefix)).fetchall()
-    return {name: queries.definition_of(name, statement) for name, statement in rows}
+    present = present_indexes(connection, collection)
+    yield from (statement for index, statement in indexes_of(collection).items() if index not in present)

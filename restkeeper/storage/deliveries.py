@@ -303,13 +303,14 @@ class Deliveries(ABC):
     def settle(self, attempt: Attempt) -> bool:
         """See `outbox.OutboxTransaction`. It waits for a worker that queues, which could miss what it releases."""
         id, lease, webhook, *_ = attempt.delivery
-        row = {**attempt._asdict(), "id": id, "lease": lease, "webhook": webhook, "state": _state_after(attempt)}
+        state = "delivered" if attempt.succeeded else "failed" if attempt.is_final else "pending"
+        row = {**attempt._asdict(), "id": id, "lease": lease, "webhook": webhook, "state": state}
         del row["delivery"]
         self._database.change(_LOCK, {"webhook": webhook})
         settled = self._database.rows(_SETTLE, row)
         if not settled:
             return False
-        if row["state"] != "pending":
+        if state != "pending":
             self._database.change(_RELEASE, {"webhook": webhook, "item": settled[0][0], "at": attempt.at})
         if attempt.hold:
             hold = {"webhook": webhook, "hold": attempt.hold, "latest": attempt.at + LONGEST_PAUSE}
@@ -350,11 +351,6 @@ def _delivery(id: int, lease: int, webhook: str, manual: bool, attempts: int, *e
 def _log_entry(id: int, position: int, origin: str, *rest: Any) -> LogEntry:
     """The entry of a row: its fields, but for the event's position and origin."""
     return LogEntry(id, id_of(position, origin), *rest)
-
-
-def _state_after(attempt: Attempt) -> str:
-    """The state of a delivery after an attempt, see LogEntry."""
-    return "delivered" if attempt.succeeded else "failed" if attempt.is_final else "pending"
 
 
 def _dump_secrets(secrets: Sequence[Secret]) -> str:

@@ -103,7 +103,7 @@ class Writer:
     @contextmanager
     def in_turn(self, seconds: float = -1) -> Iterator[None]:
         """Use the connection exclusively. Raises StoreUnavailable if it is not free in so many seconds."""
-        if not self._turn.acquire(timeout=seconds):
+        if not self._turn.acquire(blocking=seconds != 0, timeout=seconds or -1):
             raise StoreUnavailable(f"{_FAILED}: other callers write")
         try:
             yield

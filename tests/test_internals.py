@@ -49,6 +49,7 @@ SIGNATURES: list[tuple[Callable[..., Any], str]] = [
         psycopg.Connection.wait,
         "(self, gen: 'PQGen[RV]', interval: 'float' = 0.1, timeout: 'float | None' = None) -> 'RV'",
     ),
+    (psycopg.errors.error_from_result, "(result: 'PGresult', encoding: 'str' = 'utf-8') -> 'Error'"),
 ]
 
 

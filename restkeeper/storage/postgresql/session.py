@@ -1,14 +1,20 @@
 """A connection to PostgreSQL, which sends the changes of a transaction together, in one round trip."""
 
+import re
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache
+from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 import psycopg
 from gevent import get_hub, monkey
+from psycopg.adapt import PyFormat, Transformer
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq.abc import PGresult
+from psycopg.waiting import Ready, Wait
 
 from restkeeper.storage.errors import StoreError, StoreUnavailable
 from restkeeper.storage.postgresql import limits
@@ -39,11 +45,14 @@ _DEFAULTS = {
     "tcp_user_timeout": f"{limits.SILENT_SECONDS * 1000:.0f}",
 }
 
-_IDLE = psycopg.pq.TransactionStatus.IDLE
+_IDLE = TransactionStatus.IDLE
+_OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)  # the server waits for the end of the transaction
+_DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
 Parameters = Mapping[str, Any] | Sequence[Any] | None
+_Key = tuple[bytes, tuple[int, ...]]  # a statement and the types of its parameters
 
 
 class Statement(NamedTuple):
@@ -56,6 +65,10 @@ class Statement(NamedTuple):
 
 _BEGIN = Statement("BEGIN")
 _COMMIT = Statement("COMMIT")
+_ROLLBACK = Statement("ROLLBACK")
+_SAVEPOINT = Statement("SAVEPOINT work")
+_RELEASE = Statement("RELEASE SAVEPOINT work")
+_ROLLBACK_TO = Statement("ROLLBACK TO SAVEPOINT work")
 
 # A change that must find a row. If it finds none, the server raises an error (a division by zero), because what was
 # sent after it, such as the COMMIT, shall not be executed.
@@ -69,12 +82,15 @@ SELECT 1 / count(*) FROM found"""
 class Session(psycopg.Connection[Row]):
     """A connection. It queues the changes of a transaction until a result is needed, or until the end.
 
-    What is queued is sent at once (libpq's pipeline mode). Outside of a transaction each statement is one of its own.
-    Parameters are named or positional; results are binary. What is inherited (`execute`, `cursor`, `transaction`) does
-    not use the queue. `savepoint` and `commit` need `begin`.
+    What is queued is sent at once, by libpq's pipeline mode: psycopg's own sends it statement by statement, which takes
+    four times the processor time. Outside of a transaction each statement is one of its own. Parameters are named or
+    positional; results are binary. What is inherited (`execute`, `cursor`) does not use the queue. `savepoint` and
+    `commit` need `begin`.
     """
 
     _queue: list[Statement]
+    _names: dict[_Key, bytes]  # of the queued statements that are prepared
+    _numbers: Iterator[int]  # for names, none of which is used again
     _failure: Exception | None = None  # of the transaction, or of the innermost savepoint
     _reused: psycopg.Cursor[Row]
     used_at = 0.0  # when it has sent something last, by time.monotonic
@@ -82,7 +98,7 @@ class Session(psycopg.Connection[Row]):
 
     def prepare(self) -> None:
         """Make it ready for use, once after it was opened: its statements, waits and transactions have limits."""
-        self._queue = []
+        self._queue, self._names, self._numbers = [], {}, count()
         self._reused = self.cursor(binary=True)
         seconds = (limits.ANSWER_SECONDS, limits.LOCK_SECONDS, limits.IDLE_SECONDS, limits.TRANSACTION_SECONDS)
         self.rows(_SET_LIMITS, [f"{each * 1000:.0f}" for each in seconds])
@@ -120,27 +136,10 @@ class Session(psycopg.Connection[Row]):
         self._queue.append(Statement(statement, parameters, refusal))
 
     def flush(self) -> None:
-        """Make all queued changes, in one round trip.
-
-        In a transaction another statement must follow soon: psycopg ends a pipeline with a message that stops the
-        server's clock for transactions that do nothing.
-        """
+        """Make all queued changes, in one round trip."""
         queue, self._queue = self._queue, []
-        self.used_at = time.monotonic()
-        statements = [_required(each.sql) if each.refusal else each.sql for each in queue]
-        cursors = [self.cursor(binary=True) for _ in queue]
-        try:
-            with self.pipeline() if len(queue) > 1 else nullcontext():
-                for cursor, statement, each in zip(cursors, statements, queue, strict=True):
-                    cursor.execute(statement, each.parameters)
-        except psycopg.errors.DivisionByZero:
-            failed = next(each for cursor, each in zip(cursors, queue, strict=True) if cursor.pgresult is None)
-            error = failed.refusal or StoreUnavailable("a statement has divided by zero")
-            self._note_failure(error)
-            raise error from None
-        except Exception as error:
-            self._note_failure(error)
-            raise
+        if queue:
+            self._send(queue)
 
     def begin(self) -> None:
         """Begin a transaction, when the first statement is executed."""
@@ -161,32 +160,94 @@ class Session(psycopg.Connection[Row]):
     def undo(self) -> None:
         """Roll back the transaction, if one has begun; a broken connection has none.
 
-        With it psycopg forgets its prepared statements: those after an error in a pipeline were not prepared. This is
-        why what is sent together begins with BEGIN, though a pipeline is a transaction without it.
+        It is not psycopg's `rollback`, which also deletes what is prepared.
         """
         self._queue = []
         self._failure = None
         self.used_at = time.monotonic()
-        if not self.closed and self.info.transaction_status != _IDLE:
+        if self.info.transaction_status in _OPEN:
             with suppress(psycopg.Error):  # then the connection is lost, and so is the transaction
-                self.rollback()
+                self._send([_ROLLBACK])
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
         """A part of a transaction, which is undone alone if an exception is raised in it, or by one of its changes."""
+        self._queue.append(_SAVEPOINT)
         self.flush()
         before = self._failure
         try:
-            # Not ROLLBACK TO alone: psycopg then forgets what an aborted pipeline did not prepare.
-            with self.transaction():
-                yield
-                self.flush()
-                if self._failure:
-                    raise self._failure
+            yield
+            self.flush()
+            if self._failure:
+                raise self._failure
+            self._queue.append(_RELEASE)
         except BaseException:
             self._queue = []
+            if self.info.transaction_status in _OPEN:
+                self._send([_ROLLBACK_TO, _RELEASE])
             self._failure = before
             raise
+
+    def _send(self, statements: Sequence[Statement]) -> None:
+        """Execute statements in one round trip. Raises the error of one that fails; those after it are not executed."""
+        self.used_at = time.monotonic()
+        try:
+            for statement, result in self.wait(self._exchange(statements)):
+                if result.status not in _DONE:
+                    error = psycopg.errors.error_from_result(result)
+                    if isinstance(error, psycopg.errors.DivisionByZero):
+                        raise statement.refusal or StoreUnavailable("a statement has divided by zero")
+                    raise error
+        except Exception as error:
+            self._note_failure(error)
+            raise
+
+    def _exchange(self, statements: Sequence[Statement]) -> Generator[int, int, list[tuple[Statement, PGresult]]]:
+        """Send statements, and receive their results. For `wait`: it yields what it waits for.
+
+        At its first use a statement is prepared, which has a result, too. Those after an error are not.
+        """
+        adapted = [(each, *self._adapted(each)) for each in statements]
+        sent: list[tuple[Statement, _Key | None]] = []  # with what is prepared
+        self.pgconn.enter_pipeline_mode()
+        for statement, key, values, formats in adapted:
+            if (name := self._names.get(key)) is None:
+                name = self._names[key] = b"queued_%d" % next(self._numbers)
+                self.pgconn.send_prepare(name, *key)
+                sent.append((statement, key))
+            self.pgconn.send_query_prepared(name, values, formats)
+            sent.append((statement, None))
+        self.pgconn.pipeline_sync()
+        while self.pgconn.flush():
+            if (yield Wait.RW) & Ready.R:
+                self.pgconn.consume_input()
+        results = []
+        for statement, prepared in sent:
+            if (result := (yield from self._receive())) is None:
+                raise psycopg.OperationalError("the connection is lost")
+            if prepared and result.status not in _DONE:
+                del self._names[prepared]
+            results.append((statement, result))
+            yield from self._receive()  # nothing, which ends the results of a statement
+        yield from self._receive()  # that of the end
+        self.pgconn.exit_pipeline_mode()
+        return results
+
+    def _adapted(self, statement: Statement) -> tuple[_Key, Any, Any]:
+        """A statement with the types of its parameters, the values of these, and their formats."""
+        sql, names = _numbered(_required(statement.sql) if statement.refusal else statement.sql)
+        given = statement.parameters or ()
+        parameters = [given[name] for name in names] if isinstance(given, Mapping) else given
+        adapter = Transformer(self)
+        values = adapter.dump_sequence(parameters, [PyFormat.AUTO] * len(parameters))
+        return (sql, adapter.types or ()), values, adapter.formats
+
+    def _receive(self) -> Generator[int, int, PGresult | None]:
+        """The next result."""
+        while self.pgconn.is_busy():
+            yield Wait.R
+            self.pgconn.consume_input()
+        return self.pgconn.get_result()
 
     def _run(self, statement: str, parameters: Parameters = None) -> psycopg.Cursor[Row]:
         """The cursor with the result of a statement, which is executed after the queued ones."""
@@ -229,6 +290,20 @@ def _wait_with_gevent(generator: Generator[int, int, T], fileno: int) -> T:
         return result
 
 
+@lru_cache(maxsize=128)  # all that there are
+def _numbered(statement: str) -> tuple[bytes, list[str]]:
+    """A statement as libpq understands it, with $1 for the first parameter, and the names of named ones in order."""
+    names: list[str] = []
+
+    def number(found: re.Match[str]) -> str:
+        if found[0] == "%%":
+            return "%"
+        names.append(found[1])
+        return f"${len(names)}"
+
+    return re.sub(r"%%|%\((\w+)\)s|%s", number, statement).encode(), names
+
+
 @lru_cache(maxsize=16)  # all that there are
 def _required(statement: str) -> str:
     """See _REQUIRED. A query that locks rows has some without RETURNING."""
@@ -245,6 +320,7 @@ def connect(url: str, *, is_long: bool = False) -> Session:
         if encoding not in (None, "UTF8"):
             session.close()
             raise StoreUnavailable(f"the database has the encoding {encoding}; create it with ENCODING 'UTF8'")
+        session.prepare_threshold = None  # DROP and ALTER would delete all that is prepared
         session.prepare()
         if is_long:
             session.lift_limits()

@@ -5,8 +5,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from itertools import cycle, islice
 from typing import Any
 
 import pytest
@@ -118,31 +116,3 @@ def test_cursors_are_valid_everywhere(cluster: Cluster) -> None:
         seen += [event["data"]["name"] for event in events]
         path = next_of(page)
     assert seen == names
-
-
-def test_a_response_is_replayed_everywhere(cluster: Cluster) -> None:
-    """Requests with one idempotency key, sent to all instances at once, create one item."""
-    send = partial(cluster.request, "POST", "/products", {"name": "once"}, {"Idempotency-Key": '"once"'})
-    with ThreadPoolExecutor(9) as pool:
-        responses = [each.result(SECONDS) for each in [pool.submit(send) for _ in range(9)]]
-    assert {response.status for response in responses} == {200}
-    assert len({response.body for response in responses}) == 1
-    assert [response.headers.get("idempotent-replayed") for response in responses].count(None) == 1
-
-
-def test_writers_of_one_item_take_turns(cluster: Cluster) -> None:
-    """No update is lost: each condition admits one of several writers at the instances."""
-    location = create(cluster, name="counter", stock=0).headers["location"]
-
-    def add(_: int) -> None:
-        for instance in cycle(cluster.instances):
-            item = instance.get(location)
-            body = {"stock": json.loads(item.body)["stock"] + 1}
-            status = instance.request("PATCH", location, body, {"If-Match": item.headers["etag"]}).status
-            assert status in (200, 412)
-            if status == 200:
-                return
-
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(add, islice(cycle([0]), 24)))
-    assert cluster.get(location).json()["stock"] == 24

@@ -18,6 +18,7 @@ from restkeeper.storage.postgresql.dialect import PostgresDatabase
 from restkeeper.storage.postgresql.feed import Outbox
 from restkeeper.storage.postgresql.session import Session, connect
 from restkeeper.storage.schemas import Registry
+from tests.outbox import event
 from tests.waiting import SECONDS
 
 T = TypeVar("T")
@@ -63,6 +64,11 @@ class OutboxOnly:
     def write(self, work: Callable[[Outbox], T]) -> T:
         with self.transaction() as outbox:
             return work(outbox)
+
+    def record(self, *items: str, at: str = "2026-01-01") -> None:
+        with self.transaction() as outbox:
+            for item in items:
+                outbox.record(event(item, at=at))
 
     def last_event(self) -> str:
         with self.session() as session:

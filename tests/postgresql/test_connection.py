@@ -22,20 +22,13 @@ from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.postgresql.store import PostgresStore
 from restkeeper.storage.shares import work_for
 from tests.live import ROOT
-from tests.postgresql_server import Databases, PostgresServer
+from tests.postgresql_server import PostgresServer
 from tests.things import THINGS, insert, record
 from tests.waiting import SECONDS, until
 
 MOST = 4
 
 Connect = Callable[..., Connections]
-
-
-@pytest.fixture
-def database(databases: Databases) -> Iterator[str]:
-    url = databases.create_database()
-    yield url
-    databases.drop_database(url)
 
 
 @pytest.fixture
@@ -71,9 +64,9 @@ WHERE datname = current_database() AND application_name = 'restkeeper' AND state
         return int(connection.execute(select, (state,)).fetchall()[0][0])
 
 
-def test_a_caller_uses_at_most_half_of_the_connections(database: str, connected: Connect) -> None:
+def test_a_caller_uses_at_most_half_of_the_connections(url: str, connected: Connect) -> None:
     """With its share in slow queries another caller is served, until all connections are in use."""
-    connections = connected(database)
+    connections = connected(url)
     with ExitStack() as stack:
         for _ in range(MOST // 2):
             used_by("one", connections, stack, soon(SECONDS))
@@ -83,17 +76,17 @@ def test_a_caller_uses_at_most_half_of_the_connections(database: str, connected:
             assert used_by("other", connections, stack, soon(SECONDS)).row("SELECT 1") == (1,)
         with pytest.raises(StoreUnavailable, match="other requests use all 4 connections"):
             used_by("third", connections, stack, soon())
-        assert count(database) == MOST
+        assert count(url) == MOST
     with connections.session(deadline=soon(SECONDS)) as session:
         assert session.row("SELECT 1") == (1,)
 
 
-def test_searches_use_a_fifth_of_the_connections(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_searches_use_a_fifth_of_the_connections(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a caller half of these. Others wait and then fail, while what an index answers is read.
 
     A range in another order, which is sorted, is a search, and so is a count of more than unique values.
     """
-    store = PostgresStore(database, [THINGS])
+    store = PostgresStore(url, [THINGS])
     insert(store, record("a", name="x", price=Decimal(1)))
     search, indexed = Query(search="x"), Query((Filter("price", Op.GTE, Decimal(1)),), sort=(Sort("price"),))
     by_id = Query((Filter("id", Op.EQ, "a"), Filter("name", Op.EQ, "x")))
@@ -123,9 +116,9 @@ def test_searches_use_a_fifth_of_the_connections(database: str, monkeypatch: pyt
     store.close()
 
 
-def test_uses_wait_in_order_of_arrival(database: str, connected: Connect) -> None:
+def test_uses_wait_in_order_of_arrival(url: str, connected: Connect) -> None:
     """Each gets the next free connection; a caller whose share is in use does not hold up others."""
-    connections = connected(database, most=2)
+    connections = connected(url, most=2)
     served: list[str] = []
     shares = connections._shares
 
@@ -150,11 +143,9 @@ def test_uses_wait_in_order_of_arrival(database: str, connected: Connect) -> Non
     assert served[3:] == ["one"] and not shares._used
 
 
-def test_the_number_of_waiting_uses_is_limited(
-    database: str, connected: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_number_of_waiting_uses_is_limited(url: str, connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shares, "WAITING", 1)
-    connections = connected(database, most=1)
+    connections = connected(url, most=1)
     with ExitStack() as stack, ThreadPoolExecutor(1) as pool:
         used_by("one", connections, stack, soon(SECONDS))
         waiting = pool.submit(lambda: used_by("two", connections, stack, soon(3)))
@@ -165,11 +156,11 @@ def test_the_number_of_waiting_uses_is_limited(
             waiting.result(SECONDS)
 
 
-def test_a_statement_ends_in_time(database: str, connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_statement_ends_in_time(url: str, connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that waits for a lock."""
     monkeypatch.setattr(limits, "ANSWER_SECONDS", 0.2)
-    connections = connected(database)
-    with psycopg.connect(database) as other:
+    connections = connected(url)
+    with psycopg.connect(url) as other:
         other.execute("CREATE TABLE things (id integer)")
         for statement in ("SELECT pg_sleep(30)", "SELECT * FROM things"):
             start = time.monotonic()
@@ -178,21 +169,21 @@ def test_a_statement_ends_in_time(database: str, connected: Connect, monkeypatch
             assert time.monotonic() - start < limits.LOCK_SECONDS
 
 
-def test_an_idle_transaction_is_ended(database: str, connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_transaction_is_ended(url: str, connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that it holds no locks."""
     monkeypatch.setattr(limits, "IDLE_SECONDS", 0.1)
-    connections = connected(database)
+    connections = connected(url)
     with pytest.raises(StoreUnavailable), connections.session() as session:
         session.begin()
         session.rows("SELECT 1")
-        until(lambda: count(database, "idle in transaction%") == 0)
+        until(lambda: count(url, "idle in transaction%") == 0)
         session.rows("SELECT 1")
 
 
-def test_a_transaction_is_limited_in_time(database: str, connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_is_limited_in_time(url: str, connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that is not idle; so none delays its events for long."""
     monkeypatch.setattr(limits, "TRANSACTION_SECONDS", 0.3)
-    connections = connected(database)
+    connections = connected(url)
     start = time.monotonic()
     with pytest.raises(StoreUnavailable), connections.session() as session:
         session.begin()
@@ -227,12 +218,10 @@ def test_an_outage_of_any_length_is_survived(connected: Connect, caplog: pytest.
         until(lambda: works(connections))
         server.stop()
         seconds_to_fail(connections)
-        until(lambda: seconds_to_fail(connections) < 0.01)
-        assert median(seconds_to_fail(connections) for _ in range(2 * shares.WAITING)) < 0.005
+        until(lambda: seconds_to_fail(connections) < limits.OPEN_SECONDS)
+        assert median(seconds_to_fail(connections) for _ in range(2 * shares.WAITING)) < limits.OPEN_SECONDS / 10
         server.start()
-        start = time.monotonic()
         until(lambda: works(connections))
-        assert time.monotonic() - start < 5
         until(lambda: len(of_us(caplog)) == 2)
         connections.close()
     first, last = of_us(caplog)
@@ -289,10 +278,10 @@ def works(connections: Connections) -> bool:
     ],
 )
 def test_an_error_of_the_server_is_one_of_the_store(
-    database: str, connected: Connect, code: str, kind: type[StoreError], detail: str
+    url: str, connected: Connect, code: str, kind: type[StoreError], detail: str
 ) -> None:
     """Without a cause, which the log would have for each request. The connection can be used again."""
-    connections = connected(database, most=1)
+    connections = connected(url, most=1)
     raising = f"DO $$ BEGIN RAISE EXCEPTION 'no' USING errcode = '{code}'; END $$"
     with pytest.raises(kind, match=detail) as raised, connections.session() as session:
         session.begin()
@@ -306,18 +295,18 @@ def test_an_error_of_the_server_is_one_of_the_store(
 
 @pytest.mark.parametrize("code", ["53100", "58030"])
 def test_a_full_disk_is_logged_as_what_it_is(
-    database: str, connected: Connect, caplog: pytest.LogCaptureFixture, code: str
+    url: str, connected: Connect, caplog: pytest.LogCaptureFixture, code: str
 ) -> None:
     """Also where the server has only an error of the system, as for a temporary file."""
     failures._logged.clear()
     text = 'could not write to file "base/1": No space left on device'
-    with pytest.raises(StoreFull), connected(database).session() as session:
+    with pytest.raises(StoreFull), connected(url).session() as session:
         session.rows(f"DO $$ BEGIN RAISE EXCEPTION '{text}' USING errcode = '{code}'; END $$")
     assert of_us(caplog) == [f"requests get 507: {text}"]
 
 
-def test_a_mistake_in_a_statement_is_logged_in_full(database: str, connected: Connect) -> None:
-    with pytest.raises(StoreUnavailable) as raised, connected(database).session() as session:
+def test_a_mistake_in_a_statement_is_logged_in_full(url: str, connected: Connect) -> None:
+    with pytest.raises(StoreUnavailable) as raised, connected(url).session() as session:
         session.rows("SELECT nothing")
     assert isinstance(raised.value.__cause__, psycopg.errors.UndefinedColumn)
 

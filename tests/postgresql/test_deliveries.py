@@ -33,9 +33,8 @@ def subscribed(outbox: OutboxOnly) -> None:
 
 
 def record(outbox: OutboxOnly, *items: str, at: str = "2026-01-01") -> None:
-    with outbox.transaction() as transaction:
-        for item in items:
-            transaction.record(event(item, at=at))
+    """Record events, which can be queued at once."""
+    outbox.record(*items, at=at)
     outbox.last_event()
 
 

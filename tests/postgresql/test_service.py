@@ -39,14 +39,6 @@ Execute = Callable[[str], list[tuple[object, ...]]]
 
 
 @pytest.fixture
-def url(databases: Databases) -> Iterator[str]:
-    """A new database."""
-    made = databases.create_database()
-    yield made
-    databases.drop_database(made)
-
-
-@pytest.fixture
 def execute(url: str) -> Execute:
     """Executes a statement in the database, besides the service."""
 

@@ -15,7 +15,6 @@ from restkeeper.service import service_of
 from restkeeper.storage import open_store
 from restkeeper.storage.contract import Store, StoredResponse, Transaction
 from restkeeper.storage.errors import RecordChanged, RecordNotFound, ResponseStored, StoreUnavailable
-from restkeeper.storage.postgresql import limits
 from restkeeper.web.application import Application
 from tests.postgresql.helpers import Parallel
 from tests.shop import create_app
@@ -148,18 +147,6 @@ def test_a_repetition_is_executed_if_the_first_request_fails(instances: Instance
     assert "Idempotent-Replayed" not in instances.post(1, "mine").headers
 
 
-def test_a_late_commit_is_later_in_the_feed(instances: Instances) -> None:
-    """Whoever has read the events of others meanwhile gets it after them; nothing is skipped."""
-    with instances.hold(lambda: instances.post(0, "late")):
-        instances.post(1, "early")
-        before = [("item 0", 1), ("item 1", 1), ("item 2", 1), ("item 3", 1), ("early", 1)]
-        assert instances.events() == before
-        last = service_of(instances.apps[1]).store.last_event()
-        assert instances.events(last) == []
-    assert instances.events(last) == [("late", 1)]
-    assert instances.events() == [*before, ("late", 1)]
-
-
 def test_the_events_of_an_item_have_the_order_of_its_versions(instances: Instances) -> None:
     """Who changes an item that an open transaction changes waits, and its event comes after."""
     path = instances.paths[0]
@@ -170,38 +157,6 @@ def test_the_events_of_an_item_have_the_order_of_its_versions(instances: Instanc
         assert instances.events()[4:] == [("other", 1)]
     assert second.result().json["version"] == 3
     assert instances.events()[4:] == [("other", 1), ("item 0", 2), ("item 0", 3)]
-
-
-@pytest.mark.parametrize("limit", ["IDLE_SECONDS", "TRANSACTION_SECONDS"])
-def test_an_open_transaction_ends(url: str, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    """One that does nothing ends soon, one that works later; whoever waits for its items then has them."""
-    other = open_store(url, [THINGS])
-    insert(other, record("a"))
-    monkeypatch.setattr(limits, limit, 0.5)
-    stuck = open_store(url, [THINGS])
-    has_lock, is_free = threading.Event(), threading.Event()
-
-    def work(transaction: Any) -> None:
-        transaction.read("things", "a")
-        has_lock.set()
-        while limit == "TRANSACTION_SECONDS" and not is_free.wait(0.01):
-            transaction._session.rows("SELECT 1")
-        assert is_free.wait(SECONDS)
-        transaction.read("things", "a")
-
-    def change() -> None:
-        has_lock.wait(SECONDS)
-        other.write(lambda transaction: transaction.update("things", record("a", 2)))
-        is_free.set()
-
-    parallel = Parallel()
-    ended = parallel.start(stuck.write, work)
-    change()
-    with pytest.raises(StoreUnavailable, match="took too long|does not answer"):
-        ended.result(SECONDS)
-    assert other.read("things", "a").version == 2
-    for store in (stuck, other):
-        store.close()
 
 
 @pytest.mark.parametrize("limit", ["statement", "transaction"])

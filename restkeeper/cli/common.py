@@ -122,8 +122,7 @@ def in_batches(
                 break
         return done
 
-    waiting.extend(islice(entries, READ_AHEAD))
-    while waiting:
-        yield store.write(work)
-        pause(PAUSE_SECONDS)
-        waiting.extend(islice(entries, READ_AHEAD - len(waiting)))
+    while waiting := deque(islice(entries, READ_AHEAD)):
+        while waiting:
+            yield store.write(work)
+            pause(PAUSE_SECONDS)

@@ -175,7 +175,7 @@ class Facts:
         facts = _values(plain, has_null) | _keywords(plain, is_id=is_id)
         self._note(about, facts | {"default": None} if is_needed else facts)
         unseen, needed = "writeOnly" if about.in_response else "readOnly", plain.get("required", ())
-        for name, each in {**dict.fromkeys(needed, True), **plain.get("properties", {})}.items():
+        for name, each in {**dict.fromkeys(needed, {}), **plain.get("properties", {})}.items():
             own = each if isinstance(each, dict) else {}
             if not own.get(unseen):
                 field = about._replace(name=f"{about.name}.{name}".lstrip("."))

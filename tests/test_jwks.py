@@ -131,7 +131,7 @@ def test_a_file_is_read_again_when_it_changes(file: Path, clock: Clock) -> None:
 def test_an_unreadable_file_changes_nothing(file: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     """While it is malformed, too long or missing, the last set is used, and the log says so once."""
     tokens = Tokens(ISSUER, AUDIENCE, str(file), now=clock)
-    for text in (b"", FIRST[:-5], b" " * (MOST_BYTES + 1), None):
+    for text in (b"", FIRST[:-5], FIRST + b" " * MOST_BYTES, None):
         caplog.clear()
         file.unlink()
         if text is not None:

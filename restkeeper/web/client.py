@@ -66,7 +66,7 @@ class Connection:
     ) -> None:
         self.origin = origin
         self.received = 0  # bytes of the current response
-        self.idle_since = 0.0  # by time.monotonic
+        self.idle_since = 0.0  # by time.monotonic; of a user that keeps it
         self._until, self._most = until, most
         self._protocol = h11.Connection(h11.CLIENT, max_incomplete_event_size=most)
         self._sock = _connected(origin, until, allowed)

@@ -103,7 +103,7 @@ class EventHandlers:
     def blueprint(self) -> Blueprint:
         """The route, relative to the URL prefix."""
         routes = Blueprint(self.name, __name__)
-        routes.add_url_rule("", view_func=self.list_events, methods=["GET"])
+        routes.add_url_rule("", view_func=self.list_events)
         return routes
 
     @needs(KNOWN)

@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PART := $(addprefix tests/test_,$(addsuffix .py,items lists events idempotency preconditions))
 CONTRACT_TESTS := 85
 PART_TESTS := 102
-SERVICE_TESTS := 800
+SERVICE_TESTS := 700
 
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # else each process of the tests compiles all of them again, which takes 4 seconds

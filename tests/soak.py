@@ -4,7 +4,7 @@ Clients create items with idempotency keys and change them, each until there is 
 endpoints receive webhooks. At the end each item exists once, each change is once in the feed, and each was delivered
 and verified; the changes of an item are in order.
 
-`python -m tests.soak` makes 20,000 changes and kills 200 times; `make test` does fewer. With `--store postgresql` there
+`python -m tests.soak` makes 21,000 changes and kills 400 times; `make test` does fewer. With `--store postgresql` there
 are three instances, and whole instances are killed, too.
 """
 
@@ -31,7 +31,7 @@ from tests.shop import BOUNDS
 
 CLIENTS = 8
 DELIVERERS = 2
-CHANGES_EACH = 5  # of an item: one create, then updates
+CHANGES_EACH = 3  # of an item: one create, then updates
 PATIENCE = 180.0  # seconds that any wait may take
 SETTINGS = {
     "WEBHOOK_ALLOW_PRIVATE": "1",
@@ -145,7 +145,7 @@ class Soak:
         raise TimeoutError(f"{method} {path} was never answered")
 
     def _kill(self) -> None:
-        kinds = ["worker", "deliverer", "instance"] if len(self._cluster.instances) > 1 else ["worker", "deliverer"]
+        kinds = ["worker", "instance" if len(self._cluster.instances) > 1 else "worker", "deliverer"]
         for turn in range(self._kills):
             due = self._items * turn // self._kills
             with self._changed:
@@ -214,8 +214,8 @@ def soak(items: int, kills: int, store: str = "sqlite", instances: int = 0) -> C
 
 if __name__ == "__main__":
     options = argparse.ArgumentParser(prog="python -m tests.soak")
-    options.add_argument("--items", type=int, default=4000)
-    options.add_argument("--kills", type=int, default=200)
+    options.add_argument("--items", type=int, default=7000)
+    options.add_argument("--kills", type=int, default=400)
     add_options(options)
     arguments = options.parse_args()
     soak(arguments.items, arguments.kills, arguments.store, arguments.instances)

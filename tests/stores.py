@@ -8,48 +8,14 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 from restkeeper.web.application import Application
 
 
-class Stores(Protocol):
-    """Gives each application of a test its store."""
-
-    def url(self, url: str) -> str:
-        """The DATABASE_URL to use instead of one for SQLite."""
-
-    def without_store(self, url: str) -> str:
-        """As `url`, where no service has created its store yet."""
-
-    def exists(self, url: str) -> bool:
-        """Whether there is a store."""
-
-    def opened(self, app: Application) -> None:
-        """Note that an application has opened its store, so that it is closed at the end of the test."""
-
-    def execute(self, url: str, statement: str) -> list[tuple[Any, ...]]:
-        """The rows of an SQL statement, which another program executes and commits."""
-
-    def content(self, url: str) -> bytes:
-        """Everything that is stored."""
-
-    def held(self, url: str) -> AbstractContextManager[None]:
-        """Another program has changed items, and has not committed."""
-
-    def away(self, url: str) -> AbstractContextManager[None]:
-        """The store cannot be reached."""
-
-    def outdate(self, url: str) -> None:
-        """Let a newer program migrate the store so that this one cannot work with it."""
-
-    def require_whole(self, url: str) -> None:
-        """Fail if a store has damaged tables or indexes."""
-
-
 class SqliteStores:
-    """The stores that the tests name."""
+    """The stores that the tests name, and what the functions below do with them."""
 
     def url(self, url: str) -> str:
         return url
@@ -61,7 +27,7 @@ class SqliteStores:
         return _file(url).exists()
 
     def opened(self, app: Application) -> None:
-        pass
+        """Note that an application has opened its store: other kinds have to close it at the end of the test."""
 
     def execute(self, url: str, statement: str) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(f"file:{_file(url)}?mode=rw", uri=True)) as connection, connection:
@@ -94,31 +60,31 @@ def _file(url: str) -> Path:
     return Path(url.removeprefix("sqlite:///"))
 
 
-_chosen: list[Stores] = [SqliteStores()]
+_chosen: list[Any] = [SqliteStores()]
 
 
-def choose(stores: Stores) -> None:
-    """Let all applications and servers of this process have stores of this kind."""
+def choose(stores: Any) -> None:
+    """Let all applications and servers of this process have stores of this kind, an object like SqliteStores."""
     _chosen[:] = [stores]
 
 
-def chosen() -> Stores:
+def chosen() -> Any:
     """What `pytest --store` chose."""
     return _chosen[0]
 
 
 def url(url: str) -> str:
-    """See `Stores.url`."""
+    """The DATABASE_URL to use instead of one for SQLite."""
     return chosen().url(url)
 
 
 def without_store(url: str) -> str:
-    """See `Stores.without_store`."""
+    """As `url`, where no service has created its store yet."""
     return chosen().without_store(url)
 
 
 def exists(url: str) -> bool:
-    """See `Stores.exists`."""
+    """Whether there is a store."""
     return chosen().exists(url)
 
 
@@ -128,30 +94,30 @@ def name_of(url: str) -> str:
 
 
 def execute(url: str, statement: str) -> list[tuple[Any, ...]]:
-    """See `Stores.execute`."""
+    """The rows of an SQL statement, which another program executes and commits."""
     return chosen().execute(url, statement)
 
 
 def content(url: str) -> bytes:
-    """See `Stores.content`."""
+    """Everything that is stored."""
     return chosen().content(url)
 
 
 def held(url: str) -> AbstractContextManager[None]:
-    """See `Stores.held`."""
+    """Another program has changed items, and has not committed."""
     return chosen().held(url)
 
 
 def away(url: str) -> AbstractContextManager[None]:
-    """See `Stores.away`."""
+    """The store cannot be reached."""
     return chosen().away(url)
 
 
 def require_whole(url: str) -> None:
-    """See `Stores.require_whole`."""
+    """Fail if a store has damaged tables or indexes."""
     chosen().require_whole(url)
 
 
 def outdate(url: str) -> None:
-    """See `Stores.outdate`."""
+    """Let a newer program migrate the store so that this one cannot work with it."""
     chosen().outdate(url)

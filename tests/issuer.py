@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import jwt
@@ -91,6 +92,14 @@ def signed(header: Any, payload: Any, algorithm: str = "ES256") -> str:
 
 FIRST = key_set(jwk("ES256"))
 SECOND = key_set(jwk("ES256", "second"))
+
+
+def trusted(folder: Path) -> dict[str, Any]:
+    """Fields of a Config that trusts the issuer, whose key set is in a file of this folder."""
+    (folder / "keys.json").write_bytes(FIRST)
+    return {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_jwks": str(folder / "keys.json")}
+
+
 BOTH = key_set(jwk("ES256"), jwk("ES256", "second"))
 OLD, NEW = token(), token("ES256", "second")
 

@@ -18,6 +18,8 @@ from math import inf
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from werkzeug.test import TestResponse
+
 from tests.histories import FeedEvent, Operation, Refusal, Result, Stored
 from tests.live import HttpResponse, response_of
 
@@ -370,7 +372,7 @@ def _page(response: HttpResponse | None) -> list[Any] | None:
     return page
 
 
-def next_of(response: HttpResponse) -> str:
+def next_of(response: HttpResponse | TestResponse) -> str:
     """The path of the next page; empty if there is none."""
     links = (link.split(">")[0][1:] for link in response.headers.get("link", "").split(", ") if 'rel="next"' in link)
     return next(links, "")

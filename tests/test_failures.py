@@ -106,9 +106,7 @@ def test_the_tokens_of_metrics_and_of_callers_are_counted_together() -> None:
 @pytest.mark.needs("jwt")
 def test_tokens_of_an_issuer_are_counted(tmp_path: Path) -> None:
     """JWTs are counted like keys."""
-    (tmp_path / "keys.json").write_bytes(issuer.FIRST)
-    trusted = {"jwt_issuer": issuer.ISSUER, "jwt_audience": issuer.AUDIENCE, "jwt_jwks": str(tmp_path / "keys.json")}
-    client = secured(**trusted)
+    client = secured(**issuer.trusted(tmp_path))
     known, fresh = (issuer.token(exp=time.time() + 600 + n, scope="products:read") for n in range(2))
     assert by_bearer(client, known) == 200
     assert [by_bearer(client, f"{known[:-6]}{n}AAAAA") for n in range(LIMIT + 1)] == [401] * LIMIT + [429]

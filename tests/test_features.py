@@ -204,9 +204,8 @@ def test_webhooks_are_not_promised_without_a_server() -> None:
 @pytest.mark.needs("jwt")
 def test_tokens_need_no_keys(tmp_path: Path) -> None:
     """Without the feature `keys`, a token is accepted in both headers, as it is with it."""
-    (tmp_path / "keys.json").write_bytes(issuer.FIRST)
-    trusted = {"jwt_issuer": issuer.ISSUER, "jwt_audience": issuer.AUDIENCE, "jwt_jwks": str(tmp_path / "keys.json")}
-    closed = restkeeper.create_app(Config(auth="required", **trusted), RESOURCES, without={"keys"})
+    config = Config(auth="required", **issuer.trusted(tmp_path))
+    closed = restkeeper.create_app(config, RESOURCES, without={"keys"})
     token = issuer.token(exp=time.time() + 600, scope="products:read")
     for headers in ({"Authorization": f"Bearer {token}"}, {"X-API-Key": token}):
         assert closed.test_client().get("/products", headers=headers).status_code == 200

@@ -15,6 +15,7 @@ from restkeeper.service import service_of
 from restkeeper.web.application import Application
 from restkeeper.web.auth import KNOWN, OWN, PROBE, PUBLIC, needs
 from tests.callers import ADMIN, ADMIN_KEY, make_key
+from tests.recorder import next_of
 from tests.shop import create_app
 from tests.shop.products import RESOURCE as PRODUCTS
 from tests.shop.products import ProductSchema
@@ -229,7 +230,7 @@ def test_a_private_list_has_only_own_items(client: FlaskClient, mine: dict[str, 
         while path:
             page = client.get(path, headers=caller)
             seen += [item["name"] for item in page.json]
-            path = next((link.split(">")[0][1:] for link in page.headers["Link"].split(", ") if "next" in link), "")
+            path = next_of(page)
         assert len(seen) == len(set(seen)) == count
         assert all(name.startswith(word) for name in seen)
         assert client.get("/notes", headers=caller).headers["X-Total-Count"] == str(count)

@@ -37,9 +37,7 @@ from tests.waiting import until
 @pytest.fixture
 def token_client(tmp_path: Path) -> FlaskClient:
     """A client of a service that accepts an issuer's tokens."""
-    (tmp_path / "keys.json").write_bytes(issuer.FIRST)
-    trusted = {"jwt_issuer": issuer.ISSUER, "jwt_audience": issuer.AUDIENCE, "jwt_jwks": str(tmp_path / "keys.json")}
-    return create_app(Config(auth="required", **trusted)).test_client()
+    return create_app(Config(auth="required", **issuer.trusted(tmp_path))).test_client()
 
 
 def start(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
@@ -104,16 +102,13 @@ def test_a_revoked_key_is_refused_by_every_worker_at_once(tmp_path: Path) -> Non
 @pytest.mark.parametrize("form", ["json", pytest.param("text", marks=pytest.mark.matrix)])
 def test_secrets_are_not_revealed(tmp_path: Path, form: str) -> None:
     """No secret is in the log at its lowest level, in the metrics, or in a response but the one that returns it."""
-    (tmp_path / "keys.json").write_bytes(issuer.FIRST)
     token = issuer.token(exp=time.time() + 600)
     settings = {
         "AUTH": "required",
         "ADMIN_KEY": ADMIN_KEY,
         "METRICS_TOKEN": "a-token-for-metrics-alone",
         "REDIS_URL": "redis://:a-password-of-redis@127.0.0.1:1/0",
-        "JWT_ISSUER": issuer.ISSUER,
-        "JWT_AUDIENCE": issuer.AUDIENCE,
-        "JWT_JWKS": str(tmp_path / "keys.json"),
+        **{name.upper(): value for name, value in issuer.trusted(tmp_path).items()},
         "LOG_LEVEL": "debug",
         "LOG_FORMAT": form,
     }

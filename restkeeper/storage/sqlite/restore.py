@@ -28,10 +28,9 @@ def restore(path: str, backup: Path, *, discard: bool = False) -> Restored:
     target = Path(os.path.realpath(path))
     _require_header(backup, target)
     with closing(LockFile(str(target))) as lock, require_unused(target, lock):
-        copy = target.with_name(f".{target.name}.restore")
-        copy.unlink(missing_ok=True)  # of a restore that was interrupted
+        copy = target.with_name(f".{target.name}.{os.getpid()}.restore")
+        create_private(str(copy))
         try:
-            create_private(str(copy))
             shutil.copyfile(backup, copy)
             items, newest = _prepare(copy, backup)
             give_to_owner_of(copy, target if target.exists() else target.parent)

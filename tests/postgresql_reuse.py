@@ -11,7 +11,7 @@ import psycopg
 from psycopg import sql
 
 from restkeeper.storage.contract import Collection
-from restkeeper.storage.postgresql.indexes import indexes_of
+from restkeeper.storage.postgresql.expressions import indexes_of
 from restkeeper.storage.postgresql.migrations import MIGRATIONS
 from restkeeper.storage.postgresql.migrations.locks import TABLES
 from tests.postgresql_server import CUT, Databases

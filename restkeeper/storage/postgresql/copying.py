@@ -9,9 +9,9 @@ from restkeeper.clock import Clock
 from restkeeper.storage.copying import Row, Table
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.postgresql import counters
+from restkeeper.storage.postgresql.dialect import fields_of
 from restkeeper.storage.postgresql.failures import first_line
 from restkeeper.storage.postgresql.feed import sequence_inside
-from restkeeper.storage.postgresql.fields import fields_of
 from restkeeper.storage.postgresql.identity import epoch_of
 from restkeeper.storage.postgresql.migrations import is_empty, locks, migrate, run_missing
 from restkeeper.storage.postgresql.session import Session, connect

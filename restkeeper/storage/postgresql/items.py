@@ -17,11 +17,10 @@ from restkeeper.storage.errors import (
     StoreUnavailable,
 )
 from restkeeper.storage.postgresql.counters import Counters, revision_of
-from restkeeper.storage.postgresql.dialect import COLUMNS
+from restkeeper.storage.postgresql.dialect import COLUMNS, clean, fields_of
+from restkeeper.storage.postgresql.expressions import field_of
 from restkeeper.storage.postgresql.failures import OTHERS, log_rarely, store_error
 from restkeeper.storage.postgresql.feed import Outbox
-from restkeeper.storage.postgresql.fields import clean, fields_of
-from restkeeper.storage.postgresql.indexes import field_of
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.schemas import Registry, find_others
 from restkeeper.storage.sql import select_other_fingerprints

@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from restkeeper.storage.contract import Collection, Filter, Kind, Op, Page, Query, Scalar, Sort
+from restkeeper.storage.postgresql.dialect import clean
 from restkeeper.storage.postgresql.expressions import BEGINNING, Column, in_row, is_long, type_of
-from restkeeper.storage.postgresql.fields import clean
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.queries import conditions, order_of, outline, page_of
 from restkeeper.storage.sql import literal, revision, select_other_fingerprints

@@ -35,9 +35,9 @@ from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscriptio
 from restkeeper.storage.postgresql import feed, limits
 from restkeeper.storage.postgresql.counters import revision_of, state_of
 from restkeeper.storage.postgresql.dialect import COLUMNS, PostgresDatabase
+from restkeeper.storage.postgresql.expressions import unique_fields
 from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line, log_rarely, store_error
 from restkeeper.storage.postgresql.identity import epoch_of, make_epoch, note_loss, note_place
-from restkeeper.storage.postgresql.indexes import unique_fields
 from restkeeper.storage.postgresql.items import (
     PostgresTransaction,
     change_error,
@@ -293,11 +293,8 @@ class PostgresStore:
                 session.undo()
 
     def tidy(self) -> list[str]:
-        session = connect(self._url, is_long=True)
-        try:
+        with _connected(self._url, is_long=True) as session:
             return drop_undeclared(session, self._collections.values(), self._clock)
-        finally:
-            session.close()
 
     def backup(self, target: Path) -> None:
         if target.exists():
@@ -334,9 +331,9 @@ def renew(url: str) -> dict[str, int]:
 
 
 @contextmanager
-def _connected(url: str) -> Iterator[Session]:
+def _connected(url: str, *, is_long: bool = False) -> Iterator[Session]:
     """A connection for one use."""
-    with closing(connect(url)) as session:
+    with closing(connect(url, is_long=is_long)) as session:
         try:
             yield session
         except psycopg.Error as error:

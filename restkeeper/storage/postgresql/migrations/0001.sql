@@ -1,6 +1,6 @@
 -- oldest: 1
 -- One table for the items of all collections; each declares its indexes in Python, which are partial and on expressions
--- over `fields`: the values of the body that queries compare, computed by `fields.py`, because texts of the body must be
+-- over `fields`: the values of the body that queries compare, computed by `fields_of`, because texts of the body must be
 -- returned byte for byte and JSON functions would parse it for each index. `folded` has the texts whose case folding is
 -- more than that of ASCII. Texts compare by code point everywhere.
 CREATE TABLE items (

@@ -17,8 +17,9 @@ from restkeeper.clock import Clock
 from restkeeper.storage import schemas
 from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.postgresql import counters, indexes
+from restkeeper.storage.postgresql import counters
 from restkeeper.storage.postgresql.dialect import PostgresDatabase
+from restkeeper.storage.postgresql.expressions import index_prefix, indexes_of, unique_fields
 from restkeeper.storage.postgresql.identity import new_epoch, note_place
 from restkeeper.storage.postgresql.migrations.locks import (
     BUILDS,
@@ -71,7 +72,7 @@ def _complete(session: Session, collections: Sequence[Collection]) -> None:
         schemas.register(PostgresDatabase(session), collection)
         session.change(counters.CREATE, (collection.name,))
         if is_new:
-            for statement in indexes.indexes_of(collection).values():
+            for statement in indexes_of(collection).values():
                 session.queue(statement.replace(" CONCURRENTLY", "", 1))
     run_missing(session)
 
@@ -95,7 +96,7 @@ def require_present(session: Session) -> None:
 
 def drop_undeclared(session: Session, collections: Iterable[Collection], clock: Clock) -> list[str]:
     """Drop the indexes of these collections that they do not declare; return their names."""
-    names = [name for each in collections for name in _present(session, each) if name not in indexes.indexes_of(each)]
+    names = [name for each in collections for name in _present(session, each) if name not in indexes_of(each)]
     with holding(session, BUILDS, clock), waiting_for_any_time(session):
         for name in names:
             log.info("deletes the index %s; this waits for: %s", name, holders_of_tables(session))
@@ -145,7 +146,7 @@ def _build_indexes(session: Session, collections: Iterable[Collection], clock: C
         (each, name, statement)
         for each in collections
         for present in [_present(session, each)]
-        for name, statement in indexes.indexes_of(each).items()
+        for name, statement in indexes_of(each).items()
         if not present.get(name)
     ]
     if not missing:
@@ -168,11 +169,11 @@ def _build(session: Session, collection: Collection, name: str, statement: str) 
         session.change(statement)
     except psycopg.errors.UniqueViolation as error:
         session.change(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
-        field = indexes.unique_fields(collection)[name]
+        field = unique_fields(collection)[name]
         message = f"some items of {collection.name} have the same {field}, which must be unique"
         raise StoreUnavailable(message) from error
 
 
 def _present(session: Session, collection: Collection) -> dict[str, bool]:
     """The indexes of a collection: name to whether it is complete."""
-    return dict(session.rows(_PRESENT, (indexes.index_prefix(collection),)))
+    return dict(session.rows(_PRESENT, (index_prefix(collection),)))

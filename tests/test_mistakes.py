@@ -83,7 +83,8 @@ def write(folder: Path, file: str, old: str, new: str) -> None:
 def run(folder: Path, *arguments: str | Path) -> "subprocess.CompletedProcess[str]":
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PORT": "0", "AUTH": "open"}
     command = [sys.executable, "-P", *arguments]
-    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=SECONDS)
+    seconds = 4 * SECONDS  # it can start nineteen programs
+    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=seconds)
 
 
 def test_a_mistake_is_one_line(tmp_path: Path) -> None:

@@ -80,13 +80,14 @@ def write(folder: Path, file: str, old: str, new: str) -> None:
     (folder / file).write_text(text.replace(old, new, 1))
 
 
-def run(folder: Path, *arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+def run(folder: Path, *arguments: str | Path, services: int = 1) -> "subprocess.CompletedProcess[str]":
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PORT": "0", "AUTH": "open"}
     command = [sys.executable, "-P", *arguments]
-    seconds = 4 * SECONDS  # it can start nineteen programs
+    seconds = SECONDS * services
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=seconds)
 
 
+@pytest.mark.timeout(SECONDS * len(MISTAKES))
 def test_a_mistake_is_one_line(tmp_path: Path) -> None:
     """It has the file and the line, the name, and what is wrong; an error of the engine keeps its traceback.
 
@@ -97,7 +98,7 @@ def test_a_mistake_is_one_line(tmp_path: Path) -> None:
     for folder, change in zip(folders, [*(mistake[:3] for mistake in MISTAKES), internal], strict=True):
         folder.mkdir()
         write(folder, *change)
-    done = run(tmp_path, "-c", MIGRATE_EACH, *folders)
+    done = run(tmp_path, "-c", MIGRATE_EACH, *folders, services=len(MISTAKES))
     assert done.returncode == 0, done.stderr
     *printed, traceback = map(json.loads, done.stdout.splitlines())
     expected = [f"restkeeper: {message}" for *_, message in MISTAKES]

@@ -173,11 +173,24 @@ def test_another_name_does_not_reach_the_service(proxy: Proxy) -> None:
 
 def test_an_address_has_a_limited_number_of_connections(server: Gunicorn, tmp_path: Path) -> None:
     """nginx refuses more than 100 requests of an address at a time with 503; other addresses are served."""
-    head = f"POST /products HTTP/1.1\r\nHost: {NAME}\r\nContent-Length: 9\r\n\r\n{{".encode()
+    head = f"POST /products HTTP/1.1\r\nHost: {NAME}\r\nContent-Length: 99999\r\n\r\n".encode()
     with Nginx(tmp_path, server.port) as proxy, ExitStack() as stack:
+        held: list[ssl.SSLSocket] = []
+
+        def send_on() -> None:
+            """Send one more byte of each body, so that no request ends by its time, however long a test takes."""
+            for each in held:
+                each.sendall(b" ")
+
+        def is_refused() -> bool:
+            send_on()
+            return proxy.request("GET", "/healthz", source="127.0.0.7").status == 503
+
         for _ in range(100):
-            stack.enter_context(proxy.connect("127.0.0.7")).sendall(head)
-        until(lambda: proxy.request("GET", "/healthz", source="127.0.0.7").status == 503)
+            held.append(stack.enter_context(proxy.connect("127.0.0.7")))
+            held[-1].sendall(head)
+            send_on()
+        until(is_refused)
         refused = proxy.request("GET", "/healthz", source="127.0.0.7")
         assert (refused.headers["retry-after"], refused.json()["status"]) == ("1", 503)
         assert proxy.request("GET", "/healthz", source="127.0.0.8").status == 200

@@ -16,7 +16,8 @@ from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscriptio
 from restkeeper.storage.postgresql import feed
 from restkeeper.storage.postgresql.dialect import PostgresDatabase
 from restkeeper.storage.postgresql.feed import Outbox
-from restkeeper.storage.postgresql.session import Session, connect
+from restkeeper.storage.postgresql.pool import connect
+from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.schemas import Registry
 from tests.outbox import event
 from tests.waiting import SECONDS

@@ -14,7 +14,8 @@ from restkeeper.storage.postgresql.failures import first_line
 from restkeeper.storage.postgresql.feed import sequence_inside
 from restkeeper.storage.postgresql.identity import epoch_of
 from restkeeper.storage.postgresql.migrations import is_empty, locks, migrate, run_missing
-from restkeeper.storage.postgresql.session import Session, connect
+from restkeeper.storage.postgresql.pool import connect
+from restkeeper.storage.postgresql.session import Session
 
 FETCHED = 200  # rows that are received at a time
 

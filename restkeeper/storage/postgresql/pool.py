@@ -1,4 +1,4 @@
-"""The connections of a process to PostgreSQL: a pool, a share of it for each caller, and a watchdog.
+"""The connections of a process to PostgreSQL: a pool with shares for callers and a watchdog, and others for one use.
 
 psycopg waits cooperatively if gevent has patched the process before psycopg's first import; `require_cooperation`
 checks it. A server that does not answer at all, as one that is paused, cannot end a statement: the watchdog closes the
@@ -16,16 +16,24 @@ from contextlib import contextmanager, nullcontext, suppress
 
 import psycopg
 import psycopg.waiting
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from restkeeper.clock import Clock
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.failures import FAILED, cause_of, log_rarely, store_error
-from restkeeper.storage.postgresql.session import Session, conninfo_of
+from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.shares import Shares
 
 _log = logging.getLogger("restkeeper")
+
+_DEFAULTS = {
+    "connect_timeout": f"{limits.ANSWER_SECONDS:.0f}",
+    "application_name": "restkeeper",
+    "keepalives_idle": f"{limits.SILENT_SECONDS:.0f}",
+    "tcp_user_timeout": f"{limits.SILENT_SECONDS * 1000:.0f}",
+}
 
 
 class Connections:
@@ -185,3 +193,33 @@ def _cut(session: Session) -> None:
     """Close the socket of a connection, so that whoever waits for its server gets an error."""
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(session.fileno())) as duplicate:
         duplicate.shutdown(socket.SHUT_RDWR)
+
+
+def connect(url: str, *, is_long: bool = False) -> Session:
+    """Open a connection besides the pool. If it `is_long`, as for a migration, its statements have no time-out."""
+    conninfo = conninfo_of(url)
+    try:
+        session = Session.connect(conninfo, autocommit=True)
+        encoding = session.info.parameter_status("server_encoding")
+        if encoding not in (None, "UTF8"):
+            session.close()
+            raise StoreUnavailable(f"the database has the encoding {encoding}; create it with ENCODING 'UTF8'")
+        session.prepare_threshold = None  # DROP and ALTER would delete all that is prepared
+        session.prepare()
+        if is_long:
+            session.lift_limits()
+    except psycopg.Error as error:
+        raise store_error(error) from cause_of(error)
+    return session
+
+
+def conninfo_of(url: str) -> str:
+    """The connection string of a URL with our defaults: a server that is gone is noticed also by a long statement.
+
+    Raises StoreUnavailable if libpq does not understand it.
+    """
+    try:
+        given = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:  # whose text can have the password
+        raise StoreUnavailable("the URL has a parameter that does not exist, or a part that is not escaped") from None
+    return make_conninfo(url, **{**_DEFAULTS, **given, "client_encoding": "utf8"})

@@ -61,8 +61,9 @@ def select_page(collection: Collection, query: Query) -> tuple[str, dict[str, An
     if query.offset:
         parameters["offset"] = query.offset
     for n, (key, value) in enumerate(zip(keys, query.after, strict=False)):
-        is_id = n == len(keys) - 1
-        parameters[f"a{n}"] = _comparable(key.kind, value if is_id else _shortened(value))
+        if isinstance(value, str) and n < len(keys) - 1:  # another kind of store has all of a text in its positions
+            value = value[:BEGINNING]
+        parameters[f"a{n}"] = _comparable(key.kind, value)
     outlined = outline(query, _length, limit=query.limit, offset=min(query.offset, 1))
     return _page_statement(collection, outlined), parameters
 
@@ -178,22 +179,11 @@ def _parameter(kind: Kind, filter: Filter) -> Any:
 def _comparable(kind: Kind, value: Scalar | float) -> str | Decimal:
     """A value as a parameter of a kind. A value of another kind, which a client made up, is below or above all."""
     if type_of(kind) == "text":
-        return _text(value)
+        return clean(value) if isinstance(value, str) else "" if value is None else str(value)
     if isinstance(value, str):
         return _INFINITY
-    return -_INFINITY if value is None else _number(value)
-
-
-def _shortened(value: Scalar | float) -> Scalar | float:
-    """A value of a position, of a text its beginning: another kind of store has all of it in its positions."""
-    return value[:BEGINNING] if isinstance(value, str) else value
-
-
-def _text(value: Scalar | float) -> str:
-    return clean(value) if isinstance(value, str) else "" if value is None else str(value)
-
-
-def _number(value: int | Decimal | float) -> Decimal:
+    if value is None:
+        return -_INFINITY
     number = value if isinstance(value, Decimal) else Decimal(repr(value) if isinstance(value, float) else int(value))
     if not number.is_finite() or not number:
         return number

@@ -11,14 +11,12 @@ from typing import Any, NamedTuple, TypeVar
 import psycopg
 from gevent import get_hub, monkey
 from psycopg.adapt import PyFormat, Transformer
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 from psycopg.waiting import Ready, Wait
 
 from restkeeper.storage.errors import StoreError, StoreUnavailable
 from restkeeper.storage.postgresql import limits
-from restkeeper.storage.postgresql.failures import cause_of, store_error
 
 # Each limit that the server knows (PostgreSQL 17 has one for transactions), if the URL's `options` do not set it. The
 # server's own limit for transactions stays. As options, PgBouncer would refuse or drop them.
@@ -37,13 +35,6 @@ _LIFT_LIMITS = """\
 SELECT set_config(name, '0', %s)
 FROM pg_settings
 WHERE name IN ('statement_timeout', 'transaction_timeout')"""
-
-_DEFAULTS = {
-    "connect_timeout": f"{limits.ANSWER_SECONDS:.0f}",
-    "application_name": "restkeeper",
-    "keepalives_idle": f"{limits.SILENT_SECONDS:.0f}",
-    "tcp_user_timeout": f"{limits.SILENT_SECONDS * 1000:.0f}",
-}
 
 _IDLE = TransactionStatus.IDLE
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)  # the server waits for the end of the transaction
@@ -309,33 +300,3 @@ def _required(statement: str) -> str:
     """See _REQUIRED. A query that locks rows has some without RETURNING."""
     required = _REQUIRED.format(statement)
     return required.replace("\nRETURNING 1", "") if statement.startswith("SELECT") else required
-
-
-def connect(url: str, *, is_long: bool = False) -> Session:
-    """Open a connection besides the pool. If it `is_long`, as for a migration, its statements have no time-out."""
-    conninfo = conninfo_of(url)
-    try:
-        session = Session.connect(conninfo, autocommit=True)
-        encoding = session.info.parameter_status("server_encoding")
-        if encoding not in (None, "UTF8"):
-            session.close()
-            raise StoreUnavailable(f"the database has the encoding {encoding}; create it with ENCODING 'UTF8'")
-        session.prepare_threshold = None  # DROP and ALTER would delete all that is prepared
-        session.prepare()
-        if is_long:
-            session.lift_limits()
-    except psycopg.Error as error:
-        raise store_error(error) from cause_of(error)
-    return session
-
-
-def conninfo_of(url: str) -> str:
-    """The connection string of a URL with our defaults: a server that is gone is noticed also by a long statement.
-
-    Raises StoreUnavailable if libpq does not understand it.
-    """
-    try:
-        given = conninfo_to_dict(url)
-    except psycopg.ProgrammingError:  # whose text can have the password
-        raise StoreUnavailable("the URL has a parameter that does not exist, or a part that is not escaped") from None
-    return make_conninfo(url, **{**_DEFAULTS, **given, "client_encoding": "utf8"})

@@ -51,9 +51,9 @@ from restkeeper.storage.postgresql.migrations import (
     require_readable,
 )
 from restkeeper.storage.postgresql.migrations.locks import TABLES, share
-from restkeeper.storage.postgresql.pool import Connections
+from restkeeper.storage.postgresql.pool import Connections, connect
 from restkeeper.storage.postgresql.queries import find_page, select_count
-from restkeeper.storage.postgresql.session import Session, connect
+from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.schemas import Registry, find_others, read_schemas
 from restkeeper.storage.spool import records_in, spool
 from restkeeper.storage.sql import is_search, is_sorted

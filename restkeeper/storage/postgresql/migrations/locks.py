@@ -122,26 +122,22 @@ def migrate_alone(session: Session, work: Callable[[], None], clock: Clock) -> N
     """
     with holding(session, MIGRATES, clock):
         wait = _Wait(clock)
-        while error := _attempt(session, work):
+        while True:
+            session.begin()
+            try:
+                work()
+                session.commit()
+                return
+            except (LockNotAvailable, DeadlockDetected) as caught:
+                error = caught
+            finally:
+                session.undo()
             if wait.seconds >= limits.MIGRATION_SECONDS:
                 detail = f"the store cannot be migrated: others used its tables for {limits.MIGRATION_SECONDS:.0f} s"
                 remedy = "wait until they have ended, or end them by pg_terminate_backend, and start again"
                 raise StoreUnavailable(detail, reason=f"{holders_of_tables(session)}; {remedy}") from error
             wait.note("transactions that use its tables", lambda: holders_of_tables(session))
             clock.sleep(limits.MIGRATION_PAUSE_SECONDS)
-
-
-def _attempt(session: Session, work: Callable[[], None]) -> LockNotAvailable | DeadlockDetected | None:
-    """Do it in a transaction; returns the error if it did not get a lock."""
-    session.begin()
-    try:
-        work()
-        session.commit()
-    except (LockNotAvailable, DeadlockDetected) as error:
-        return error
-    finally:
-        session.undo()
-    return None
 
 
 def lock_briefly(session: Session) -> None:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from restkeeper.resources.resource import Ownership as Ownership
     from restkeeper.resources.resource import Resource as Resource
     from restkeeper.schemas.fields import Email as Email
-    from restkeeper.schemas.fields import Items as Items
     from restkeeper.schemas.fields import JsonObject as JsonObject
     from restkeeper.schemas.fields import Lifecycle as Lifecycle
+    from restkeeper.schemas.fields import ListOf as ListOf
     from restkeeper.schemas.fields import Money as Money
     from restkeeper.schemas.fields import Pattern as Pattern
     from restkeeper.schemas.fields import Status as Status
@@ -51,7 +51,7 @@ _HOMES = {
     "resources.resource": ["Ownership", "Resource"],
     "resources.evolution": ["Add", "Convert", "Remove", "Rename", "Step"],
     "schemas.fields": [
-        *("Email", "Items", "JsonObject", "Lifecycle", "Money", "Pattern", "Status", "Text", "Time", "Url", "Whole")
+        *("Email", "JsonObject", "Lifecycle", "ListOf", "Money", "Pattern", "Status", "Text", "Time", "Url", "Whole")
     ],
     "schemas.item": ["ItemSchema"],
     "cli.serve": ["serve"],

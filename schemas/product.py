@@ -2,7 +2,7 @@
 
 from marshmallow import fields
 
-from restkeeper import Items, ItemSchema, JsonObject, Lifecycle, Money, Pattern, Status, Text, Whole
+from restkeeper import ItemSchema, JsonObject, Lifecycle, ListOf, Money, Pattern, Status, Text, Whole
 
 
 class ProductSchema(ItemSchema):
@@ -28,7 +28,7 @@ class ProductSchema(ItemSchema):
         metadata={"description": "ISO 4217 code.", "maxLength": 3, "examples": ["EUR"]},
     )
     stock = Whole(0, 2**53 - 1, load_default=0, metadata={"examples": [12]})
-    tags = Items(Text(1, 50), load_default=list, metadata={"examples": [["office", "light"]]})
+    tags = ListOf(Text(1, 50), load_default=list, metadata={"examples": [["office", "light"]]})
     attributes = JsonObject(
         load_default=dict,
         metadata={"description": "Other data, as any JSON.", "examples": [{"colour": "red"}]},

@@ -9,7 +9,7 @@ import gevent.socket
 import pytest
 
 from restkeeper.server import connection
-from restkeeper.server.connection import Client, Connections
+from restkeeper.server.connection import Client, ClientConnections
 from restkeeper.server.worker import Worker
 
 STEP = 10.0  # seconds by which the clock advances each time that the worker reads it
@@ -21,7 +21,7 @@ def worker() -> Any:
     """The parts of a worker that a connection needs, with the worker's limits."""
     bounds = {name: value for name, value in vars(Worker).items() if isinstance(value, int | float | None)}
     made = SimpleNamespace(**bounds, alive=True, worker_connections=1000)
-    made.connections = Connections(made)
+    made.connections = ClientConnections(made)
     return made
 
 

@@ -19,9 +19,9 @@ import app
 from restkeeper import (
     Deprecation,
     Index,
-    Items,
     ItemSchema,
     Lifecycle,
+    ListOf,
     Resource,
     Status,
     Text,
@@ -145,7 +145,7 @@ class LampSchema(ItemSchema):
 
     name = Text(1, 50, required=True)
     email = Text(0, 50, load_default=None, allow_none=True)
-    tags = Items(Text(1, 50), load_default=list)
+    tags = ListOf(Text(1, 50), load_default=list)
     status = Status(Lifecycle("a", {"a": ("b", "c"), "b": ("c",), "c": ()}))
 
 
@@ -178,8 +178,8 @@ def moving(**moves: tuple[str, ...]) -> dict[str, Any]:
 @pytest.mark.needs("openapi", "dialects")
 def test_what_no_schema_says_is_promised() -> None:
     """The document has it in words of ours, and each change of it is one finding."""
-    unmoved = moving(a=("b", "c"), b=("c",), c=()) | {"tags": Items(Text(1, 50), load_default=lambda: [])}
-    tagged = {"tags": Items(Text(1, 50), load_default=lambda: ["x"])}
+    unmoved = moving(a=("b", "c"), b=("c",), c=()) | {"tags": ListOf(Text(1, 50), load_default=lambda: [])}
+    tagged = {"tags": ListOf(Text(1, 50), load_default=lambda: ["x"])}
     plain = {"status": Text(0, 5, validate=[validate.OneOf("abc")], load_default="a")}
     unfolded, folded = (Index("email", unique=True),), (*INDEXES, Index("name", fold=True))
     changes: list[tuple[dict[str, Any], str, str]] = [

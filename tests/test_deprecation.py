@@ -14,9 +14,9 @@ from werkzeug.test import TestResponse
 from restkeeper import (
     Deprecation,
     Index,
-    Items,
     ItemSchema,
     Lifecycle,
+    ListOf,
     Rename,
     Resource,
     Status,
@@ -50,7 +50,7 @@ class LampSchema(ItemSchema):
     title = Text(1, 50, required=True, metadata={"examples": ["Lamp"]})
     sku = Text(1, 20, load_default=None, allow_none=True)
     stock = Whole(0, 100, load_default=0)
-    tags = Items(Text(1, 20), load_default=list)
+    tags = ListOf(Text(1, 20), load_default=list)
     status = Status(Lifecycle("active", {"draft": ("active",), "active": ("draft", "sold"), "sold": ()}))
 
 

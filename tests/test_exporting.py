@@ -14,7 +14,7 @@ from click.testing import Result
 from marshmallow import fields
 
 import restkeeper
-from restkeeper import Email, Items, ItemSchema, JsonObject, Lifecycle, Money, Resource, Status, Text, Time, Url, Whole
+from restkeeper import Email, ItemSchema, JsonObject, Lifecycle, ListOf, Money, Resource, Status, Text, Time, Url, Whole
 from restkeeper.config import Config
 from restkeeper.web.application import Application
 from tests.shop import create_app
@@ -107,7 +107,7 @@ PLAIN: dict[str, tuple[fields.Field[Any], Any]] = {
 OTHERS: dict[str, tuple[fields.Field[Any], Any]] = {
     "whole": (Whole(**EMPTY), -5),
     "money": (Money(**EMPTY), 1.5),
-    "items": (Items(Text(), **EMPTY), ["1", ""]),
+    "items": (ListOf(Text(), **EMPTY), ["1", ""]),
     "object": (JsonObject(**EMPTY), {"a": None}),
     "span": (fields.TimeDelta(**EMPTY), 60.0),
     "choice": (fields.Enum(Enum("Choice", ["one", "null"]), **EMPTY), "null"),

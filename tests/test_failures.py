@@ -15,7 +15,7 @@ from restkeeper.errors import TooManyRequests
 from restkeeper.features import limits
 from restkeeper.features.limits.counters import SITE_QUOTAS, Quota
 from restkeeper.features.limits.requests import KNOWN_SECONDS, NOTED, NOTED_SECONDS, Failures
-from restkeeper.features.limits.shared import Table
+from restkeeper.features.limits.shared import CounterTable
 from tests import issuer
 from tests.callers import ADMIN, ADMIN_KEY, bearer, make_key
 from tests.clock import SetClock
@@ -140,7 +140,7 @@ def test_callers_that_succeeded_stay_accepted() -> None:
 
 def test_a_success_is_known_to_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller that succeeded at one worker stays accepted at another, and the failures of both are added."""
-    monkeypatch.setattr(limits, "shared_tables", [Table()])
+    monkeypatch.setattr(limits, "shared_tables", [CounterTable()])
     one, other = (secured(database_url=f"sqlite:///{tmp_path}/a.db") for _ in range(2))
     used, unused = key_of(one), key_of(one)
     assert by_bearer(one, used) == 200

@@ -48,7 +48,7 @@ OURS: dict[str, tuple[Any, list[tuple[str, str | None]]]] = {
     "Time": (restkeeper.Time(**OPTIONAL), [(f'"{LATER}"', '"2026-01-31T10:00:00.000000Z"'), ('"2026-01-31"', None)]),
     "Email": (restkeeper.Email(**OPTIONAL), [('"a@b.org"', '"a@b.org"'), ('"a"', None)]),
     "Url": (restkeeper.Url(300, **OPTIONAL), [('"https://a.org/"', '"https://a.org/"'), ('"a"', None)]),
-    "Items": (restkeeper.Items(restkeeper.Text(), **OPTIONAL), [('["a"]', '["a"]'), ("{}", None)]),
+    "ListOf": (restkeeper.ListOf(restkeeper.Text(), **OPTIONAL), [('["a"]', '["a"]'), ("{}", None)]),
     "JsonObject": (restkeeper.JsonObject(**OPTIONAL), [('{"a":1.10}', '{"a":1.10}'), ("[]", None)]),
     "Status": (restkeeper.Status(restkeeper.Lifecycle("a", {"a": ()})), [('"a"', '"a"'), ('"b"', None)]),
 }

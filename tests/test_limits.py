@@ -16,7 +16,7 @@ from restkeeper.config import Config, ConfigError
 from restkeeper.errors import TooManyRequests
 from restkeeper.features.limits import requests as limits
 from restkeeper.features.limits.counters import CLOCKS_DIFFER, RETRY_SECONDS, Quota, RedisOrOwn, open_counters
-from restkeeper.features.limits.shared import SharedStorage, Table
+from restkeeper.features.limits.shared import CounterTable, SharedStorage
 from restkeeper.web import errors, observe
 from restkeeper.web.application import Application, Reply
 from tests.clock import SetClock
@@ -36,7 +36,7 @@ def limited(
     quotas: dict[str, str] = QUOTAS,
     *,
     now: Callable[[], float] = lambda: NOW,
-    table: Table | None = None,
+    table: CounterTable | None = None,
     redis_url: str = "",
     clock: clocks.Clock = time,
 ) -> FlaskClient:
@@ -44,7 +44,7 @@ def limited(
     app = Application("limited")
     observe.install(app, None)
     errors.install(app)
-    each = open_counters(app, table or Table(), redis_url, clock=clock)
+    each = open_counters(app, table or CounterTable(), redis_url, clock=clock)
     made = {name: Quota(name, text, each, now=now) for name, text in quotas.items()}
     limits.limit_requests(app, made, is_limited=lambda endpoint: endpoint != "probe")
     app.add_url_rule("/", "index", lambda: "here", methods=["GET", "POST", "DELETE"])
@@ -191,7 +191,7 @@ def test_early_refusals_are_counted_by_address() -> None:
     app = Application("refusing")
 
     app.before.append(lambda _: Reply("no", 401))
-    each = open_counters(app, Table())
+    each = open_counters(app, CounterTable())
     quotas = {name: Quota(name, text, each, now=lambda: NOW) for name, text in QUOTAS.items()}
     limits.limit_requests(app, quotas)
     client = app.test_client()
@@ -200,14 +200,14 @@ def test_early_refusals_are_counted_by_address() -> None:
 
 def test_apps_with_one_table_count_together() -> None:
     """A request that one application has admitted counts in another one of the same server."""
-    table = Table()
+    table = CounterTable()
     one, other = (limited(table=table) for _ in range(2))
     assert (admitted(one, 2), admitted(other)) == (2, 1)
 
 
 def test_quotas_of_different_windows_do_not_mix() -> None:
     """Quotas of different windows are counted separately."""
-    table = Table()
+    table = CounterTable()
     one, other = limited(table=table), limited({"read": "5 per 10 seconds"}, table=table)
     assert (admitted(one), admitted(other)) == (3, 5)
 

@@ -13,7 +13,7 @@ from limits import RateLimitItemPerMinute
 from limits.storage import Storage, storage_from_string
 from limits.strategies import FixedWindowRateLimiter
 
-from restkeeper.features.limits.shared import PROBES, SharedStorage, Table
+from restkeeper.features.limits.shared import PROBES, CounterTable, SharedStorage
 from tests.redis_server import empty_redis
 from tests.waiting import SECONDS, join, until
 
@@ -22,14 +22,14 @@ from tests.waiting import SECONDS, join, until
 def storage(request: pytest.FixtureRequest) -> Iterator[Storage]:
     """An empty storage of each kind that a service has, opened by its URI."""
     with empty_redis() if request.param == "redis" else nullcontext() as redis:
-        made = storage_from_string(redis.url) if redis else storage_from_string("shared://", table=Table())
+        made = storage_from_string(redis.url) if redis else storage_from_string("shared://", table=CounterTable())
         assert isinstance(made, Storage)
         yield made
 
 
-def shared(slots: int = 1024, table: Table | None = None, now: Callable[[], float] = time.time) -> SharedStorage:
+def shared(slots: int = 1024, table: CounterTable | None = None, now: Callable[[], float] = time.time) -> SharedStorage:
     """A storage with few slots."""
-    return SharedStorage("shared://", table=table or Table(slots), now=now)
+    return SharedStorage("shared://", table=table or CounterTable(slots), now=now)
 
 
 def test_clear_and_reset(storage: Storage) -> None:
@@ -114,7 +114,7 @@ def test_rare_keys_never_reset_a_frequent_one(window: int) -> None:
 
 def test_the_slot_of_a_key_cannot_be_chosen() -> None:
     """Each table has its own hash secret, so that nobody can choose keys that share a slot."""
-    one, other = Table(), Table()
+    one, other = CounterTable(), CounterTable()
     homes = [[table.find(f"{key}", 0.0)[0] for key in range(1000)] for table in (one, one, other)]
     assert homes[0] == homes[1]
     assert sum(here == there for here, there in zip(homes[0], homes[2], strict=True)) < 10
@@ -122,7 +122,7 @@ def test_the_slot_of_a_key_cannot_be_chosen() -> None:
 
 def test_many_keys_have_separate_counts() -> None:
     """Of thirty thousand keys, near half of the table, at most one in a thousand shares its count."""
-    storage = shared(table=Table())
+    storage = shared(table=CounterTable())
     for key in range(30_000):
         storage.incr(f"{key}", 600, amount=key + 1)
     assert sum(storage.get(f"{key}") != key + 1 for key in range(30_000)) <= 30
@@ -151,7 +151,7 @@ def test_processes_lose_nothing() -> None:
 
 def test_a_forked_process_excludes_its_parent() -> None:
     """It does not have the parent's lock: it waits until the parent has released it."""
-    table = Table()
+    table = CounterTable()
     storage = shared(table=table)
     storage.incr("a", 600)
     locked, lock = os.pipe()

@@ -13,25 +13,25 @@ from restkeeper.config import Config
 from restkeeper.resources.evolution import Add, Rename, Step
 from restkeeper.resources.representation import ItemLimits
 from restkeeper.resources.resource import Resource
-from restkeeper.schemas.fields import Items, JsonObject, Text, Whole
+from restkeeper.schemas.fields import JsonObject, ListOf, Text, Whole
 from restkeeper.storage.contract import Index, Record
 from restkeeper.storage.outbox import EventFilter
 from tests.shop import create_app
 from tests.test_stored import resource
 
 TITLE = Text(1, 50, required=True)
-OLD = resource({"title": TITLE, "tags": Items(Text(), load_default=list)})
+OLD = resource({"title": TITLE, "tags": ListOf(Text(), load_default=list)})
 _OPTIONAL = {
     "title": TITLE,
     "weight": Whole(load_default=7),
-    "tags": Items(Text(), load_default=list),
+    "tags": ListOf(Text(), load_default=list),
     "more": JsonObject(load_default=dict),
 }
 NEWER = {
     "with new optional fields": resource(_OPTIONAL),
     "of an additive revision": resource(_OPTIONAL, upgrades={2: [Add("weight"), Add("more")]}),
 }
-RENAMED = resource({"name": TITLE, "tags": Items(Text(), load_default=list)}, upgrades={2: [Rename("title", "name")]})
+RENAMED = resource({"name": TITLE, "tags": ListOf(Text(), load_default=list)}, upgrades={2: [Rename("title", "name")]})
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from marshmallow import ValidationError, fields
 from restkeeper.config import Config
 from restkeeper.resources import find_resources
 from restkeeper.resources.resource import Resource
-from restkeeper.schemas.fields import Email, Items, Lifecycle, Money, Status, Text, Time, Url, Whole
+from restkeeper.schemas.fields import Email, Lifecycle, ListOf, Money, Status, Text, Time, Url, Whole
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.storage.contract import Index
 from tests.shop import RESOURCES, create_app
@@ -35,7 +35,7 @@ class OrderSchema(ItemSchema):
     """An order, with the kinds of fields that products and users do not have."""
 
     number = Text(1, 20, required=True)
-    lines = Items(fields.Nested(Line), load_default=list)
+    lines = ListOf(fields.Nested(Line), load_default=list)
     total = Money(load_default=None, allow_none=True)
     paid = fields.Boolean(load_default=False)
     due = Time(load_default=None, allow_none=True)
@@ -149,7 +149,7 @@ def test_an_array_has_a_limited_length() -> None:
     """It has `low` to `high` values; its length is checked before its values."""
     validated: list[object] = []
     inner = Text(validate=[validated.append])
-    items = Items(inner, 3, low=2)
+    items = ListOf(inner, 3, low=2)
     for good in (["a", "b"], ["a", "b", "c"]):
         assert items.deserialize(good) == good
     validated.clear()
@@ -157,8 +157,8 @@ def test_an_array_has_a_limited_length() -> None:
         with pytest.raises(ValidationError, match="^must have 2 to 3 items"):
             items.deserialize(bad)
     with pytest.raises(ValidationError, match="must have at most 100 items"):
-        Items(inner).deserialize(["a"] * 101)
-    assert Items(inner).deserialize([]) == [] and validated == []
+        ListOf(inner).deserialize(["a"] * 101)
+    assert ListOf(inner).deserialize([]) == [] and validated == []
     with pytest.raises(ValidationError, match="must be an array"):
         items.deserialize("ab")
 

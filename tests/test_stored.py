@@ -14,7 +14,7 @@ from marshmallow import Schema, fields, validate
 from restkeeper.config import Config
 from restkeeper.resources.evolution import Add, Convert, Members, Remove, Rename
 from restkeeper.resources.resource import Resource
-from restkeeper.schemas.fields import Items, JsonObject, Lifecycle, Money, Status, Text, Time, Whole
+from restkeeper.schemas.fields import JsonObject, Lifecycle, ListOf, Money, Status, Text, Time, Whole
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.storage.contract import Index
 from restkeeper.storage.errors import StoreUnavailable
@@ -76,7 +76,7 @@ INCOMPATIBLE = {
         'NOTES = {2: [Convert({"count": …}, ["count"], up=…, down=…)]}',
     ),
     "an array of it": (
-        without(count=Items(Whole(), load_default=list)),
+        without(count=ListOf(Whole(), load_default=list)),
         '"count" is of type array of integer, and in stored items of type integer',
         'NOTES = {2: [Convert({"count": …}, ["count"], up=…, down=…)]}',
     ),
@@ -151,7 +151,7 @@ def test_each_schema_with_items_is_compared(tmp_path: Path) -> None:
 
 
 def test_a_collection_without_items_and_events_can_change_freely(tmp_path: Path) -> None:
-    """For prototypes. Items of other collections do not matter."""
+    """For prototypes. ListOf of other collections do not matter."""
     client = start(tmp_path, BEFORE, events=False)
     where = client.post("/notes", json={"title": "x"}).headers["Location"]
     client.delete(where)
@@ -310,8 +310,8 @@ class Point(Schema):
 INSIDE: dict[str, Callable[[type[Schema]], fields.Field[Any]]] = {
     "an object": lambda schema: fields.Nested(schema, required=True),
     "objects": lambda schema: fields.Nested(schema, many=True, required=True),
-    "an array": lambda schema: Items(fields.Nested(schema), required=True),
-    "arrays of arrays": lambda schema: Items(Items(fields.Nested(schema)), required=True),
+    "an array": lambda schema: ListOf(fields.Nested(schema), required=True),
+    "arrays of arrays": lambda schema: ListOf(ListOf(fields.Nested(schema)), required=True),
     "a dictionary": lambda schema: fields.Dict(values=fields.Nested(schema), required=True),
     "an object in an object": lambda schema: fields.Nested({"in": fields.Nested(schema, required=True)}, required=True),
 }

@@ -17,9 +17,9 @@ from restkeeper import (
     Convert,
     Deprecation,
     Index,
-    Items,
     ItemSchema,
     Lifecycle,
+    ListOf,
     Money,
     Ownership,
     Remove,
@@ -56,7 +56,7 @@ class ProductSchema(ItemSchema):
     sku = Text(1, 20, load_default=None, allow_none=True)
     price = Money(load_default=None, allow_none=True)
     stock = Whole(0, 10_000, load_default=0)
-    tags = Items(Text(1, 20), load_default=list)
+    tags = ListOf(Text(1, 20), load_default=list)
     maker = Text(0, 50, load_default="")
     country = Text(0, 50, load_default="")
     state = Status(Lifecycle("active", {"active": ("archived",), "archived": ()}))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from restkeeper.contract.decisions import BOUNDS, OTHER, PRESENCE, SHARED, TABLE, WINDOWED, Severity
 from restkeeper.contract.facts import Facts, Json, Key
-from restkeeper.contract.findings import READERS, SENDERS, WHOM, Change, Finding, Subject, findings
+from restkeeper.contract.findings import READERS, SENDERS, WHOM, ContractChange, Finding, Subject, findings
 
 UNCOUNTED = {*BOUNDS, "pattern", "multipleOf"}  # say nothing of a list of values
 SAYS = {
@@ -25,7 +25,7 @@ _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _ARGUMENT = re.compile(r"\{(\w+)\}")
 
 
-class Step(NamedTuple):
+class Judgement(NamedTuple):
     """A step in the life of an element: what it means, what happened, and how it is done without breaking a client."""
 
     severity: Severity
@@ -49,7 +49,9 @@ def compare(
 
 def added(version: str) -> Finding:
     """The finding of a version that is served and was not accepted before."""
-    change = Change(Severity.COMPATIBLE, Subject("version", version), "added", "", "", "version", "version", "added")
+    change = ContractChange(
+        Severity.COMPATIBLE, Subject("version", version), "added", "", "", "version", "version", "added"
+    )
     return Finding(version, change, [], [])
 
 
@@ -66,7 +68,7 @@ class _Comparison:
         self._sides = {"removed": (before, after), "added": (after, before)}  # first the one that has it
         self._moved = {how: moved | _only(*sides) for how, sides in self._sides.items()}
 
-    def changes(self) -> Iterator[tuple[Change, str]]:
+    def changes(self) -> Iterator[tuple[ContractChange, str]]:
         """All changes, each with the places where it is seen. Of what came or went, its parts are not told."""
         was, now = self._before.facts, self._after.facts
         keys = [key for key in {**was, **now} if was.get(key) != now.get(key)]
@@ -78,7 +80,7 @@ class _Comparison:
                 for change in self._of(key, was.get(key), now.get(key)):
                     yield change, ", ".join(filter(None, (key.holder, key.part)))
 
-    def _of(self, key: Key, was: Any, now: Any) -> Iterator[Change]:
+    def _of(self, key: Key, was: Any, now: Any) -> Iterator[ContractChange]:
         """The changes from a fact to another one; None is what is not there."""
         row, how = key.row, "added" if was is None else "removed" if now is None else "changed"
         enums = [facts.get(key._replace(row="enum")) for facts in (self._before.facts, self._after.facts)]
@@ -96,7 +98,7 @@ class _Comparison:
                 how = "raised" if now > was else "lowered"
             yield self._change(key, row, how, _what(row, how, was, now))
 
-    def _presence(self, key: Key, how: str) -> Iterator[Change]:
+    def _presence(self, key: Key, how: str) -> Iterator[ContractChange]:
         """A part was added or removed."""
         row, what, subject, step = key.row, how, self._subject(key), None
         list_of_all = key._replace(name=key.name.rpartition("|")[0], row="x-extensible")
@@ -113,7 +115,7 @@ class _Comparison:
             row, what = f"required {row}", "added, and it is required"
         yield self._change(key, row, how, step.what if step else what, step)
 
-    def _values(self, key: Key, was: frozenset[str], now: frozenset[str]) -> Iterator[Change]:
+    def _values(self, key: Key, was: frozenset[str], now: frozenset[str]) -> Iterator[ContractChange]:
         """The values of a list that are no longer in it, and those that are new."""
         subject = self._subject(key)
         is_open = key.row == "enum" and key._replace(row="x-extensible") in self._before.facts
@@ -149,7 +151,7 @@ class _Comparison:
         kind = "version" if not key.holder else "webhook" if key.holder.startswith("webhook ") else "operation"
         return Subject(kind, key.holder.removeprefix("webhook ") or self._version, tag)
 
-    def _change(self, key: Key, row: str, how: str, what: str, step: Step | None = None) -> Change:
+    def _change(self, key: Key, row: str, how: str, what: str, step: Judgement | None = None) -> ContractChange:
         subject = self._subject(key)
         severity = step.severity if step else TABLE.get(row, OTHER)[how][key.in_response]
         field = re.split(r"[.\[*|]", subject.name)[0] if subject.kind in ("field", "parameter") else ""
@@ -163,39 +165,39 @@ class _Comparison:
         elif subject.kind in ("operation", "webhook", "collection"):
             cause = f"{row} {instead if row in PRESENCE else what}"
         whom = WHOM.get(subject.kind, READERS if key.in_response else SENDERS)
-        return Change(severity, subject, what, whom, instead, cause, row, how)
+        return ContractChange(severity, subject, what, whom, instead, cause, row, how)
 
-    def _removal(self, sunset: str | None) -> Step:
+    def _removal(self, sunset: str | None) -> Judgement:
         """The removal of an element with that accepted sunset: harmless after it. None is without a deprecation."""
         day = _day_of(sunset)
         if not day:
-            return Step(Severity.BREAKING, "removed, and it was not deprecated with a sunset", DEPRECATE)
+            return Judgement(Severity.BREAKING, "removed, and it was not deprecated with a sunset", DEPRECATE)
         if day <= self._today:
-            return Step(Severity.COMPATIBLE, f"removed after its sunset, {day}")
+            return Judgement(Severity.COMPATIBLE, f"removed after its sunset, {day}")
         days = (day - self._today).days
         what = f"removed {days} day{'s' * (days != 1)} before its sunset, {day}"
-        return Step(Severity.BREAKING, what, f"keep it until {day}")
+        return Judgement(Severity.BREAKING, what, f"keep it until {day}")
 
-    def _marked(self, accepted: str | None, declared: str | None) -> Step:
+    def _marked(self, accepted: str | None, declared: str | None) -> Judgement:
         """What changed in the deprecation of an element that stays."""
         later = f"declare a sunset at {self._earliest} or later: the window is {self._window} days"
         if declared is None:
-            return Step(Severity.COMPATIBLE, "no longer deprecated")
+            return Judgement(Severity.COMPATIBLE, "no longer deprecated")
         day, before = _day_of(declared), _day_of(accepted)
         if not day:
-            return Step(Severity.BREAKING, f"deprecated without a day as its sunset: {declared!r}", later)
+            return Judgement(Severity.BREAKING, f"deprecated without a day as its sunset: {declared!r}", later)
         if before and day < before:
             what = f"its sunset is {day} now, and {before} was accepted"
-            return Step(Severity.BREAKING, what, f"leave the sunset at {before} or later")
+            return Judgement(Severity.BREAKING, what, f"leave the sunset at {before} or later")
         if before:
-            return Step(Severity.COMPATIBLE, f"its sunset was moved from {before} to {day}")
+            return Judgement(Severity.COMPATIBLE, f"its sunset was moved from {before} to {day}")
         if day < self._earliest:
             days = (day - self._today).days
             what = f"its sunset {day} is {days} days away, and the window is {self._window}"
-            return Step(Severity.BREAKING, what, later)
-        return Step(Severity.COMPATIBLE, f"deprecated, with its sunset at {day}")
+            return Judgement(Severity.BREAKING, what, later)
+        return Judgement(Severity.COMPATIBLE, f"deprecated, with its sunset at {day}")
 
-    def _remedy(self, subject: Subject, row: str, step: Step | None) -> str:
+    def _remedy(self, subject: Subject, row: str, step: Judgement | None) -> str:
         """What to do instead of a change, or in the course of a deprecation."""
         if step and step.remedy != DEPRECATE:
             return step.remedy

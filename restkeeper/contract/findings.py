@@ -29,7 +29,7 @@ class Subject(NamedTuple):
         return f"{self.kind} {self.name}".strip() + of
 
 
-class Change(NamedTuple):
+class ContractChange(NamedTuple):
     """One change: of what, what happened to it, whom it breaks, and how it is made without that.
 
     `row` and `how` are those of the table of decisions. Changes of one `cause`, such as a field, are told together.
@@ -49,9 +49,9 @@ class Finding(NamedTuple):
     """What happened to clients of a version by one cause: the first change, and others that are as severe."""
 
     version: str
-    change: Change
+    change: ContractChange
     places: list[str]
-    others: list[Change]
+    others: list[ContractChange]
 
     @property
     def severity(self) -> Severity:
@@ -75,9 +75,9 @@ class Finding(NamedTuple):
         return "\n".join(lines)
 
 
-def findings(version: str, changes: Iterable[tuple[Change, str]]) -> list[Finding]:
+def findings(version: str, changes: Iterable[tuple[ContractChange, str]]) -> list[Finding]:
     """The findings of changes and the places where they are seen: one for a cause, the most severe first."""
-    causes: dict[str, dict[Change, set[str]]] = {}
+    causes: dict[str, dict[ContractChange, set[str]]] = {}
     for change, place in changes:
         causes.setdefault(change.cause, {}).setdefault(change, set()).add(place)
     found = []

@@ -119,7 +119,7 @@ class Money(fields.Decimal):
         return value
 
 
-class Items(fields.List[Any]):
+class ListOf(fields.List[Any]):
     """An array of `low` to `high` values."""
 
     default_error_messages = {**TEXT_ERRORS, "invalid": "must be an array"}

@@ -132,7 +132,7 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
             self._sock.shutdown(how)
 
 
-class Connections:
+class ClientConnections:
     """The open connections of a process, and those that wait for their client, the one that waits longest first.
 
     `waiting` has for each the bytes of a response that are not sent; 0 if the client has to send something. `unsent` is

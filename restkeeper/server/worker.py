@@ -22,7 +22,7 @@ from gunicorn.http.body import Body, ChunkedReader
 from gunicorn.workers.ggevent import GeventWorker
 
 from restkeeper.features.events.longpoll import IS_CANCELLED
-from restkeeper.server.connection import Client, Connections, Incomplete
+from restkeeper.server.connection import Client, ClientConnections, Incomplete
 
 NO_PRELOAD = "preload_app (--preload) is not supported: each worker creates the application"
 MOST_FRAMING = 64 * 1024  # bytes of chunked framing beyond those of the content
@@ -131,7 +131,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.connections = Connections(self)
+        self.connections = ClientConnections(self)
 
     def init_process(self) -> None:
         """Store each setting as an attribute: gunicorn looks some fifteen up by name for each request."""

@@ -21,7 +21,7 @@ import h11
 ERRORS = (OSError, h11.RemoteProtocolError)  # for which there is no response: see `reason`
 
 
-class Refused(OSError):
+class AddressNotAllowed(OSError):
     """The URL or address is not allowed."""
 
 
@@ -33,7 +33,7 @@ class Origin(NamedTuple):
     port: int
 
 
-class Target(NamedTuple):
+class RequestTarget(NamedTuple):
     """Where a URL leads to."""
 
     origin: Origin
@@ -148,23 +148,23 @@ class Connection:
         return bool(poll.poll(seconds * 1000))
 
 
-def target_of(url: str) -> Target:
-    """Where an http or https URL leads to. Raises Refused."""
+def target_of(url: str) -> RequestTarget:
+    """Where an http or https URL leads to. Raises AddressNotAllowed."""
     try:
         parts = urlsplit(url)
         is_tls, host, port = parts.scheme == "https", parts.hostname or "", parts.port
         if not url.isascii() or not url.isprintable() or " " in url:
             raise ValueError
     except ValueError:
-        raise Refused("refused: the URL is malformed") from None
+        raise AddressNotAllowed("refused: the URL is malformed") from None
     if parts.username is not None or not host:
-        raise Refused("refused: the URL has a user name, or no host")
+        raise AddressNotAllowed("refused: the URL has a user name, or no host")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     origin = Origin(is_tls, host, port if port is not None else 443 if is_tls else 80)
-    return Target(origin, path, parts.netloc)
+    return RequestTarget(origin, path, parts.netloc)
 
 
-def request_of(method: str, target: Target, fields: Mapping[str, str]) -> h11.Request:
+def request_of(method: str, target: RequestTarget, fields: Mapping[str, str]) -> h11.Request:
     """A request with these header fields and those of all requests. Raises LocalProtocolError for an invalid one."""
     own = {"Host": target.authority, "Accept-Encoding": "identity", "User-Agent": "Restkeeper"}
     return h11.Request(method=method, target=target.path, headers=list((own | dict(fields)).items()))
@@ -173,7 +173,7 @@ def request_of(method: str, target: Target, fields: Mapping[str, str]) -> h11.Re
 def reason(error: Exception, seconds: float) -> str:
     """Why there was no response, without text from the other side and without internal details."""
     match error:
-        case Refused():
+        case AddressNotAllowed():
             return str(error)
         case TimeoutError():
             return f"timed out after {seconds:g} s"

@@ -19,7 +19,7 @@ from jwt import PyJWK, PyJWTError
 
 from restkeeper.errors import Unavailable
 from restkeeper.net import is_loopback
-from restkeeper.web.client import ERRORS, Connection, Refused, reason, request_of, target_of
+from restkeeper.web.client import ERRORS, AddressNotAllowed, Connection, reason, request_of, target_of
 from restkeeper.web.pagination import Cache
 
 FETCH_SECONDS = 5.0  # for a fetch
@@ -139,7 +139,7 @@ def _is_safe(url: str) -> bool:
     """Whether the network cannot replace the keys: https, or http on this machine; and without a password to log."""
     try:
         is_tls, host, _ = target_of(url).origin
-    except Refused:
+    except AddressNotAllowed:
         return False
     return is_tls or (url.lower().startswith("http:") and is_loopback(host))
 

@@ -1,5 +1,7 @@
 """API keys: the collection, and the check of credentials."""
 
+from functools import partial
+
 from restkeeper.features.keys.credentials import CREDENTIALS, KeyResolver, basic_token
 from restkeeper.features.keys.handlers import KEYS, KeyHandlers, note_use
 from restkeeper.service import Service, mount
@@ -20,7 +22,7 @@ def install(app: Application, service: Service) -> None:
     store, clock = service.store, service.clock
     service.guard.schemes["basic"] = basic_token
     service.guard.resolvers.append(
-        KeyResolver(service.lookup, note_use(store), admin_key=service.config.admin_key, clock=clock)
+        KeyResolver(service.lookup, partial(note_use, store), admin_key=service.config.admin_key, clock=clock)
     )
     handlers = KeyHandlers(service)
     mount(app, service, lambda version: handlers.blueprint())

@@ -4,7 +4,7 @@ The secret is returned once and never stored. What keys are checked by (`credent
 which they do, so that a key that is revoked is refused from the very next request on.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import ClassVar
 
 from flask import Blueprint
@@ -21,8 +21,7 @@ from restkeeper.resources.handlers import (
 from restkeeper.resources.items import UNCACHED, Items
 from restkeeper.resources.representation import JsonObject, StoredRepresentation
 from restkeeper.resources.resource import Resource
-from restkeeper.schemas.fields import Items as Array
-from restkeeper.schemas.fields import Pattern, Text, Time
+from restkeeper.schemas.fields import ListOf, Pattern, Text, Time
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import Service
 from restkeeper.storage.contract import Index, Record, Store, Transaction
@@ -45,7 +44,7 @@ class KeySchema(ItemSchema):
     """A credential of a program. Its secret is returned only once, when the key is created."""
 
     name = Text(1, 200, required=True, metadata={"description": "What it is for.", "examples": ["Shop front end"]})
-    scopes = Array(
+    scopes = ListOf(
         Text(validate=(Pattern("^(admin|[A-Za-z][A-Za-z0-9_]*:(read|write))$", error="must be a scope"),)),
         low=1,
         required=True,
@@ -116,21 +115,18 @@ def revoke_key(transaction: Transaction, id: str) -> None:
     transaction.delete(CREDENTIALS.name, id)
 
 
-def note_use(store: Store) -> Callable[[str, str], None]:
-    """What notes in `store` that a key was used at a time. Raises StoreError."""
+def note_use(store: Store, id: str, now: str) -> None:
+    """Note that a key was used at a time. Raises StoreError."""
 
-    def note(id: str, now: str) -> None:
-        def work(transaction: Transaction) -> None:
-            credential = transaction.read(CREDENTIALS.name, id)
-            transaction.update(CREDENTIALS.name, credential._replace(updated_at=now))
-            record = KEYS.upgraded(transaction.read(KEYS.name, id))
-            key = exactjson.loads(record.body) | {"last_used_at": now}
-            # No new version: what a key may do has not changed. Its ETag is of the representation, and changes.
-            transaction.update(KEYS.name, record._replace(body=exactjson.dumps(key)))
+    def work(transaction: Transaction) -> None:
+        credential = transaction.read(CREDENTIALS.name, id)
+        transaction.update(CREDENTIALS.name, credential._replace(updated_at=now))
+        record = KEYS.upgraded(transaction.read(KEYS.name, id))
+        key = exactjson.loads(record.body) | {"last_used_at": now}
+        # No new version: what a key may do has not changed. Its ETag is of the representation, and changes.
+        transaction.update(KEYS.name, record._replace(body=exactjson.dumps(key)))
 
-        store.write(work, wait=False, use_reserve=True)
-
-    return note
+    store.write(work, wait=False, use_reserve=True)
 
 
 def _credential(record: Record, token: str) -> Credential:

@@ -17,7 +17,7 @@ from limits.storage import Storage
 
 from restkeeper.clock import Clock
 from restkeeper.errors import TooManyRequests
-from restkeeper.features.limits.shared import Table
+from restkeeper.features.limits.shared import CounterTable
 from restkeeper.web.auth import caller_keys
 
 CLOCKS_DIFFER = 5  # seconds by which the clocks of machines that share Redis may differ: no counter expires too early
@@ -37,7 +37,9 @@ _REDIS_OPTIONS = {
 _log = logging.getLogger("restkeeper")
 
 
-def open_counters(app: Flask, table: Table, redis_url: str = "", *, clock: Clock = time) -> "Storage | RedisOrOwn":
+def open_counters(
+    app: Flask, table: CounterTable, redis_url: str = "", *, clock: Clock = time
+) -> "Storage | RedisOrOwn":
     """The counters of `app`: shared by all processes that have inherited `table`.
 
     With `redis_url` all machines that use that Redis share counters, while it responds.

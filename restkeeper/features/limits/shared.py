@@ -36,7 +36,7 @@ _COUNT, _EXPIRY = 2, 3
 _log = logging.getLogger("restkeeper")
 
 
-class Table:
+class CounterTable:
     """The table, shared with processes that this one forks later. `with table` has the lock, of all of them.
 
     The lock is one of the system's on a file without a name: it belongs to a process, so that a forked one does not
@@ -115,7 +115,7 @@ class SharedStorage(Storage):
         uri: str,
         wrap_exceptions: bool = False,
         *,
-        table: Table,
+        table: CounterTable,
         now: Callable[[], float] = time.time,
         **options: Any,
     ) -> None:

@@ -2,7 +2,7 @@
 
 from marshmallow import Schema, fields, validate
 
-from restkeeper.schemas.fields import Items, Lifecycle, Status, Text, Time, Url, Whole
+from restkeeper.schemas.fields import Lifecycle, ListOf, Status, Text, Time, Url, Whole
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.storage.outbox import EVENT_ID
 
@@ -24,7 +24,7 @@ class WebhookSchema(ItemSchema):
             "examples": ["https://shop.example.org/hooks"],
         },
     )
-    types = Items(
+    types = ListOf(
         Text(1, 200),
         low=1,
         load_default=lambda: ["*"],

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import h11
 
 from restkeeper.net import is_public
-from restkeeper.web.client import ERRORS, Connection, Origin, Refused, reason, request_of, target_of
+from restkeeper.web.client import ERRORS, AddressNotAllowed, Connection, Origin, reason, request_of, target_of
 
 EXCERPT = 1024  # bytes of a response's content that are stored
 MOST_BYTES = 128 * 1024  # of a response with its head; more ends the connection
@@ -51,7 +51,7 @@ class Sender:
         until = time.monotonic() + self._timeout
         try:
             if not url.lower().startswith(("https:", "http:") if self._allow_private else "https:"):
-                raise Refused("refused: only https is allowed (WEBHOOK_ALLOW_PRIVATE)")
+                raise AddressNotAllowed("refused: only https is allowed (WEBHOOK_ALLOW_PRIVATE)")
             target = target_of(url)
             fields = {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}
             request = request_of("POST", target, fields)
@@ -77,7 +77,7 @@ class Sender:
     def _allowed(self, addresses: list[str]) -> list[str]:
         allowed = [each for each in addresses if self._allow_private or is_public(each)]
         if addresses and not allowed:
-            raise Refused(f"refused: {addresses[0]} is not a public address (WEBHOOK_ALLOW_PRIVATE)")
+            raise AddressNotAllowed(f"refused: {addresses[0]} is not a public address (WEBHOOK_ALLOW_PRIVATE)")
         return allowed
 
     def _take(self, origin: Origin) -> Connection | None:

@@ -18,7 +18,7 @@ _NUMBERS = (Kind.INTEGER, Kind.NUMBER, Kind.BOOLEAN)
 _COMPARISON = {Op.EQ: "=", Op.NE: "<>", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
 
 
-class Column(queries.Column):
+class PostgresColumn(queries.Column):
     """See `queries.Column`."""
 
     parameter = "%({})s"
@@ -95,7 +95,7 @@ class Column(queries.Column):
         return [self.key], [value]
 
     @classmethod
-    def found(cls, columns: Sequence["Column"], given: str) -> str:
+    def found(cls, columns: Sequence["PostgresColumn"], given: str) -> str:
         return f"({' OR '.join(each.contains(given) for each in columns)})" if columns else "false"
 
     def contains(self, given: str) -> str:
@@ -171,7 +171,7 @@ def field_of(index: str) -> str:
 
 
 def _index(collection: Collection, index: Index) -> tuple[str, bool, str]:
-    indexed = Column.of(collection, index.field)
+    indexed = PostgresColumn.of(collection, index.field)
     where = f"collection = {literal(collection.name)}"
     if not index.unique:
         return index.field, False, f"({indexed.order}, id) WHERE {where}"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from restkeeper.storage.contract import Collection, Filter, Kind, Op, Page, Query, Scalar, Sort
 from restkeeper.storage.postgresql.dialect import clean
-from restkeeper.storage.postgresql.expressions import BEGINNING, Column, in_row, is_long, type_of
+from restkeeper.storage.postgresql.expressions import BEGINNING, PostgresColumn, in_row, is_long, type_of
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.queries import conditions, order_of, outline, page_of
 from restkeeper.storage.sql import literal, revision, select_other_fingerprints
@@ -81,7 +81,7 @@ def _page_statement(collection: Collection, query: Query) -> str:
     order = ", ".join(
         f"{name}{' DESC' if key.descending else ''}" for key, name in zip(keys, [*names, "id"], strict=True)
     )
-    where = conditions(collection, query, Column) + (f" AND {_beyond(keys)}" if query.after else "")
+    where = conditions(collection, query, PostgresColumn) + (f" AND {_beyond(keys)}" if query.after else "")
     shown = "".join(f",\n        {name}" for name in names)
     limit = "ALL" if query.limit is None else query.limit + 1
     others = select_other_fingerprints(collection) if query.uses_fields else ""
@@ -134,14 +134,16 @@ def select_count(collection: Collection, query: Query) -> tuple[str, dict[str, A
 
 @lru_cache(maxsize=64)
 def _count_statement(collection: Collection, query: Query) -> str:
-    counted = f"SELECT 1 FROM items WHERE {conditions(collection, query, Column)} LIMIT %(most)s"  # noqa: S608
+    counted = f"SELECT 1 FROM items WHERE {conditions(collection, query, PostgresColumn)} LIMIT %(most)s"  # noqa: S608
     return f"SELECT count(*) FROM ({counted}) AS counted"  # noqa: S608 - likewise
 
 
 @lru_cache(maxsize=64)
 def _sort_keys(collection: Collection, sort: tuple[Sort, ...], backward: bool) -> list[SortKey]:
     """The sort keys, the id last; reversed for a backward query."""
-    columns = [(Column.of(collection, each.field), each) for each in order_of(Query(sort=sort, backward=backward))]
+    columns = [
+        (PostgresColumn.of(collection, each.field), each) for each in order_of(Query(sort=sort, backward=backward))
+    ]
     return [SortKey(column.order, column.field.kind, each.descending) for column, each in columns]
 
 

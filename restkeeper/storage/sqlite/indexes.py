@@ -10,7 +10,7 @@ from hashlib import blake2b
 
 from restkeeper.storage.contract import Collection
 from restkeeper.storage.sql import literal, of_other_revision
-from restkeeper.storage.sqlite.queries import Column
+from restkeeper.storage.sqlite.queries import SqliteColumn
 
 
 def indexes_of(collection: Collection) -> dict[str, str]:
@@ -21,7 +21,7 @@ def indexes_of(collection: Collection) -> dict[str, str]:
     where = f"collection = {literal(collection.name)}"
     definitions = []
     for index in collection.indexes:
-        column = Column.of(collection, index.field)
+        column = SqliteColumn.of(collection, index.field)
         if index.unique:  # in which nulls are all different
             not_null = f" AND {column.value} IS NOT NULL" if column.field.nullable else ""
             definitions.append((index.field, "UNIQUE INDEX", f"(collection, {column.folded}) WHERE {where}{not_null}"))

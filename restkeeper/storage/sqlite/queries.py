@@ -38,7 +38,7 @@ _IF_BELOW = {Op.LT: Op.LTE, Op.LTE: Op.LTE, Op.GT: Op.GT, Op.GTE: Op.GT}
 _IF_ABOVE = {Op.LT: Op.LT, Op.LTE: Op.LT, Op.GT: Op.GTE, Op.GTE: Op.GTE}
 
 
-class Column(queries.Column):
+class SqliteColumn(queries.Column):
     """See `queries.Column`. The key of a field is what the indexes have."""
 
     parameter = ":{}"
@@ -75,7 +75,7 @@ class Column(queries.Column):
         return f"({term} AND {self.key} > {lowest})" if lowest else f"({term} AND {self.value} IS NOT NULL)"
 
     @classmethod
-    def found(cls, columns: Sequence["Column"], given: str) -> str:
+    def found(cls, columns: Sequence["SqliteColumn"], given: str) -> str:
         lists = "".join("01"[each.field.kind is Kind.LIST] for each in columns)
         values = ", ".join(each.searched for each in columns)
         return f"is_found({given}, '{lists}', {values})" if columns else "0"
@@ -111,9 +111,9 @@ def _page_statements(collection: Collection, query: Query) -> list[str]:
     to the position's: first all keys but the id, then all but the last two, and so on. SQLite uses an index for these,
     and not for a comparison of row values.
     """
-    keys = [(Column.of(collection, each.field).key, each.descending) for each in order_of(query)]
+    keys = [(SqliteColumn.of(collection, each.field).key, each.descending) for each in order_of(query)]
     order = [f"{key} DESC" if descending else key for key, descending in keys]
-    where = conditions(collection, query, Column)
+    where = conditions(collection, query, SqliteColumn)
     select = _select_by_index if _has_index(collection, query) else _select_sorted
     return [
         select(
@@ -150,7 +150,7 @@ def _select_sorted(keys: list[str], condition: str) -> str:
 def count_items(connection: sqlite3.Connection, collection: Collection, query: Query, most: int | None) -> int:
     """The number of items of a query, at most so many."""
     query = _exact(collection, query)
-    counted = f"SELECT 1 FROM items WHERE {conditions(collection, query, Column)} LIMIT :most"  # noqa: S608 - declared names only
+    counted = f"SELECT 1 FROM items WHERE {conditions(collection, query, SqliteColumn)} LIMIT :most"  # noqa: S608 - declared names only
     parameters = {**_parameters(query), "most": -1 if most is None else most}
     return int(connection.execute(f"SELECT count(*) FROM ({counted})", parameters).fetchone()[0])  # noqa: S608 - likewise
 

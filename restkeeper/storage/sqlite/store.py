@@ -317,9 +317,10 @@ class SqliteStore:
         yield from records_in(records, lambda fingerprint: self._read(self._registry.learn, collection, fingerprint))
 
     def tidy(self) -> list[str]:
-        writer = self._writer
-        drop = partial(drop_undeclared, writer.connection, self._collections.values())
-        return list(iter(lambda: writer.write(lambda _: drop()), ""))  # one in each transaction: others write meanwhile
+        writer, dropped = self._writer, list[str]()
+        while name := writer.write(lambda _: drop_undeclared(writer.connection, self._collections.values())):
+            dropped.append(name)  # one in each transaction: others write meanwhile
+        return dropped
 
     def backup(self, target: Path) -> None:
         if target.exists():

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from restkeeper.storage import open_store
+from restkeeper.storage import Options, open_store
 from restkeeper.storage.contract import Collection, Field, Index, Kind, Query, Sort, Store, StoredSchema
 from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
 from restkeeper.storage.postgresql import limits, migrations
@@ -129,7 +129,7 @@ def test_a_wait_for_another_program_is_logged(url: str, lock: locks.Lock, caplog
         other.execute("SELECT pg_advisory_lock(%s)", (lock.key,))
         line = f"waits for another program, which {lock.task}: pid {other.info.backend_pid} (other, idle, "
         start = clock.now
-        started = parallel.start(partial(open_store, url, [replace(THINGS, schema=SCHEMA)], clock=clock))
+        started = parallel.start(partial(open_store, url, [replace(THINGS, schema=SCHEMA)], Options(clock=clock)))
         until(lambda: len(caplog.messages) >= 2)
     new = started.result(SECONDS)
     assert all(each.startswith(line) for each in caplog.messages)
@@ -324,7 +324,7 @@ def test_a_migration_waits_for_whoever_builds_an_index(url: str, add_migration: 
         wait_until_waiting(url, "CREATE", 0.0)
         add_migration(1)
         clock = SetClock()
-        started = parallel.start(partial(open_store, url, [WITHOUT_INDEXES], clock=clock))
+        started = parallel.start(partial(open_store, url, [WITHOUT_INDEXES], Options(clock=clock)))
         until(lambda: limits.TURN_SECONDS in clock.slept)
         assert not builder.done()
     stores = [builder.result(SECONDS), started.result(SECONDS)]
@@ -346,7 +346,7 @@ def test_a_migration_that_waits_too_long_is_refused(
     with transaction(url) as held:
         holder = rf"pid {held.info.backend_pid} \(analyst, idle in transaction, for \d+ s\)"
         with pytest.raises(StoreUnavailable, match="others used its tables for 60 s") as raised:
-            open_store(url, [replace(THINGS, schema=SCHEMA)], clock=clock)
+            open_store(url, [replace(THINGS, schema=SCHEMA)], Options(clock=clock))
         assert re.match(holder, raised.value.reason)
         insert(old, record("a"))
     assert clock.now - start == limits.MIGRATION_SECONDS
